@@ -3,7 +3,7 @@
     python -m benchmarks.launch_speed
 
 Plans 10,000 runs, shows their status from markers; carries out 4,000 runs that do nothing but write their
-output and DONE, through Parsl with two workers; then looks at them again, as the same command does when all
+output and DONE, through two workers; then looks at them again, as the same command does when all
 is done. Each in a temporary folder.
 
 Targets: planning and status 5 s each, the 4,000 runs 2 minutes, the second look 2 s.

@@ -1,20 +1,18 @@
 """`multiberts launch reap`: ends what a launcher that is gone has left running, and nothing else.
 
-Normally there is nothing to end, as every process of a launch watches its launcher and leaves with it.
-Ours have marks that others do not have: on this machine an environment variable with root and lease
-(`launch.workers.guardian.VARIABLE`), on Slurm the job's script below `<root>/launch/parsl/`, on Cloud
-TPU labels. Pods of Kubernetes leave by themselves soon after the lease has ended.
+Normally there is nothing to end, as every process of a launch leaves with its launcher. Ours have marks
+that others do not have: on this machine an environment variable with root and lease
+(`launch.workers.mark.VARIABLE`), on Slurm the jobs' name, on Cloud TPU labels. A cluster of Dask that
+others started is theirs: its workers stop the runs of a launcher that is gone, and stay.
 """
 
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,18 +23,21 @@ import psutil
 
 from multiberts.launch.markers.attempts import EngineName, attempts_of, end_attempt
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.workers.guardian import VARIABLE, Watch
+from multiberts.launch.workers.mark import VARIABLE, Mark
+from multiberts.launch.workers.pool import FOLDER, KEYS
+from multiberts.launch.workers.slurm import (
+    ENDED,
+    NoAnswerError,
+    cancel_jobs,
+    jobs_named,
+    name_of_jobs,
+)
+from multiberts.launch.workers.worker import SECONDS_TO_SAVE
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder
 from multiberts.runs.processes import creation_time, process_is_alive
-
-# For processes to save and exit after they were asked to; then they are killed.
-SECONDS_TO_SAVE = 100.0
-SECONDS_FOR_SLURM = 30.0
-# Names of launchers' temporary folders begin so; no other folder is ever removed.
-PREFIX = "launch-"
 
 
 def reap(
@@ -54,7 +55,7 @@ def reap(
 
     Args:
       root: the experiment's root.
-      engine: as it was launched: `local`, `slurm`, `kubernetes` or `tpu`.
+      engine: as it was launched: `local`, `slurm`, `dask` or `tpu`.
       engine_options: as it was launched.
       everything: with engine `tpu`, delete also the queued resources of runs that `run` would resume.
 
@@ -75,7 +76,12 @@ def reap(
     closed = 0 if holder is not None else close_attempts(root)
     if closed:
         report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
-    jobs = [] if holder is not None else _end_slurm_jobs(root, is_needed=engine == "slurm")
+    jobs = []
+    if holder is None:
+        folder = Path(root) / FOLDER
+        if engine == "slurm" or (folder / KEYS).exists():
+            jobs += _end_slurm_jobs(root)
+        shutil.rmtree(folder, ignore_errors=True)
     undeleted: list[str] = []
     if engine == "tpu":
         from multiberts.launch.tpu.reaping import delete_resources
@@ -97,13 +103,11 @@ class Left:
       process: of this machine.
       created: its `runs.processes.creation_time`.
       command: its command line, shortened.
-      folder: of its launcher's temporary files on this machine, or None.
     """
 
     process: psutil.Process
     created: float
     command: str
-    folder: str | None
 
     def describe(self) -> str:
         """Returns a name for people."""
@@ -133,28 +137,28 @@ def left_processes(root: PathLike, holder: Holder | None) -> list[Left]:
             continue
         # Others' processes cannot be looked into; some end meanwhile.
         with contextlib.suppress(psutil.Error, OSError):
-            watch = _watch_of(process.environ().get(VARIABLE))
-            if watch is None or os.path.realpath(watch.root) != place:
+            mark = _mark_in(process.environ().get(VARIABLE))
+            if mark is None or os.path.realpath(mark.root) != place:
                 continue
             created = creation_time(process.pid)
-            if created is not None and not _has_launcher(watch, holder):
+            if created is not None and not _has_launcher(mark, holder):
                 command = " ".join(process.cmdline()).strip()
-                found.append(Left(process, created, command[:80], watch.folder))
+                found.append(Left(process, created, command[:80]))
     return found
 
 
-def _has_launcher(watch: Watch, holder: Holder | None) -> bool:
+def _has_launcher(mark: Mark, holder: Holder | None) -> bool:
     """Returns whether the launcher of a process has the lease, or where nobody has it, runs here."""
     if holder is not None:
-        return holder.owner == watch.owner
-    return process_is_alive(watch.pid, watch.born)
+        return holder.owner == mark.owner
+    return process_is_alive(mark.pid, mark.created)
 
 
-def _watch_of(value: str | None) -> Watch | None:
+def _mark_in(value: str | None) -> Mark | None:
     if value is None:
         return None
     try:
-        return Watch(**json.loads(value))
+        return Mark(**json.loads(value))
     except (ValueError, TypeError):
         return None  # of another version, or another program's
 
@@ -185,9 +189,6 @@ def end_processes(
         with contextlib.suppress(psutil.NoSuchProcess):
             left.process.kill()
         ended.append((left, f"did not leave within {seconds_to_save:.0f} s, killed"))
-    for folder in {left.folder for left in found if left.folder is not None}:
-        if os.path.basename(folder).startswith(PREFIX):
-            shutil.rmtree(folder, ignore_errors=True)
     return ended
 
 
@@ -204,40 +205,17 @@ def close_attempts(root: PathLike) -> int:
     return closed
 
 
-def _end_slurm_jobs(root: PathLike, *, is_needed: bool) -> list[str]:
-    """Cancels the blocks of a launcher that is gone; those of one that is there are spared."""
-    scripts = Path(root).resolve() / "launch" / "parsl"
-    if not is_needed and not scripts.is_dir():
-        return []
+def _end_slurm_jobs(root: PathLike) -> list[str]:
+    """Cancels the jobs of a launcher that is gone."""
     if shutil.which("squeue") is None or shutil.which("scancel") is None:
-        if is_needed:
-            raise UserError(
-                "run.engine is 'slurm' but the commands squeue and scancel are not found; start where "
-                "Slurm's commands are, such as a login node"
-            )
-        return []
-    listed = _slurm("squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%T|%o")
-    ended = []
-    for line in listed.splitlines():
-        job, state, command = line.strip().split("|", 2)
-        # A job belongs to the root that its script lies below.
-        if scripts in Path(command.strip()).resolve().parents:
-            _slurm("scancel", job)
-            ended.append(f"Slurm job {job} ({state.lower()}): cancelled")
-    return ended
-
-
-def _slurm(*command: str) -> str:
-    """Returns the output of a command of Slurm; refuses one that fails or does not answer."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=SECONDS_FOR_SLURM, check=True
-        )
-    except subprocess.TimeoutExpired as error:
         raise UserError(
-            f"{command[0]} did not answer within {SECONDS_FOR_SLURM:.0f} s; try again when Slurm does"
-        ) from error
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr.strip() or "no message").splitlines()[-1]
-        raise UserError(f"{command[0]} failed: {said}; try again when Slurm works") from error
-    return done.stdout
+            f"{root} was launched on Slurm, but the commands squeue and scancel are not found; start where "
+            "Slurm's commands are, such as a login node"
+        )
+    try:
+        jobs = jobs_named(name_of_jobs(root))
+        left = {job: state for job, state in jobs.items() if state not in ENDED}
+        cancel_jobs(*left)
+    except NoAnswerError as error:
+        raise UserError(f"Slurm does not answer: {error}; try again when it does") from error
+    return [f"Slurm job {job} ({state.lower()}): cancelled" for job, state in left.items()]

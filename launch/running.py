@@ -35,6 +35,7 @@ def run_plan(
     budget: NonNegativeFloat | None = None,
     once: bool = False,
     silent_seconds: PositiveFloat = 90.0,
+    dashboard: bool = False,
 ) -> list[FailedRun]:
     """Carries out what of a plan is not done yet.
 
@@ -44,7 +45,7 @@ def run_plan(
     Args:
       plan: every run after its parents.
       root: directory of the experiment; every run lies below it.
-      engine: `local` (this machine), `slurm`, `kubernetes` or `tpu`.
+      engine: `local` (this machine), `slurm`, `dask` (any cluster of Dask, by its address) or `tpu`.
       engine_options: of the engine; see `launch.workers.engines` and `launch.tpu`.
       workers: processes on a machine, each with its share of the cores; None: one per GPU (times
         workers_per_accelerator) where there are any, else one per core.
@@ -53,7 +54,8 @@ def run_plan(
       budget: dollars that the plan may be estimated to cost; None: any.
       once: with engine `tpu`, look once, do what is due, and return.
       silent_seconds: a worker or trainer without a heartbeat for so long (stopped, or hung) is killed, and
-        its run is tried again, on every engine.
+        its run is tried again; on engine `dask` the cluster's own time holds.
+      dashboard: serve Dask's live pages at 127.0.0.1 (engines `local` and `slurm`; the extra `dashboard`).
 
     Returns:
       The runs that failed, empty if all is done. The others were carried out all the same.
@@ -75,7 +77,12 @@ def run_plan(
         return run_on_tpu(plan=plan, root=root, settings=wanted, once=once)
     if once:
         raise UserError(f"run.once is for engine 'tpu', but run.engine is {engine!r}; leave it out")
+    if dashboard and engine == "dask":
+        raise UserError(
+            "run.dashboard is set, but run.engine is 'dask', whose scheduler has pages of its own; leave "
+            "it out"
+        )
     settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
     return carry_out_plan(
-        plan, root, settings, workers_per_accelerator, attempts, budget, silent_seconds
+        plan, root, settings, workers_per_accelerator, attempts, budget, silent_seconds, dashboard
     )

@@ -13,8 +13,10 @@ from multiberts.runs import console
 # EX_TEMPFAIL of sysexits.h: nothing is wrong, and the same command resumes later.
 EXIT_PREEMPTED = 75
 
-# The open blocks' notices, the outermost first; of the main thread alone.
-_BLOCKS: list[list[int]] = []
+# A request to stop is the whole process's: only the main thread gets signals, and workers of Dask call stages
+# in another one. It lasts until the outermost block has ended.
+_ASKED = threading.Event()
+_OPEN: list[None] = []
 
 
 class PreemptedError(Exception):
@@ -25,30 +27,35 @@ class PreemptedError(Exception):
 def preemption_notice() -> Iterator[Callable[[], bool]]:
     """Notes SIGTERM instead of dying of it, while the block runs.
 
-    Machines that can be taken away send SIGTERM some seconds before SIGKILL. Signals are the main
-    thread's: in another thread the block runs without notice, and SIGTERM ends the process. Of blocks
-    inside each other, as a sweep's and its runs', all have notice, also one that opens after it came.
+    Machines that can be taken away send SIGTERM some seconds before SIGKILL. In another thread than the
+    main one the block changes no signal's handler, and has notice by `ask_to_stop`. Of blocks inside each
+    other, as a sweep's and its runs', all have notice, also one that opens after it came.
 
     Yields:
-      Whether SIGTERM has come.
+      Whether the process was asked to stop.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    notices = list(_BLOCKS[-1]) if _BLOCKS else []
-
-    def note(number: int, _: object) -> None:
-        for block in _BLOCKS:
-            block.append(number)
-
-    _BLOCKS.append(notices)
-    before = signal.signal(signal.SIGTERM, note)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not _OPEN:
+        _ASKED.clear()
+    _OPEN.append(None)
+    before = signal.signal(signal.SIGTERM, lambda *_: ask_to_stop()) if is_main else None
     try:
-        yield lambda: bool(notices)
+        yield _ASKED.is_set
     finally:
-        # None: something else than Python had taken the signal.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
-        _BLOCKS.pop()
+        if is_main:
+            # None: something else than Python had taken the signal.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        _OPEN.pop()
+
+
+def ask_to_stop() -> None:
+    """Gives notice to the open blocks of this process."""
+    _ASKED.set()
+
+
+def num_open_blocks() -> int:
+    """Returns how many blocks are open, one inside the other."""
+    return len(_OPEN)
 
 
 @contextlib.contextmanager

@@ -182,7 +182,7 @@ def test_the_wheel_brings_the_command_without_tensorflow(installed: Path, tmp_pa
     code = (
         "import importlib.util as u, pathlib, multiberts as m\n"
         "folder = pathlib.Path(m.__file__).parent\n"
-        "print([u.find_spec(name) for name in ('tensorflow', 'keras', 'parsl')])\n"
+        "print([u.find_spec(name) for name in ('tensorflow', 'keras', 'distributed')])\n"
         "print(*sorted(str(p.relative_to(folder)) for p in folder.rglob('*') if p.is_file()))"
     )
     seen = run_there(installed, tmp_path, "python", "-c", code)

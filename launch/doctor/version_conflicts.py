@@ -23,7 +23,7 @@ OLDEST_PYTHON = (3, 11)
 # Reported with their versions where installed.
 _SHOWN = (
     *("tensorflow", "tensorflow-cpu", "keras", "jax", "numpy"),
-    *("protobuf", "apache-beam", "parsl", "google-cloud-tpu", "gcsfs"),
+    *("protobuf", "distributed", "dask-jobqueue", "google-cloud-tpu", "gcsfs"),
 )
 # All of them install the package `tensorflow` and overwrite each other's files.
 _TENSORFLOWS = (
@@ -32,7 +32,7 @@ _TENSORFLOWS = (
 )
 _PROJECT = Path(__file__).resolve().parents[2]
 # Requirements files whose packages a working installation has.
-_FILES = ("", "-core", "-gpu", "-jax-tpu", "-beam", "-cloud")
+_FILES = ("", "-core", "-gpu", "-jax-tpu", "-cloud")
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,6 @@ KNOWN = (
         "the GPU's first operation fails: it was compiled with cuDNN 9.3.0",
         "pip install -r requirements-gpu.txt",
         "2025-02, tensorflow/tensorflow issue 60913",
-    ),
-    Conflict(
-        "apache-beam>=2.60",
-        "protobuf>=7",
-        "Beam does not support it, while TensorFlow's requirements let it in",
-        "pip install -r requirements-core.txt, which pins protobuf 6",
-        "2026-11, requirements of apache-beam 2.77 (protobuf<7)",
     ),
     Conflict(
         "tensorflow<2.16",

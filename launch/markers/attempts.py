@@ -29,7 +29,7 @@ SECONDS_BETWEEN_HEARTBEATS = 15.0
 # A worker without a heartbeat for so long is taken for dead.
 SECONDS_OF_SILENCE = 90.0
 
-EngineName = Literal["local", "slurm", "kubernetes", "tpu"]
+EngineName = Literal["local", "slurm", "dask", "tpu"]
 # Attempts of these engines continue without a launcher; who reconciles next gives the heartbeat.
 ENGINES_WITHOUT_LAUNCHER = {"tpu"}
 SECONDS_BETWEEN_RECONCILIATIONS = 3600.0
@@ -44,7 +44,7 @@ class Attempt:
     Attributes:
       attempt: its number, from 1.
       path: the run's directory, relative to the root.
-      engine: `local`, `slurm`, `kubernetes`, `tpu`.
+      engine: `local`, `slurm`, `dask`, `tpu`.
       host, pid: of the process that carries it out.
       job: the engine's name of it, such as a Slurm job or a queued resource; None where it has none.
       device: that it runs on, such as `cpu` or `v4-8`.

@@ -1,8 +1,4 @@
-"""Where sweeps run: this machine, a Slurm cluster, Kubernetes. Options become a provider of Parsl.
-
-A provider submits blocks (a Slurm job, a pod), reports whether they have ended, and cancels them. The
-workers of a block stay until nothing is left to do.
-"""
+"""Where sweeps run: this machine, jobs of a Slurm cluster, or any cluster of Dask by its address."""
 
 from __future__ import annotations
 
@@ -12,12 +8,12 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from multiberts.launch.estimate.accelerators import visible_gpus
-from multiberts.runs.environment import check_engine
+from multiberts.runs.environment import ENGINE, check_engine
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.parameters import (
     NonNegativeInt,
@@ -29,6 +25,8 @@ from multiberts.runs.parameters import (
     shortened,
 )
 
+# For a job's workers to find the scheduler; then they give up.
+SECONDS_TO_CONNECT = 300
 _WALLTIME = re.compile(r"\d+:[0-5]\d:[0-5]\d")
 _Options = TypeVar("_Options")
 
@@ -44,19 +42,48 @@ class LocalOptions:
 
     compute: Literal["tensorflow", "jax"] | None = None
 
+    @property
+    def host(self) -> str:
+        """Returns the address that the scheduler listens on."""
+        return "127.0.0.1"
+
+    def check(self) -> None:
+        """Raises UserError where workers could not start."""
+        if self.compute:
+            check_engine(self.compute, "run.engine_options['compute']")
+
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions(LocalOptions):
-    """Options of every engine with blocks; `run.engine_options` in Gin.
+class DaskOptions(LocalOptions):
+    """Options of a cluster of Dask that others started; docs/clusters.md says how.
+
+    Attributes: as `LocalOptions` (its workers must see the same library), and
+      scheduler: its address, such as `tls://10.0.0.7:8786`.
+    """
+
+    scheduler: str
+
+    def check(self) -> None:
+        """Raises UserError where the library would be left to chance."""
+        if self.compute:
+            raise UserError(
+                "run.engine_options['compute'] is set, but the workers of engine 'dask' run already; start "
+                f"them with {ENGINE}={self.compute} in their environment"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmOptions(LocalOptions):
+    """Options of Slurm, most of them those of `sbatch`.
 
     Attributes: as `LocalOptions`, and
-      poll_seconds: between two looks at the blocks.
-      max_blocks: how many there are at most.
+      poll_seconds: between two looks at the jobs.
+      max_blocks: how many jobs there are at most, each on one node.
       worker_init: shell lines before the workers start, such as 'module load cuda'.
       python: the nodes' interpreter; absolute, or found in their PATH.
-      address: name or address of this machine for the nodes; None: they try all it has.
-      gpus: of a node.
-      cores: of a node.
+      address: this machine's address for the nodes; None: that of its way to the internet.
+      gpus, cores, memory_gb: of a job.
+      scheduler_options: further `#SBATCH` lines.
     """
 
     poll_seconds: PositiveFloat = 30
@@ -66,35 +93,19 @@ class EngineOptions(LocalOptions):
     address: str | None = None
     gpus: NonNegativeInt = 0
     cores: PositiveInt | None = None
-
-    def check(self) -> None:
-        """Raises UserError where blocks could not work."""
-
-    def provider(self, worker_init: str) -> Any:
-        """Returns Parsl's provider, or None for processes of this machine.
-
-        Args:
-          worker_init: shell lines that come before the workers.
-        """
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlurmOptions(EngineOptions):
-    """Options of Slurm, most of them those of `sbatch`.
-
-    Attributes:
-      scheduler_options: further `#SBATCH` lines.
-    """
-
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
-    nodes_per_block: PositiveInt = 1
     memory_gb: PositiveInt | None = None
     walltime: str = "24:00:00"
     exclusive: bool = False
     scheduler_options: str = ""
+
+    @property
+    def host(self) -> str:
+        """Returns the address that the scheduler listens on, with TLS."""
+        return self.address or "0.0.0.0"
 
     def check(self) -> None:
         """Raises UserError where Slurm is missing, or would refuse the walltime."""
@@ -109,85 +120,69 @@ class SlurmOptions(EngineOptions):
                 "such as '24:00:00'; correct it"
             )
 
-    def provider(self, worker_init: str) -> Any:
-        """Returns a provider that submits jobs."""
-        from parsl.launchers import SingleNodeLauncher, SrunLauncher
-        from parsl.providers import SlurmProvider
+    def script(
+        self,
+        scheduler: str,
+        *,
+        name: str,
+        workers: int,
+        environment: Mapping[str, str],
+        folder: str,
+        security: Any,
+    ) -> str:
+        """Returns the script of every job of a launch.
 
-        launcher = SingleNodeLauncher if self.nodes_per_block == 1 else SrunLauncher
-        return SlurmProvider(
-            partition=self.partition,
-            account=self.account,
-            qos=self.qos,
-            constraint=self.constraint,
-            nodes_per_block=self.nodes_per_block,
-            cores_per_node=self.cores,
-            mem_per_node=self.memory_gb,
-            gpus_per_node=self.gpus or None,
-            init_blocks=0,
-            max_blocks=self.max_blocks,
-            walltime=self.walltime,
-            scheduler_options=self.scheduler_options,
-            worker_init=worker_init,
-            exclusive=self.exclusive,
-            launcher=launcher(),
-        )
+        Args:
+          scheduler: its address.
+          name: of the jobs.
+          workers: of a job; their names are the job's number, and their rank where there are more.
+          environment: further variables of theirs.
+          folder: for what they print.
+          security: of Dask, with keys in files that the nodes see.
 
-
-@dataclass(frozen=True, kw_only=True)
-class KubernetesOptions(EngineOptions):
-    """Options of Kubernetes.
-
-    Attributes:
-      image: has this project's requirements.
-      volumes: pairs (claim, mount path); the root and this project must lie in one, at the same path
-        as here.
-      memory_gb: of a pod.
-    """
-
-    image: str = ""
-    namespace: str = "default"
-    volumes: Sequence[tuple[str, str]] = ()
-    memory_gb: PositiveInt = 16
-    service_account: str | None = None
-    secret: str | None = None
-
-    def check(self) -> None:
-        """Raises UserError without an image."""
-        if not self.image:
-            raise UserError(
-                "run.engine_options lacks 'image'; give the image that has this project's requirements"
-            )
-
-    def provider(self, worker_init: str) -> Any:
-        """Returns a provider that starts pods."""
-        from parsl.errors import OptionalModuleMissing
-        from parsl.providers import KubernetesProvider
-
-        gpus = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
-        memory, cores = f"{self.memory_gb}Gi", self.cores or 1
+        Raises:
+          UserError: the package dask-jobqueue is not installed.
+        """
         try:
-            return KubernetesProvider(
-                image=self.image,
-                namespace=self.namespace,
-                init_blocks=0,
-                max_blocks=self.max_blocks,
-                max_cpu=cores,
-                init_cpu=cores,
-                max_mem=memory,
-                init_mem=memory,
-                extra_requests=gpus,
-                extra_limits=gpus,
-                worker_init=worker_init,
-                secret=self.secret,
-                persistent_volumes=[(claim, path) for claim, path in self.volumes],
-                service_account_name=self.service_account,
-            )
-        except OptionalModuleMissing as error:
+            from dask_jobqueue.slurm import SLURMJob
+        except ModuleNotFoundError as error:
             raise UserError(
-                "run.engine is 'kubernetes' but the package kubernetes is not installed; "
-                "install requirements-kubernetes.txt"
+                f"run.engine is 'slurm' but the package {error.name} is not installed; install "
+                "multiberts[launch], or give `pip install -r requirements.txt`"
             ) from error
+        directives = [
+            *(f"--{option}={getattr(self, option)}" for option in ("qos", "constraint")),
+            f"--gpus-per-node={self.gpus}",
+        ]
+        directives = [one for one in directives if not one.endswith(("=None", "=0"))]
+        directives += ["--exclusive"] * self.exclusive
+        further = (line.strip() for line in self.scheduler_options.splitlines())
+        directives += [line.removeprefix("#SBATCH").strip() for line in further if line]
+        exports = [f"export {key}={shlex.quote(value)}" for key, value in environment.items()]
+        job = SLURMJob(
+            scheduler,
+            name="$SLURM_JOB_ID",
+            job_name=name,
+            queue=self.partition,
+            account=self.account,
+            cores=workers,  # threads of Dask, one per worker
+            processes=workers,
+            job_cpu=self.cores or workers,
+            memory=f"{self.memory_gb or 1}GB",
+            job_directives_skip=[] if self.memory_gb else ["--mem="],
+            walltime=self.walltime,
+            # In place of the shell, which would die of the signals that Slurm sends to all.
+            python=f"exec {shlex.quote(self.python)}",
+            job_extra_directives=directives,
+            job_script_prologue=[*exports, *self.worker_init.splitlines()],
+            worker_extra_args=["--memory-limit", "0", "--dashboard-address", "127.0.0.1:0"],
+            death_timeout=SECONDS_TO_CONNECT,
+            log_directory=folder,
+            protocol="tls://",
+            security=security,
+        )
+        script: str = job.job_script()
+        return script
 
 
 @dataclass(frozen=True)
@@ -195,14 +190,14 @@ class Engine:
     """How to get workers.
 
     Attributes:
-      name: `local`, `slurm` or `kubernetes`.
+      name: `local`, `slurm` or `dask`.
       options: of the engine.
-      workers_per_node: how many share a node.
-      threads: each worker's share of the node's cores.
+      workers_per_node: how many share this machine, or a job; of engine `dask`, 1.
+      threads: each worker's share of the cores.
     """
 
     name: str
-    options: EngineOptions
+    options: LocalOptions
     workers_per_node: int
     threads: int
 
@@ -212,24 +207,21 @@ class Engine:
         return self.name == "local"
 
     @property
-    def workers_per_block(self) -> int:
-        """Returns how many workers a block has."""
-        return self.workers_per_node * getattr(self.options, "nodes_per_block", 1)
-
-    @property
     def workers(self) -> int:
-        """Returns how many workers there can be in all."""
-        return self.workers_per_block * self.options.max_blocks
+        """Returns how many workers there can be in all; of engine `dask`, 1, as only the pool knows."""
+        return self.workers_per_node * getattr(self.options, "max_blocks", 1)
 
     def for_at_most(self, runs: int) -> Engine:
         """Returns the same engine; on this machine, with no more workers than runs."""
         count = min(self.workers_per_node, max(1, runs))
         return dataclasses.replace(self, workers_per_node=count) if self.is_local else self
 
-    def shell_lines(self, environment: Mapping[str, str]) -> str:
-        """Returns what a block's shell runs before the workers: the environment, then the user's lines."""
-        exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
-        return "\n".join([*exports, self.options.worker_init])
+
+_OPTIONS: dict[str, type[LocalOptions]] = {
+    "local": LocalOptions,
+    "slurm": SlurmOptions,
+    "dask": DaskOptions,
+}
 
 
 def make_engine(
@@ -241,8 +233,8 @@ def make_engine(
     """Checks what the user wants; starts nothing.
 
     Args:
-      name: `local`, `slurm` or `kubernetes`.
-      options: fields of `LocalOptions`, `SlurmOptions` or `KubernetesOptions`.
+      name: `local`, `slurm` or `dask`.
+      options: fields of `LocalOptions`, `SlurmOptions` or `DaskOptions`.
       workers: processes per machine; None: one per GPU (times workers_per_accelerator), else per core.
       workers_per_accelerator: how many share a GPU.
 
@@ -250,26 +242,22 @@ def make_engine(
       UserError: an unknown option, a value out of range, or, on this machine, a library that is not
         installed.
     """
-    chosen: EngineOptions
-    if name == "local":
-        compute = options_of(LocalOptions, name, options).compute
-        if compute:
-            check_engine(compute, "run.engine_options['compute']")
+    chosen: LocalOptions = options_of(_OPTIONS[name], name, options)
+    chosen.check()
+    if isinstance(chosen, DaskOptions):
+        if workers is not None or workers_per_accelerator > 1:
+            raise UserError(
+                "run.workers and run.workers_per_accelerator are for workers that the launcher starts, but "
+                "run.engine is 'dask'; leave them out"
+            )
+        return Engine(name, chosen, 1, 1)
+    if isinstance(chosen, SlurmOptions):
+        gpus, cores = chosen.gpus, chosen.cores or workers or 1
+    else:
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        chosen = EngineOptions(
-            compute=compute,
-            poll_seconds=1,
-            address="127.0.0.1",
-            cores=cores,
-            gpus=len(visible_gpus()),
-        )
-    else:
-        kinds = {"slurm": SlurmOptions, "kubernetes": KubernetesOptions}
-        chosen = options_of(kinds[name], name, options)
-        chosen.check()
-        cores = chosen.cores or workers or 1
-    count = workers or chosen.gpus * workers_per_accelerator or cores
+        gpus = len(visible_gpus())
+    count = workers or gpus * workers_per_accelerator or cores
     return Engine(name, chosen, count, max(1, cores // count))
 
 

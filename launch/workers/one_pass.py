@@ -24,9 +24,15 @@ from multiberts.launch.status.page import PAGE, write_status_page
 from multiberts.launch.status.picture import collect_status
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
-from multiberts.launch.workers.guardian import SECONDS_TO_SAVE
-from multiberts.launch.workers.pool import SECONDS_TO_END, LostWorkerError, Pool
-from multiberts.launch.workers.worker import DISK_FULL, Call, Error, Place
+from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
+from multiberts.launch.workers.worker import (
+    DISK_FULL,
+    SECONDS_TO_SAVE,
+    Call,
+    Error,
+    LostWorkerError,
+    Place,
+)
 from multiberts.runs.console import progress, report
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths
@@ -53,12 +59,14 @@ class OnePass:
         attempts: int,
         budget: float | None,
         silent_seconds: float,
+        dashboard: bool = False,
     ):
         self._plan = plan
         self._place = place
         self._root = Path(place.root)
         self._attempts = attempts
         self._silent_seconds = silent_seconds
+        self._dashboard = dashboard
         self._done = done_paths(place.root, (run.path for run in plan))
         self._engine = engine.for_at_most(len(plan) - len(self._done))
         self._estimates = None
@@ -138,18 +146,22 @@ class OnePass:
 
     def _start_jobs(self) -> None:
         """Submits so many bundles that no worker waits for this process."""
-        while len(self._jobs) < 2 * self._engine.workers:
-            bundle = self._waiting.take(self._engine.workers)
+        if self._pool is None:
+            self._pool = Pool(
+                self._engine, self._place, self._silent_seconds, dashboard=self._dashboard
+            )
+        # Of a cluster that others started, the size is known once it is there.
+        workers = max(self._engine.workers, self._pool.num_workers)
+        while len(self._jobs) < 2 * workers:
+            bundle = self._waiting.take(workers)
             if bundle is None:
                 return
-            if self._pool is None:
-                self._pool = Pool(self._engine, self._place, self._silent_seconds)
             calls = [
                 Call(run.path, run.stage, run.arguments(self._root), _log(run))
                 for run in bundle.runs
             ]
             known = [len(attempts_at(self._root, run.path)) for run in bundle.runs]
-            future = self._pool.submit(calls)
+            future = self._pool.submit(calls, known)
             self._jobs[future] = bundle, known
             future.add_done_callback(self._finished.put)
 
@@ -272,6 +284,7 @@ def carry_out_plan(
     attempts: int = 3,
     budget: float | None = None,
     silent_seconds: float = 90.0,
+    dashboard: bool = False,
 ) -> list[FailedRun]:
     """Carries out what of a plan is not done, as the only launcher of its root.
 
@@ -283,6 +296,7 @@ def carry_out_plan(
       attempts: how often a run is tried that fails through no fault of its input.
       budget: dollars that the runs that are left may be estimated to cost; None: any.
       silent_seconds: a worker without a heartbeat for so long is ended.
+      dashboard: whether Dask's live pages are served at 127.0.0.1.
 
     Returns:
       The runs that failed.
@@ -292,7 +306,7 @@ def carry_out_plan(
     """
     lease = Lease(root)
     place = Place(root, engine.name, lease.owner, workers_per_accelerator)
-    one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds)
+    one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
     try:
         with lease:
             failures = one_pass.carry_out(lease)

@@ -1,145 +1,65 @@
-"""A pool of workers: an engine provides blocks, and the workers in them connect to the launcher.
+"""A pool of workers on Dask, which starts them, talks to them, and replaces those that are lost.
 
-A block is one job of the engine: processes of this machine, a Slurm job, a pod. On each of its nodes
-`launch.workers.node` keeps worker processes running. Each of them connects to the launcher, takes a bundle
-of runs, sends heartbeats while it carries them out, returns how they went, and takes the next bundle.
+On this machine and on Slurm the scheduler lives in the launcher's process. Here the workers are its children
+(`LocalCluster`), on Slurm they come in jobs (`workers.slurm`). Any other Dask cluster is used by the address
+of its scheduler. A bundle of runs is one task (`workers.in_dask.carry_out`).
 """
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import contextlib
-import dataclasses
-import json
 import logging
-import math
+import multiprocessing
 import os
-import queue
-import secrets
-import shlex
 import shutil
 import signal
-import socket
-import socketserver
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from multiberts.launch.workers.channel import WELCOME, Channel
-from multiberts.launch.workers.engines import Engine
-from multiberts.launch.workers.guardian import SECONDS_TO_SAVE, VARIABLE, watch_this_process
-from multiberts.launch.workers.node import POOL_VARIABLE, PoolAddress
-from multiberts.launch.workers.worker import Call, Place, environment_of_workers
+from multiberts.launch.workers.engines import DaskOptions, Engine, SlurmOptions
+from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
+from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs
+from multiberts.launch.workers.worker import (
+    Call,
+    LostWorkerError,
+    Place,
+    environment_of_workers,
+)
+from multiberts.runs.console import progress
+from multiberts.runs.dask_cluster import connect, first_cause, import_distributed
 from multiberts.runs.errors import UserError
 
+# Below the root; it exists as long as the pool, on Slurm with the workers' keys.
+FOLDER = "launch/dask"
+KEYS = "tls_ca_file"
 SECONDS_TO_END = 5.0
-# A socket's path has about a hundred characters at most, of which multiprocessing takes its share.
-MAX_LENGTH_OF_SOCKET_FOLDER = 60
-# A block that is idle for so long is given back.
-SECONDS_OF_IDLENESS = 60.0
-# After so many blocks in a row of which no worker connected, another block would not help.
-MAX_FAILED_BLOCK_STARTS = 3
-# A silent worker is ended by its node first, then by the launcher.
-_PATIENCE_OF_LAUNCHER = 2
-_SECONDS_TO_GREET = 60.0
+SECONDS_BETWEEN_LOOKS = 0.5
+# On this machine; a worker that is ended starts again in seconds.
+SECONDS_WITHOUT_WORKERS = 600.0
+# For Dask's own ends of connections and processes, which wait for stopped ones.
+_SECONDS_TO_CLOSE = 10
+_WORKER_PROCESS = "Dask Worker process"
+_LOGGERS = ("distributed", "tornado", "asyncio")
 
+# Errors of a task whose worker, or whose connection, is gone.
+_LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError")
 
-class LostWorkerError(Exception):
-    """The worker that carried out a bundle has died or is silent."""
-
-
-class LocalBlocks:
-    """Blocks that are processes of this machine, with the interface of a provider of Parsl."""
-
-    def __init__(self, folder: Path, environment: Mapping[str, str]):
-        """Starts nothing yet.
-
-        Args:
-          folder: for what the blocks print.
-          environment: further variables of the blocks.
-        """
-        self._environment = {**os.environ, **environment}
-        self._errors = folder / "errors"
-        self._blocks: dict[str, subprocess.Popen[bytes]] = {}
-
-    def submit(self, command: str, _tasks_per_node: int, _job_name: str) -> str:
-        """Starts a block in a process group of its own; returns its name."""
-        with open(self._errors, "ab") as stream:
-            block = subprocess.Popen(
-                shlex.split(command),
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                process_group=0,
-            )
-        self._blocks[str(block.pid)] = block
-        return str(block.pid)
-
-    def last_error(self) -> str:
-        """Returns the last line that the blocks printed, in brackets."""
-        return _last_line(self._errors)
-
-    def has_ended(self, job: str) -> bool:
-        """Returns whether the first process of a block has ended."""
-        return self._blocks[job].poll() is not None
-
-    def cancel(self, jobs: Sequence[str], number: int = signal.SIGTERM) -> None:
-        """Sends a signal to all processes of blocks, and wakes stopped ones to receive it."""
-        for job in jobs:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(int(job), number)
-                os.killpg(int(job), signal.SIGCONT)
-
-    def end(self, seconds: float) -> None:
-        """Asks all processes to exit, and kills those that are left after so many seconds."""
-        jobs = list(self._blocks)
-        self.cancel(jobs)
-        end = time.monotonic() + seconds
-        while self._processes() and time.monotonic() < end:
-            time.sleep(0.02)
-        if seconds:
-            self.cancel(jobs, signal.SIGKILL)
-            # What they computed then counts as this process's, for `time` and the like.
-            for block in self._blocks.values():
-                block.wait()
-
-    def _processes(self) -> list[int]:
-        """Returns the processes of the blocks that run."""
-        groups = {int(job) for job in self._blocks}
-        found = []
-        for pid in psutil.pids():
-            with contextlib.suppress(ProcessLookupError, psutil.Error):
-                is_ours = os.getpgid(pid) in groups
-                if is_ours and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                    found.append(pid)
-        return found
-
-
-@dataclass
-class _Block:
-    """A job of the engine.
-
-    Attributes:
-      job: its name at the engine.
-      has_worked: whether one of its workers has connected.
-      busy: how many of its workers carry out runs.
-      idle_since: when the last of them finished, by the monotonic clock.
-      is_leaving: whether its workers get no more bundles.
-    """
-
-    job: str
-    has_worked: bool = False
-    busy: int = 0
-    idle_since: float = field(default_factory=time.monotonic)
-    is_leaving: bool = False
+# Workers read these, too: on other machines from their environment.
+_SETTINGS_OF_WORKERS = {
+    # Stages may have processes of their own.
+    "distributed.worker.daemon": False,
+    # It would look at the training thread every 10 ms.
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.use-file-locking": False,
+    "distributed.comm.timeouts.connect": "60s",
+}
 
 
 class Pool:
@@ -148,297 +68,398 @@ class Pool:
     Usage:
 
         pool = Pool(engine, place, silent_seconds=90)
-        future = pool.submit(calls)
+        future = pool.submit(calls, known)
         ...
         pool.look_after(outstanding=1)   # now and then
         pool.end(seconds=5)
     """
 
-    def __init__(self, engine: Engine, place: Place, silent_seconds: float):
-        """Starts the first block.
+    def __init__(
+        self, engine: Engine, place: Place, silent_seconds: float, *, dashboard: bool = False
+    ):
+        """Starts a scheduler, and on this machine its workers; or connects to another cluster's.
 
         Args:
           engine: how to get workers.
           place: sent to the workers.
           silent_seconds: a worker without a heartbeat for so long is ended.
+          dashboard: whether Dask's live pages are served, at this machine's own address.
 
         Raises:
-          UserError: the engine refuses blocks, or cannot use the path of the root.
+          UserError: a package is missing, the engine refuses to work, or cannot use the path of the root.
         """
         self._engine = engine
         self._place = place
-        self._silent_seconds = silent_seconds
-        self._blocks: dict[int, _Block] = {}
-        self._num_blocks = 0
-        self._failed_starts = 0
+        self._name = f"launch-{place.owner}"
+        self._number = 0
+        self._waiting: collections.deque[tuple[Future[Any], list[Call], list[int]]] = (
+            collections.deque()
+        )
+        self._running: dict[str, tuple[Any, Future[Any]]] = {}
+        self._changing = threading.Lock()
+        self._had_workers = time.monotonic()
         self._next_look = 0.0
-        self._waiting: queue.SimpleQueue[tuple[Future[Any], Sequence[Call]]] = queue.SimpleQueue()
-        self._changing = threading.Lock()  # of blocks, which every conversation counts in
-        self._token = secrets.token_hex(32)
-        self._server = _Server(("127.0.0.1" if engine.is_local else "", 0), _Conversation)
-        self._server.pool = self
+        self._num_workers = 0
+        self._cluster: Any = None
+        self._client: Any = None
+        self._jobs: SlurmJobs | None = None
         self._folder = _folder(engine, place.root)
+        self._stack = contextlib.ExitStack()
         try:
-            self._provider = self._make_provider()
-            threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-            self.look_after(outstanding=1)
+            self._start(silent_seconds, dashboard)
         except BaseException:
             self.end(0)
             raise
 
-    def _make_provider(self) -> Any:
-        engine = self._engine
-        folder = str(self._folder) if engine.is_local else None
-        root, owner = os.path.abspath(self._place.root), self._place.owner
-        watch = watch_this_process(root, owner, folder=folder)
-        address = PoolAddress(
-            hosts=[engine.options.address] if engine.options.address else _addresses(),
-            port=self._server.server_address[1],
-            token=self._token,
-            workers=engine.workers_per_node,
-            silent_seconds=self._silent_seconds,
-        )
+    def _start(self, silent_seconds: float, dashboard: bool) -> None:
+        engine, options = self._engine, self._engine.options
+        mark = mark_of_this_process(os.path.abspath(self._place.root), self._place.owner)
         environment = {
-            **environment_of_workers(engine.threads, engine.options.compute),
-            VARIABLE: watch.spelled(),
-            POOL_VARIABLE: json.dumps(dataclasses.asdict(address)),
+            **environment_of_workers(engine.threads, options.compute),
+            **_as_variables(_SETTINGS_OF_WORKERS),
+            "DASK_LOGGING__DISTRIBUTED": "critical",
+            # Dask gives its processes titles, which would overwrite the environment that `reap` reads.
+            "SPT_NOENV": "1",
+            VARIABLE: mark.to_string(),
         }
-        if engine.is_local:
-            if len(str(self._folder)) <= MAX_LENGTH_OF_SOCKET_FOLDER:
-                # What killed processes leave there is removed with the folder.
-                environment["TMPDIR"] = str(self._folder)
-            return LocalBlocks(self._folder, environment)
-        _keep_quiet(self._folder)
-        provider = engine.options.provider(engine.shell_lines(environment))
-        provider.script_dir = str(self._folder / "blocks")
-        Path(provider.script_dir).mkdir()
-        return provider
+        if not isinstance(options, DaskOptions):
+            # Processes of this machine inherit it.
+            self._stack.enter_context(_environment(environment))
+        distributed = import_distributed()
+        if dashboard and find_spec("bokeh") is None:
+            raise UserError(
+                "run.dashboard needs the package bokeh, which is not installed; install "
+                "multiberts[dashboard], or give `pip install -r requirements-dashboard.txt`"
+            )
+        import dask
 
-    def submit(self, calls: Sequence[Call]) -> Future[Any]:
+        _silence(self._stack)
+        self._stack.enter_context(
+            dask.config.set(
+                {
+                    **_SETTINGS_OF_WORKERS,
+                    "distributed.nanny.pre-spawn-environ": {},
+                    # A lost worker is reported at once; the launcher decides what is tried again.
+                    "distributed.scheduler.allowed-failures": 0,
+                    "distributed.scheduler.worker-ttl": f"{silent_seconds}s",
+                    "distributed.scheduler.active-memory-manager.start": False,
+                    # A worker that starts again slower than this would be given up for ever.
+                    "distributed.deploy.lost-worker-timeout": "1h",
+                    "temporary-directory": str(self._folder),
+                }
+            )
+        )
+        if isinstance(options, DaskOptions):
+            self._client = connect(options.scheduler, "run.engine_options['scheduler']")
+            _say_what_differs(self._client, options.scheduler, silent_seconds)
+        else:
+            self._cluster = self._make_cluster(distributed, dashboard)
+            self._client = distributed.Client(self._cluster, set_as_default=False)
+            if dashboard:
+                progress(f"Dask's dashboard: {self._cluster.dashboard_link}")
+        from multiberts.launch.workers.in_dask import LaunchWorker, LetsRunsSave
+
+        try:
+            self._client.register_plugin(LaunchWorker(engine.workers_per_node, engine.is_local))
+            if not engine.is_local:
+                self._client.register_plugin(LetsRunsSave())
+        except Exception as error:
+            raise self._unable(error) from error
+        self._num_workers = len(self._names_of_workers())
+        if isinstance(options, SlurmOptions):
+            self._jobs = SlurmJobs(
+                options,
+                script=self._script_of_jobs(options, environment),
+                name=name_of_jobs(self._place.root, self._place.owner),
+                folder=self._folder,
+                workers=self._names_of_workers,
+            )
+
+    def _make_cluster(self, distributed: Any, dashboard: bool) -> Any:
+        """Returns a scheduler in this process with, on this machine, its workers."""
+        engine, options = self._engine, self._engine.options
+        try:
+            return distributed.LocalCluster(
+                n_workers=engine.workers_per_node if engine.is_local else 0,
+                threads_per_worker=1,
+                # Else Dask stops a worker at 95 % of its share of the memory, which the machine may have.
+                memory_limit=0,
+                local_directory=str(self._folder),
+                host=options.host,
+                # Its HTTP server takes port 8787 of all interfaces otherwise, without a dashboard, too.
+                dashboard_address="127.0.0.1:8787" if dashboard else "127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": dashboard},
+                security=self._make_keys(distributed),
+                silence_logs=False,
+            )
+        except RuntimeError as error:
+            raise UserError(
+                f"engine {engine.name!r} cannot start: {first_cause(error)}; see whether this machine has "
+                "memory, processes and ports left"
+            ) from error
+
+    def _make_keys(self, distributed: Any) -> Any:
+        """Returns keys of this launch alone, which workers and scheduler show to each other."""
+        keys = distributed.Security.temporary()
+        if self._engine.is_local:
+            return keys
+        files = {}
+        for name in (KEYS, "tls_worker_cert", "tls_worker_key"):
+            path = self._folder / name
+            path.touch(mode=0o600)
+            path.write_text(getattr(keys, name))
+            files[name] = str(path)
+        for role in ("scheduler", "client"):
+            for kind in ("cert", "key"):
+                files[f"tls_{role}_{kind}"] = files[f"tls_worker_{kind}"]
+        return distributed.Security(require_encryption=True, **files)
+
+    def _script_of_jobs(self, options: SlurmOptions, environment: Mapping[str, str]) -> str:
+        return options.script(
+            self._cluster.scheduler_address,
+            name=name_of_jobs(self._place.root, self._place.owner),
+            workers=self._engine.workers_per_node,
+            environment=environment,
+            folder=str(self._folder),
+            security=self._cluster.security,
+        )
+
+    @property
+    def num_workers(self) -> int:
+        """Returns how many workers are connected now."""
+        return self._num_workers
+
+    def submit(self, calls: Sequence[Call], known: Sequence[int]) -> Future[Any]:
         """Submits runs to a worker; the future returns what `worker.carry_out_calls` does.
 
         It raises `LostWorkerError` where the worker died or is silent.
+
+        Args:
+          calls: the runs.
+          known: how many attempts at each of them there were before.
         """
-        future: Future[Any] = Future()
-        self._waiting.put((future, list(calls)))
-        return future
+        ours: Future[Any] = Future()
+        self._waiting.append((ours, list(calls), list(known)))
+        self._feed()
+        return ours
+
+    def _feed(self) -> None:
+        """Gives Dask one bundle per worker, as one that only waits for a worker is lost with it, too."""
+        from multiberts.launch.workers.in_dask import carry_out
+
+        with self._changing:
+            if self._client.status != "running":
+                return  # it connects again, or `look_after` gives up
+            while self._waiting and len(self._running) < self._num_workers:
+                ours, calls, known = self._waiting.popleft()
+                self._number += 1
+                key = f"{self._name}-{self._number}"
+                task = self._client.submit(
+                    carry_out, self._name, calls, known, self._place, key=key, pure=False
+                )
+                self._running[key] = task, ours
+                task.add_done_callback(self._take)
+
+    def _take(self, task: Any) -> None:
+        """Passes on what a task returned; called in a thread of Dask's."""
+        with self._changing:
+            _, ours = self._running.pop(task.key)
+        try:
+            ours.set_result(task.result())
+        except LostWorkerError as error:
+            ours.set_exception(error)
+        except BaseException as error:
+            if type(error).__name__ in _LOST:
+                ours.set_exception(LostWorkerError(str(error)))
+            else:  # errors of runs are outcomes
+                ours.set_exception(self._unable(error))
+        with contextlib.suppress(Exception):  # the pool may be closing
+            self._feed()
+
+    def _unable(self, error: BaseException) -> UserError:
+        return UserError(
+            f"the workers of engine {self._engine.name!r} cannot carry out runs "
+            f"({type(error).__name__}: {first_cause(error)}); they need this version of the project, and "
+            "what it requires"
+        )
 
     def look_after(self, outstanding: int) -> None:
-        """Replaces blocks that have ended, and asks for as many as there is work for.
+        """Sees that there are workers, and gives them what waits.
 
         Args:
           outstanding: how many bundles are submitted and not finished.
 
         Raises:
-          UserError: the engine refuses blocks, or they end before a worker connects.
+          UserError: no worker comes, the cluster refuses jobs, or its scheduler is gone.
         """
         now = time.monotonic()
         if now < self._next_look:
             return
-        self._next_look = now + self._engine.options.poll_seconds
-        self._forget_ended_blocks()
-        needed = math.ceil(outstanding / self._engine.workers_per_block)
-        wanted = min(self._engine.options.max_blocks, needed)
-        for _ in range(wanted - len(self._blocks)):
-            self._add_block()
-        self._give_back(len(self._blocks) - wanted)
+        self._next_look = now + SECONDS_BETWEEN_LOOKS
+        if self._client.status in ("closed", "closing"):
+            raise UserError(
+                f"the scheduler of engine {self._engine.name!r} is gone; start it, and give the same "
+                "command, which resumes from here"
+            )
+        self._num_workers = len(self._names_of_workers())
+        if self._num_workers:
+            self._had_workers = now
+        elif self._engine.is_local and now - self._had_workers > SECONDS_WITHOUT_WORKERS:
+            raise UserError(
+                f"no worker has started for {SECONDS_WITHOUT_WORKERS:.0f} s; see whether this machine has "
+                "memory, processes and ports left"
+            )
+        if self._jobs is not None:
+            self._jobs.look_after(-(-outstanding // self._engine.workers_per_node))
+        self._feed()
+
+    def _names_of_workers(self) -> dict[str, bool]:
+        """Returns whether each worker that is connected has a bundle, by its name."""
+        if self._cluster is not None:
+            found: dict[str, bool] = self._cluster.sync(_look_at_workers, self._cluster.scheduler)
+            return found
+        try:
+            info = self._client.scheduler_info(n_workers=-1)
+        except Exception:  # it is gone, or connects again
+            return {}
+        return {str(worker["name"]): False for worker in info["workers"].values()}
 
     def end(self, seconds: float) -> None:
-        """Asks all workers to save and exit, and removes the pool's folder.
+        """Asks all workers to save; on this machine and on Slurm, ends them and removes the pool's folder.
 
         Args:
-          seconds: how long to wait for them; those of this machine are then killed. 0: do not wait.
+          seconds: how long to wait for them. 0: do not wait.
         """
-        self._server.shutdown()
-        self._server.server_close()
-        provider = getattr(self, "_provider", None)
-        if isinstance(provider, LocalBlocks):
-            provider.end(seconds)
-        elif provider is not None:
-            self._cancel(list(self._blocks))
-            end = time.monotonic() + seconds
-            while seconds >= SECONDS_TO_SAVE and self._blocks and time.monotonic() < end:
-                time.sleep(min(1.0, self._engine.options.poll_seconds))
-                self._forget_ended_blocks()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _add_block(self) -> None:
-        number = self._num_blocks
-        python = shlex.quote(self._engine.options.python)
-        command = f"{python} -m multiberts.launch.workers.node {number}"
-        if not self._engine.is_local:
-            command = f"exec {command}"  # in place of the shell, which gets the signals
-        try:
-            job = str(self._provider.submit(command, 1, f"block-{number}"))
-        except Exception as error:  # each provider has its own errors
-            self._note_failed_start(f" ({str(error).strip()})", "refuses to start workers")
-            return
-        self._num_blocks += 1
-        self._blocks[number] = _Block(job)
-
-    def _note_failed_start(self, why: str, what: str) -> None:
-        self._failed_starts += 1
-        if self._failed_starts >= MAX_FAILED_BLOCK_STARTS or not self._num_blocks:
-            raise UserError(
-                f"engine {self._engine.name!r} {what}{why} ({self._failed_starts} in a row); correct "
-                "run.engine_options"
-            )
-
-    def _forget_ended_blocks(self) -> None:
-        """Asks the engine which blocks have ended, and drops them."""
-        for number, (has_ended, why) in self._ended_blocks().items():
-            if not has_ended:
-                continue
-            block = self._blocks.pop(number)
-            if not block.has_worked:
-                self._note_failed_start(why, "ended its workers before they connected")
-
-    def _ended_blocks(self) -> dict[int, tuple[bool, str]]:
-        """Returns whether each block has ended, and why."""
-        numbers = list(self._blocks)
-        jobs = [self._blocks[number].job for number in numbers]
-        if isinstance(self._provider, LocalBlocks):
-            local = self._provider
-            ended = [(local.has_ended(job), local.last_error()) for job in jobs]
-        else:
-            states = self._provider.status(jobs) if jobs else []
-            ended = [
-                (state.terminal, state.terminal and _last_line(state.stderr_path))
-                for state in states
-            ]
-        return dict(zip(numbers, ended, strict=True))
-
-    def _give_back(self, count: int) -> None:
-        """Ends up to `count` blocks that have been idle for long."""
-        if count < 1 or self._engine.is_local:
-            return
         with self._changing:
-            long_ago = time.monotonic() - SECONDS_OF_IDLENESS
-            idle = [
-                number
-                for number, block in self._blocks.items()
-                if block.has_worked and not block.busy and block.idle_since < long_ago
-            ]
-            for number in idle[:count]:
-                self._blocks[number].is_leaving = True
-        self._cancel(idle[:count])
-        for number in idle[:count]:
-            del self._blocks[number]
+            self._waiting.clear()
+        if self._jobs is not None:
+            self._jobs.stop_looking()
+        if self._client is not None:
+            self._let_workers_save(seconds)
+        if self._jobs is not None:
+            self._jobs.cancel()
+        with contextlib.suppress(Exception):
+            if self._client is not None:
+                self._client.close(timeout=2)
+        with contextlib.suppress(Exception):
+            if self._cluster is not None:
+                self._cluster.close(timeout=_SECONDS_TO_CLOSE)
+        for child in multiprocessing.active_children():
+            # Python would wait for it when this process ends.
+            if self._engine.is_local and child.name.startswith(_WORKER_PROCESS):
+                child.kill()
+        self._stack.close()
+        if not isinstance(self._engine.options, DaskOptions):
+            shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _cancel(self, numbers: Sequence[int]) -> None:
-        if numbers:
-            with contextlib.suppress(Exception):  # those that have ended cannot be cancelled
-                self._provider.cancel([self._blocks[number].job for number in numbers])
+    def _let_workers_save(self, seconds: float) -> None:
+        from multiberts.launch.workers.in_dask import leave
 
-    def serve(self, connection: socket.socket) -> None:
-        """Gives a worker bundles until it or the launcher exits; runs in one thread for each worker."""
-        connection.settimeout(_SECONDS_TO_GREET)
-        try:
-            channel = Channel(connection, self._token, is_launcher=True)
-            number = channel.receive()
-            channel.send(WELCOME)
-        except (OSError, ValueError, SyntaxError):
-            return  # a stranger
-        block = self._blocks.get(number)
-        if block is None:
-            return
-        block.has_worked = True
-        self._failed_starts = 0
-        while not block.is_leaving:
-            try:
-                future, calls = self._waiting.get(timeout=0.5)
-            except queue.Empty:
-                continue
-            with self._changing:
-                if block.is_leaving:
-                    self._waiting.put((future, calls))
-                    return
-                block.busy += 1
-            try:
-                future.set_result(self._carried_out(calls, channel))
-            except OSError as error:
-                if isinstance(error, TimeoutError):
-                    # Its node has not ended it either, so the node is lost.
-                    self._cancel([number] if number in self._blocks else [])
-                future.set_exception(LostWorkerError(str(error)))
-                return
-            except Exception as error:
-                future.set_exception(error)
-                return
-            finally:
-                block.busy -= 1
-                block.idle_since = time.monotonic()
+        if self._engine.is_local and self._cluster is not None:
+            for nanny in list(self._cluster.workers.values()):
+                nanny.close_gracefully()  # or it would start a worker again that has left
+                with contextlib.suppress(OSError, TypeError):
+                    os.kill(nanny.pid, signal.SIGCONT)  # a stopped one hears nothing
 
-    def _carried_out(self, calls: Sequence[Call], channel: Channel) -> Any:
-        """Sends runs to a worker, and waits for their outcomes."""
-        channel.connection.settimeout(_PATIENCE_OF_LAUNCHER * self._silent_seconds)
-        channel.send(
-            ([dataclasses.astuple(call) for call in calls], dataclasses.astuple(self._place))
+        def ask() -> None:
+            with contextlib.suppress(Exception):
+                self._client.run(leave, self._name, wait=False, on_error="ignore")
+
+        with self._changing:
+            running = [ours for _, ours in self._running.values()]
+        if running:
+            # In a thread, as it waits for answers, which a stopped worker does not give.
+            threading.Thread(target=ask, daemon=True).start()
+            concurrent.futures.wait(running, timeout=seconds)
+
+
+async def _look_at_workers(scheduler: Any) -> dict[str, bool]:
+    return {str(one.name): bool(one.processing) for one in scheduler.running}
+
+
+def _say_what_differs(client: Any, address: str, silent_seconds: float) -> None:
+    """Says what a cluster that others started does otherwise than ours."""
+
+    # A function within a function travels as a whole: that scheduler need not have this project.
+    def settings(dask_scheduler: Any) -> dict[str, Any]:
+        import dask
+
+        return {
+            "allowed-failures": dask_scheduler.allowed_failures,
+            "worker-ttl": dask_scheduler.worker_ttl,
+            "lost-worker-timeout": dask.config.get("distributed.deploy.lost-worker-timeout", None),
+            "threads": max((one.nthreads for one in dask_scheduler.workers.values()), default=1),
+        }
+
+    try:
+        found = client.run_on_scheduler(settings)
+    except Exception as error:
+        progress(f"the settings of {address} cannot be read ({first_cause(error)})")
+        return
+    ttl = found["worker-ttl"]
+    if ttl is None or ttl > silent_seconds:
+        after = "never" if ttl is None else f"only after {ttl:.0f} to {2 * ttl:.0f} s"
+        progress(
+            f"{address}: a worker that is stopped or hangs is noticed {after} (worker-ttl; "
+            f"run.silent_seconds is {silent_seconds:.0f})"
         )
-        while True:
-            outcome = channel.receive()
-            if outcome is not None:  # a heartbeat
-                return outcome
+    if found["allowed-failures"]:
+        progress(
+            f"{address}: a bundle whose worker dies before it begins is passed on up to "
+            f"{found['allowed-failures']} times before it counts as lost (allowed-failures)"
+        )
+    if found["lost-worker-timeout"] != "1h":
+        progress(
+            f"{address}: a worker that is away for {found['lost-worker-timeout']} may be given up by its "
+            "cluster manager (lost-worker-timeout)"
+        )
+    if found["threads"] > 1:
+        progress(f"{address}: of {found['threads']} threads of a worker only one is used")
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    """Accepts the workers of a pool."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 256
-    pool: Pool
-
-
-class _Conversation(socketserver.BaseRequestHandler):
-    """Serves one worker."""
-
-    server: _Server
-
-    def handle(self) -> None:
-        """Gives the worker bundles."""
-        self.server.pool.serve(self.request)
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
-def _addresses() -> list[str]:
-    """Returns this machine's name and addresses, as nodes may reach it."""
-    found = [
-        address.address
-        for addresses in psutil.net_if_addrs().values()
-        for address in addresses
-        if address.family == socket.AF_INET
-    ]
-    return [socket.getfqdn(), *sorted(found, key=lambda address: address.startswith("127."))]
+def _as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Returns settings of Dask as the environment variables that it reads."""
+    return {
+        f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
+        for name, value in settings.items()
+    }
+
+
+def _silence(stack: contextlib.ExitStack) -> None:
+    """Keeps Dask's log from standard error; it sets levels of its own when it is imported."""
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith(_LOGGERS)]:
+        logger = logging.getLogger(name)
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.CRITICAL)
 
 
 def _folder(engine: Engine, root: str) -> Path:
-    """Makes the folder for scripts and logs, which exists as long as the pool."""
-    if engine.is_local:
-        return Path(tempfile.mkdtemp(prefix="launch-"))
-    folder = Path(root).absolute() / "launch" / "parsl"
-    if not all(character.isalnum() or character in "/._-+=@" for character in str(folder)):
+    """Makes the folder for keys, logs and workers' files."""
+    folder = Path(root).absolute() / FOLDER
+    if isinstance(engine.options, DaskOptions):
+        return folder
+    is_plain = all(character.isalnum() or character in "/._-+=@" for character in str(folder))
+    if not (engine.is_local or is_plain):
         raise UserError(
             f"launch.root {folder.parents[1]} has characters that shell scripts of engine "
             f"{engine.name!r} cannot hold; choose a path without them"
         )
+    # One that was killed has left it, and this launcher has the lease.
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, mode=0o700)  # its scripts hold the token
+    folder.mkdir(parents=True, mode=0o700)  # it holds keys
     return folder
-
-
-def _keep_quiet(folder: Path) -> None:
-    """Redirects Parsl's log from standard error to a file."""
-    logger = logging.getLogger("parsl")
-    logger.propagate = False
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
-        handler.close()
-    logger.addHandler(logging.FileHandler(folder / "launcher.log", delay=True))
-
-
-def _last_line(path: str | Path | None) -> str:
-    """Returns the last line of a file in brackets; nothing if there is none."""
-    with contextlib.suppress(OSError):
-        lines = Path(path or "").read_text(errors="replace").strip().splitlines()
-        return f" ({lines[-1].strip()})" if lines else ""
-    return ""

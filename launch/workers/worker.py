@@ -1,4 +1,4 @@
-"""The program of a worker: calls stages one after the other, with a marker and a log for each."""
+"""What a worker does with a bundle: calls stages one after the other, with a marker and a log for each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import fcntl
 import functools
 import os
-import signal
-import socket
 import sys
 import threading
 import time
@@ -16,8 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from multiberts.launch.estimate.accelerators import gpu_of_worker, visible_gpus
 from multiberts.launch.markers.attempts import (
@@ -28,32 +24,32 @@ from multiberts.launch.markers.attempts import (
     end_attempt,
 )
 from multiberts.launch.plan.planned_run import stage_function
-from multiberts.launch.workers.channel import WELCOME, Channel
-from multiberts.launch.workers.guardian import (
-    SECONDS_TO_SAVE,
-    is_on_this_machine,
-    leave_with_launcher,
-    watch_from_environment,
-)
-from multiberts.launch.workers.heartbeats import HEARTBEATS, write_heartbeat
-from multiberts.launch.workers.node import PoolAddress
 from multiberts.runs.allocator import give_back_memory
-from multiberts.runs.console import progress, report
+from multiberts.runs.console import report
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.environment import ENGINE
 from multiberts.runs.errors import UserError, disk_full_line
-from multiberts.runs.preemption import PreemptedError, preemption_notice
+from multiberts.runs.preemption import PreemptedError, num_open_blocks, preemption_notice
 
 # For another process, which is about to exit, to release a run.
 SECONDS_TO_LET_GO = 120.0
-SECONDS_TO_CONNECT = 10.0
+# For runs that were asked to stop; preempted machines have 30 to 120 in all.
+SECONDS_TO_SAVE = 100.0
 
 # Environment variables in which an engine names the job of a process.
 _JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
 
 Error = dict[str, str]
+Outcome = tuple[str, Error | None]
 # The kind of error after which no worker could continue.
 DISK_FULL = "DiskFull"
+
+# The attempt that this process is carrying out, with its root.
+_OPEN_ATTEMPTS: list[tuple[str, Attempt]] = []
+
+
+class LostWorkerError(Exception):
+    """The worker that carried out a bundle has died or is silent."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Place:
 
     Attributes:
       root: the experiment's root.
-      engine: `local`, `slurm`, `kubernetes`.
+      engine: `local`, `slurm`, `dask`.
       owner: of the launcher's lease.
       workers_per_accelerator: how many workers share a GPU.
     """
@@ -92,7 +88,7 @@ class Place:
 
 def carry_out_calls(
     calls: Sequence[Call], place: Place, rank: int = 0
-) -> tuple[list[tuple[str, Error | None]], float]:
+) -> tuple[list[Outcome], float]:
     """Carries out runs one after the other.
 
     An error ends its run only; once the worker is asked to stop, no further run is started.
@@ -108,47 +104,32 @@ def carry_out_calls(
     """
     started = time.monotonic()
     device = _take_device(rank, place.workers_per_accelerator)
-    outcomes: list[tuple[str, Error | None]] = []
-    with _asked_to_stop() as notice:
+    outcomes: list[Outcome] = []
+    with preemption_notice() as should_stop:
         for call in calls:
-            outcomes.append(_carry_out(call, place, device, notice))
+            outcomes.append(_carry_out(call, place, device, should_stop))
             give_back_memory()
-            if outcomes[-1][0] == "preempted" or notice.has_come():
+            if outcomes[-1][0] == "preempted" or should_stop():
                 break
     return outcomes, time.monotonic() - started
 
 
-@dataclass
-class _Notice:
-    """Whether the worker was asked to stop.
+def end_if_it_cannot_save() -> None:
+    """Closes the marker of a run that has no notice of its own, and ends this process with it.
 
-    Attributes:
-      has_come: returns it.
-      interrupts: whether a request ends the current call, for stages that do not save by themselves.
+    It may be anywhere, also in a call that takes hours; only the end of its process stops it.
     """
-
-    has_come: Callable[[], bool]
-    interrupts: bool = False
-
-
-@contextlib.contextmanager
-def _asked_to_stop() -> Iterator[_Notice]:
-    """Catches SIGTERM, so that markers are written; ends stages that do not catch it themselves."""
-    with preemption_notice() as noted:
-        came: list[int] = []
-        notice = _Notice(lambda: noted() or bool(came))
-
-        def stop(number: int, _frame: object) -> None:
-            came.append(number)
-            if notice.interrupts:
-                raise PreemptedError("asked to stop: it cannot save, so it will start again")
-
-        # The outer block restores the former handler.
-        signal.signal(signal.SIGTERM, stop)
-        yield notice
+    # The outer block is that of `carry_out_calls`.
+    if _OPEN_ATTEMPTS and num_open_blocks() < 2:
+        for root, attempt in _OPEN_ATTEMPTS:
+            with contextlib.suppress(OSError):
+                message = "asked to stop: it cannot save, so it will start again"
+                error = {"kind": PreemptedError.__name__, "message": message}
+                end_attempt(root, attempt, "preempted", error)
+        os._exit(1)
 
 
-def _carry_out(call: Call, place: Place, device: str, notice: _Notice) -> tuple[str, Error | None]:
+def _carry_out(call: Call, place: Place, device: str, should_stop: Callable[[], bool]) -> Outcome:
     """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
         return "done", None
@@ -162,32 +143,29 @@ def _carry_out(call: Call, place: Place, device: str, notice: _Notice) -> tuple[
             log=call.log,
             owner=place.owner,
         )
-        outcome, error = "done", None
+        _OPEN_ATTEMPTS.append((place.root, attempt))
         with _beating(place.root, attempt):
             try:
                 log = Path(place.root) / call.log
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
-                    outcome, error = _call(call, notice)
+                    outcome, error = _call(call, should_stop)
             except Exception as problem:  # the log cannot be written
                 outcome, error = "failed", _described(problem)
+        _OPEN_ATTEMPTS.clear()
         end_attempt(place.root, attempt, outcome, error)
     except OSError as problem:  # the marker cannot be written
         outcome, error = "failed", _described(problem)
     return outcome, error
 
 
-def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
+def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
     """Calls the stage; prints and returns its error."""
     run_dir = call.arguments["run_dir"]
     report(f"--- {call.stage} {run_dir}")
     try:
-        notice.interrupts = True
-        try:
-            _wait_until_free(Path(run_dir) / LOCK)
-            stage_function(call.stage)(**call.arguments)
-        finally:
-            notice.interrupts = False
+        _wait_until_free(Path(run_dir) / LOCK)
+        stage_function(call.stage)(**call.arguments)
     except PreemptedError as error:
         report(str(error))
         return "preempted", {"kind": PreemptedError.__name__, "message": str(error)}
@@ -200,7 +178,7 @@ def _call(call: Call, notice: _Notice) -> tuple[str, Error | None]:
     else:
         return "done", None
     # An interrupted stage may raise another error; if it is at fault, it will fail again.
-    return "preempted" if notice.has_come() else "failed", described
+    return "preempted" if should_stop() else "failed", described
 
 
 def _described(error: BaseException) -> Error:
@@ -283,63 +261,6 @@ def environment_of_workers(threads: int, compute: str | None = None) -> dict[str
     }
 
 
-def main() -> None:
-    """Carries out the bundles that the launcher sends, until it closes the connection."""
-    block, rank, pipe = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    address = PoolAddress.from_environment()
-    # The default lock is one among processes, of which a killed worker would leave a semaphore.
-    tqdm.set_lock(threading.RLock())
-    watch = watch_from_environment()
-    is_local = is_on_this_machine(watch)
-    leave_with_launcher(watch, (lambda: os._exit(1)) if is_local else save_and_leave)
-    threading.Thread(target=_leave_after_node, args=(os.getppid(),), daemon=True).start()
-    channel = _connect(address, int(block))
-    sending = threading.Lock()
-    is_busy = threading.Event()
-
-    def send_heartbeats() -> None:
-        while True:
-            try:
-                write_heartbeat(pipe)
-                with sending:
-                    if is_busy.is_set():
-                        channel.send(None)
-            except OSError:
-                save_and_leave()
-            time.sleep(min(SECONDS_BETWEEN_HEARTBEATS, address.silent_seconds / HEARTBEATS))
-
-    threading.Thread(target=send_heartbeats, daemon=True).start()
-    while True:
-        try:
-            calls, place = channel.receive()
-        except OSError:
-            return
-        is_busy.set()
-        outcomes, seconds = carry_out_calls([Call(*call) for call in calls], Place(*place), rank)
-        with sending:
-            is_busy.clear()
-            channel.send((outcomes, seconds))
-        if outcomes[-1][0] == "preempted":
-            return  # the node starts another worker, unless it is leaving itself
-
-
-def _connect(address: PoolAddress, block: int) -> Channel:
-    """Connects to the launcher; other programs that answer do not know the token."""
-    problems = []
-    for host in address.hosts:
-        try:
-            connection = socket.create_connection((host, address.port), SECONDS_TO_CONNECT)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            channel = Channel(connection, address.token, is_launcher=False)
-            channel.send(block)
-            if channel.receive() == WELCOME:
-                connection.settimeout(None)
-                return channel
-        except OSError as error:
-            problems.append(f"{host}: {error}")
-    sys.exit(f"no connection to the launcher at port {address.port} ({'; '.join(problems)})")
-
-
 @functools.cache
 def _take_device(rank: int, workers_per_accelerator: int) -> str:
     """Selects this worker's GPU, if there is any; returns the device for people."""
@@ -350,22 +271,3 @@ def _take_device(rank: int, workers_per_accelerator: int) -> str:
     if workers_per_accelerator > 1:
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     return f"gpu {gpu}"
-
-
-def _leave_after_node(node: int) -> None:
-    """Waits until the process that keeps this node's workers has ended, then exits."""
-    while os.getppid() == node:
-        time.sleep(0.5)
-    save_and_leave()
-
-
-def save_and_leave() -> None:
-    """Makes the run save, and exits."""
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(SECONDS_TO_SAVE)
-    progress(f"not saved within {SECONDS_TO_SAVE:.0f} s on {socket.gethostname()}")
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,11 +5,9 @@ r"""Text to everything that batches are made of: vocabulary, token store, instan
         --gin_param='prepare.source_format = "wikiextractor"'
 
 The corpus is cut into shards (`pretrain/corpus/shards.py`), which worker processes of this machine make, or
-Apache Beam (`pretrain/corpus/runners.py`) under one of its runners, with the options that it takes:
+the workers of a cluster of Dask (`pretrain/corpus/runners.py`):
 
-    multiberts prepare --gin_file=corpus.gin --runner=DirectRunner \
-        --pipeline_option=--direct_num_workers=8 \
-        --pipeline_option=--direct_running_mode=multi_processing
+    multiberts prepare --gin_file=corpus.gin --scheduler=tls://10.0.0.7:8786
 
 The outputs are the same bytes either way. Started again after a kill, it makes the missing shards.
 """
@@ -48,7 +46,7 @@ from multiberts.pretrain.corpus.preparation_settings import (
     PreparationSettings,
     check_settings,
 )
-from multiberts.pretrain.corpus.runners import BeamRunner, LocalRunner, Runner
+from multiberts.pretrain.corpus.runners import DaskRunner, LocalRunner, Runner
 from multiberts.pretrain.corpus.shards import (
     Shard,
     Text,
@@ -79,7 +77,6 @@ from multiberts.pretrain.corpus.vocabulary import learn_vocabulary
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
-    UNFINISHED_SUFFIX,
     read_json_fields,
     remove,
     replaced,
@@ -196,12 +193,9 @@ def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -
 
 def _workers(settings: PreparationSettings) -> Runner:
     """Returns what makes the shards."""
-    if settings.runner is None:
+    if settings.scheduler is None:
         return LocalRunner(settings.num_workers)
-    # Next to the directory, which does not exist while its sources are checked.
-    run_dir = Path(settings.run_dir).absolute()
-    scratch = run_dir.with_name(run_dir.name + ".beam" + UNFINISHED_SUFFIX)
-    return BeamRunner([f"--runner={settings.runner}", *settings.pipeline_options], scratch)
+    return DaskRunner(settings.scheduler)
 
 
 # The shards of a corpus, and what was counted in the pieces of each.

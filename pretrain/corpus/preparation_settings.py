@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -60,10 +61,8 @@ class PreparationSettings:
       num_workers: worker processes; None: one per core. Neither this nor what follows changes what
         is written.
       shard_bytes: approximate amount of text in a shard.
-      runner: None: worker processes of this machine; else Apache Beam's runner of that name
-        (`DirectRunner`, `FlinkRunner`, `SparkRunner`, `DataflowRunner`), as --runner.
-      pipeline_options: further options of the Beam pipeline, such as `--region=...`, as
-        --pipeline_option.
+      scheduler: None: worker processes of this machine; else the address of a scheduler of Dask, such as
+        `tls://10.0.0.7:8786`, whose workers see the same files at the same paths (docs/clusters.md).
     """
 
     run_dir: str
@@ -88,8 +87,7 @@ class PreparationSettings:
     counterfactual_copies: bool = False
     num_workers: PositiveInt | None = None
     shard_bytes: PositiveInt = DEFAULT_SHARD_BYTES
-    runner: str | None = None
-    pipeline_options: Sequence[str] = ()
+    scheduler: str | None = None
 
     @property
     def passes(self) -> int:
@@ -149,7 +147,7 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
 IDENTITY = Identity(
     inputs=("sources", "vocabulary"),
     places=("datasets_dir",),
-    speed=("num_workers", "shard_bytes", "runner", "pipeline_options", "max_unknown_share"),
+    speed=("num_workers", "shard_bytes", "scheduler", "max_unknown_share"),
     settle=_settle,
     find_files=_find_files,
 )
@@ -164,7 +162,9 @@ def check_settings(settings: PreparationSettings) -> None:
     formats = settings.source_format
     kinds = {formats} if isinstance(formats, str) else set(formats)
     changed = [n for n, default in _COUNTERFACTUAL.items() if getattr(settings, n) != default]
-    seed, options = settings.counterfactual_seed, settings.pipeline_options
+    seed = settings.counterfactual_seed
+    paths = [settings.run_dir, *(settings.sources if kinds.issubset(FILE_FORMATS) else ())]
+    relative = [path for path in paths if not os.path.isabs(path)]
     check_values(
         "prepare",
         (
@@ -175,10 +175,10 @@ def check_settings(settings: PreparationSettings) -> None:
                 f"a number, as {', '.join(changed)} is set",
             ),
             (
-                "pipeline_options",
-                options,
-                settings.runner is not None or not options,
-                "none without --runner, which names Beam's runner",
+                "run_dir" if relative[:1] == [settings.run_dir] else "sources",
+                relative[0] if relative else "",
+                settings.scheduler is None or not relative,
+                "an absolute path, as the workers of --scheduler start in folders of their own",
             ),
             (
                 "source_format",

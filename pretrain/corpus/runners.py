@@ -1,46 +1,29 @@
-"""Runs many independent tasks: in worker processes of this machine, or on Apache Beam.
+"""Runs many independent tasks: in worker processes of this machine, or on a cluster of Dask.
 
 A task is a function of its arguments alone that writes files and returns something small, so the outcome
 does not depend on the worker, nor on how many there are. Results come back in the order of the tasks,
 and of several errors the first task's is raised.
 
-Beam takes the same tasks to other machines (`requirements-beam.txt`; imported only where it is asked
-for). Every machine needs this project and what it requires, and must see the sources and the run directory
-under the same paths (a shared or mounted file system): tasks read and write files there, and through the
-pipeline go their names alone. What names a cluster goes into pipeline options:
-
-* one machine: `--runner=DirectRunner`, with `--direct_num_workers=8` and
-  `--direct_running_mode=multi_processing`;
-* Flink: `--runner=FlinkRunner`, with `--flink_master=http://host:8081`;
-* Spark: `--runner=SparkRunner`, with `--spark_master_url=spark://host:7077`;
-* Dataflow: `--runner=DataflowRunner`, with `--project`, `--region`, `--temp_location=gs://...` and
-  `--sdk_container_image` (this project in it; needs Beam's extra packages `apache-beam[gcp]`).
-
-The first is what the tests run.
+Every machine of a cluster needs this project and what it requires, and must see the sources and the run
+directory under the same paths (a shared or mounted file system): tasks read and write files there, and
+through Dask go their names alone. docs/clusters.md says how clusters are started.
 """
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import multiprocessing.connection
 import os
-import pickle
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from multiberts.runs.console import ProgressBar
+from multiberts.runs.dask_cluster import connect
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import remove
-
-# Workers log their start and end, in several lines each; an option given later wins.
-_QUIET = "--default_sdk_harness_log_level=WARNING"
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -132,38 +115,23 @@ def _start_worker(lifeline: multiprocessing.connection.Connection) -> None:
     threading.Thread(target=exit_with_driver, daemon=True).start()
 
 
-class BeamRunner:
-    """An Apache Beam pipeline for each set of tasks: `Create | Reshuffle | Map`."""
+class DaskRunner:
+    """The workers of a cluster of Dask that others have started."""
 
-    def __init__(self, pipeline_options: Sequence[str], scratch: Path):
-        """Checks that Beam is there.
+    def __init__(self, scheduler: str):
+        """Sees whether it answers.
 
         Args:
-          pipeline_options: as on a Beam command line, such as `--runner=FlinkRunner`.
-          scratch: a directory of this command alone that all machines see, for the results of
-            tasks; it is there while a pipeline runs.
+          scheduler: its address, such as `tls://10.0.0.7:8786`.
 
         Raises:
-          UserError: Beam is not installed, or knows no such runner.
+          UserError: Dask is not installed, or the scheduler does not answer.
         """
-        try:
-            import apache_beam as beam
-            from apache_beam.options.pipeline_options import PipelineOptions
+        self._scheduler = scheduler
+        self._connect().close()
 
-            options = PipelineOptions([_QUIET, *pipeline_options])
-            beam.Pipeline(options=options)  # refuses runners that are not there, and what they lack
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"Apache Beam is not installed ({error}); run `pip install -r requirements-beam.txt` "
-                "in this environment, or leave out --runner"
-            ) from error
-        except (ValueError, ImportError) as error:
-            raise UserError(
-                f"Apache Beam refuses {' '.join(pipeline_options)}: {' '.join(str(error).split())}; "
-                "change --runner or --pipeline_option"
-            ) from error
-        self._options = options
-        self._scratch = scratch
+    def _connect(self) -> Any:
+        return connect(self._scheduler, "prepare.scheduler")
 
     def run(
         self,
@@ -171,45 +139,17 @@ class BeamRunner:
         tasks: Sequence[Task],
         purpose: str,
     ) -> list[Result]:
-        """As `Runner.run`; every task goes to Beam."""
-        import apache_beam as beam
-
-        logging.getLogger("apache_beam").setLevel(logging.WARNING)
-        remove(self._scratch)  # what a kill left
-        self._scratch.mkdir(parents=True)
-        try:
-            with beam.Pipeline(options=self._options) as pipeline:
-                _ = (
-                    pipeline
-                    | "Tasks" >> beam.Create(list(enumerate(tasks)))
-                    | "Spread" >> beam.Reshuffle()
-                    | purpose.capitalize() >> beam.Map(_run_and_keep, function, self._scratch)
-                )
-            return [_kept(self._scratch / str(number)) for number in range(len(tasks))]
-        finally:
-            remove(self._scratch)
-
-
-def _run_and_keep(
-    numbered: tuple[int, Task], function: Callable[[Task], Result], results: Path
-) -> None:
-    """Runs a task on a worker; the result, or the user's error, goes into a file.
-
-    Beam may run a task twice, and would wrap an error in a page of its own.
-    """
-    number, task = numbered
-    try:
-        outcome: tuple[Result | None, str | None] = (function(task), None)
-    except UserError as error:
-        outcome = (None, str(error))
-    with tempfile.NamedTemporaryFile(dir=results, delete=False) as handle:
-        pickle.dump(outcome, handle)
-    os.replace(handle.name, results / str(number))
-
-
-def _kept(path: Path) -> Result:  # type: ignore[type-var]
-    result, error = pickle.loads(path.read_bytes())
-    if error is not None:
-        raise UserError(error)
-    found: Result = result
-    return found
+        """As `Runner.run`; every task goes to the cluster, which tries it again if its worker dies."""
+        with self._connect() as client:
+            # Not pure: what tasks with the same arguments wrote may be gone.
+            futures = client.map(function, list(tasks), pure=False)
+            try:
+                return [future.result() for future in ProgressBar(futures, purpose, unit=" parts")]
+            except BaseException as error:
+                client.cancel(futures)
+                if type(error).__name__ == "KilledWorker":
+                    raise UserError(
+                        f"workers of the cluster died while making {purpose}, perhaps for lack of memory; "
+                        "run the same command again (finished shards are kept)"
+                    ) from error
+                raise

@@ -344,7 +344,7 @@ def shown(documents: Iterable[Any], purpose: str, alone: bool) -> Iterator[Any]:
 def finished_whole(path: Path) -> Iterator[Path]:
     """Gives a path that no other process has, and renames it to `path` if the block succeeds.
 
-    Unlike `runs.files.replaced` it lets two workers make the same thing at once, as Beam may: what
+    Unlike `runs.files.replaced` it lets two workers make the same thing at once, as Dask may: what
     they make is the same, and the first stays.
     """
     own = path.with_name(f"{path.name}.{uuid.uuid4().hex}{UNFINISHED_SUFFIX}")

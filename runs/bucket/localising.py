@@ -13,7 +13,7 @@ from multiberts.runs.preemption import PreemptedError
 RUN_DIR = "run_dir"
 
 # These are passed to other programs, which read buckets themselves.
-_PASSED_ON = {"pipeline_options", "datasets_dir"}
+_PASSED_ON = {"scheduler", "datasets_dir"}
 
 
 @contextlib.contextmanager

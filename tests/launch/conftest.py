@@ -26,6 +26,9 @@ __all__ = ["make_checkpoint", "pair_data", "vocabulary", "winogender_data"]
 def quick_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the workers of this test find `quick_stages.py`."""
     monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.syspath_prepend(
+        str(HERE)
+    )  # which processes that are spawned have from their parent
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from multiberts.launch.plan.planned_run import Output, PlannedRun
-from multiberts.launch.workers.guardian import VARIABLE
+from multiberts.launch.workers.mark import VARIABLE
 from multiberts.tests.patience import PATIENCE
 
 HERE = Path(__file__).resolve().parent
@@ -124,11 +124,6 @@ class Launcher:
                 continue
         return found
 
-    def part(self, name: str) -> psutil.Process:
-        """The process of Parsl's that has such a name."""
-        (found,) = (process for process in self.processes() if name in " ".join(process.cmdline()))
-        return found
-
     def worker_of(self, run: PlannedRun) -> psutil.Process:
         """The process that carries out a run."""
         folder = self.root / "launch" / "attempts" / run.path.replace("/", "---")
@@ -147,7 +142,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool
 
 
 def marked_process(mark: str) -> subprocess.Popen[bytes]:
-    """A process with a watch's mark, once the kernel shows it: a moment after `Popen` returns."""
+    """A process with a launch's mark, once the kernel shows it: a moment after `Popen` returns."""
     process = subprocess.Popen(["sleep", "300"], env={**os.environ, VARIABLE: mark})
     assert wait_until(lambda: VARIABLE in psutil.Process(process.pid).environ())
     return process

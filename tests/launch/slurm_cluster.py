@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -12,7 +13,10 @@ from pathlib import Path
 
 from multiberts.tests.patience import PATIENCE
 
-PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo")
+PROGRAMS = (
+    *("slurmctld", "slurmd", "munged"),
+    *("sbatch", "squeue", "scancel", "sinfo", "scontrol"),
+)
 
 CONFIGURATION = """
 ClusterName=test
@@ -40,6 +44,8 @@ SchedulerType=sched/builtin
 MpiDefault=none
 ReturnToService=2
 KillWait=10
+MinJobAge=2
+MessageTimeout=3
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=1000 Gres=gpu:2 State=UNKNOWN
@@ -57,6 +63,7 @@ class SlurmCluster:
 
     Attributes:
       environment: what Slurm's commands need to speak to it.
+      controller: the process of slurmctld.
     """
 
     def __init__(self, folder: Path):
@@ -89,7 +96,7 @@ class SlurmCluster:
         try:
             self._start(munge)
             self._wait((self._folder / "munge.socket").exists)
-            self._start(["slurmctld", "-D"])
+            self.controller = self._start(["slurmctld", "-D"])
             self._start(["slurmd", "-D", "-N", host])
             self._wait(lambda: "idle" in self.command("sinfo", "--noheader", "--format=%T"))
         except BaseException:
@@ -102,6 +109,7 @@ class SlurmCluster:
             self.command("scancel", "--user=root")
             self._wait(lambda: not self.command("squeue", "--noheader"))
         for process in reversed(self._processes):
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in self._processes:
             try:
@@ -121,19 +129,32 @@ class SlurmCluster:
         )
         return done.stdout.strip()
 
-    def _start(self, command: list[str]) -> None:
+    def kill_controller(self) -> None:
+        self.controller.kill()
+        self.controller.wait()
+        self._processes.remove(self.controller)
+
+    def start_controller(self) -> None:
+        self.controller = self._start(["slurmctld", "-D"])
+        self._wait(lambda: "UP" in self.command("scontrol", "ping"))
+
+    def set_node(self, *settings: str) -> None:
+        node = self.command("sinfo", "--noheader", "--format=%n")
+        self.command("scontrol", "update", f"nodename={node}", *settings)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         program = shutil.which(command[0])
         assert program is not None
         output = self._folder / f"{command[0]}.output"
         with output.open("wb") as stream:
-            self._processes.append(
-                subprocess.Popen(
-                    [program, *command[1:]],
-                    env={**os.environ, **self.environment},
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                )
+            process = subprocess.Popen(
+                [program, *command[1:]],
+                env={**os.environ, **self.environment},
+                stdout=stream,
+                stderr=subprocess.STDOUT,
             )
+        self._processes.append(process)
+        return process
 
     def _wait(self, condition: object, seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds

@@ -28,7 +28,9 @@ from multiberts.launch.markers.lease import Lease
 from multiberts.launch.reaping import close_attempts, end_processes, left_processes, reap
 from multiberts.launch.status.picture import collect_status
 from multiberts.launch.tpu.reaping import delete_resources
-from multiberts.launch.workers.guardian import VARIABLE, watch_this_process
+from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
+from multiberts.launch.workers.pool import FOLDER, KEYS
+from multiberts.launch.workers.slurm import name_of_jobs
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, marked_process, quick_run, wait_until
 from multiberts.tests.launch.made_up import MadeUp
@@ -54,10 +56,10 @@ def start() -> Iterator[Start]:
     ):
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         if root is not None:
-            watch = watch_this_process(str(root), owner)
+            mark = mark_of_this_process(str(root), owner)
             if launcher is None:
-                watch = dataclasses.replace(watch, born=watch.born - 3600)
-            environment[VARIABLE] = watch.spelled()
+                mark = dataclasses.replace(mark, created=mark.created - 3600)
+            environment[VARIABLE] = mark.to_string()
         process = subprocess.Popen(
             [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE
         )
@@ -101,19 +103,21 @@ def test_a_process_that_does_not_leave_is_killed(tmp_path: Path, start: Start) -
     assert process.wait(10) == -signal.SIGKILL
 
 
-def test_a_folder_of_a_launcher_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
-    mine, folder = tmp_path / "mine", tmp_path / "launch-temporary"
+def test_the_folder_of_a_launcher_that_is_gone_is_removed_and_links_are_not_followed(
+    tmp_path: Path,
+) -> None:
+    mine, folder = tmp_path / "mine", tmp_path / "root" / "launch" / "dask"
     for place in (mine, folder):
-        place.mkdir()
+        place.mkdir(parents=True)
         (place / "file").write_text("kept")
     (folder / "link").symlink_to(mine)
-    (tmp_path / "launch-link").symlink_to(mine)
-    for name in ("launch-link", "launch-temporary", "mine"):
-        watch = watch_this_process(str(tmp_path), "gone", folder=str(tmp_path / name))
-        watch = dataclasses.replace(watch, born=watch.born - 3600)
-        process = marked_process(watch.spelled())
-        ((left, _),) = end_processes(tmp_path, None)
-        assert left.process.pid == process.pid and process.wait() == -signal.SIGTERM
+    (tmp_path / "other" / "launch").mkdir(parents=True)
+    (tmp_path / "other" / "launch" / "dask").symlink_to(mine)
+    with Lease(tmp_path / "root"):
+        reap(root=tmp_path / "root")
+    assert folder.is_dir()
+    for name in ("root", "other"):
+        reap(root=tmp_path / name)
     assert (mine / "file").read_text() == "kept"
     assert not folder.exists()
 
@@ -179,7 +183,7 @@ def test_attempts_are_closed_although_slurm_has_no_cluster(
     gone = subprocess.Popen(["true"])
     begin_attempt(root, "pretrain/a", engine="local", pid=gone.pid)
     gone.wait()
-    with pytest.raises(UserError, match="squeue failed: no controller answers; try again"):
+    with pytest.raises(UserError, match="Slurm does not answer: no controller answers; try again"):
         reap(root=root, engine="slurm")
     assert [one.outcome for one in attempts_of(root)["pretrain/a"]] == ["lost"]
     assert "1 attempt of processes that are gone marked as lost" in capsys.readouterr().out
@@ -233,8 +237,8 @@ def test_stopped_workers_of_a_killed_launcher_leave_no_process_and_their_attempt
     launcher.wait_for(*waits)
     assert left_processes(launcher.root, Lease.held(launcher.root)) == []
     # The kernel hangs up a group whose leader's parent is gone if some of its processes are stopped.
-    for process in [one for one in launcher.processes() if VARIABLE in one.environ()]:
-        process.suspend()
+    for run in waits:
+        launcher.worker_of(run).suspend()
     launcher.process.kill()
     launcher.process.wait()
     assert wait_until(lambda: not launcher.processes())
@@ -270,11 +274,13 @@ def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(
 ) -> None:
     jobs = {}
     for name in ("root", "other"):
-        script = tmp_path / name / "launch" / "parsl" / "blocks" / "parsl.pool.block-0.submit"
-        script.parent.mkdir(parents=True)
-        script.write_text("#!/bin/bash\nsleep 300\n")
+        (tmp_path / name).mkdir()
         output = tmp_path / name / "output"
-        jobs[name] = slurm.command("sbatch", "--parsable", f"--output={output}", str(script))
+        options = (f"--output={output}", f"--job-name={name_of_jobs(tmp_path / name, 'gone')}")
+        jobs[name] = slurm.command("sbatch", "--parsable", *options, "--wrap=sleep 300")
+        keys = tmp_path / name / FOLDER / KEYS
+        keys.parent.mkdir(parents=True)
+        keys.touch()  # by which `reap` knows that the launch was one on Slurm
     root = tmp_path / "root"
 
     def left() -> set[str]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
 from multiberts.launch.status.picture import collect_status
+from multiberts.launch.workers import pool
 from multiberts.launch.workers.bundles import Bundle
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import OnePass
@@ -169,15 +171,15 @@ def test_what_dies_beside_the_launcher_is_replaced(
     launcher.wait_for(waits, more)
     launcher.worker_of(more).kill()
     launcher.wait_for(more)
-    launcher.part("workers.node").kill()
+    launcher.worker_of(waits).kill()
+    launcher.worker_of(more).kill()
     launcher.wait_for(waits, more)
     Path(release).touch()
     status, errors = launcher.end()
     assert status == 0, errors
     assert (tmp_path / "root" / "note" / "DONE").is_file()
-    # A worker whose node process is gone saves before it leaves.
-    assert outcomes(tmp_path / "root", "wait") == ["preempted", "done"]
-    assert outcomes(tmp_path / "root", "more") == ["lost", "preempted", "done"]
+    assert outcomes(tmp_path / "root", "wait") == ["lost", "done"]
+    assert outcomes(tmp_path / "root", "more") == ["lost", "lost", "done"]
 
 
 def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None:
@@ -209,17 +211,16 @@ def test_a_stopped_worker_is_ended_and_its_run_is_tried_again(
     assert outcomes(tmp_path / "root", "wait") == ["lost", "done"]
 
 
-def test_a_node_whose_processes_are_all_stopped_is_replaced(
+def test_workers_that_are_all_stopped_are_replaced(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
     release = tmp_path / "release"
-    waits = quick_run("wait", "wait", release=str(release))
-    launcher = start_launcher([waits], workers=1, silent_seconds=2)
-    launcher.wait_for(waits)
-    stopped = [launcher.part("workers.node"), launcher.worker_of(waits)]
-    for process in stopped:
-        process.suspend()
-    launcher.wait_for(waits)
+    waits = [quick_run("wait", f"wait_{number}", release=str(release)) for number in range(2)]
+    launcher = start_launcher(waits, silent_seconds=2)
+    launcher.wait_for(*waits)
+    for run in waits:
+        launcher.worker_of(run).suspend()
+    launcher.wait_for(*waits)
     release.touch()
     assert launcher.end() == (0, "\n")
 
@@ -255,7 +256,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_resumes(
         assert status == 2, errors
         assert errors.count("\n") == 1 and errors.startswith("error: fill: cannot write "), errors
         assert "; free some space" in errors
-        assert not launcher.processes()
+        assert wait_until(lambda: not launcher.processes())
         assert not list(root.rglob("*.unfinished"))
         for marker in root.glob("launch/**/*.json"):
             json.loads(marker.read_text())
@@ -300,7 +301,8 @@ def test_asked_to_stop_workers_save_and_the_same_command_goes_on(
     assert errors == (
         f"asked to stop: 1 of 2 runs of {root} are done; the same command resumes from here\n"
     )
-    assert not launcher.processes()
+    # A process of Python's that waits for its parent may take a moment.
+    assert wait_until(lambda: not launcher.processes())
     assert outcomes(root, "wait") == ["preempted", "preempted"]
     release.touch()
     again = start_launcher([note, waits], workers=1)
@@ -308,6 +310,36 @@ def test_asked_to_stop_workers_save_and_the_same_command_goes_on(
     log = (root / "logs" / "wait.log").read_text().splitlines()
     starts = [int(line.split()[2]) for line in log if line.startswith("begun at")]
     assert starts[0] == 0 and starts == sorted(starts) and starts[-1] > 0
+
+
+def test_the_dashboard_is_served_to_this_machine_alone(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    pytest.importorskip("bokeh", reason="needs bokeh, the extra `dashboard`")
+    release = tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    launcher = start_launcher([waits], dashboard=True)
+    launcher.wait_for(waits)
+    assert launcher.process.stderr is not None
+    said = "Dask's dashboard: "
+    # The port's number is another where the usual one is taken, which Dask says first.
+    line = next(line for line in launcher.process.stderr if line.startswith(said))
+    address = line.removeprefix(said).strip()
+    assert address.startswith("http://127.0.0.1:"), line
+    with urllib.request.urlopen(address) as page:
+        assert b"bokeh" in page.read().lower()
+    release.touch()
+    assert launcher.end()[0] == 0
+
+
+def test_a_dashboard_without_its_package_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "find_spec", lambda name: None)  # as if it were not there
+    with pytest.raises(
+        UserError, match=r"needs the package bokeh, .*install multiberts\[dashboard\]"
+    ):
+        run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), dashboard=True)
 
 
 def test_a_second_launcher_is_refused_with_one_line(
@@ -333,6 +365,7 @@ def test_a_second_launcher_is_refused_with_one_line(
         ({"attempts": 0}, "run.attempts is 0"),
         ({"silent_seconds": 0}, "run.silent_seconds is 0, expected float above 0"),
         ({"once": True}, "run.once is for engine 'tpu'"),
+        ({"engine": "dask", "dashboard": True}, "run.dashboard is set, but run.engine is 'dask'"),
         ({"engine_options": {"partition": "a"}}, "'partition', which engine 'local' does not know"),
     ],
 )

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.runs.preemption import EXIT_PREEMPTED
+
 TASK = Path(__file__).resolve().parent.parent.parent / "configs/launch/skypilot/pretrain.yaml"
 
 
@@ -18,4 +20,6 @@ def test_skypilot_accepts_the_task() -> None:
     fields = yaml.safe_load(TASK.read_text())
     task = sky.Task.from_yaml_config(fields, env_overrides=[("BUCKET", "gs://b"), ("SEED", "3")])
     assert all(resources.use_spot for resources in task.resources)
+    recoveries = [resources.job_recovery for resources in task.resources]
+    assert all(one["recover_on_exit_codes"] == [EXIT_PREEMPTED] for one in recoveries)
     assert task.envs["SEED"] == "3"

@@ -31,8 +31,7 @@ FILES = {
     "requirements-jax-tpu.txt": "jax-tpu",
     "requirements-compile.txt": "compile",
     "requirements-cloud.txt": "cloud",
-    "requirements-kubernetes.txt": "kubernetes",
-    "requirements-beam.txt": "beam",
+    "requirements-dashboard.txt": "dashboard",
     "requirements-parquet.txt": "parquet",
     "requirements-docs.txt": "docs",
 }

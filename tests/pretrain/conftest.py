@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from multiberts.bert.randomness import generator
+from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
 
 NOUNS = ["cat", "dog", "house", "tree", "river", "king", "stone", "bird"]
 VERBS = ["sees", "finds", "likes", "leaves"]
@@ -75,3 +76,10 @@ def arguments(corpus: Path) -> Arguments:
         }
 
     return made
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a cluster of Dask with two workers."""
+    with DaskCluster(tmp_path_factory.mktemp("cluster")) as started, keys_in_place(started):
+        yield started.address

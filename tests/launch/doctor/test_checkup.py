@@ -42,7 +42,7 @@ from multiberts.launch.doctor.version_conflicts import (
     known_conflicts,
 )
 from multiberts.launch.tpu.client import Quotas
-from multiberts.launch.workers.guardian import watch_this_process
+from multiberts.launch.workers.mark import mark_of_this_process
 from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST
 from multiberts.tests.launch.launchers import marked_process
 from multiberts.tests.launch.made_up import MadeUp
@@ -53,8 +53,6 @@ from multiberts.tests.launch.made_up import MadeUp
     [
         ({"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.28.0.42"}, False),
         ({"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.1.0.70"}, True),
-        ({"apache-beam": "2.77.0", "protobuf": "6.33.6"}, False),
-        ({"apache-beam": "2.77.0", "protobuf": "7.35.0"}, True),
         ({"tensorflow-cpu": "2.15.1", "keras": "3.15.1"}, True),
         ({"tensorflow-cpu": "2.17.0", "numpy": "2.4.6"}, True),
         ({"tensorflow-cpu": "2.17.0", "numpy": "1.26.4"}, False),
@@ -83,7 +81,7 @@ def test_our_own_requirements_do_not_clash() -> None:
     root = Path(__file__).resolve().parents[3]
     for name in ("", "-gpu", "-jax-tpu"):
         pinned = {}
-        for file in ("requirements-core.txt", "requirements-beam.txt", f"requirements{name}.txt"):
+        for file in ("requirements-core.txt", f"requirements{name}.txt"):
             for line in (root / file).read_text().splitlines():
                 package, mark, version = line.partition("#")[0].partition(";")[0].partition("==")
                 if mark:
@@ -237,9 +235,9 @@ def test_clock_and_launcher(tmp_path: Path) -> None:
     assert check_clock(tmp_path).level == OK and list(tmp_path.iterdir()) == []
     assert check_clock(tmp_path / "not" / "yet").level == OK
     assert check_root(tmp_path).level == OK
-    watch = watch_this_process(str(tmp_path), "gone")
-    watch = dataclasses.replace(watch, born=watch.born - 3600)
-    process = marked_process(watch.spelled())
+    mark = mark_of_this_process(str(tmp_path), "gone")
+    mark = dataclasses.replace(mark, created=mark.created - 3600)
+    process = marked_process(mark.to_string())
     try:
         finding = check_root(tmp_path)
         assert finding.level == PROBLEM and "launch reap" in finding.cure

@@ -347,7 +347,7 @@ from multiberts.launch.status.picture import collect_status
 from multiberts.launch.status.page import render_status_page
 status = collect_status(sys.argv[1])
 render_status_page(status)
-heavy = [name for name in ("tensorflow", "keras", "pandas", "parsl") if name in sys.modules]
+heavy = [name for name in ("tensorflow", "keras", "pandas", "distributed") if name in sys.modules]
 print(json.dumps([status.counts["done"], status.total, heavy]))
 """
 

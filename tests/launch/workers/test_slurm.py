@@ -1,4 +1,4 @@
-"""A sweep on a real Slurm: its pilot block is cancelled on the way, and every run finishes all the same."""
+"""Sweeps on a real Slurm: jobs end in every way, its controller falls silent, and every run finishes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.running import run_plan
-from multiberts.launch.workers import pool
+from multiberts.launch.workers import slurm as slurm_jobs
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
@@ -97,7 +98,7 @@ def test_a_cancelled_block_is_replaced_and_every_run_finishes(
 def test_a_block_that_nobody_needs_is_given_back(
     slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "SECONDS_OF_IDLENESS", 1.0)
+    monkeypatch.setattr(slurm_jobs, "SECONDS_OF_IDLENESS", 1.0)
     releases = [tmp_path / "first", tmp_path / "second"]
     first = [quick_run("wait", f"wait_{number}", release=str(releases[0])) for number in range(2)]
     last = quick_run("wait", "wait_last", *first, release=str(releases[1]))
@@ -171,3 +172,102 @@ def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
             engine="slurm",
             engine_options={**OPTIONS, "worker_init": "exit 3"},
         )
+
+
+def wait_for_line(launcher: Launcher, part: str) -> None:
+    """Waits until the launcher has said so."""
+    assert launcher.process.stderr is not None
+    said = []
+    while part not in (said or [""])[-1]:
+        said.append(launcher.process.stderr.readline())
+        assert said[-1], said
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_controller_that_is_silent_is_waited_for(
+    slurm: SlurmCluster, tmp_path: Path, start_launcher: Callable[..., Launcher], how: str
+) -> None:
+    """Meanwhile runs go on; a job that ended unseen is replaced as soon as the controller answers."""
+    root, releases = tmp_path / "root", [tmp_path / "first", tmp_path / "last"]
+    waits = [quick_run("wait", f"wait_{n}", release=str(releases[n])) for n in range(2)]
+    launcher = start_launcher(waits, workers=None, engine="slurm", engine_options=OPTIONS)
+    launcher.wait_for(*waits)
+    (job,) = jobs_of(slurm)
+    if how == "stopped":
+        slurm.controller.send_signal(signal.SIGSTOP)
+    else:
+        slurm.kill_controller()
+    wait_for_line(launcher, "Slurm does not answer")
+    releases[0].touch()
+    assert wait_until(lambda: waits[0].done(root))
+    nanny = psutil.Process(attempts_of(root)["wait_1"][0].pid).parent()
+    assert nanny is not None
+    nanny.kill()
+    if how == "stopped":
+        slurm.controller.send_signal(signal.SIGCONT)
+    else:
+        slurm.start_controller()
+    wait_for_line(launcher, "Slurm answers again")
+    assert wait_until(lambda: len(attempts_of(root)["wait_1"]) == 2)
+    releases[1].touch()
+    assert launcher.end() == (0, "\n")
+    first, last = attempts_of(root)["wait_1"]
+    assert first.job == job != last.job and (first.outcome, last.outcome) == ("lost", "done")
+    assert [attempt.outcome for attempt in attempts_of(root)["wait_0"]] == ["done"]
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_a_controller_that_stays_silent_is_given_up(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_jobs, "SECONDS_OF_PATIENCE", 5.0)
+    slurm.kill_controller()
+    with pytest.raises(UserError, match="Slurm has not answered for 5 s .*; give the same command"):
+        run_plan(
+            plan=[quick_run("note", "note")],
+            root=str(tmp_path / "root"),
+            engine="slurm",
+            engine_options=OPTIONS,
+        )
+    slurm.start_controller()
+
+
+def test_a_drained_node_is_waited_for(
+    slurm: SlurmCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
+) -> None:
+    root, release = tmp_path / "root", tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    launcher = start_launcher([waits], workers=None, engine="slurm", engine_options=OPTIONS)
+    launcher.wait_for(waits)
+    (job,) = jobs_of(slurm)
+    slurm.set_node("state=drain", "reason=test")
+    slurm.command("scancel", job)
+    assert wait_until(lambda: attempts_of(root)["wait"][0].outcome == "preempted")
+    # Another job comes, and waits for the node.
+    assert wait_until(lambda: jobs_of(slurm) not in ([], [job]))
+    assert len(attempts_of(root)["wait"]) == 1
+    slurm.set_node("state=resume")
+    launcher.wait_for(waits)
+    release.touch()
+    assert launcher.end() == (0, "\n")
+
+
+def test_the_end_of_a_walltime_is_followed_by_another_job(
+    slurm: SlurmCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
+) -> None:
+    """Suspended jobs count as little, whose workers may be stopped for hours."""
+    root, release = tmp_path / "root", tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    options = {**OPTIONS, "walltime": "00:01:00"}
+    launcher = start_launcher(
+        [waits], workers=None, engine="slurm", engine_options=options, silent_seconds=2
+    )
+    launcher.wait_for(waits)
+    launcher.wait_for(waits)
+    slurm.command("scontrol", "suspend", *jobs_of(slurm))
+    launcher.wait_for(waits)
+    release.touch()
+    assert launcher.end() == (0, "\n")
+    attempts = attempts_of(root)["wait"]
+    assert [attempt.outcome for attempt in attempts] == ["preempted", "lost", "done"]
+    assert len({attempt.job for attempt in attempts}) == 3

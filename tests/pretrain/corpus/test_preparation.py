@@ -176,7 +176,6 @@ def test_counterfactual_text_differs_in_pronouns_alone(tmp_path, source):
         ({"sources": []}, "prepare.sources is"),
         ({"sources": "one.txt"}, "prepare.sources is 'one.txt', expected list of str"),
         ({"counterfactual_names": True}, "prepare.counterfactual_seed is None, expected a number"),
-        ({"pipeline_options": ["--a=b"]}, "expected none without --runner"),
         ({"sources": ["absent.txt"]}, "absent.txt does not exist"),
         ({"vocabulary": "absent.txt"}, "absent.txt does not exist"),
         ({"source_format": "wikiextractor"}, "line 1: found"),
@@ -275,39 +274,40 @@ def test_bytes_do_not_depend_on_shards_or_workers(tmp_path, plain, monkeypatch):
     assert not (tmp_path / "cut" / "shards").exists()
 
 
-def test_beam_writes_the_same_bytes(tmp_path, plain):
+def test_a_cluster_writes_the_same_bytes(tmp_path, plain, cluster):
     run_prepare(tmp_path / "whole", plain, counterfactual_seed=1)
     run_prepare(
-        tmp_path / "beam", plain, counterfactual_seed=1, shard_bytes=3000, runner="DirectRunner"
+        tmp_path / "cluster", plain, counterfactual_seed=1, shard_bytes=3000, scheduler=cluster
     )
     for name in (*OUTPUTS, "DONE"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "beam" / name).read_bytes()
+        whole, made = (tmp_path / folder / name for folder in ("whole", "cluster"))
+        assert whole.read_bytes() == made.read_bytes()
     with pytest.raises(UserError, match=r"absent.txt does not exist"):
-        run_prepare(tmp_path / "bad", "absent.txt", runner="DirectRunner")
-    with pytest.raises(UserError, match=r"refuses --runner=NoRunner: Unexpected pipeline runner"):
-        run_prepare(tmp_path / "bad", plain, runner="NoRunner")
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["beam", "whole"]
+        run_prepare(tmp_path / "bad", "/absent.txt", scheduler=cluster)
+    with pytest.raises(UserError, match="sources is 'absent.txt', expected an absolute path"):
+        run_prepare(tmp_path / "bad", "absent.txt", scheduler=cluster)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["cluster", "whole"]
 
 
-def test_a_killed_beam_run_makes_only_the_missing_shards(tmp_path):
+def test_a_run_on_a_cluster_that_was_killed_makes_only_the_missing_shards(tmp_path, cluster):
     path = tmp_path / "long.txt"
     path.write_bytes(gzip.decompress(Path(write_text(tmp_path / "t.gz", 400)).read_bytes()))
     words = tmp_path / "words.txt"
     words.write_text("\n".join([*SPECIAL_TOKENS, *WORDS]))
     whole, run_dir = tmp_path / "whole", tmp_path / "killed"
     run_prepare(whole, str(path), vocabulary=str(words))
-    beam = (
+    on_cluster = (
         f"prepare.vocabulary = {str(words)!r}",
         "prepare.dupe_factor = 2",
         "prepare.shard_bytes = 1500",
-        "prepare.runner = 'DirectRunner'",
+        f"prepare.scheduler = {cluster!r}",
     )
 
     def made():
         stores = run_dir.glob("shards/tokens-?????")
         return {store.name: store.stat().st_mtime_ns for store in stores}
 
-    process = command(run_dir, str(path), *beam)
+    process = command(run_dir, str(path), *on_cluster)
     while process.poll() is None and len(made()) < 5:
         time.sleep(0.005)
     process.kill()
@@ -316,7 +316,7 @@ def test_a_killed_beam_run_makes_only_the_missing_shards(tmp_path):
     assert (
         5 <= len(before) < len(json.loads((run_dir / "shards" / "plan.json").read_text())["shards"])
     )
-    process = command(run_dir, str(path), *beam)
+    process = command(run_dir, str(path), *on_cluster)
     # The last look before the shards are joined, and removed.
     after = {}
     while process.poll() is None and not (run_dir / "tokens.npy").exists():

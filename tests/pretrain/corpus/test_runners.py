@@ -1,4 +1,4 @@
-"""Tasks come back in order, from this process, from workers or from Beam; the first error is told."""
+"""Tasks come back in order, from this process, from workers or from a cluster; the first error is raised."""
 
 import functools
 import math
@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 
+import dask
 import pytest
 
-from multiberts.pretrain.corpus.runners import BeamRunner, LocalRunner
+from multiberts.pretrain.corpus.runners import DaskRunner, LocalRunner
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_bytes
 
@@ -35,34 +36,29 @@ def test_a_worker_that_dies_is_told():
         LocalRunner(num_workers=2).run(kill, [signal.SIGKILL, signal.SIGKILL], "shards")
 
 
-def test_without_beam_the_way_out_is_told(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "apache_beam", None)  # as if it were not there
-    with pytest.raises(UserError, match=r"not installed .*; run `pip install -r requirements-beam"):
-        BeamRunner(["--runner=DirectRunner"], tmp_path / "scratch")
+def test_without_dask_the_way_out_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)  # as if it were not there
+    with pytest.raises(
+        UserError, match=r"distributed is not installed; install multiberts\[launch\]"
+    ):
+        DaskRunner("tls://127.0.0.1:1")
 
 
-def test_beam_gives_the_same(tmp_path):
-    scratch = tmp_path / "scratch"
-    runner = BeamRunner(["--runner=DirectRunner"], scratch)
-    scratch.mkdir()
-    (scratch / "0").write_text("what a kill left")
+def test_a_cluster_gives_the_same_and_the_first_refusal_in_order(cluster, tmp_path):
+    runner = DaskRunner(cluster)
     assert runner.run(math.factorial, list(range(12)), "numbers") == [
         math.factorial(number) for number in range(12)
     ]
-    assert not scratch.exists()
-
-
-def test_beam_s_own_workers_give_the_same(tmp_path):
-    options = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
-    runner = BeamRunner(["--runner=DirectRunner", *options], tmp_path / "scratch")
-    assert runner.run(math.factorial, [4, 1, 5], "numbers") == [24, 1, 120]
-
-
-def test_beam_raises_the_first_refusal_in_order(tmp_path):
-    runner = BeamRunner(["--runner=DirectRunner"], tmp_path / "scratch")
+    assert os.getpid() not in runner.run(os.path.getsize, ["/", "/"], "sizes")
     files = [str(tmp_path / name) for name in "abc"]
     (tmp_path / "a").write_text("x")
     with pytest.raises(UserError, match=r"/b does not exist"):
         runner.run(read_bytes, files, "files")
-    with pytest.raises(UserError, match=r"refuses --runner=NoRunner: Unexpected pipeline runner"):
-        BeamRunner(["--runner=NoRunner"], tmp_path / "scratch")
+
+
+def test_a_scheduler_that_does_not_answer_is_said():
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        with pytest.raises(
+            UserError, match="prepare.scheduler is 'tcp://127.0.0.1:1', which does not"
+        ):
+            DaskRunner("tcp://127.0.0.1:1")

@@ -1,0 +1,166 @@
+"""What of ours runs within Dask: the task that carries out a bundle, and plugins that let its runs save.
+
+Dask calls tasks in a thread, where Python delivers no signals: SIGTERM, and Dask's wish to close a worker or
+to cancel a task, reach the run as a notice (`runs.preemption.ask_to_stop`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from distributed import NannyPlugin, WorkerPlugin, get_worker
+from distributed.protocol import pickle
+from tqdm import tqdm
+
+from multiberts.launch.markers.attempts import attempts_at
+from multiberts.launch.workers.worker import (
+    SECONDS_TO_SAVE,
+    Call,
+    LostWorkerError,
+    Outcome,
+    Place,
+    carry_out_calls,
+    end_if_it_cannot_save,
+)
+from multiberts.runs.preemption import ask_to_stop
+
+NAME = "multiberts-launch"
+_SECONDS_BETWEEN_LOOKS = 0.05
+
+# Runs have the process's output and signals to themselves, so that a worker of Dask with several threads
+# carries out one bundle at a time all the same.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+class LaunchWorker(WorkerPlugin):
+    """Lets a worker of Dask carry out runs, for any number of launches.
+
+    Attributes:
+      rank: of the worker among those that share a node.
+      launch: whose bundle it carries out now, or None.
+      left: launches that start no more runs here.
+      is_closing: whether nobody does.
+    """
+
+    name = NAME
+    idempotent = True
+
+    def __init__(self, workers_per_node: int, is_local: bool):
+        """Remembers where the worker runs.
+
+        Args:
+          workers_per_node: how many workers share a node, and so its GPUs; their names end in their rank.
+          is_local: whether the worker is a child of the launcher.
+        """
+        self.rank = 0
+        self.launch: str | None = None
+        self.left: set[str] = set()
+        self.is_closing = False
+        self._before: Any = None
+        self._workers_per_node = workers_per_node
+        self._is_local = is_local
+
+    def setup(self, worker: Any) -> None:
+        """Runs in the worker's event loop, its main thread unless a cluster is started in an unusual way."""
+        # The default lock is one among processes, of which a killed worker would leave a semaphore.
+        tqdm.set_lock(threading.RLock())
+        last = str(worker.name).rsplit("-", 1)[-1]
+        self.rank = int(last) if self._workers_per_node > 1 and last.isdigit() else 0
+        if self._is_local:
+            # A terminal sends Ctrl-C to the launcher's group; the launcher decides what follows. When it
+            # dies, the kernel hangs up a group of its own, even if its process is stopped.
+            os.setpgid(0, 0)
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._note_signal)
+
+    def _note_signal(self, number: int, frame: Any) -> None:
+        self._stop()
+        if callable(self._before):
+            self._before(number, frame)
+
+    def transition(self, key: Any, start: str, finish: str, **_details: Any) -> None:
+        """Stops the run whose task is cancelled, as when its launcher has died."""
+        is_ours = self.launch is not None and str(key).startswith(self.launch)
+        if is_ours and start == "executing" and finish == "released":
+            self._stop()
+
+    async def teardown(self, worker: Any) -> None:  # noqa: ARG002
+        """Runs when the worker closes, also after the connection to the scheduler has broken."""
+        await self.leave(None)
+
+    async def leave(self, launch: str | None) -> None:
+        """Makes the run of a launch save, waits until it has, and starts no other; None: of all."""
+        if launch is None:
+            self.is_closing = True
+        else:
+            self.left.add(launch)
+        leaving = self.launch
+        if leaving is not None and launch in (None, leaving):
+            end = time.monotonic() + SECONDS_TO_SAVE
+            while self.launch == leaving and time.monotonic() < end:
+                self._stop()  # again, as the run may just be beginning
+                await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _stop(self) -> None:
+        """Makes the run save; one that cannot save ends with the process."""
+        ask_to_stop()
+        end_if_it_cannot_save()
+
+
+class LetsRunsSave(NannyPlugin):
+    """Waits for a worker's run to save before the worker is ended, which has a few seconds otherwise."""
+
+    name = f"{NAME}-nanny"
+    idempotent = True
+
+    async def teardown(self, nanny: Any) -> None:
+        """Runs when the worker's nanny closes."""
+        if nanny.is_alive():
+            with contextlib.suppress(Exception):  # a worker that is stopped or gone cannot save
+                async with asyncio.timeout(SECONDS_TO_SAVE):
+                    await nanny.rpc(nanny.worker_address).run(
+                        function=pickle.dumps(leave), args=pickle.dumps((None,)), wait=True
+                    )
+
+
+async def leave(launch: str | None, dask_worker: Any) -> None:
+    """Makes a worker leave a launch, or all; called by the launcher, or by the worker's nanny."""
+    await dask_worker.plugins[NAME].leave(launch)
+
+
+def carry_out(
+    launch: str, calls: Sequence[Call], known: Sequence[int], place: Place
+) -> tuple[list[Outcome], float]:
+    """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
+
+    Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
+    lost with its worker; and a cluster of others may have been told to try again by itself. So what the
+    markers say of attempts that are not `known` counts, and the launcher alone decides what is tried again.
+
+    Raises:
+      LostWorkerError: a worker has begun the bundle before this one, and is gone.
+    """
+    plugin: Any = get_worker().plugins[NAME]
+    with _ONE_AT_A_TIME:
+        outcomes: list[Outcome] = []
+        for call, before in zip(calls, known, strict=True):
+            newer = attempts_at(place.root, call.path)[before:]
+            if not newer:
+                break
+            if newer[-1].outcome is None:
+                raise LostWorkerError(f"attempt {newer[-1].attempt} at {call.path} has no end")
+            outcomes.append((newer[-1].outcome, newer[-1].error))
+        plugin.launch = launch
+        try:
+            if outcomes or plugin.is_closing or launch in plugin.left:
+                return outcomes, 0.0
+            return carry_out_calls(calls, place, plugin.rank)
+        finally:
+            plugin.launch = None

@@ -1,0 +1,271 @@
+"""The jobs of a launch on Slurm: as many as there is work for; those that end are replaced.
+
+Workers of Dask run in them (`dask_jobqueue` writes the script), and each carries its job's number in its
+name. Slurm is asked about all of the launch's jobs at once, by their name, in a thread of its own, as its
+controller may be slow, or down for a while: then workers work on, and nothing is concluded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from multiberts.runs.console import progress
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+
+if TYPE_CHECKING:
+    from multiberts.launch.workers.engines import SlurmOptions
+
+# A job that is idle for so long is given back.
+SECONDS_OF_IDLENESS = 60.0
+# After so many jobs in a row of which no worker connected, another would not help.
+MAX_FAILED_STARTS = 3
+# A controller that does not answer is waited for.
+SECONDS_OF_PATIENCE = 3600.0
+SECONDS_TO_ANSWER = 60.0
+
+# From these a job comes to run, or runs. In no other state does it count: not suspended or held ones, nor
+# states that later versions may bring, unless its workers are connected.
+_ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "RESIZING", "SIGNALING", "REQUEUED"}
+ENDED = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED", "NODE_FAIL"),
+    *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
+}
+
+
+class NoAnswerError(Exception):
+    """Slurm's controller does not answer."""
+
+
+def name_of_jobs(root: PathLike, owner: str = "") -> str:
+    """Returns the name of a launch's jobs; without an owner of the lease, how all of a root's begin."""
+    digest = hashlib.sha256(os.path.realpath(root).encode()).hexdigest()[:12]
+    return f"multiberts-{digest}-{owner[:8]}"
+
+
+def jobs_named(prefix: str) -> dict[str, str]:
+    """Returns the states of this user's jobs whose name begins so, by number.
+
+    Raises:
+      NoAnswerError: the controller does not answer.
+    """
+    listed = _slurm(
+        *("squeue", "--noheader", f"--user={getpass.getuser()}", "--states=all"),
+        "--format=%i|%T|%j",
+    )
+    found = {}
+    for line in listed.splitlines():
+        job, state, name = line.strip().split("|", 2)
+        if name.startswith(prefix):
+            found[job] = state
+    return found
+
+
+def cancel_jobs(*jobs: str) -> None:
+    """Cancels jobs.
+
+    Raises:
+      NoAnswerError: the controller does not answer.
+    """
+    if jobs:
+        _slurm("scancel", *jobs)
+
+
+def _slurm(*command: str, given: str = "") -> str:
+    """Returns the output of a command of Slurm."""
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_TO_ANSWER,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NoAnswerError(f"{command[0]} took longer than {SECONDS_TO_ANSWER:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        raise NoAnswerError(" ".join(error.stderr.split()) or f"{command[0]} failed") from error
+    return done.stdout
+
+
+class SlurmJobs:
+    """Keeps as many jobs as are wanted, in a thread of its own.
+
+    Usage:
+
+        jobs = SlurmJobs(...)
+        jobs.look_after(wanted=2)   # now and then
+        jobs.stop_looking()
+        jobs.cancel()
+    """
+
+    def __init__(
+        self,
+        options: SlurmOptions,
+        script: str,
+        name: str,
+        folder: Path,
+        workers: Callable[[], Mapping[str, bool]],
+    ):
+        """Submits nothing yet.
+
+        Args:
+          options: of Slurm.
+          script: for sbatch.
+          name: that the script gives its jobs.
+          folder: of what they print.
+          workers: returns whether each connected worker has a bundle, by its name: `<job>` or `<job>-<rank>`.
+        """
+        self._options = options
+        self._script = script
+        self._name = name
+        self._folder = folder
+        self._workers = workers
+        self._wanted = 1
+        self._jobs: set[str] = set()
+        self._cancelled: set[str] = set()
+        self._has_worked: set[str] = set()
+        self._idle_since: dict[str, float] = {}
+        self._failed_starts = 0
+        self._silent_since: float | None = None
+        self._problem: BaseException | None = None
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name="slurm", daemon=True)
+        self._thread.start()
+
+    def look_after(self, wanted: int) -> None:
+        """Says how many jobs there is work for.
+
+        Raises:
+          UserError: Slurm refuses jobs, they end before a worker connects, or it has not answered for long.
+        """
+        self._wanted = min(wanted, self._options.max_blocks)
+        if self._problem is not None:
+            raise self._problem
+
+    def stop_looking(self) -> None:
+        """Submits no more jobs; those that there are stay."""
+        self._is_ending.set()
+
+    def cancel(self) -> None:
+        """Cancels all jobs; where Slurm does not answer, their workers leave by themselves."""
+        self._thread.join(SECONDS_TO_ANSWER)  # it may be submitting one
+        with contextlib.suppress(NoAnswerError):
+            cancel_jobs(*self._jobs)
+
+    def _keep_looking(self) -> None:
+        try:
+            while not self._is_ending.is_set():
+                try:
+                    self._look()
+                    if self._silent_since is not None:
+                        progress("Slurm answers again")
+                    self._silent_since = None
+                except NoAnswerError as error:
+                    self._note_silence(error)
+                self._is_ending.wait(self._options.poll_seconds)
+        except BaseException as error:
+            self._problem = error
+
+    def _note_silence(self, error: NoAnswerError) -> None:
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+            progress(
+                f"Slurm does not answer ({error}); waiting for it up to {SECONDS_OF_PATIENCE:.0f} s, while "
+                "workers work on"
+            )
+        elif now - self._silent_since > SECONDS_OF_PATIENCE:
+            raise UserError(
+                f"Slurm has not answered for {SECONDS_OF_PATIENCE:.0f} s ({error}); give the same command "
+                "when it does, which resumes from here"
+            )
+
+    def _look(self) -> None:
+        """Compares the jobs that there are with those that are wanted, and brings them together."""
+        listed = jobs_named(self._name)
+        workers: dict[str, bool] = {}
+        for worker, has_bundle in self._workers().items():
+            job = worker.split("-")[0]
+            workers[job] = workers.get(job, False) or has_bundle
+        self._has_worked |= workers.keys()
+        if workers:
+            self._failed_starts = 0
+        # Also those whose number was never heard, as the controller fell silent after it had taken them.
+        alive = {
+            job
+            for job, state in listed.items()
+            if state in _ALIVE or (job in workers and state not in ENDED)
+        } - self._cancelled
+        for job in self._jobs - alive - self._cancelled:
+            if listed.get(job, "gone") not in ENDED | {"gone"}:
+                self._give_up(job)
+            if job not in self._has_worked:
+                self._note_failed_start(job)
+        self._jobs = alive
+        while len(self._jobs) < self._wanted and not self._is_ending.is_set():
+            if not self._submit():
+                break
+        self._give_back(workers)
+
+    def _submit(self) -> bool:
+        """Submits a job; returns whether Slurm took it."""
+        try:
+            job = _slurm("sbatch", "--parsable", given=self._script).strip().split(";")[0]
+        except NoAnswerError as error:
+            jobs_named(self._name)  # if it answers, it has refused
+            if not self._jobs:
+                self._note_failed_start(None, f" ({error})")
+            return False
+        self._jobs.add(job)
+        return True
+
+    def _note_failed_start(self, job: str | None, why: str = "") -> None:
+        """Notes a job that was refused (None), or that ended before one of its workers connected."""
+        self._failed_starts += 1
+        what = (
+            "refuses to start workers" if job is None else "ended its workers before they connected"
+        )
+        if self._failed_starts >= MAX_FAILED_STARTS or (job is None and not self._has_worked):
+            raise UserError(
+                f"engine 'slurm' {what}{why or self._last_line(job)} ({self._failed_starts} in a row); "
+                "correct run.engine_options"
+            )
+
+    def _last_line(self, job: str | None) -> str:
+        """Returns the last line that a job printed, in brackets; nothing if there is none."""
+        with contextlib.suppress(OSError, IndexError):
+            text = (self._folder / f"{self._name}-{job}.err").read_text(errors="replace")
+            return f" ({text.strip().splitlines()[-1].strip()})"
+        return ""
+
+    def _give_back(self, workers: Mapping[str, bool]) -> None:
+        """Cancels jobs that are not wanted and have been idle for long."""
+        now = time.monotonic()
+        for job, has_bundle in workers.items():
+            if has_bundle:
+                self._idle_since.pop(job, None)
+            else:
+                self._idle_since.setdefault(job, now)
+        idle = [
+            job
+            for job in sorted(self._jobs & workers.keys())
+            if now - self._idle_since.get(job, now) > SECONDS_OF_IDLENESS
+        ]
+        for job in idle[: max(0, len(self._jobs) - self._wanted)]:
+            self._give_up(job)
+
+    def _give_up(self, job: str) -> None:
+        cancel_jobs(job)
+        self._cancelled.add(job)
+        self._jobs.discard(job)

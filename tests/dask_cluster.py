@@ -1,0 +1,103 @@
+"""A cluster of Dask that was started beforehand, as a user would: one scheduler, workers, TLS between all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import pytest
+from distributed import Security
+
+from multiberts.tests.launch.launchers import wait_until
+
+_ROLES = ("scheduler", "worker", "client")
+
+
+class DaskCluster:
+    """Processes of `dask scheduler` and `dask worker`, while the block runs.
+
+    Attributes:
+      address: of the scheduler.
+      environment: by which Dask finds the keys; docs/clusters.md has the same variables.
+      workers: the processes of `dask worker`, each with one worker.
+    """
+
+    def __init__(self, folder: Path, **environment: str):
+        """Writes the keys.
+
+        Args:
+          folder: for keys and what is printed.
+          environment: further variables of all processes.
+        """
+        self._folder = folder
+        keys = Security.temporary()
+        files = {"CA_FILE": keys.tls_ca_file}
+        for role in _ROLES:
+            files[f"{role.upper()}__CERT"] = getattr(keys, f"tls_{role}_cert")
+            files[f"{role.upper()}__KEY"] = getattr(keys, f"tls_{role}_key")
+        self.environment = {**environment, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}
+        for name, content in files.items():
+            (folder / name).write_text(content)
+            self.environment[f"DASK_DISTRIBUTED__COMM__TLS__{name}"] = str(folder / name)
+        self.address = ""
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> DaskCluster:
+        described = self._folder / "scheduler.json"
+        file = ("--scheduler-file", str(described))
+        self._start("scheduler", "--host=127.0.0.1", "--port=0", "--protocol=tls", *file)
+        assert wait_until(described.exists), self.said()
+        self.address = json.loads(described.read_text())["address"]
+        for number in range(2):
+            one = (f"--name=worker-{number}", "--nthreads=1", "--host=127.0.0.1")
+            self._start("worker", self.address, *one, f"--local-directory={self._folder}")
+        assert wait_until(lambda: self.said().count("Registered to") == 2), self.said()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # The scheduler last; a worker that is just starting again would wait for it.
+        for process in reversed(self.processes):
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    @property
+    def workers(self) -> list[subprocess.Popen[bytes]]:
+        return self.processes[1:]
+
+    def said(self) -> str:
+        return "".join(path.read_text() for path in sorted(self._folder.glob("*.output")))
+
+    def _start(self, program: str, *arguments: str) -> None:
+        with open(self._folder / f"{len(self.processes)}.output", "wb") as stream:
+            self.processes.append(
+                subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "distributed.cli.dask_" + program, *arguments),
+                        "--dashboard-address=127.0.0.1:0",
+                    ],
+                    env={**os.environ, **self.environment},
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+
+
+@contextlib.contextmanager
+def keys_in_place(cluster: DaskCluster) -> Iterator[None]:
+    """Lets this process and those it starts find the keys of a cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.environment.items():
+            patch.setenv(name, value)
+        dask.config.refresh()
+        yield
+    dask.config.refresh()

@@ -1,0 +1,207 @@
+"""Runs on a cluster of Dask that others have started: `dask scheduler` and two `dask worker`, with TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from distributed import Client
+
+from multiberts.launch.markers.attempts import Attempt, attempts_of
+from multiberts.launch.reaping import reap
+from multiberts.launch.running import run_plan
+from multiberts.runs.errors import UserError
+from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
+from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(HERE)])
+    with DaskCluster(folder, PYTHONPATH=path) as started, keys_in_place(started):
+        yield started
+
+
+def on(cluster: DaskCluster) -> dict[str, Any]:
+    return {"engine": "dask", "engine_options": {"scheduler": cluster.address}}
+
+
+def attempts_at(root: Path, path: str) -> list[Attempt]:
+    return attempts_of(root).get(path, [])
+
+
+def outcomes(root: Path, path: str) -> list[str | None]:
+    return [attempt.outcome for attempt in attempts_at(root, path)]
+
+
+def in_thread(function: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=function)
+    thread.start()
+    return thread
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_its_workers_carry_a_plan_out_and_stay(
+    cluster: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its scheduler passes a task on three times by itself; the launcher counts all the same."""
+    root = tmp_path / "root"
+    first = quick_run("note", "first", value=1)
+    plan = [
+        first,
+        quick_run("note", "second", first, value=2),
+        quick_run("stumble", "killed_once", times=1, how="killed"),
+        quick_run("stumble", "killed", times=9, how="killed"),
+        quick_run("stumble", "raises", times=9, how="raises"),
+    ]
+    failures = run_plan(plan=plan, root=str(root), attempts=2, **on(cluster))
+    assert {failure.run.path for failure in failures} == {"killed", "raises"}
+    assert (root / "second" / "total").read_text() == "3"
+    assert outcomes(root, "killed_once") == ["lost", "done"]
+    assert outcomes(root, "killed") == ["lost", "failed"]
+    assert outcomes(root, "raises") == ["failed"] * 2
+    said = capsys.readouterr().err
+    assert "only after 300 to 600 s (worker-ttl; run.silent_seconds is 90)" in said
+    assert "passed on up to 3 times before it counts as lost (allowed-failures)" in said
+    assert "given up by its cluster manager (lost-worker-timeout)" in said
+    assert all(process.poll() is None for process in cluster.processes)
+
+
+def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
+    cluster: DaskCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
+) -> None:
+    root, release = tmp_path / "root", tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    holds = quick_run("hold", "hold", seconds=600)
+    launcher = start_launcher([waits, holds], workers=None, **on(cluster))
+    launcher.wait_for(waits, holds)
+    launcher.process.kill()
+    # One saves, and the other, which cannot, ends with its worker, which comes again.
+    for path in ("wait", "hold"):
+        assert wait_until(lambda path=path: outcomes(root, path) == ["preempted"]), path
+    assert int((root / "wait" / "saved").read_text()) > 0
+    reap(root=root, engine="dask")
+    assert all(process.poll() is None for process in cluster.processes)
+    with Client(cluster.address) as client:
+        client.wait_for_workers(2)
+    release.touch()
+    again = start_launcher([waits], workers=None, **on(cluster))
+    assert again.end()[0] == 0
+    assert outcomes(root, "wait") == ["preempted", "done"]
+
+
+def test_asked_to_stop_runs_save_and_the_workers_serve_the_next_launcher(
+    cluster: DaskCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
+) -> None:
+    root, release = tmp_path / "root", tmp_path / "release"
+    waits = [quick_run("wait", f"wait_{number}", release=str(release)) for number in range(2)]
+    launcher = start_launcher(waits, workers=None, **on(cluster))
+    launcher.wait_for(*waits)
+    # A worker that is asked to leave has its run's time to save.
+    cluster.workers[0].terminate()
+    assert wait_until(lambda: cluster.workers[0].poll() is not None)
+    assert wait_until(
+        lambda: (
+            sorted(outcomes(root, "wait_0") + outcomes(root, "wait_1"), key=str)
+            == [None, "preempted"]
+        )
+    )
+    launcher.process.send_signal(signal.SIGTERM)
+    status, errors = launcher.end()
+    assert status == 75 and "asked to stop: 0 of 2 runs" in errors, errors
+    assert None not in outcomes(root, "wait_0") + outcomes(root, "wait_1")
+    release.touch()
+    again = start_launcher(waits, workers=None, **on(cluster))
+    assert again.end()[0] == 0
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_a_scheduler_that_ends_is_said_in_one_line(cluster: DaskCluster, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    waits = quick_run("wait", "wait", release="never")
+
+    def end_the_scheduler() -> None:
+        wait_until(lambda: outcomes(root, "wait") == [None])
+        cluster.processes[0].kill()
+
+    ending = in_thread(end_the_scheduler)
+    with pytest.raises(
+        UserError, match="the scheduler of engine 'dask' is gone; start it, and give"
+    ):
+        run_plan(plan=[waits], root=str(root), **on(cluster))
+    ending.join()
+    assert wait_until(lambda: outcomes(root, "wait") == ["preempted"])
+
+
+def answer(port: int, over_tls: bool) -> bytes:
+    """What someone without a certificate hears."""
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", port), 5) as stranger,
+    ):
+        if over_tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            stranger = context.wrap_socket(stranger)
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        return stranger.recv(100)
+    return b""
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_strangers_are_refused_and_workers_are_served_all_the_same(
+    start_launcher: Callable[..., Launcher], tmp_path: Path
+) -> None:
+    """A launch has keys of its own; no port of it is open to other machines."""
+    release = tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    launcher = start_launcher([waits])
+    launcher.wait_for(waits)
+    addresses = [
+        connection.laddr
+        for process in launcher.processes()
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert {address.ip for address in addresses} == {"127.0.0.1"}
+    for address in addresses:
+        said = answer(address.port, over_tls=False)
+        # The pages of Dask's HTTP servers alone are open, to this machine.
+        if not said.startswith(b"HTTP/1.1 "):
+            assert said == b""
+            assert answer(address.port, over_tls=True) == b""
+    release.touch()
+    assert launcher.end() == (0, "\n")
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_without_dask_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)  # as if it were not there
+    with pytest.raises(
+        UserError, match=r"distributed is not installed; install multiberts\[launch\]"
+    ):
+        run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"))
+
+
+def test_workers_without_the_project_are_said_in_one_line(tmp_path: Path) -> None:
+    # A project that cannot be imported lies before the installed one.
+    broken = tmp_path / "before" / "multiberts"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('not here')")
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    with DaskCluster(folder, PYTHONPATH=str(broken.parent)) as cluster, keys_in_place(cluster):
+        with pytest.raises(UserError, match="cannot carry out runs .*not here.*; they need this"):
+            run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), **on(cluster))
