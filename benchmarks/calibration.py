@@ -29,7 +29,7 @@ from multiberts.benchmarks.calibration_page import CLOSE, Outcomes, figures, hel
 from multiberts.benchmarks.calibration_trials import Outcome, joined, simulate
 from multiberts.benchmarks.crossed_model import Condition, RealAnswers, all_conditions
 from multiberts.runs import console
-from multiberts.runs.command import run_command
+from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import save_figure

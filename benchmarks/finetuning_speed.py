@@ -119,7 +119,7 @@ def write_checkpoints(root: Path) -> None:
 def sweep_ours(root: Path, workers: int) -> None:
     """All runs; in this process it prints where the time went as one line of JSON."""
     started = time.perf_counter()
-    import multiberts.finetune.finetune as finetuning
+    import multiberts.finetune.finetuning as finetuning
     from multiberts.launch.sweeping import sweep
 
     evaluation = 0.0

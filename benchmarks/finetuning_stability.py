@@ -28,7 +28,7 @@ SIDES = {"without bias correction": False, "with bias correction": True}
 def accuracies(given: argparse.Namespace, checkpoint: str, data_dir: str) -> dict[str, np.ndarray]:
     """Trains all runs that are not there yet; returns accuracies less the majority's [seeds] by side."""
     from multiberts.evaluate.dumps.predictions import read_predictions
-    from multiberts.finetune.finetune import finetune
+    from multiberts.finetune.finetuning import finetune
 
     found = {}
     for side, is_corrected in SIDES.items():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-from multiberts.runs.command import COMMANDS, main
+from multiberts.runs.command_line.command import COMMANDS, main
 
 
 def preload(modules: Sequence[str] = ()) -> None:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs import console
-from multiberts.runs.command import run_command
+from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically

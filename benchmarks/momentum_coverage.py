@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.runs.command import run_command
+from multiberts.runs.command_line.command import run_command
 from multiberts.stats.instances.size_momentum import momentum, momentum_index
 
 Array = NDArray[np.float64]

@@ -51,7 +51,7 @@ print(len(rows))
 """
 _OURS = """
 import contextlib, sys
-from multiberts.finetune.predict import predict
+from multiberts.finetune.prediction import predict
 
 model, data, output, _ = sys.argv[1:]
 with open(output, "w") as lines, contextlib.redirect_stdout(lines):

@@ -41,7 +41,7 @@ from multiberts.benchmarks.rival_intervals import (
 )
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs import console
-from multiberts.runs.command import run_command
+from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import re
 import tempfile
@@ -13,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from multiberts.launch.command import COMMANDS as LAUNCH_COMMANDS
-from multiberts.launch.plan.experiment import make_plan
-from multiberts.launch.sweeping import sweep
-from multiberts.runs.command import COMMANDS, described_function, gin_name_of
+from multiberts.launch.plan.experiment import Experiment
+from multiberts.runs.command_line.command import COMMANDS, described_function, gin_name_of, load
 from multiberts.runs.figure_style import save_figure
 from multiberts.runs.parameters import annotations_of, described
 
@@ -92,20 +89,10 @@ def commands_page() -> Iterator[str]:
     yield INTRODUCTION
     for name, command in COMMANDS.items():
         yield f"## {name}\n\n`multiberts {name}`: {command.summary}.\n"
-        module, _, function_name = command.target.partition(":")
-        function = getattr(importlib.import_module(f"multiberts.{module}"), function_name)
-        if name == "launch":
-            yield "Settings of the experiment, `launch.<name>` in Gin:\n"
-            yield from _parameters("launch", make_plan)
-            for part, launch_command in LAUNCH_COMMANDS.items():
-                yield f"### launch {part}\n\n`multiberts launch {part}`: {launch_command.summary}.\n"
-                yield from _parameters(launch_command.gin_name, launch_command.load())
-        elif name == "sweep":
-            yield from _parameters("sweep", sweep)
-        elif function_name == "main":
-            yield f"{inspect.getdoc(importlib.import_module(function.__module__))}\n"
-        else:
-            yield from _parameters(gin_name_of(function.__name__), function)
+        function = load(command.target)
+        yield from _parameters(gin_name_of(function.__name__), function)
+    yield "## The experiment\n\nSettings of `multiberts launch`, `launch.<name>` in Gin:\n"
+    yield from _parameters("launch", Experiment)
 
 
 def _parameters(gin_name: str, function: Callable[..., Any]) -> Iterator[str]:

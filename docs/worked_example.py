@@ -71,7 +71,7 @@ TEMPLATE = HERE / "worked_example.template.md"
 PAGE = HERE / "worked_example.md"
 
 
-EXIT_USER_ERROR = 2  # as runs.command has it
+EXIT_USER_ERROR = 2  # as runs.command_line.command has it
 
 
 SECTIONS: dict[str, Callable[[Data], str]] = {

@@ -20,7 +20,7 @@ from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.training_options import TrainingOptions
-from multiberts.runs.command import parameter_lines
+from multiberts.runs.command_line.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.parameters import annotations_of, described, fits
 

@@ -1,31 +1,15 @@
-"""`multiberts launch`: carries out an experiment, shows, prices and cleans it up.
-
-    multiberts launch run --gin_file=configs/demo.gin --workers=2
-
-An experiment is a Gin file (configs/demo.gin is the one to copy). It uses the names of the single
-commands; what holds for one corpus, procedure or task is in its scope:
-
-    launch.procedures = ['base', 'cda_incr']
-    pretrain.num_steps = 600
-    cda_incr/pretrain.num_steps = 200
-
-Options of a command are flags, or bound under its name, such as `run.workers = 4`. Options of `run`,
-and its `engine_options`, are also the defaults of the other commands' options of the same name.
-"""
+"""How a configuration becomes the arguments of a command of `multiberts launch`."""
 
 from __future__ import annotations
 
-import functools
-import importlib
+import contextlib
 import inspect
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import gin
-from absl import flags
 
 from multiberts.finetune.task import registered_tasks
 from multiberts.launch.imports.register import imported_runs
@@ -34,65 +18,32 @@ from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.input_digests import FILE as DIGESTS
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import STAGES, PlannedRun, stage_function
-from multiberts.runs import console
-from multiberts.runs.command import (
-    asks_for_help,
+from multiberts.runs.command_line.command import (
+    COMMANDS,
+    Arguments,
     by_gin_name,
-    define_flags,
-    described_function,
-    flag_values,
     gin_name_of,
     parameter_lines,
     parse_gin_flags,
-    run_main,
 )
+from multiberts.runs.command_line.gin_files import refuse_unknown_scopes, scoped_bindings
 from multiberts.runs.errors import UserError, nearest
-from multiberts.runs.gin_files import refuse_unknown_scopes, scoped_bindings
 from multiberts.runs.parameters import PositiveInt, annotations_of, check_types
 
+EXPERIMENT = """\
+An experiment is a Gin file (configs/demo.gin is the one to copy). It uses the names of the single
+commands; what holds for one corpus, procedure or task is in its scope:
 
-@dataclass(frozen=True)
-class LauncherCommand:
-    """What a command calls.
+    launch.procedures = ['base', 'cda_incr']
+    pretrain.num_steps = 600
+    cda_incr/pretrain.num_steps = 200
 
-    Attributes:
-      target: module and function below `multiberts.launch`, imported when the command is given. Of the
-        function's parameters `plan` and `root` come from the experiment, the others are options.
-      gin_name: options are bound in Gin under it.
-      summary: for `--help`.
-    """
+Options of `run`, such as `run.workers = 4`, and its `engine_options` are also the defaults of the other
+commands' options of the same name. The experiment, as --name=value or, in a --gin_file, as
+launch.name = value:
 
-    target: str
-    gin_name: str
-    summary: str
-
-    def load(self) -> Callable[..., Any]:
-        """Returns the function."""
-        module, _, function = self.target.partition(":")
-        module = f"multiberts.launch.{module}"
-        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-        return found
-
-
-COMMANDS = {
-    name: LauncherCommand(target, gin_name, summary)
-    for name, target, gin_name, summary in (
-        ("plan", "status.plan_report:show_plan", "plan",
-         "print an estimate of time, dollars, CO2e and disk, and what is done already"),
-        ("run", "running:run_plan", "run",
-         "carry out what is not done yet (without a command, too)"),
-        ("status", "status.command:show_status", "status",
-         "show what is running, done and failed, from any machine that sees launch.root"),
-        ("reap", "reaping:reap", "reap", "end what a launcher that died has left running"),
-        ("doctor", "doctor.checkup:doctor", "doctor", "report what works on this machine"),
-        # `import` begins another kind of line in Gin.
-        ("import", "imports.released:import_released", "import_released",
-         "take released checkpoints or predictions as done runs"),
-    )
-}  # fmt: skip
-DEFAULT_COMMAND = "run"
-
-_DRY_RUN = flags.DEFINE_bool("dry_run", False, "The same as the command plan.")
+  --root (str; required)
+      the directory that all runs lie below."""
 # Settings that are bound under the name of their stage.
 _OF_STAGES = {"world": "make_world", "report": "report", "paper": "paper"}
 # The lists of `launch` that name the scopes of a stage.
@@ -106,100 +57,82 @@ _SETTINGS = {
 }
 
 
-def main() -> None:
-    """Runs `multiberts launch`."""
-    given = next((argument for argument in sys.argv[1:] if argument in COMMANDS), None)
-    if asks_for_help(sys.argv[1:]):
-        console.report(_help() if given is None else _help_of(given))
-        return
-    # `--dry_run` takes the place of `run`.
-    is_plan = given in (None, DEFAULT_COMMAND) and not {"--dry_run", "-dry_run"}.isdisjoint(
-        sys.argv
-    )
-    name = "plan" if is_plan else given or DEFAULT_COMMAND
-    annotations = _flags_of(name)
-    define_flags(annotations)
-    stages = map(stage_function, ("score", "report"))
-    run_main(functools.partial(_main, name, annotations), stages)
+class LaunchArguments(Arguments):
+    """Options of a command of `multiberts launch`, and the plan for those that need it."""
 
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__(function)
+        self.needs_plan = "plan" in inspect.signature(function).parameters
+        self._digests: InputDigests | None = None
 
-def _flags_of(name: str) -> dict[str, Any]:
-    """Returns the annotations of a command's flags: of its options, and of the experiment's settings."""
-    annotations = annotations_of(COMMANDS[name].load())
-    needs_plan = annotations.pop("plan", None) is not None
-    return (_settings_with_flags() if needs_plan else {}) | annotations
+    def options(self) -> dict[str, Any]:
+        """Returns the annotations of the command's own options."""
+        return {
+            name: kind for name, kind in annotations_of(self.function).items() if name != "plan"
+        }
 
+    def flags(self) -> dict[str, Any]:
+        """Adds the experiment's settings to the options."""
+        return (_settings_with_flags() if self.needs_plan else {}) | self.options()
 
-def launch_flags() -> dict[str, Any]:
-    """Returns the annotations of the flags of all commands of `multiberts launch`."""
-    return {name: kind for command in COMMANDS for name, kind in _flags_of(command).items()}
+    def help(self) -> Iterator[str]:
+        """Ends with the experiment's settings, for a command that needs the plan."""
+        yield f"Options, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
+        yield from parameter_lines(self.function, self.options())
+        if self.needs_plan:
+            yield from (
+                "",
+                EXPERIMENT,
+                "  --root (str; required)",
+                "      the directory that all runs lie below.",
+            )
+            yield from parameter_lines(Experiment, _settings_with_flags())
+
+    def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Parses Gin and makes the plan, if the command needs one."""
+        by_flag = by_gin_name([self.gin_name], self.options(), given)
+        by_flag |= by_gin_name(["launch"], self.flags().keys() & _SETTINGS.keys(), given)
+        parse_gin_flags(_known(self.gin_name, self.function, self.needs_plan), by_flag)
+        settings = dict(gin.get_bindings("launch"))
+        settings |= {name: value for name, value in given.items() if name in _SETTINGS}
+        _check_settings(settings)
+        options = _options(self.gin_name, self.function, settings, given)
+        check_types(self.gin_name, options, self.options())
+        if not self.needs_plan:
+            return options
+        self._digests = InputDigests(Path(settings["root"]) / DIGESTS)
+        try:
+            return {"plan": _plan(settings, self._digests), **options}
+        except UserError:
+            self._digests.keep()
+            raise
+
+    @contextlib.contextmanager
+    def local(self, bindings: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the arguments; at the end what files hold is remembered for the next launch."""
+        try:
+            yield bindings
+        finally:
+            if self._digests is not None:
+                self._digests.keep()  # the first launch makes their folder
+
+    def functions(self) -> Iterable[Callable[..., Any]]:
+        """Returns those of the stages whose parameters a plan checks."""
+        return map(stage_function, ("score", "report"))
+
+    def exit_with(self, result: object) -> None:
+        """Exits with a number, or with the status that failed runs stand for."""
+        if isinstance(result, list):
+            exit_with(result)
+        super().exit_with(result)
 
 
 def _settings_with_flags() -> dict[str, Any]:
     return {name: kind for name, kind in _SETTINGS.items() if name not in _OF_STAGES}
 
 
-def _main(name: str, annotations: Mapping[str, Any], arguments: Sequence[str]) -> None:
-    """Parses Gin, gathers every scope's arguments, makes the plan, and carries out the command.
-
-    Args:
-      name: of the command whose flags were defined.
-      annotations: of these flags.
-      arguments: the command line without flags.
-    """
-    if _command_name(arguments) != name:
-        raise UserError(f"{name!r} is the value of a flag; give the command before the flags")
-    command = COMMANDS[name]
-    function = command.load()
-    needs_plan = "plan" in inspect.signature(function).parameters
-    flags_given = flag_values(annotations)
-    own = annotations_of(function)
-    by_flag = by_gin_name([command.gin_name], own, flags_given)
-    by_flag |= by_gin_name(["launch"], annotations.keys() & _SETTINGS.keys(), flags_given)
-    parse_gin_flags(_known(command, function, needs_plan), by_flag)
-    settings = dict(gin.get_bindings("launch"))
-    settings |= {name: value for name, value in flags_given.items() if name in _SETTINGS}
-    _check_settings(settings)
-    options = _options(name, function, settings, flags_given)
-    check_types(command.gin_name, options, own)
-    if not needs_plan:
-        result = function(**options)
-    else:
-        digests = InputDigests(Path(settings["root"]) / DIGESTS)
-        try:
-            result = function(plan=_plan(settings, digests), **options)
-        finally:
-            digests.keep()  # the first launch makes their folder
-    if isinstance(result, int):
-        sys.exit(result)
-    if isinstance(result, list):
-        exit_with(result)
-
-
-def _command_name(arguments: Sequence[str]) -> str:
-    """Returns the command, the first argument.
-
-    Raises:
-      UserError: it is unknown, has arguments, or contradicts `--dry_run`.
-    """
-    name = arguments[1] if len(arguments) > 1 else DEFAULT_COMMAND
-    if name not in COMMANDS:
-        raise UserError(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
-    if len(arguments) > 2:
-        raise UserError(
-            f"unexpected argument {arguments[2]!r}; give options as --name=value, and --help lists them"
-        )
-    if _DRY_RUN.value:
-        if name not in ("plan", DEFAULT_COMMAND):
-            raise UserError(
-                f"--dry_run is not an option of {name}; leave it out, or use the command plan"
-            )
-        return "plan"
-    return name
-
-
 def _known(
-    command: LauncherCommand, function: Callable[..., Any], needs_plan: bool
+    gin_name: str, function: Callable[..., Any], needs_plan: bool
 ) -> dict[str, Callable[..., Any]]:
     """Returns the functions that a configuration may bind, by name.
 
@@ -214,14 +147,15 @@ def _known(
         for stage in STAGES
         for name in (stage, gin_name_of(stage))
     }
-    known |= {other.gin_name: anything for other in COMMANDS.values()}
-    return known | {command.gin_name: function, "launch": anything}
+    commands = (other.gin_name for name, other in COMMANDS.items() if name.startswith("launch "))
+    known |= {name: anything for name in commands if name}
+    return known | {gin_name: function, "launch": anything}
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
     """Refuses what is not a setting of an experiment, or is of another type."""
     cures = {name: f"set {stage}.<parameter> instead" for name, stage in _OF_STAGES.items()}
-    cures["dry_run"] = "it is a command: use `multiberts launch plan` or --dry_run"
+    cures["dry_run"] = "it is a command: use `multiberts launch plan`"
     for name in settings:
         if name in cures:
             raise UserError(f"launch.{name} is set; {cures[name]}")
@@ -237,14 +171,13 @@ def _options(
     flags_given: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns a command's keyword arguments without `plan`: from flags, Gin, and the experiment."""
-    command = COMMANDS[name]
     known = inspect.signature(function).parameters
-    bound = dict(gin.get_bindings(command.gin_name))
+    bound = dict(gin.get_bindings(name))
     for reserved in bound.keys() & {"plan", "root"}:
-        raise UserError(f"{command.gin_name}.{reserved} is set; set launch.root instead")
-    of_run = gin.get_bindings(DEFAULT_COMMAND)
+        raise UserError(f"{name}.{reserved} is set; set launch.root instead")
+    of_run = gin.get_bindings("run")
     inherited = {"workers": settings["workers"]} if "workers" in settings else {}
-    if name != DEFAULT_COMMAND:
+    if name != "run":
         inherited |= of_run.get("engine_options") or {}
     inherited |= of_run
     inherited |= {setting: settings[setting] for setting in ("root", "data") if setting in settings}
@@ -256,7 +189,7 @@ def _options(
         if details.default is details.empty and option not in given and option != "plan"
     ]
     if missing:
-        first = "launch.root" if missing[0] == "root" else f"{command.gin_name}.{missing[0]}"
+        first = "launch.root" if missing[0] == "root" else f"{name}.{missing[0]}"
         raise UserError(
             f"{name} lacks {first}; give --{missing[0]}=..., or {first} in a --gin_file"
         )
@@ -287,50 +220,3 @@ def _plan(settings: Mapping[str, Any], digests: InputDigests) -> list[PlannedRun
         arguments[name] = bound or None
     imported = imported_runs(settings["root"])
     return make_plan(Experiment(**arguments), imported=imported, digests=digests)
-
-
-def _help() -> str:
-    """Returns what `multiberts launch --help` prints: the commands, then the experiment's settings."""
-    width = max(map(len, COMMANDS))
-    commands = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: multiberts launch [COMMAND] [--option=value ...] --gin_file=...",
-            "",
-            (__doc__ or "").strip(),
-            "",
-            "Commands (`multiberts launch COMMAND --help` lists the options of one):",
-            "",
-            *commands,
-            "",
-            "The experiment, as --name=value or, in a --gin_file, as launch.name = value:",
-            "  --root (str; required)",
-            "      the directory that all runs lie below.",
-            *parameter_lines(Experiment, _settings_with_flags()),
-        ]
-    )
-
-
-def _help_of(name: str) -> str:
-    """Returns what `multiberts launch COMMAND --help` prints."""
-    command = COMMANDS[name]
-    function = command.load()
-    annotations = annotations_of(function)
-    settings = ["The experiment's settings: multiberts launch --help"] * ("plan" in annotations)
-    annotations.pop("plan", None)
-    description, _, notes = described_function(function)
-    title = f"Options, as --name=value or, in a --gin_file, as {command.gin_name}.name = value:"
-    return "\n".join(
-        [
-            f"usage: multiberts launch {name} [--option=value ...] [--gin_file=...]",
-            "",
-            description,
-            "",
-            title,
-            *parameter_lines(function, annotations),
-            "",
-            *settings,
-            "",
-            notes,
-        ]
-    ).rstrip()

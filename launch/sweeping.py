@@ -12,10 +12,11 @@ steps do not fill several cores, end sooner.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tqdm import tqdm
 
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import registered_tasks
 from multiberts.launch.markers.failures import FailedRun, exit_with
 from multiberts.launch.plan.experiment import Axes, Folds, finetuning_runs, is_trained, of_task
@@ -33,23 +34,19 @@ from multiberts.launch.plan.planned_run import PlannedRun, stage_function
 from multiberts.launch.running import run_plan
 from multiberts.runs import console
 from multiberts.runs.allocator import give_back_memory
-from multiberts.runs.command import (
-    asks_for_help,
+from multiberts.runs.command_line.command import (
+    Arguments,
     by_gin_name,
-    define_flags,
-    flag_values,
-    help_of,
     parameter_lines,
     parse_gin_flags,
     require_arguments,
-    run_main,
 )
-from multiberts.runs.errors import UserError, disk_full_line
-from multiberts.runs.gin_files import (
+from multiberts.runs.command_line.gin_files import (
     in_data_folder,
     refuse_unknown_scopes,
     scoped_bindings,
 )
+from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.parameters import (
     NonNegativeInt,
     PositiveFloat,
@@ -66,49 +63,52 @@ FoldsByTask = Folds | Mapping[str, Folds]
 _OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
 
 
-def main() -> None:
-    """Runs `multiberts sweep`."""
-    of_sweep, of_tasks = annotations_of(sweep), _flags_of_tasks()
-    if asks_for_help(sys.argv[1:]):
-        title = (
-            "Of every task, as --name=value or, in a --gin_file, as finetune.name = value (of one task: "
+class SweepArguments(Arguments):
+    """The sweep's own, and those of `finetune`: for all tasks, or in a task's scope."""
+
+    def flags(self) -> dict[str, Any]:
+        """Adds those of every task."""
+        return annotations_of(sweep) | _flags_of_tasks()
+
+    def help(self) -> Iterator[str]:
+        """Adds the parameters of every task."""
+        yield from super().help()
+        yield ""
+        yield (
+            "For every task, as --name=value or, in a --gin_file, as finetune.name = value (for one task: "
             "TASK/finetune.name = value):"
         )
-        lines = [help_of(sweep), "", title, *parameter_lines(finetune, of_tasks)]
-        console.report("\n".join(lines))
-        return
-    define_flags(sweep_flags())
+        yield from parameter_lines(finetune, _flags_of_tasks())
 
-    def gathered(arguments: Sequence[str]) -> None:
-        """Gathers what is given to `sweep`, and to `finetune` for all tasks or in a task's scope."""
-        if len(arguments) > 1:
-            raise UserError(
-                f"unexpected argument {arguments[1]!r}; give parameters as --name=value, and --help lists "
-                "them"
-            )
-        given, for_all = flag_values(of_sweep), flag_values(of_tasks)
-        by_flag = by_gin_name(["sweep"], of_sweep, given)
-        by_flag |= by_gin_name(["finetune"], of_tasks, for_all)
+    def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Parses Gin and joins each task's arguments."""
+        own, for_all = (
+            {name: value for name, value in given.items() if name in annotations}
+            for annotations in (annotations_of(sweep), _flags_of_tasks())
+        )
+        by_flag = by_gin_name(["sweep"], annotations_of(sweep), own)
+        by_flag |= by_gin_name(["finetune"], _flags_of_tasks(), for_all)
         parse_gin_flags({"finetune": finetune, "sweep": sweep}, by_flag)
-        given = dict(gin.get_bindings("sweep")) | given
-        require_arguments(sweep, set(given))
-        check_arguments(sweep, given)
-        names = list(given["tasks"])
+        found = dict(gin.get_bindings("sweep")) | own
+        require_arguments(sweep, set(found))
+        check_arguments(sweep, found)
+        names = list(found["tasks"])
         # A file may bind arguments of more tasks than are wanted now.
         modules = (gin.get_bindings("finetune") | for_all).get("task_modules", ())
         registered = registered_tasks(tuple(modules))
         refuse_unknown_scopes({"finetune": names}, "sweep.tasks", unused=registered)
-        given["tasks"] = {
+        found["tasks"] = {
             name: in_data_folder(scoped_bindings("finetune", name)) | for_all for name in names
         }
-        exit_with(sweep(**given))
+        return found
 
-    run_main(gathered)
+    def local(self, bindings: dict[str, Any]) -> contextlib.nullcontext[dict[str, Any]]:
+        """Returns the arguments as they are: each run fetches what it needs from a bucket."""
+        return contextlib.nullcontext(bindings)
 
-
-def sweep_flags() -> dict[str, Any]:
-    """Returns the annotations of the flags of `multiberts sweep`: its own, and those of every task."""
-    return annotations_of(sweep) | _flags_of_tasks()
+    def exit_with(self, result: Any) -> None:
+        """Exits with the status that failed runs stand for."""
+        exit_with(result)
 
 
 def _flags_of_tasks() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import sys
 
-from multiberts.runs.command import main
+from multiberts.runs.command_line.command import main
 
 if __name__ == "__main__":
     main(["pretrain", *sys.argv[1:]])

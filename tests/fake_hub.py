@@ -17,7 +17,7 @@ from typing import Any
 
 from multiberts.tests.http_server import Answer, serving
 
-PROGRAM = "from multiberts.runs.command import main; main()"
+PROGRAM = "from multiberts.runs.command_line.command import main; main()"
 TOKEN = "hf_of_the_tests"
 _JSON = {"Content-Type": "application/json"}
 

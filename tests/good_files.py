@@ -22,8 +22,8 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpo
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.evaluate.imports.importing import import_predictions
-from multiberts.finetune.finetune import finetune
-from multiberts.finetune.predict import predict
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.prediction import predict
 from multiberts.launch.status.command import show_status
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.stats.report.own_predictions import compare_files

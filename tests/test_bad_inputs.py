@@ -27,8 +27,7 @@ from typing import Any
 import pytest
 
 from multiberts.benchmarks.forking import fork_command, preload
-from multiberts.launch.sweeping import sweep
-from multiberts.runs.command import COMMANDS, gin_name_of, load
+from multiberts.runs.command_line.command import COMMANDS, gin_name_of, load
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import annotations_of, check_arguments, fits
 
@@ -36,7 +35,7 @@ TABLE = Path(__file__).with_name("bad_inputs.csv")
 COLUMNS = ("command", "parameter", "value", "line")
 # None takes a second; a row that takes this long is called endless.
 SECONDS_AT_MOST = 600
-PROGRAM = "from multiberts.runs.command import main; main()"
+PROGRAM = "from multiberts.runs.command_line.command import main; main()"
 CLEAR, OTHER, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
     "clear line",
     "another line, or files left",
@@ -86,10 +85,10 @@ def parameters() -> Iterator[Any]:
 
 def bindings(row: dict[str, str]) -> list[str]:
     """Returns the Gin bindings of a call whose only fault is the row's value."""
-    command = row["command"].split()[0]
-    if command == "launch":
+    command = row["command"]
+    if command.startswith("launch"):
         return [*EXPERIMENT, f"{row['parameter']} = {row['value']}"]
-    function = sweep if command == "sweep" else load(COMMANDS[command].target)
+    function = load(COMMANDS[command].target)
     stage, tried = gin_name_of(function.__name__), row["parameter"].partition(".")[2]
     annotations = annotations_of(function)
     needed = {
@@ -190,17 +189,14 @@ def test_a_bad_value_gets_one_line_and_leaves_nothing(
 
 
 def test_the_table_has_rows_for_every_command_with_parameters() -> None:
-    others = [name for name in COMMANDS if not COMMANDS[name].target.endswith(":main")]
     expected = {
-        name for name in others if inspect.signature(load(COMMANDS[name].target)).parameters
+        name for name in COMMANDS if inspect.signature(load(COMMANDS[name].target)).parameters
     }
-    # Those of `checkpoint` are files, and flags of argparse.
-    assert {row["command"].split()[0] for row in rows()} == expected | {"launch", "sweep"}
+    assert {row["command"] for row in rows()} == expected
 
 
 def test_a_value_of_no_known_type_is_refused_for_every_parameter() -> None:
-    others = [name for name in COMMANDS if not COMMANDS[name].target.endswith(":main")]
-    functions = [sweep, *(load(COMMANDS[name].target) for name in others)]
+    functions = [load(command.target) for command in COMMANDS.values()]
     tried = 0
     for function in functions:
         for name, annotation in annotations_of(function).items():

@@ -31,7 +31,7 @@ def report():
     print(json.dumps({name: os.environ.get(name) for name in %r}), flush=True)
 atexit.register(report)
 """
-CONSOLE = "import sys; from multiberts.runs.command import main; main(sys.argv[1:])"
+CONSOLE = "import sys; from multiberts.runs.command_line.command import main; main(sys.argv[1:])"
 WORKER = (
     "import multiberts.launch.workers.worker\n"
     "from multiberts.launch.plan.planned_run import stage_function; stage_function('finetune')"

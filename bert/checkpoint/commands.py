@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import (
     HUGGING_FACE,
-    LAYOUTS,
     PROVENANCE,
     VOCABULARY,
     Checkpoint,
@@ -19,104 +18,29 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_provenance,
     same_bits,
 )
+from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.saved_model import SAVED_MODEL, export_saved_model
 from multiberts.runs import console
-from multiberts.runs.command import EXIT_USER_ERROR, close_output
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
+from multiberts.runs.parameters import NonNegativeInt
 
-EXIT_DIFFERENT = 1
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command.
+def inspect_checkpoint(*, checkpoint: str) -> str:
+    """Returns a checkpoint's sizes, origin and checksums, and a line for each variable.
 
     Args:
-      arguments: of the command line; None: those of this process.
+      checkpoint: a directory in the released TF1 layout or in that of Hugging Face, or
+        `hub:<repository>`, which is fetched.
 
-    Returns:
-      The exit status: 0, 1 where two checkpoints differ, 2 for bad input, 141 where nobody reads on.
+    Raises:
+      UserError: it is not a checkpoint, or is damaged.
     """
-    options = _parser().parse_args(arguments)
-    try:
-        return int(options.run(options))
-    except UserError as error:
-        console.error(str(error))
-        return EXIT_USER_ERROR
-    except BrokenPipeError:
-        return close_output()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="multiberts checkpoint",
-        description="Looks at checkpoints of BERT, converts and compares them. A checkpoint is a "
-        "directory in the released TF1 layout or in that of Hugging Face, or hub:<repository>, which is "
-        "fetched.",
-    )
-    commands = parser.add_subparsers(required=True, metavar="inspect|convert|compare")
-    inspect = commands.add_parser(
-        "inspect", help="what a checkpoint is: sizes, origin, checksums, a line for each variable"
-    )
-    inspect.add_argument("directory", help="of the checkpoint")
-    inspect.set_defaults(run=_inspect)
-    _add_convert(commands)
-    compare = commands.add_parser(
-        "compare", help="how far two checkpoints are apart; exits with 1 where they differ"
-    )
-    compare.add_argument("first", help="directory of a checkpoint")
-    compare.add_argument("second", help="directory of another, in either layout")
-    compare.set_defaults(run=_compare)
-    return parser
-
-
-def _add_convert(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    convert = commands.add_parser(
-        "convert", help="write checkpoints in another layout, bit for bit, with a model card"
-    )
-    convert.add_argument("sources", nargs="+", metavar="SOURCE", help="directory of a checkpoint")
-    convert.add_argument("target", metavar="TARGET", help="new directory")
-    convert.add_argument(
-        "--to",
-        required=True,
-        choices=(*LAYOUTS, SAVED_MODEL),
-        help="the layout to write; saved_model is TensorFlow's, of a fine-tuned model: texts in, predictions "
-        "out",
-    )
-    convert.add_argument(
-        "--named_as_released",
-        choices=("seed", "step"),
-        help="TARGET is a folder, and each checkpoint gets the release's name in it: "
-        "multiberts-seed_0, or multiberts-seed_0-step_20k",
-    )
-    convert.add_argument("--vocabulary", metavar="FILE", help="vocab.txt, where SOURCE has none")
-    convert.add_argument(
-        "--corpus", metavar="FILE", help="corpus.json, for the card, where the run is not there"
-    )
-    convert.add_argument(
-        "--scores",
-        metavar="FILE",
-        help="for the card: scores.csv of `multiberts evaluate`, any CSV or JSON rows with metric "
-        "and score, or a JSON object of scores by metric",
-    )
-    convert.add_argument(
-        "--initialise_missing",
-        metavar="SEED",
-        type=int,
-        help="draw a missing pooler and missing pre-training heads as at step 0 of this "
-        "pretrain_seed; the card says so",
-    )
-    convert.set_defaults(run=_convert)
-
-
-def _inspect(options: argparse.Namespace) -> int:
-    directory = checkpoint_directory(options.directory)
-    checkpoint = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
-    for line in (*_summary(directory, checkpoint), "", *_variables(checkpoint)):
-        console.report(line)
-    return 0
+    directory = checkpoint_directory(checkpoint)
+    found = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
+    return "\n".join([*_summary(directory, found), "", *_variables(found)])
 
 
 def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
@@ -169,56 +93,94 @@ def _variables(checkpoint: Checkpoint) -> list[str]:
     return [*_aligned(rows), "", verdict]
 
 
-def _convert(options: argparse.Namespace) -> int:
-    from multiberts.bert.checkpoint.conversion import convert_checkpoint
+def convert_checkpoints(
+    *,
+    sources: Sequence[str],
+    target: str,
+    to: Literal["tf1", "hugging_face", "saved_model"],
+    named_as_released: Literal["seed", "step"] | None = None,
+    vocabulary: str | None = None,
+    corpus: str | None = None,
+    scores: str | None = None,
+    initialise_missing: NonNegativeInt | None = None,
+) -> str:
+    """Writes checkpoints in another layout, bit for bit, with a model card.
 
-    if len(options.sources) > 1 and options.named_as_released is None:
+    Args:
+      sources: directories of checkpoints, or `hub:<repository>`.
+      target: a new directory.
+      to: the layout to write; `saved_model` is TensorFlow's, of a fine-tuned model: texts in,
+        predictions out.
+      named_as_released: `target` is a folder, and each checkpoint gets the release's name in it:
+        `multiberts-seed_0`, or `multiberts-seed_0-step_20k`.
+      vocabulary: `vocab.txt`, where the source has none.
+      corpus: `corpus.json`, for the card, where the run is not there.
+      scores: for the card: `scores.csv` of `multiberts evaluate`, any CSV or JSON rows with metric and
+        score, or a JSON object of scores by metric.
+      initialise_missing: draw a missing pooler and missing pre-training heads as at step 0 of this
+        pretrain_seed; the card says so.
+
+    Returns:
+      A line for each checkpoint: where it was written, or that it is there already.
+
+    Raises:
+      UserError: bad input; nothing has been written.
+    """
+    if len(sources) > 1 and named_as_released is None:
         raise UserError(
             "several checkpoints cannot go into one directory; add --named_as_released=step, or "
             "convert them one by one"
         )
-    if options.to == SAVED_MODEL:
-        unused = ("named_as_released", "corpus", "scores", "initialise_missing")
-        given = [f"--{name}" for name in unused if getattr(options, name) is not None]
-        if given:
-            raise UserError(f"--to saved_model does not take {given[0]}; leave it out")
-    for source in options.sources:
-        if options.to == SAVED_MODEL:
-            made = export_saved_model(
-                checkpoint_directory(source), options.target, vocabulary=options.vocabulary
-            )
-            console.report(f"{source} -> {made}")
-            continue
+    options: dict[str, Any] = {
+        "named_as_released": named_as_released,
+        "corpus": corpus,
+        "scores": scores,
+        "initialise_missing": initialise_missing,
+    }
+    if to == SAVED_MODEL:
+        for name, value in options.items():
+            if value is not None:
+                raise UserError(f"--to saved_model does not take --{name}; leave it out")
+        made = export_saved_model(checkpoint_directory(sources[0]), target, vocabulary=vocabulary)
+        return f"{sources[0]} -> {made}"
+    lines = []
+    for source in sources:
         directory, is_new = convert_checkpoint(
-            checkpoint_directory(source),
-            options.target,
-            options.to,
-            named_as_released=options.named_as_released,
-            vocabulary=options.vocabulary,
-            corpus=options.corpus,
-            scores=options.scores,
-            initialise_missing=options.initialise_missing,
+            checkpoint_directory(source), target, to, vocabulary=vocabulary, **options
         )
-        console.report(
-            f"{source} -> {directory}" + ("" if is_new else " (there already, left as it is)")
-        )
-    return 0
+        there = "" if is_new else " (there already, left as it is)"
+        lines.append(f"{source} -> {directory}{there}")
+    return "\n".join(lines)
 
 
-def _compare(options: argparse.Namespace) -> int:
-    first, second = (
+def compare_checkpoints(*, first: str, second: str) -> int:
+    """Prints how far two checkpoints are apart, and exits with 1 where they differ.
+
+    Args:
+      first: directory of a checkpoint, or `hub:<repository>`.
+      second: of another, in either layout.
+
+    Returns:
+      0 where they are equal bit for bit, else 1.
+
+    Raises:
+      UserError: one is not a checkpoint, or is damaged.
+    """
+    one, other = (
         read_checkpoint(checkpoint_directory(directory), need_vocabulary=False, need_finite=False)
-        for directory in (options.first, options.second)
+        for directory in (first, second)
     )
-    lines = _other_differences(first, second)
-    one, other = ({**each.parameters, **each.head} for each in (first, second))
-    names = sorted(one.keys() | other.keys())
-    rows = [row for name in names if (row := _difference(name, one.get(name), other.get(name)))]
+    lines = _other_differences(one, other)
+    variables, others = ({**each.parameters, **each.head} for each in (one, other))
+    names = sorted(variables.keys() | others.keys())
+    rows = [
+        row for name in names if (row := _difference(name, variables.get(name), others.get(name)))
+    ]
     if rows:
         lines += _aligned([("variable", "first", "second", "largest |a-b|", "relative"), *rows])
     lines.append(f"{len(names) - len(rows)} of {len(names)} variables are equal bit for bit")
     console.report("\n".join(lines))
-    return EXIT_DIFFERENT if len(lines) > 1 else 0
+    return 1 if len(lines) > 1 else 0
 
 
 def _difference(

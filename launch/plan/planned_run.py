@@ -19,7 +19,7 @@ STAGES = {
     "import_checkpoint": "multiberts.launch.imports.register",
     "prepare": "multiberts.pretrain.corpus.preparation",
     "pretrain": "multiberts.pretrain.training.pretraining",
-    "finetune": "multiberts.finetune.finetune",
+    "finetune": "multiberts.finetune.finetuning",
     "import_predictions": "multiberts.evaluate.imports.importing",
     "score": "multiberts.evaluate.scoring",
     "report": "multiberts.stats.report.reporting",

@@ -137,17 +137,17 @@ class Node:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it works, and costs money."""
+        """Returns whether it works, and costs money."""
         return self.state == "READY"
 
     @property
     def is_taken(self) -> bool:
-        """Whether it was preempted or stopped."""
+        """Returns whether it was preempted or stopped."""
         return self.state in _TAKEN
 
     @property
     def is_in_maintenance(self) -> bool:
-        """Whether Google works on it; afterwards it boots again."""
+        """Returns whether Google works on it; afterwards it boots again."""
         return self.state in _IN_MAINTENANCE or self.health == "UNHEALTHY_MAINTENANCE"
 
 
@@ -174,27 +174,27 @@ class Resource:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it stands in the queue, and costs nothing."""
+        """Returns whether it stands in the queue, and costs nothing."""
         return self.state in _WAITING
 
     @property
     def is_provisioning(self) -> bool:
-        """Whether its node is being made; meanwhile it cannot be deleted."""
+        """Returns whether its node is being made; meanwhile it cannot be deleted."""
         return self.state == "PROVISIONING"
 
     @property
     def is_active(self) -> bool:
-        """Whether it has its node."""
+        """Returns whether it has its node."""
         return self.state == "ACTIVE"
 
     @property
     def is_suspending(self) -> bool:
-        """Whether its node is being taken away."""
+        """Returns whether its node is being taken away."""
         return self.state == "SUSPENDING"
 
     @property
     def is_suspended(self) -> bool:
-        """Whether its node is taken away; until it is deleted it counts against the quota."""
+        """Returns whether its node is taken away; until it is deleted it counts against the quota."""
         return self.state == "SUSPENDED"
 
     @property
@@ -204,12 +204,12 @@ class Resource:
 
     @property
     def is_deleting(self) -> bool:
-        """Whether it is being deleted."""
+        """Returns whether it is being deleted."""
         return self.state == "DELETING"
 
     @property
     def failure(self) -> str:
-        """The kind of its failure; see `kind_of`."""
+        """Returns the kind of its failure; see `kind_of`."""
         return kind_of(self.code, self.message)
 
 

@@ -80,7 +80,7 @@ def _write_heartbeats(pipe: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    from multiberts.runs.command import main
+    from multiberts.runs.command_line.command import main
 
     *_arguments, _seconds, _pipe = sys.argv[1:]
     threading.Thread(

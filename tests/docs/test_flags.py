@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.runs.command import COMMANDS, load
-from multiberts.runs.parameters import annotations_of
+from multiberts.runs.command_line.command import COMMANDS, load
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -16,20 +15,20 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "configs").rglob("*.gin")),
 ]
-SHARED = {"gin_file", "gin_param", "help", "engine", "dry_run", "allow_gin_imports"}
+SHARED = {"gin_file", "gin_param", "help", "engine", "allow_gin_imports"}
 
 
 def flags_of(name: str) -> set[str]:
     command = COMMANDS[name]
-    annotations = load(command.flags)() if command.flags else annotations_of(load(command.target))
+    annotations = load(command.arguments)(load(command.target)).flags()
     return {*annotations, *(f"no{flag}" for flag in annotations)} | SHARED
 
 
 def given(page: Path) -> list[tuple[str, str]]:
     """Returns each flag with its command; a command may go on after a line's end."""
     text = re.sub(r"\\\n#?", " ", page.read_text(encoding="utf-8"))
-    # `checkpoint` has a parser of its own.
-    commands = re.findall(r"multiberts (?!checkpoint)([a-z-]+) ([^\n`|;]*)", text)
+    text = text.replace("multiberts launch --", "multiberts launch run --")
+    commands = re.findall(r"multiberts ((?:checkpoint |launch )?[a-z-]+) ([^\n`|;]*)", text)
     return [
         (name, flag)
         for name, rest in commands

@@ -62,7 +62,7 @@ def test_the_blocks_run_in_order(tmp_path: Path) -> None:
     """In an empty folder, as from an installed wheel."""
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin/multiberts"
-    call = "from multiberts.runs.command import main; main()"
+    call = "from multiberts.runs.command_line.command import main; main()"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{call}" "$@"\n')
     command.chmod(0o755)
     environment = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}

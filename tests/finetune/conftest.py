@@ -68,7 +68,7 @@ def same_when_replayed(tmp_path: Path) -> Callable[[Path], bool]:
     """Whether a run's frozen configuration, and nothing else, gives the bytes of its outputs."""
 
     def check(run: Path) -> bool:
-        from multiberts.finetune.finetune import finetune
+        from multiberts.finetune.finetuning import finetune
 
         bindings = (run / "config.gin").read_text().splitlines()
         pairs = (line.partition(" = ") for line in bindings if not line.startswith("#"))

@@ -17,7 +17,7 @@ ROOT = Path(multiberts.__file__).parent
 def files_at_predictions(*arguments: str) -> dict[str, list[str]]:
     """Our files on the stack where a command writes each file of predictions."""
     from multiberts.evaluate.dumps import prediction_file
-    from multiberts.runs.command import main
+    from multiberts.runs.command_line.command import main
 
     real, walks = prediction_file.write_atomically, {}
 
@@ -47,5 +47,7 @@ def test_a_prediction_file_is_six_files_from_the_command_line(
     walks = own_process.call("finetune.test_call_stack:files_at_predictions", "finetune", *flags)
     assert set(walks) == {"dev@0.5.tfrecord", "dev.tfrecord"}
     for files in walks.values():
-        assert {"runs/command.py", "finetune/finetune.py", "runs/files.py"} <= {*files}
+        assert {"runs/command_line/command.py", "finetune/finetuning.py", "runs/files.py"} <= {
+            *files
+        }
         assert len(files) <= 6, sorted(files)

@@ -16,7 +16,7 @@ import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import find_runs
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 
@@ -567,8 +567,8 @@ def test_bad_data_are_refused_by_the_command_before_tensorflow(
     file = pair_data / "dev.tsv"
     file.write_text(file.read_text() + "99\tonly two\n")
     program = (
-        "import sys\nfrom multiberts.runs.command import run_command\n"
-        "from multiberts.finetune.finetune import finetune\n"
+        "import sys\nfrom multiberts.runs.command_line.command import run_command\n"
+        "from multiberts.finetune.finetuning import finetune\n"
         "try:\n    run_command(finetune)\nfinally:\n    print('tensorflow' in sys.modules)\n"
     )
     arguments = command(tmp_path / "run", checkpoint, pair_data)[3:]

@@ -27,7 +27,7 @@ pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.tx
 COMMAND = """
 import sys
 sys.modules[{other!r}] = None
-from multiberts.runs.command import main
+from multiberts.runs.command_line.command import main
 main(sys.argv[1:])
 """
 

@@ -11,8 +11,8 @@ from typing import Any
 import gin
 import pytest
 
-from multiberts.finetune.finetune import finetune
-from multiberts.runs.command import parse_gin, require_arguments
+from multiberts.finetune.finetuning import finetune
+from multiberts.runs.command_line.command import parse_gin, require_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {"RUN_DIR": "run", "CHECKPOINT": "checkpoint", "DATA_DIR": "data"}
@@ -22,7 +22,7 @@ RECIPE = {"num_epochs": 3, "batch_size": 32, "sequence_length": 128, "warmup_pro
 
 @pytest.fixture(scope="module", autouse=True)
 def finetune_known_to_gin() -> Iterator[None]:
-    """As `runs.command` makes it known, and paths of included files from the project's root."""
+    """As `runs.command_line.command` makes it known, and paths of included files from the project's root."""
     with contextlib.suppress(ValueError):
         gin.external_configurable(finetune, name="finetune")
     with pytest.MonkeyPatch.context() as patch:

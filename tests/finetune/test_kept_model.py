@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.bert.checkpoint.commands import main as checkpoint_command
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune import finetune as finetuning
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.kept_model import MODEL_FILES
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
+from multiberts.tests.checkpoint_command import checkpoint_command
 
 SMALL = {"batch_size": 16, "sequence_length": 32, "compile_step": False, "learning_rate": 2e-3}
 
@@ -61,7 +61,7 @@ def test_the_last_model_predicts_as_the_run_did(
     assert record["head"]["labels"] == ["entailment", "not_entailment"]
     assert (record["epochs"], record["sequence_length"], record["do_lower_case"]) == (3, 32, True)
     capsys.readouterr()
-    assert checkpoint_command(["inspect", str(kept / "model")]) == 0
+    assert checkpoint_command("inspect", str(kept / "model")) == 0
     text = capsys.readouterr().out
     assert "fine-tuned     on pair, 3 epochs: classification, entailment, not_entailment" in text
     assert "output_weights" in text and "match checkpoint.json" in text

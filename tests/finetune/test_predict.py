@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.commands import main as checkpoint_command
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_checks import find_all
 from multiberts.evaluate.dumps.run_file import find_runs, lineage_of
-from multiberts.finetune.finetune import finetune
-from multiberts.finetune.predict import predict
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
+from multiberts.tests.checkpoint_command import checkpoint_command
 
 SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}
 SHORT = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
@@ -165,7 +165,7 @@ def test_a_model_of_another_program_takes_what_the_file_has(
 ) -> None:
     model = tmp_path / "hugging_face"
     convert = ["convert", str(run / "model"), str(model), "--to", "hugging_face"]
-    assert checkpoint_command(convert) == 0
+    assert checkpoint_command(*convert) == 0
     expected = [line["scores"] for line in answers(capsys, run / "model", pair_data / "dev.tsv")]
     (model / "checkpoint.json").unlink()  # what is left is what transformers writes
     pairs = [line.split("\t")[1:3] for line in (pair_data / "dev.tsv").read_text().splitlines()[1:]]
@@ -259,7 +259,7 @@ def test_a_model_of_transformers_answers_with_its_own_labels(
 ) -> None:
     exported = tmp_path / "exported"
     arguments = ["convert", str(run / "model"), str(exported), "--to", "hugging_face"]
-    assert checkpoint_command(arguments) == 0
+    assert checkpoint_command(*arguments) == 0
     dev = pair_data / "dev.tsv"
     expected = answers(capsys, run / "model", dev)
     assert answers(capsys, exported, dev) == expected

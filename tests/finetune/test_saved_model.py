@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.commands import main as checkpoint_command
 from multiberts.bert.checkpoint.saved_model import export_saved_model
 from multiberts.finetune.features import truncated_lengths
-from multiberts.finetune.finetune import finetune
-from multiberts.finetune.predict import predict
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
+from multiberts.tests.checkpoint_command import checkpoint_command
 
 pytest.importorskip("tensorflow_text", reason="needs requirements.txt")
 
@@ -72,7 +72,7 @@ def test_pairs_and_texts_are_answered_as_predict_does(
     tmp_path: Path, pair_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "served"
-    assert checkpoint_command(["convert", str(pair_model), str(target), "--to", "saved_model"]) == 0
+    assert checkpoint_command("convert", str(pair_model), str(target), "--to", "saved_model") == 0
     assert (target / "assets" / "vocab.txt").read_bytes() == (pair_model / "vocab.txt").read_bytes()
     words = ["mary", "told", "the", "plumber", "late", "Rang,", "again.", "Ἀ\u0345Σ", "\u1b44x"]
     draw = np.random.default_rng(0)
@@ -214,7 +214,7 @@ def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
     if change == "flag":
         arguments.append("--corpus=nowhere.json")
     before = sorted(tmp_path.rglob("*"))
-    assert checkpoint_command(arguments) == 2
+    assert checkpoint_command(*arguments) == 2
     error = capsys.readouterr().err
     assert line in error and error.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before

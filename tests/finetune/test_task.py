@@ -123,7 +123,7 @@ def test_the_worked_example_of_the_document_works(
     from multiberts.evaluate.dumps.predictions import read_predictions
     from multiberts.evaluate.metrics.register import METRICS
     from multiberts.evaluate.scoring import scores_of
-    from multiberts.finetune.finetune import finetune
+    from multiberts.finetune.finetuning import finetune
 
     blocks = code_blocks()
     metric: dict = {}
@@ -215,7 +215,7 @@ def test_the_configurations_of_the_document_work(
         *("finetune.learning_rate = 3e-3", "finetune.batch_size = 20", "finetune.num_epochs = 12"),
         *("finetune.sequence_length = 16", "finetune.compile_step = False"),
     ]
-    program = "from multiberts.runs.command import main; main()"
+    program = "from multiberts.runs.command_line.command import main; main()"
     flags = [f"--gin_file={name}", *(f"--gin_param={change}" for change in changes)]
     result = subprocess.run(
         [sys.executable, "-c", program, "finetune", *flags],
@@ -237,7 +237,7 @@ def test_a_task_of_ones_own_gets_the_options_of_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its data have the protocol `Data` and no more."""
-    from multiberts.finetune.finetune import finetune
+    from multiberts.finetune.finetuning import finetune
     from multiberts.finetune.training_options import TrainingOptions
 
     (tmp_path / "own_training.py").write_text(
@@ -271,7 +271,7 @@ def test_a_task_of_ones_own_gets_the_options_of_training(
 def test_modules_of_tasks_are_frozen_only_where_given(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    from multiberts.finetune.finetune import finetune
+    from multiberts.finetune.finetuning import finetune
 
     (tmp_path / "no_tasks.py").write_text("TASKS = ()\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -294,7 +294,7 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
     """What is only read runs no code of others: neither finished runs nor their configurations."""
-    from multiberts.finetune.finetune import finetune
+    from multiberts.finetune.finetuning import finetune
 
     module = tmp_path / "outside_pairs.py"
     module.write_text(

@@ -14,7 +14,7 @@ import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.settings import IDENTITY, FinetuningSettings
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError

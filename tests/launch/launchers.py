@@ -28,7 +28,7 @@ LAUNCHER = """
 import json, sys
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
-from multiberts.runs.command import run_main
+from multiberts.runs.command_line.command import run_main
 
 settings, runs = json.loads(sys.argv.pop()), {}
 for stage, path, parameters, parents in settings.pop("runs"):

@@ -65,10 +65,8 @@ def test_a_run_that_lost_its_marker_is_made_again(tmp_path: Path, run_python: Ru
     assert marker.read_bytes() == content
 
 
-def test_a_dry_run_prints_the_plan_and_creates_nothing(
-    tmp_path: Path, run_python: RunPython
-) -> None:
-    result = run_python("-m", "launch", f"--gin_file={write_config(tmp_path)}", "--dry_run")
+def test_a_plan_creates_nothing(tmp_path: Path, run_python: RunPython) -> None:
+    result = run_python("-m", "launch", "plan", f"--gin_file={write_config(tmp_path)}")
     assert result.returncode == 0
     assert "2 runs, 0 done" in result.stdout
     assert not (tmp_path / "root").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.launch.sweeping import sweep, sweep_plan
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
@@ -85,11 +85,11 @@ def test_workers_make_the_same_bytes(
 def test_data_and_weights_are_read_once(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, monkeypatch
 ) -> None:
-    from multiberts.bert.checkpoint import checkpoint as checkpoints
+    from multiberts.finetune import finetuning
     from multiberts.finetune.text.readers import TableReader
 
     reads: list[str] = []
-    read_checkpoint, read_texts = checkpoints.read_checkpoint, TableReader.__call__
+    read_checkpoint, read_texts = finetuning.read_checkpoint, TableReader.__call__
 
     def reading(path):
         reads.append(Path(path).name)
@@ -99,7 +99,7 @@ def test_data_and_weights_are_read_once(
         reads.append(name)
         return read_texts(self, files, name)
 
-    monkeypatch.setattr(checkpoints, "read_checkpoint", reading)
+    monkeypatch.setattr(finetuning, "read_checkpoint", reading)
     monkeypatch.setattr(TableReader, "__call__", reading_texts)
     paths = [make_checkpoint(5), make_checkpoint(6)]
     assert sweep(**arguments(tmp_path / "sweep", paths, pair_data)) == []
@@ -276,8 +276,8 @@ def test_configurations_plan_the_papers_runs(
         "import gin, json, sys\n"
         "from multiberts.finetune import finetune as finetuning\n"
         "from multiberts.launch import sweeping as sweep\n"
-        "from multiberts.runs.gin_files import in_data_folder, parse_gin\n"
-        "from multiberts.runs.gin_files import scoped_bindings\n"
+        "from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin\n"
+        "from multiberts.runs.command_line.gin_files import scoped_bindings\n"
         "gin.external_configurable(finetuning.finetune, name='finetune')\n"
         "gin.external_configurable(sweep.sweep, name='sweep')\n"
         "macros = [f'CHECKPOINTS = [{sys.argv[2]!r}]', f'DATA = {sys.argv[3]!r}', 'ROOT = \"root\"']\n"

@@ -17,7 +17,7 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
-from multiberts.runs.command import parse_gin
+from multiberts.runs.command_line.command import parse_gin
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "configs" / "pretrain"
@@ -34,7 +34,7 @@ RUNS = (
 
 @pytest.fixture(scope="module", autouse=True)
 def pretrain_known_to_gin() -> Iterator[None]:
-    """As `runs.command` makes it known, and paths of included files from the project's root."""
+    """As `runs.command_line.command` makes it known, and paths of included files from the project's root."""
     # Another test of this process may have done it.
     with contextlib.suppress(ValueError):
         gin.external_configurable(pretrain, name="pretrain")

@@ -6,8 +6,8 @@ from pathlib import Path
 import gin
 import pytest
 
+from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin
 from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import in_data_folder, parse_gin
 
 ROOT = Path(__file__).resolve().parents[2]
 

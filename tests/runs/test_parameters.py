@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from multiberts.runs.command import COMMANDS, help_of, load
+from multiberts.runs.command_line.command import COMMANDS, help_of, load
+from multiberts.runs.command_line.gin_files import parse_gin
 from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import parse_gin
 from multiberts.runs.parameters import (
     NonNegativeInt,
     Range,

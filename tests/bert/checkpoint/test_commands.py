@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
-from multiberts.bert.checkpoint.commands import main
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
+from multiberts.tests.checkpoint_command import checkpoint_command
 
 CONFIG = BertConfig(
     vocab_size=7,
@@ -53,10 +53,6 @@ def make(tmp_path: Path, vocabulary: Path) -> Callable[..., Path]:
     return make
 
 
-def _run(*arguments: object) -> int:
-    return main([str(argument) for argument in arguments])
-
-
 def _odd_weights() -> dict[str, np.ndarray]:
     """Every kind of finite float32: random bits, so subnormals and both zeros, too."""
     draw = np.random.default_rng(0)
@@ -73,8 +69,8 @@ def test_round_trip_gives_the_same_bytes(tmp_path: Path, vocabulary: Path, start
     weights = _odd_weights()
     first, there, back = (tmp_path / name for name in ("first", "there", "back"))
     write_checkpoint(first, weights, CONFIG, vocabulary, PROVENANCE, layout=start)
-    assert _run("convert", first, there, "--to", other) == 0
-    assert _run("convert", there, back, "--to", start) == 0
+    assert checkpoint_command("convert", first, there, "--to", other) == 0
+    assert checkpoint_command("convert", there, back, "--to", start) == 0
     for directory in (there, back):
         read = read_checkpoint(directory, need_finite=False)
         assert read.provenance == PROVENANCE and read.config == CONFIG
@@ -83,13 +79,18 @@ def test_round_trip_gives_the_same_bytes(tmp_path: Path, vocabulary: Path, start
             assert read.parameters[name].tobytes() == values.tobytes(), name
     for file in first.iterdir():
         assert file.read_bytes() == (back / file.name).read_bytes(), file.name
-    assert _run("compare", first, there) == 0
+    assert checkpoint_command("compare", first, there) == 0
 
 
 def test_weights_that_are_not_numbers_are_not_converted(
     tmp_path: Path, make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("convert", make("broken", np.nan), tmp_path / "new", "--to", "hugging_face") == 2
+    assert (
+        checkpoint_command(
+            "convert", make("broken", np.nan), tmp_path / "new", "--to", "hugging_face"
+        )
+        == 2
+    )
     assert "numbers that are NaN or infinite" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
@@ -98,7 +99,7 @@ def test_what_conversion_leaves(
     tmp_path: Path, make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = make("source")
-    assert _run("convert", source, tmp_path / "new", "--to", "hugging_face") == 0
+    assert checkpoint_command("convert", source, tmp_path / "new", "--to", "hugging_face") == 0
     assert capsys.readouterr().out == f"{source} -> {tmp_path / 'new'}\n"
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
         "README.md", "checkpoint.json", "config.json", "model.safetensors", "tokenizer.json",
@@ -114,18 +115,23 @@ def test_many_are_named_as_released_and_can_be_resumed(
 ) -> None:
     sources = [make("run/step_0", step=0), make("run/step_20000", 0.5, step=20_000)]
     command = ("convert", *sources, tmp_path / "out", "--to", "hugging_face")
-    assert _run(*command, "--named_as_released=step") == 0
+    assert checkpoint_command(*command, "--named_as_released=step") == 0
     made = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert made == ["multiberts-seed_3-step_0k", "multiberts-seed_3-step_20k"]
     times = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").iterdir())]
     # The same again touches nothing and says so; other weights under a name there are refused.
     capsys.readouterr()
-    assert _run(*command, "--named_as_released=step") == 0
+    assert checkpoint_command(*command, "--named_as_released=step") == 0
     assert capsys.readouterr().out.count("(there already, left as it is)") == 2
     assert times == [path.stat().st_mtime_ns for path in sorted((tmp_path / "out").iterdir())]
     other = make("other", 0.25)
     capsys.readouterr()
-    assert _run("convert", other, tmp_path / "out", "--to=tf1", "--named_as_released=step") == 2
+    assert (
+        checkpoint_command(
+            "convert", other, tmp_path / "out", "--to=tf1", "--named_as_released=step"
+        )
+        == 2
+    )
     assert "step_20k exists already and holds something else" in capsys.readouterr().err
     # Without a record, as the hub has them, the name alone tells.
     (tmp_path / "out" / made[1] / "checkpoint.json").unlink()
@@ -135,7 +141,7 @@ def test_many_are_named_as_released_and_can_be_resumed(
 
 def _refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """Runs what must fail with one line on standard error; returns the line."""
-    assert _run(*arguments) == 2
+    assert checkpoint_command(*arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     return line
@@ -177,10 +183,10 @@ def test_vocabulary_out_of_the_tokenizer(
     tmp_path: Path, make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, foreign = make("source"), tmp_path / "foreign"
-    assert _run("convert", source, foreign, "--to", "hugging_face") == 0
+    assert checkpoint_command("convert", source, foreign, "--to", "hugging_face") == 0
     for name in ("checkpoint.json", "vocab.txt"):
         (foreign / name).unlink()
-    assert _run("convert", foreign, tmp_path / "new", "--to", "tf1") == 0
+    assert checkpoint_command("convert", foreign, tmp_path / "new", "--to", "tf1") == 0
     assert (tmp_path / "new/vocab.txt").read_bytes() == (source / "vocab.txt").read_bytes()
     (foreign / "tokenizer.json").unlink()
     capsys.readouterr()
@@ -196,7 +202,7 @@ def test_missing_heads_are_drawn_on_request_and_said(
     command = ("convert", tmp_path / "encoder", tmp_path / "new", "--to", "hugging_face")
     assert "--initialise_missing" in _refused(capsys, *command)
     assert not (tmp_path / "new").exists()
-    assert _run(*command, "--initialise_missing=9") == 0
+    assert checkpoint_command(*command, "--initialise_missing=9") == 0
     card = (tmp_path / "new/README.md").read_text()
     assert "**Not all of it was trained.**" in card and "`cls/predictions/output_bias`" in card
     expected = initial_parameters(CONFIG, 9)["cls/seq_relationship/output_weights"]
@@ -206,7 +212,7 @@ def test_missing_heads_are_drawn_on_request_and_said(
 
 
 def test_inspect(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("inspect", make("sound")) == 0
+    assert checkpoint_command("inspect", make("sound")) == 0
     text = capsys.readouterr().out
     total = sum(values.size for values in initial_parameters(CONFIG, 3).values())
     kernel = initial_parameters(CONFIG, 3)[KERNEL]
@@ -221,7 +227,7 @@ def test_inspect(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) 
         r"all numbers are finite",
     ):
         assert re.search(pattern, text), pattern
-    assert _run("inspect", make("broken", np.nan)) == 0
+    assert checkpoint_command("inspect", make("broken", np.nan)) == 0
     text = capsys.readouterr().out
     assert re.search(rf"{KERNEL} .* nan +nan +1\n", text)
     assert "1 numbers are NaN or infinite" in text
@@ -230,12 +236,15 @@ def test_inspect(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) 
 def test_inspect_needs_neither_vocabulary_nor_tensorflow(
     tmp_path: Path, make: Callable[..., Path], run_python: Callable[..., Any]
 ) -> None:
-    assert _run("convert", make("source"), tmp_path / "alone", "--to", "hugging_face") == 0
+    assert (
+        checkpoint_command("convert", make("source"), tmp_path / "alone", "--to", "hugging_face")
+        == 0
+    )
     for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "checkpoint.json"):
         (tmp_path / "alone" / name).unlink()
     code = (
-        "import sys; from multiberts.bert.checkpoint.commands import main; "
-        f"assert main(['inspect', {str(tmp_path / 'alone')!r}]) == 0; "
+        "import sys; from multiberts.bert.checkpoint.commands import inspect_checkpoint; "
+        f"print(inspect_checkpoint(checkpoint={str(tmp_path / 'alone')!r})); "
         "assert not {'tensorflow', 'keras', 'torch', 'transformers'} & set(sys.modules)"
     )
     done = run_python("-c", code)
@@ -271,9 +280,9 @@ def test_a_reader_that_stops_early_is_no_error(make: Callable[..., Path]) -> Non
 
 def test_compare(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     first, second = make("first", 0.5), make("second", 0.4)
-    assert _run("compare", first, make("same", 0.5)) == 0
+    assert checkpoint_command("compare", first, make("same", 0.5)) == 0
     assert capsys.readouterr().out == "46 of 46 variables are equal bit for bit\n"
-    assert _run("compare", first, second) == 1
+    assert checkpoint_command("compare", first, second) == 1
     header, row, summary = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["variable", "first", "second"]
     # |0.5 - 0.4| and, relative to the larger, a fifth.
@@ -285,7 +294,7 @@ def test_compare(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) 
 def test_zero_is_not_minus_zero_when_compared(
     make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("compare", make("plus", 0.0), make("minus", -0.0)) == 1
+    assert checkpoint_command("compare", make("plus", 0.0), make("minus", -0.0)) == 1
     assert capsys.readouterr().out.splitlines()[1].split()[-2:] == ["0", "0"]
 
 
@@ -299,7 +308,7 @@ def test_compare_models_of_other_sizes(
     write_checkpoint(
         tmp_path / "small", initial_parameters(smaller, 3), smaller, vocabulary, PROVENANCE
     )
-    assert _run("compare", make("first"), tmp_path / "small") == 1
+    assert checkpoint_command("compare", make("first"), tmp_path / "small") == 1
     text = capsys.readouterr().out
     assert "num_hidden_layers: 2 and 1\n" in text and "vocab.txt: the files differ\n" in text
     assert re.search(rf"{KERNEL} +16 x 8 +missing +nan", text)
@@ -314,7 +323,7 @@ def test_the_printed_cure_for_a_missing_pooler_works(
     first = tmp_path / "first"
     write_checkpoint(first, initial_parameters(CONFIG, 3), CONFIG, vocabulary, PROVENANCE)
     if layout == "hugging_face":
-        assert _run("convert", first, tmp_path / "whole", "--to", layout) == 0
+        assert checkpoint_command("convert", first, tmp_path / "whole", "--to", layout) == 0
         source = tmp_path / "whole"
         from safetensors.numpy import load_file, save_file
 
@@ -332,5 +341,5 @@ def test_the_printed_cure_for_a_missing_pooler_works(
     printed = re.search("`multiberts checkpoint (.*?)`", str(refused.value))
     assert printed
     command = printed[1].replace("TARGET", str(tmp_path / "cured")).replace("<pretrain_seed>", "5")
-    assert _run(*command.split()) == 0
+    assert checkpoint_command(*command.split()) == 0
     assert "bert/pooler/dense/kernel" in read_checkpoint(tmp_path / "cured").parameters

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
-from multiberts.bert.checkpoint.commands import main as command
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
+from multiberts.tests.checkpoint_command import checkpoint_command as command
 
 CONFIG = BertConfig(
     vocab_size=12,
@@ -82,17 +82,17 @@ def test_round_trip_gives_the_same_bytes(
     tmp_path: Path, make: Callable[..., Path], kind: str
 ) -> None:
     first, there, back = make(kind, odd=True), tmp_path / "there", tmp_path / "back"
-    assert command(["convert", str(first), str(there), "--to", "hugging_face"]) == 0
+    assert command("convert", str(first), str(there), "--to", "hugging_face") == 0
     assert json.loads((there / "config.json").read_text())["architectures"] == [KINDS[kind][0]]
-    assert command(["compare", str(first), str(there)]) == 0
-    assert command(["convert", str(there), str(back), "--to", "tf1"]) == 0
+    assert command("compare", str(first), str(there)) == 0
+    assert command("convert", str(there), str(back), "--to", "tf1") == 0
     for file in first.iterdir():
         assert file.read_bytes() == (back / file.name).read_bytes(), file.name
     card = (there / "README.md").read_text()
     assert f"{KINDS[kind][0]}.from_pretrained" in card
     assert f"on mine, 3 epochs: {kind}" in card
     # Called again it finds the same model; another head is another model.
-    assert command(["convert", str(first), str(there), "--to", "hugging_face"]) == 0
+    assert command("convert", str(first), str(there), "--to", "hugging_face") == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,7 +102,7 @@ def test_logits_equal_those_of_transformers(
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     source, target = make(kind), tmp_path / "exported"
-    assert command(["convert", str(source), str(target), "--to", "hugging_face"]) == 0
+    assert command("convert", str(source), str(target), "--to", "hugging_face") == 0
     name, labels, _ = KINDS[kind]
     model = getattr(transformers, name).from_pretrained(target).eval()
     if labels:
@@ -158,10 +158,10 @@ def test_a_head_that_transformers_does_not_have_is_refused(
     tmp_path: Path, make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["convert", str(make("coreference")), str(tmp_path / "new"), "--to"]
-    assert command([*arguments, "hugging_face"]) == 2
+    assert command(*arguments, "hugging_face") == 2
     assert "kind 'coreference', which no class of transformers has" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-    assert command([*arguments, "tf1"]) == 0
+    assert command(*arguments, "tf1") == 0
 
 
 @pytest.mark.parametrize(

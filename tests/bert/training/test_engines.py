@@ -81,7 +81,7 @@ def test_an_engine_that_is_not_one_is_refused() -> None:
         ({}, ["--engine=jaxx"], "--engine is 'jaxx', not an engine; did you mean jax?"),
         ({}, ["--engine"], "--engine is '', not an engine"),
     ):
-        code = "from multiberts.runs.command import main; main()"
+        code = "from multiberts.runs.command_line.command import main; main()"
         done = subprocess.run(
             [sys.executable, "-c", code, "pretrain", *flags],
             env={**os.environ, **environment},

@@ -8,7 +8,7 @@ import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import read_run
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 
 

@@ -14,7 +14,7 @@ from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_st
 from multiberts.finetune.coreference.heads import HEADS, engines, pair_logits
 from multiberts.finetune.coreference.task import TASKS
 from multiberts.finetune.data_files import FileContent
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import DataArguments
 from multiberts.runs.errors import UserError
 

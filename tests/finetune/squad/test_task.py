@@ -16,7 +16,7 @@ from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.dumps.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune.data_files import FileContent
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.squad.scorer_files import squad_export
 from multiberts.finetune.squad.task import SquadData, engines, window_logits
 from multiberts.finetune.task import DataArguments, task_named

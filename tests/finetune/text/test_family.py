@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.finetune.finetune import finetune
+from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import DataArguments, registered_tasks, task_named
 from multiberts.finetune.text.family import TextFamily
 from multiberts.runs.errors import UserError

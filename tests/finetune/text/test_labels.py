@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.bert.checkpoint.commands import main as checkpoint_command
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
-from multiberts.finetune.finetune import finetune
-from multiberts.finetune.predict import predict
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text.family import TextFamily
 from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
 from multiberts.finetune.text.learner import _class_weights
 from multiberts.runs.errors import UserError
+from multiberts.tests.checkpoint_command import checkpoint_command
 
 SMALL: dict[str, Any] = {
     "batch_size": 16,
@@ -128,7 +128,7 @@ def test_it_goes_to_transformers_and_back(
              data_dir=str(tmp_path), options=options, **{**SMALL, "num_epochs": 1})  # fmt: skip
     model = run / "model"
     convert = ["convert", str(model), str(theirs), "--to", "hugging_face"]
-    checkpoint_command(convert)
+    checkpoint_command(*convert)
     loaded = transformers.AutoConfig.from_pretrained(theirs)
     name = {"sets": "BertForSequenceClassification", "tags": "BertForTokenClassification"}[kind]
     assert loaded.architectures == [name]

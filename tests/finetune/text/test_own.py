@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.finetune.finetune import finetune
-from multiberts.finetune.predict import predict
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.text.family import TextFamily
 from multiberts.finetune.text.learner import _class_weights

@@ -12,7 +12,7 @@ import pytest
 from multiberts.evaluate.dumps.prediction_file import write_predictions
 from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
 from multiberts.finetune.text.glue import GLUE_TASKS
-from multiberts.finetune.text.submission import TEST_SETS, submission
+from multiberts.finetune.text.submissions import TEST_SETS, submission
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_bytes
@@ -105,7 +105,7 @@ def test_all_files_make_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     import dataclasses
 
     few = tuple(dataclasses.replace(test_set, num_rows=2) for test_set in TEST_SETS)
-    monkeypatch.setattr("multiberts.finetune.text.submission.TEST_SETS", few)
+    monkeypatch.setattr("multiberts.finetune.text.submissions.TEST_SETS", few)
     runs = []
     for task in {test_set.task for test_set in few}:
         sets = {

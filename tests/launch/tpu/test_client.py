@@ -282,7 +282,7 @@ def test_google_names_stand_in_one_file_and_the_client() -> None:
     slices = re.compile(rf"({'|'.join(google_names())})-\d+")
     launch = Path(client.__file__).parents[1]
     for file in launch.rglob("*.py"):
-        if file.name == "client.py":
+        if file.name in ("client.py", "slurm.py"):  # Slurm's states have some of the same names
             continue
         tree = ast.parse(file.read_text())
         spared = {

@@ -131,13 +131,13 @@ def test_imported_instances_are_shown_as_their_records_have_them(
 
 def test_command(seen: Any, run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     run, _, _ = seen
-    shown = run_python("-m", "pretrain.show_batch", f"--run_dir={run}", "--step=3", "--rows=1")
+    shown = run_python("-m", "multiberts", "show-batch", f"--run_dir={run}", "--step=3", "--rows=1")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.strip() == show_batch(run_dir=run, step=3, rows=1)
-    late = run_python("-m", "pretrain.show_batch", f"--run_dir={run}", "--step=7")
+    late = run_python("-m", "multiberts", "show-batch", f"--run_dir={run}", "--step=7")
     assert late.returncode == 2
     assert late.stderr.strip() == (
         f"error: --step is 7, but the steps of {run} are 1 to 6; give one of them"
     )
-    nothing = run_python("-m", "pretrain.show_batch", "--step=7")
+    nothing = run_python("-m", "multiberts", "show-batch", "--step=7")
     assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)

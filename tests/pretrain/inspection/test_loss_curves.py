@@ -109,7 +109,7 @@ def test_command(
 ) -> None:
     listed = ",".join(str(run) for run in run_dirs)
     done = run_python(
-        "-m", "pretrain.curves", f"--run_dirs={listed}", f"--output_dir={tmp_path / 'out'}"
+        "-m", "multiberts", "curves", f"--run_dirs={listed}", f"--output_dir={tmp_path / 'out'}"
     )
     assert done.returncode == 0, done.stderr
     assert "held-out masked-word accuracy at step 200" in done.stdout

@@ -21,7 +21,7 @@ ROOT = Path(multiberts.__file__).parent
 def files_at_the_update(*arguments: str) -> list[str]:
     """Our files on the stack where a command's optimiser computes its update."""
     from multiberts.bert.training import trainer
-    from multiberts.runs.command import main
+    from multiberts.runs.command_line.command import main
 
     real, files = trainer.adam_updates, set()
 
@@ -51,7 +51,9 @@ def test_the_optimiser_is_six_files_from_the_command_line_and_the_loop_is_one_of
         *flags,
         **{ENGINE: engine},
     )
-    assert {"runs/command.py", "bert/training/training_loop.py", "bert/model/optimization.py"} <= {
-        *files
-    }
+    assert {
+        "runs/command_line/command.py",
+        "bert/training/training_loop.py",
+        "bert/model/optimization.py",
+    } <= {*files}
     assert len(files) <= 6, sorted(files)

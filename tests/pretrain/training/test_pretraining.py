@@ -110,7 +110,7 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
 ) -> None:
     """Base against continued training, fine-tuned and compared from the dumps; seed 1 has two bases."""
     from multiberts.evaluate.dumps.predictions import read_predictions
-    from multiberts.finetune.finetune import finetune
+    from multiberts.finetune.finetuning import finetune
     from multiberts.stats import compare
 
     short = {"num_steps": 2, "warmup_steps": 0, "checkpoint_steps": [1]}

@@ -37,7 +37,7 @@ class Blocked:
 # The library by which JAX keeps programs looks whether TensorFlow is there, and does not expect this error.
 if os.environ["MULTIBERTS_ENGINE"] == "jax" and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     sys.meta_path.insert(0, Blocked())
-from multiberts.runs.command import main
+from multiberts.runs.command_line.command import main
 
 main(sys.argv[1:])
 """

@@ -337,7 +337,7 @@ def test_who_lost_the_lease_pushes_nothing_more(
 LOSE = """
 import os, sys, time
 from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.command import run_main
+from multiberts.runs.command_line.command import run_main
 from multiberts.runs.bucket.mirror import Mirror
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 

@@ -225,7 +225,7 @@ def test_two_files_and_what_does_not_fit(arms: Path, tmp_path: Path) -> None:
 def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
     write_arms(tmp_path / "a.csv", {"a": 0.0}, num_seeds=1)
     write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=1)
-    program = "from multiberts.runs.command import main; main()"
+    program = "from multiberts.runs.command_line.command import main; main()"
     command = [sys.executable, "-c", program, "compare", "a.csv", "b.csv", "--html=page.html"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""

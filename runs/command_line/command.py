@@ -22,9 +22,9 @@ from absl import app, flags
 import multiberts
 from multiberts.runs import console, environment
 from multiberts.runs.bucket.localising import local_arguments
+from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line, nearest
-from multiberts.runs.gin_files import in_data_folder, parse_gin
 from multiberts.runs.parameters import (
     annotations_of,
     bound_call,
@@ -51,19 +51,18 @@ _HELP = {"-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--he
 
 @dataclass(frozen=True)
 class Command:
-    """What `multiberts <name>` calls; the module is imported when the command is given.
-
-    In Gin, parameters are bound under the command's name, with `_` for `-`, or the function's.
+    """A plain function that `multiberts <name>` calls; its module is imported when the command is given.
 
     Attributes:
-      target: `module:function` below `multiberts`. A function named `main` takes the command line
-        itself; any other has keyword-only parameters, which Gin and flags bind.
+      target: `module:function` below `multiberts`, with keyword-only parameters.
       summary: one line for `multiberts --help`.
-      positional: parameters that may be given without their names; the last takes all that remain.
+      positional: parameters that may be given without their names; a name that ends in `...` takes all
+        that the others leave.
       report: `module:function` below `multiberts`, called with `run_dir` when the command is done;
         the text that it returns is printed.
-      words: that may follow the name of a function `main`, for shell completion.
-      flags: `module:function` below `multiberts`, which returns the annotations of a `main`'s flags.
+      gin_name: parameters are bound in Gin under it, or under the function's name; by default the
+        command's name with `_` for `-` and spaces.
+      arguments: `module:class` below `multiberts`, a subclass of `Arguments`.
       notes: `module:function` below `multiberts`; the text that it returns ends the command's `--help`.
       computes: whether it takes `--engine`; see `runs.environment`.
     """
@@ -72,8 +71,8 @@ class Command:
     summary: str
     positional: tuple[str, ...] = ()
     report: str | None = None
-    words: tuple[str, ...] = ()
-    flags: str | None = None
+    gin_name: str | None = None
+    arguments: str = "runs.command_line.command:Arguments"
     notes: str | None = None
     computes: bool = False
 
@@ -119,34 +118,44 @@ COMMANDS = {
     "curves": Command(
         "pretrain.inspection.loss_curves:curves",
         "draw loss curves of pre-training runs",
-        ("run_dirs",),
+        ("run_dirs...",),
     ),
-    "checkpoint": Command(
-        "bert.checkpoint.commands:main",
-        "inspect, convert or compare checkpoints",
-        words=("inspect", "convert", "compare"),
+    "checkpoint inspect": Command(
+        "bert.checkpoint.commands:inspect_checkpoint",
+        "print a checkpoint's sizes, origin, checksums and variables",
+        ("checkpoint",),
+    ),
+    "checkpoint convert": Command(
+        "bert.checkpoint.commands:convert_checkpoints",
+        "write checkpoints in another layout, bit for bit, with a model card",
+        ("sources...", "target"),
+    ),
+    "checkpoint compare": Command(
+        "bert.checkpoint.commands:compare_checkpoints",
+        "print how far two checkpoints are apart",
+        ("first", "second"),
     ),
     "finetune": Command(
-        "finetune.finetune:finetune",
+        "finetune.finetuning:finetune",
         "fine-tune one checkpoint on one task",
         report="evaluate.scoring:describe_run",
         notes="finetune.task:described_options",
         computes=True,
     ),
     "sweep": Command(
-        "launch.sweeping:main",
+        "launch.sweeping:sweep",
         "fine-tune many checkpoints, tasks, rates and seeds",
-        flags="launch.sweeping:sweep_flags",
+        arguments="launch.sweeping:SweepArguments",
         computes=True,
     ),
     "predict": Command(
-        "finetune.predict:predict",
+        "finetune.prediction:predict",
         "predict with a fine-tuned model on new data",
-        ("model", "files"),
+        ("model", "files..."),
         computes=True,
     ),
     "submission": Command(
-        "finetune.text.submission:submission",
+        "finetune.text.submissions:submission",
         "write predictions on GLUE's test sets as the leaderboard takes them",
         report="runs.directory:describe_outputs",
     ),
@@ -190,24 +199,60 @@ COMMANDS = {
     "list": Command(
         "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
     ),
-    "launch": Command(
-        "launch.command:main",
-        "plan, run and watch a whole experiment (launch --help)",
-        words=("plan", "run", "status", "reap", "doctor", "import"),
-        flags="launch.command:launch_flags",
-    ),
+    **{
+        f"launch {name}": Command(
+            f"launch.{target}",
+            summary,
+            gin_name=gin_name,
+            arguments="launch.command:LaunchArguments",
+        )
+        for name, gin_name, target, summary in (
+            (
+                "plan",
+                "plan",
+                "status.plan_report:show_plan",
+                "print an estimate of time, dollars, CO2e and disk, and what is done already",
+            ),
+            (
+                "run",
+                "run",
+                "running:run_plan",
+                "carry out what is not done yet (`multiberts launch` alone, too)",
+            ),
+            (
+                "status",
+                "status",
+                "status.command:show_status",
+                "show what is running, done and failed, from any machine that sees launch.root",
+            ),
+            ("reap", "reap", "reaping:reap", "end what a launcher that died has left running"),
+            ("doctor", "doctor", "doctor.checkup:doctor", "report what works on this machine"),
+            # `import` begins another kind of line in Gin.
+            (
+                "import",
+                "import_released",
+                "imports.released:import_released",
+                "take released checkpoints or predictions as done runs",
+            ),
+        )
+    },
     "push": Command(
         "launch.pushing:push",
         "make a folder of checkpoints, predictions and report for the Hugging Face Hub, and upload it",
     ),
     "completion": Command(
-        "runs.shell_completion:completion", "print a script that completes commands in bash and zsh"
+        "runs.command_line.completion_script:completion",
+        "print a script that completes commands in bash and zsh",
     ),
 }
 
-# The name of a command's function -> the name that its parameters have in Gin, the command's.
+# A first word alone stands for the command with the default's name.
+GROUPS = {"checkpoint": None, "launch": "launch run"}
+
+# The name of a command's function -> the name that its parameters have in Gin.
 _GIN_NAMES = {
-    command.target.partition(":")[2]: name.replace("-", "_") for name, command in COMMANDS.items()
+    command.target.partition(":")[2]: command.gin_name or re.sub("[- ]", "_", name)
+    for name, command in COMMANDS.items()
 }
 
 
@@ -244,8 +289,11 @@ def _call(name: str, *rest: str) -> None:
     if name == "--version":
         console.report(f"multiberts {multiberts.__version__}")
         return
+    if name in GROUPS:
+        name, rest = _in_group(name, rest)
     if name not in COMMANDS:
-        console.error(f"unknown command {name!r}; {nearest(name, COMMANDS)}")
+        known = COMMANDS if " " in name else {one.partition(" ")[0]: one for one in COMMANDS}
+        console.error(f"unknown command {name!r}; {nearest(name, known)}")
         sys.exit(EXIT_USER_ERROR)
     command, left = COMMANDS[name], console.take_verbosity(rest)
     if command.computes:
@@ -255,11 +303,18 @@ def _call(name: str, *rest: str) -> None:
             console.error(str(error))
             sys.exit(EXIT_USER_ERROR)
     sys.argv = [f"multiberts {name}", *left]
-    function = load(command.target)
-    if function.__name__ == "main":
-        sys.exit(function())
-    else:
-        run_command(function, command)
+    run_command(load(command.target), command)
+
+
+def _in_group(group: str, rest: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Returns the name of a command of two words, and what follows it."""
+    default = GROUPS[group]
+    if rest and not rest[0].startswith("-"):
+        return f"{group} {rest[0]}", rest[1:]
+    if asks_for_help(rest) or default is None:
+        console.report(_overview(group))
+        sys.exit(0 if asks_for_help(rest) else EXIT_USER_ERROR)
+    return default, rest
 
 
 def _take_engine(arguments: Sequence[str]) -> list[str]:
@@ -291,12 +346,14 @@ def load(target: str) -> Callable[..., Any]:
     return found
 
 
-def _overview() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+def _overview(group: str = "") -> str:
+    listed = {name: one for name, one in COMMANDS.items() if name.startswith(group)}
+    width = max(map(len, listed))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in listed.items()]
+    usage = f"{group} <command>" if group else "<command>"
     return "\n".join(
         [
-            "usage: multiberts <command> [--parameter=value ...] [--gin_file=...] [--gin_param=...]",
+            f"usage: multiberts {usage} [--parameter=value ...] [--gin_file=...] [--gin_param=...]",
             "",
             *lines,
             "",
@@ -305,6 +362,56 @@ def _overview() -> str:
             "pretrain, finetune and sweep take --engine=tensorflow or --engine=jax.",
         ]
     )
+
+
+class Arguments:
+    """How flags and Gin become the arguments of a command's function: here, by its parameters' names."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self.gin_name = gin_name_of(function.__name__)
+
+    def flags(self) -> dict[str, Any]:
+        """Returns the annotations of the command's flags, by name."""
+        return annotations_of(self.function)
+
+    def help(self) -> Iterator[str]:
+        """Yields the lines of `--help` on parameters."""
+        yield (f"Parameters, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:")
+        yield from parameter_lines(self.function, annotations_of(self.function))
+
+    def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Parses Gin and returns the function's arguments.
+
+        Args:
+          given: values of flags, which win.
+
+        Raises:
+          UserError: an argument is missing, unknown or of another type.
+        """
+        # Where both names are bound, that of the command wins.
+        names = {self.function.__name__: self.function, self.gin_name: self.function}
+        parse_gin_flags(names, by_gin_name(names, self.flags(), given))
+        bindings: dict[str, Any] = {}
+        for name in names:
+            bindings |= in_data_folder(dict(gin.get_bindings(name)))
+        bindings |= given
+        require_arguments(self.function, set(bindings))
+        check_arguments(self.function, bindings)
+        return bindings
+
+    def local(self, bindings: dict[str, Any]) -> contextlib.AbstractContextManager[dict[str, Any]]:
+        """Returns the arguments for the time of the call: what lies in a bucket has local copies."""
+        return local_arguments(bindings)
+
+    def functions(self) -> Iterable[Callable[..., Any]]:
+        """Returns the functions whose parameters error messages may name."""
+        return [self.function]
+
+    def exit_with(self, result: object) -> None:
+        """Exits with the status that the function's result stands for; returns where that is 0."""
+        if isinstance(result, int) and result:
+            sys.exit(result)
 
 
 def run_command(function: Callable[..., object], command: Command = Command("", "")) -> None:
@@ -318,30 +425,22 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
       function: a stage's entry, with keyword-only parameters; each is a flag, too, which wins.
       command: the entry of `COMMANDS` that names the function, if one does.
     """
-    gin_name = gin_name_of(function.__name__)
+    source: Arguments = load(command.arguments)(function)
     if asks_for_help(sys.argv[1:]):
         notes = load(command.notes)() if command.notes else ""
-        console.report(f"{help_of(function, command.positional)}\n\n{notes}".rstrip())
+        console.report(f"{help_of(source, command.positional)}\n\n{notes}".rstrip())
         return
-    annotations = annotations_of(function)
+    annotations = source.flags()
     define_flags(annotations)
 
     def main(arguments: Sequence[str]) -> None:
-        # Of both names, that of the command wins.
-        names = {function.__name__: function, gin_name: function}
-        given = flag_values(annotations, _positional(arguments[1:], command.positional))
-        parse_gin_flags(names, by_gin_name(names, annotations, given))
-        bindings: dict[str, Any] = {}
-        for name in names:
-            bindings |= in_data_folder(dict(gin.get_bindings(name)))
-        bindings |= given
-        require_arguments(function, set(bindings))
-        check_arguments(function, bindings)
-        for name, value in bindings.items():
-            console.detail(f"{gin_name}.{name} = {value!r}")
+        given = flag_values(annotations, positional_texts(arguments[1:], command.positional))
+        bindings = source.gather(given)
+        for name in filter(annotations.__contains__, bindings):
+            console.detail(f"{source.gin_name}.{name} = {bindings[name]!r}")
         started = time.perf_counter()
         # Called directly, not through Gin, which would add its own lines to error messages.
-        with local_arguments(bindings) as arguments_here:
+        with source.local(bindings) as arguments_here:
             run_dir = arguments_here.get("run_dir")
             before = _when_done(run_dir)
             result = bound_call(function, arguments_here)()
@@ -355,10 +454,11 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
             console.report(result)
         wall = time.perf_counter() - started
         console.detail(
-            f"{gin_name} took {wall:.1f} s, {time.process_time():.1f} CPU s in this process"
+            f"{source.gin_name} took {wall:.1f} s, {time.process_time():.1f} CPU s in this process"
         )
+        source.exit_with(result)
 
-    run_main(main, [function])
+    run_main(main, source.functions())
 
 
 def define_flags(annotations: Mapping[str, Any]) -> None:
@@ -420,10 +520,10 @@ def parse_gin_flags(
 
     Args:
       known: the functions.
-      given: the values of other flags, see `runs.gin_files.parse_gin`.
+      given: the values of other flags, see `runs.command_line.gin_files.parse_gin`.
 
     Raises:
-      UserError: see `runs.gin_files.parse_gin`.
+      UserError: see `runs.command_line.gin_files.parse_gin`.
     """
     for name, function in known.items():
         gin.external_configurable(function, name=name)
@@ -436,21 +536,31 @@ def _when_done(run_dir: str | None) -> int | None:
     return marker.stat().st_mtime_ns if run_dir and marker.is_file() else None
 
 
-def _positional(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
+def positional_texts(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
     """Returns the texts of parameters that were given without their names.
+
+    Args:
+      given: the texts, in order.
+      names: see `Command.positional`.
 
     Raises:
       UserError: there are more than the command takes.
     """
-    found = {name: [text] for name, text in zip(names, given, strict=False)}
-    if len(given) > len(names):
-        if not names:
+    many = next((place for place, name in enumerate(names) if name.endswith("...")), None)
+    if many is None:
+        if len(given) > len(names):
             raise UserError(
-                f"unexpected argument {given[0]!r}; give parameters as --name=value, and "
+                f"unexpected argument {given[len(names)]!r}; give parameters as --name=value, and "
                 "--help lists them"
             )
-        found[names[-1]] = list(given[len(names) - 1 :])
-    return found
+        return {name: [text] for name, text in zip(names, given, strict=False)}
+    end = max(many, len(given) - (len(names) - many - 1))
+    found = {name: [text] for name, text in zip(names[:many], given, strict=False)}
+    if given[many:end]:
+        found[names[many].removesuffix("...")] = list(given[many:end])
+    return found | {
+        name: [text] for name, text in zip(names[many + 1 :], given[end:], strict=False)
+    }
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
@@ -458,27 +568,17 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
     return not _HELP.isdisjoint(arguments)
 
 
-def help_of(function: Callable[..., object], positional: Sequence[str] = ()) -> str:
+def help_of(source: Arguments, positional: Sequence[str] = ()) -> str:
     """Returns what `--help` prints: the description, then every parameter with type and meaning."""
-    description, _, notes = described_function(function)
-    parameters = inspect.signature(function).parameters
-    names = [
-        name.upper()
-        if parameters[name].default is inspect.Parameter.empty
-        else f"[{name.upper()} ...]"
-        for name in positional
-    ]
+    description, _, notes = described_function(source.function)
+    parameters = inspect.signature(source.function).parameters
+    names = []
+    for name in positional:
+        is_required = parameters[name.removesuffix("...")].default is inspect.Parameter.empty
+        shown = name.removesuffix("...").upper() + " ..." * name.endswith("...")
+        names.append(shown if is_required else f"[{shown}]")
     usage = " ".join([sys.argv[0], *names, "[--parameter=value ...] [--gin_file=...]"])
-    name = gin_name_of(function.__name__)
-    title = f"Parameters, as --name=value or, in a --gin_file, as {name}.name = value:"
-    lines = [
-        f"usage: {usage}",
-        "",
-        description,
-        "",
-        title,
-        *parameter_lines(function, annotations_of(function)),
-    ]
+    lines = [f"usage: {usage}", "", description, "", *source.help()]
     return "\n".join([*lines, "", notes]).rstrip()
 
 

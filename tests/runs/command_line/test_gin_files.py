@@ -10,10 +10,10 @@ import gin
 import pytest
 
 from multiberts.evaluate.scoring import score
+from multiberts.runs.command_line.gin_files import parse_gin
 from multiberts.runs.errors import UserError
-from multiberts.runs.gin_files import parse_gin
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = Path(__file__).parents[3] / "configs"
 
 
 def parse(*files: Path, **options: bool) -> None:
@@ -109,7 +109,7 @@ def test_the_launcher_refuses_a_file_that_would_make_a_world(tmp_path: Path) -> 
     file = tmp_path / "plan.gin"
     file.write_text("launch.root = @make_world()\nmake_world.run_dir = 'made'\n")
     done = subprocess.run(
-        [sys.executable, "-c", "from multiberts.runs.command import main; main()",
+        [sys.executable, "-c", "from multiberts.runs.command_line.command import main; main()",
          "launch", "plan", "--gin_file=plan.gin"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip

@@ -6,8 +6,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from multiberts.runs.command import COMMANDS, Command, load
-from multiberts.runs.parameters import annotations_of, is_boolean
+from multiberts.runs.command_line.command import COMMANDS, GROUPS, Command, load
+from multiberts.runs.parameters import is_boolean
 
 _SHARED = ("--gin_file=", "--gin_param=", "--help", "-q", "-v")
 # After a "=", which separates words in bash but not in zsh, the word before it is the parameter. In zsh
@@ -24,7 +24,12 @@ _multiberts() {{
   else
     case "$word" in --*=*) start="${{word%%=*}}="; before="$start"; word="${{word#*=}}" ;; esac
   fi
-  case "$COMP_CWORD:${{COMP_WORDS[1]}}:$before" in
+  local command="${{COMP_WORDS[1]}}"
+  case "$COMP_CWORD:$command" in
+    [12]:*) ;;
+    *:{groups}) command="$command-${{COMP_WORDS[2]}}" ;;
+  esac
+  case "$COMP_CWORD:$command:$before" in
     1:*) words="{commands}" ;;
 {cases}
   esac
@@ -54,18 +59,21 @@ def completion() -> str:
       True
     """
     cases = [line for name, command in COMMANDS.items() for line in _cases(name, command)]
+    for group in GROUPS:
+        words = [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")]
+        cases.append(f'    *:{group}:*) words="{" ".join([*words, *_SHARED])}" ;;')
+    first_words = dict.fromkeys(name.partition(" ")[0] for name in COMMANDS)
     return _SCRIPT.format(
-        commands=" ".join([*COMMANDS, "--help", "--version"]), cases="\n".join(cases)
+        commands=" ".join([*first_words, "--help", "--version"]),
+        groups="|*:".join(GROUPS),
+        cases="\n".join(cases),
     )
 
 
 def _cases(name: str, command: Command) -> Iterator[str]:
     """Yields the lines of the script for a command: of the choices first, as the first match counts."""
-    function = load(command.target)
-    if command.flags is not None:
-        annotations = load(command.flags)()
-    else:
-        annotations = {} if function.__name__ == "main" else annotations_of(function)
+    annotations = load(command.arguments)(load(command.target)).flags()
+    name = name.replace(" ", "-")
     if command.computes:
         annotations = {**annotations, "engine": Literal["tensorflow", "jax"]}
     for parameter, annotation in annotations.items():
@@ -74,8 +82,8 @@ def _cases(name: str, command: Command) -> Iterator[str]:
             yield f'    *:{name}:--{parameter}=) words="{choices}" ;;'
     yield f"    *:{name}:*=) ;;"
     own = [f"--{name}{'=' * (not is_boolean(kind))}" for name, kind in annotations.items()]
-    positional = [_choices(annotations[place]) for place in command.positional]
-    words = [*command.words, *(word for choices in positional for word in choices), *own, *_SHARED]
+    positional = [_choices(annotations[place.rstrip(".")]) for place in command.positional]
+    words = [*(word for choices in positional for word in choices), *own, *_SHARED]
     yield f'    *:{name}:*) words="{" ".join(words)}" ;;'
 
 

@@ -1,6 +1,5 @@
 """The command line's exits that no stage's tests reach."""
 
-import importlib
 import inspect
 import shutil
 import subprocess
@@ -8,10 +7,10 @@ import sys
 
 import pytest
 
-from multiberts.runs.command import COMMANDS
+from multiberts.runs.command_line.command import COMMANDS, help_of, load, positional_texts
 
 PROGRAM = """
-from multiberts.runs.command import run_main
+from multiberts.runs.command_line.command import run_main
 
 def main(arguments):
     for number in range(100_000):
@@ -32,7 +31,7 @@ def test_a_reader_that_stops_early_is_no_error():
 
 
 STOPPED = """
-from multiberts.runs.command import run_main
+from multiberts.runs.command_line.command import run_main
 from multiberts.runs.preemption import PreemptedError
 
 def main(arguments):
@@ -49,17 +48,13 @@ def test_a_stage_that_was_asked_to_stop_exits_with_its_own_status():
 
 
 def test_help_of_every_command_names_its_parameters_and_ends_well():
-    from multiberts.launch.command import COMMANDS as OF_THE_LAUNCHER
-
-    calls = [[name] for name in COMMANDS] + [["launch", name] for name in OF_THE_LAUNCHER]
-    for arguments in calls:
-        process = call(*arguments, "--help")
-        assert process.stderr == "" and process.returncode == 0, arguments
+    for name, command in COMMANDS.items():
+        shown = help_of(load(command.arguments)(load(command.target)), command.positional)
         for word in ("Traceback", "Raises:", ">>>", "UserError"):
-            assert word not in process.stdout, arguments
-        assert len(process.stdout) > 200, arguments
-        if arguments[0] not in ("completion", "checkpoint"):  # no parameters; words
-            assert "; required)" in process.stdout or "; default " in process.stdout, arguments
+            assert word not in shown, name
+        assert len(shown) > 200, name
+        if name != "completion":  # it has none
+            assert "; required)" in shown or "; default " in shown, name
 
 
 def test_help_of_finetune_shows_the_options_of_tasks():
@@ -82,11 +77,11 @@ def test_a_flag_that_is_true_or_false_needs_no_value(tmp_path):
     table = tmp_path / "table.csv"
     table.write_text(TABLE)
     given = ["compare", str(table), "--arm=model"]
-    shown = [call(*given, flag) for flag in ("--json", "--json=true", "--json=True")]
+    shown = [call(*given, flag) for flag in ("--json", "--json=true")]
     assert shown[0].returncode == 0, shown[0].stderr
-    assert shown[0].stdout == shown[1].stdout == shown[2].stdout and shown[0].stdout.startswith("[")
-    texts = [call(*given, *flag).stdout for flag in ([], ["--nojson"], ["--json=false"])]
-    assert texts[0] == texts[1] == texts[2] and not texts[0].startswith("[")
+    assert shown[0].stdout == shown[1].stdout and shown[0].stdout.startswith("[")
+    text = call(*given, "--nojson").stdout
+    assert text and not text.startswith("[")
     wrong = call(*given, "--json=yes")
     assert wrong.returncode == 2
     assert wrong.stderr == "error: compare.json is 'yes', expected bool; correct it\n"
@@ -110,7 +105,7 @@ def test_a_sweep_from_flags_alone(tmp_path):
 
 
 def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = f"from multiberts.runs.command import main; main({list(arguments)!r})"
+    code = f"from multiberts.runs.command_line.command import main; main({list(arguments)!r})"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
@@ -130,13 +125,12 @@ def test_quiet_and_verbose(tmp_path):
 def test_every_command_says_what_it_made():
     silent = set()
     for name, command in COMMANDS.items():
-        module, _, function = command.target.partition(":")
-        if command.report is None and function != "main":
-            called = getattr(importlib.import_module(f"multiberts.{module}"), function)
-            if inspect.signature(called).return_annotation != "str":
-                silent.add(name)
+        returned = inspect.signature(load(command.target)).return_annotation
+        if command.report is None and returned != "str":
+            silent.add(name)
     # These print it themselves.
     assert silent == {
+        "checkpoint compare",
         "compare",
         "export",
         "instances",
@@ -144,7 +138,8 @@ def test_every_command_says_what_it_made():
         "paper",
         "predict",
         "push",
-    }
+        "sweep",
+    } | {name for name in COMMANDS if name.startswith("launch ")}
 
 
 def test_gin_binds_a_command_under_its_name_or_its_functions(tmp_path):
@@ -203,7 +198,24 @@ def test_completion_of_commands_parameters_and_choices(tmp_path, shell):
     assert done.stderr == ""
 
 
-def test_words_of_the_launcher_are_its_commands():
-    from multiberts.launch.command import COMMANDS as OF_THE_LAUNCHER
+def test_commands_of_two_words_are_listed_by_their_first():
+    for group in ("checkpoint", "launch"):
+        listed = call(group, "--help")
+        own = [name for name in COMMANDS if name.startswith(f"{group} ")]
+        assert listed.returncode == 0 and all(f"\n  {name} " in listed.stdout for name in own)
+        wrong = call(group, own[0].split()[1][:-1])
+        assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+        assert f"did you mean {own[0]}" in wrong.stderr
+    assert call("checkpoint").returncode == 2
 
-    assert COMMANDS["launch"].words == tuple(OF_THE_LAUNCHER)
+
+def test_arguments_without_names_may_stand_around_a_list():
+    assert positional_texts(["a", "b", "c"], ("sources...", "target")) == {
+        "sources": ["a", "b"],
+        "target": ["c"],
+    }
+    assert positional_texts(["m", "x", "y"], ("model", "files...")) == {
+        "model": ["m"],
+        "files": ["x", "y"],
+    }
+    assert positional_texts(["a"], ("sources...", "target")) == {"target": ["a"]}
