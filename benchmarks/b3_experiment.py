@@ -320,7 +320,7 @@ def _b3_row(
     parameters: Mapping[str, Any],
     repetition: int,
 ) -> dict[str, float]:
-    """What depends on the observed clusters."""
+    """Statistics of the observed clusters."""
     design = _design(observed, parameters, repetition)
     b = np.array([_level_loss(learner, design, level) for level in range(design.num_levels)])
     p_0, purity = true_leakage(world.clusters, observed, design.min_size)

@@ -63,7 +63,7 @@ def calibrate(
       num_trials: trials per condition.
       num_ordinary_trials: trials of an ordinary condition.
       num_close_trials: trials of a condition where the recommended interval covers less than .95,
-        so that what misses by chance is told from what misses.
+        which separates misses by chance from real ones.
       num_open_trials: trials of a condition where that is still open: below what is wanted, but by
         less than two Monte Carlo errors. Of hundreds of conditions some are so by chance.
       num_bootstrap_trials: of these, trials with bootstrap intervals and all tests; the others count
@@ -137,7 +137,7 @@ def calibrate(
                 (num_close_trials, num_open_trials, lambda found: held(found) == "no?"),
                 (num_ordinary_trials, num_open_trials, lambda found: held(found) == "no?"),
             ):
-                # Of these trials alone, as more may be there from a run that was killed.
+                # Only these trials: a run that was killed may have left more.
                 found = gathered(run.path, conditions, first)
                 more = [
                     c for c, counts in found.items() if counts.trials == first and needed(counts)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Outcomes = Mapping[Condition, Outcome]
 
-# What the recommended interval must cover at least, or else be flagged in this share of misses.
+# The least coverage of the recommended interval, and the share of misses that must be flagged otherwise.
 LEAST, FLAGGED = 0.93, 0.9
 # The largest share of false alarms.
 FALSE_ALARMS = 0.02

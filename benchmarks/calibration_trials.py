@@ -64,7 +64,7 @@ class Outcome:
       length: by interval, the median length of a block of trials, averaged over blocks; infinite
         where most have no end on a side.
       rejected: by test that the design has, `one-sided` (of greater) or `two-sided` and level,
-        trials with a p at or below it. Of a family: trials with any such p.
+        trials with a p at or below it. For a family: trials with any such p.
       flagged: by flag (see `recommended`), trials where it is up.
       flagged_misses: the same among trials whose t interval misses the truth.
       unseen_misses: of data where seeds can fail, trials whose t interval misses although no seed of
@@ -239,7 +239,7 @@ def simulate(
 
 
 class Recommended(NamedTuple):
-    """What a comparison recommends, and its flags."""
+    """A comparison's recommended interval, and its flags."""
 
     estimate: float
     interval: Interval

@@ -55,7 +55,7 @@ _SHAPES = ("skewed", "heavy_tailed", "bimodal", "purely_skewed")
 
 
 class Correlations(NamedTuple):
-    """How the correlations of seeds are spread, and how much of the noise seeds have in common."""
+    """Spread of the seeds' correlations, and the share of noise that seeds have in common."""
 
     centre: float
     spread: float
@@ -123,7 +123,7 @@ ANSWERS: dict[str, Answers] = {
     "failed_one_side": Answers(0.85, num_examples=200, failing=0.1),
 }
 POSITIVES = tuple(kind for kind in ANSWERS if kind.endswith("_positives"))
-# What tells the sides of a comparison apart; one side alone is not simulated.
+# The difference between the sides of a comparison; a single side is not simulated.
 BETWEEN_SIDES = ("failed_one_side", "asymmetric")
 _OF_OTHER_METRICS = ("rare_class", "common_seeds", "unlabelled", *POSITIVES, *BETWEEN_SIDES)
 REAL = ("mnli", "hans")
@@ -200,7 +200,7 @@ class Condition:
 
         Sides of a comparison are made alike, so that it is zero, unless one side's seeds alone fail
         or the base leads.
-        Of one side's correlation or F1 it is a mean over normal seeds, by Gauss-Hermite quadrature
+        For one side's correlation or F1 it is a mean over normal seeds, by Gauss-Hermite quadrature
         (exact to 1e-10). Of C examples Pearson's r expects a little less, by rho (1 - rho^2) / (2 C):
         less than 0.002.
         """
@@ -243,7 +243,7 @@ class Condition:
 
     def random(self, simulation_seed: int, trial: int) -> np.random.Generator:
         """Returns the generator of a trial: a function of the two numbers and the condition alone."""
-        # Of this type from the start: as plain integers, numbers this large would become floats.
+        # uint64 from the start: as plain integers, numbers this large would become floats.
         words = [simulation_seed, zlib.crc32(self.name.encode()) << 32 | trial]
         return np.random.Generator(np.random.Philox(key=np.array(words, dtype=np.uint64)))
 
@@ -361,7 +361,7 @@ class Condition:
     ) -> list[Arm]:
         """Returns arms whose seeds and examples are drawn from real ones, with replacement."""
         examples = random.integers(right.shape[1], size=NUM_REAL_EXAMPLES)
-        # Which of the classes is right does not matter to accuracy, only whether one dominates.
+        # Accuracy does not depend on which class is right, only on whether one dominates.
         labels = np.arange(NUM_REAL_EXAMPLES) % 2
         arms = []
         for name in names:

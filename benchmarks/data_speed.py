@@ -1,4 +1,4 @@
-"""How fast is text made into batches, beside the ways people do it today?
+"""Speed of making batches from text, compared with the usual ways.
 
     make bench-data
 

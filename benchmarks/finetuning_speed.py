@@ -1,17 +1,17 @@
-"""How long does a whole fine-tuning sweep take beside the usual script, run after run?
+"""Time of a whole fine-tuning sweep, compared with the usual script run after run.
 
     make bench-finetune
     python -m benchmarks.finetuning_speed --peer-runs 3
 
 RTE-sized data: 2,490 training and 277 development pairs of made-up words, as long as RTE's are in
-pieces of BERT's vocabulary (a median of 56, every eighth cut at 128). A word of the second text tells
+pieces of BERT's vocabulary (a median of 56, every eighth cut at 128). A word of the second text gives
 the label, which is wrong in every twelfth pair. Tiny model (L2/H128, 30,522 pieces) of random weights,
 3 epochs, batch 32, length 128, 4 learning rates x 5 seeds.
 
-- ours: `multiberts sweep`'s function; with --workers 1 all runs are in one process, else so many share them
-  and the threads;
+- ours: `multiberts sweep`'s function; with --workers 1 all runs are in one process, else that number of
+  processes share them and the threads;
 - the peer: one process a run of benchmarks/hugging_face_finetuning.py (transformers' Trainer, from
-  our export of the same weights), which pads to 128 as that script does unless told otherwise.
+  our export of the same weights), which pads to 128 as that script does by default.
 
 Both have the same number of threads (--threads). Wall time and CPU time of whole processes, start-up
 and compilation included. With fewer --peer-runs than 20, the peer's time is that many times as long
@@ -77,7 +77,7 @@ def write_data(folder: Path, known: Sequence[str]) -> None:
     """`train.tsv` and `dev.tsv` in the layout of RTE."""
     folder.mkdir()
     random = np.random.default_rng(0)
-    # Frequent and rare words, as in text; the first of them tell the labels.
+    # Frequent and rare words, as in text; the first of them determine the labels.
     cues, others = known[:16], np.array(known[16:])
     weights = 1 / np.arange(10, 10 + len(others))
     weights /= weights.sum()
@@ -207,7 +207,7 @@ def run_peer(root: Path, count: int, threads: int) -> tuple[float, float, list[f
     script = str(Path(__file__).with_name("hugging_face_finetuning.py"))
     walls, cpus, accuracies = [], [], []
     runs = list(itertools.product(LEARNING_RATES, SEEDS))
-    # Of fewer runs, some of every learning rate.
+    # Fewer runs are spread over all learning rates.
     chosen = runs if count == len(runs) else [runs[n * len(runs) // count] for n in range(count)]
     for number, (rate, seed) in enumerate(chosen):
         sizes = (rate, seed, BATCH_SIZE, EPOCHS, LENGTH)

@@ -1,4 +1,4 @@
-"""How often does fine-tuning fail with and without Adam's bias correction (Mosbach et al. 2021, section 5)?
+"""Share of failed fine-tuning runs with and without Adam's bias correction (Mosbach et al. 2021, section 5).
 
     make study-stability
     python -m benchmarks.finetuning_stability --checkpoint multiberts-seed_0 --task RTE --data-dir glue/RTE \

@@ -1,4 +1,4 @@
-"""How fast is a pre-training step of BERT-Base on a GPU, beside PyTorch's?
+"""Speed of a pre-training step of BERT-Base on a GPU, compared with PyTorch's.
 
     make bench-gpu
     python -m benchmarks.gpu_speed --shapes toy     # on a processor, to see that it works
@@ -58,7 +58,7 @@ LEAST_MFU = 0.25
 
 @dataclass(frozen=True)
 class StepShape:
-    """What a step trains on.
+    """The batch of a step.
 
     Attributes:
       config: of the model, with dropout.
@@ -123,7 +123,7 @@ class Contender:
 
 def ours(shape: StepShape) -> Contender:
     """Returns our engine, on one device."""
-    # Whatever asks for TensorFlow is told that it is not there.
+    # Code that looks for TensorFlow finds none.
     sys.modules["tensorflow"] = None  # type: ignore[assignment]
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.model.initialization import initial_parameters

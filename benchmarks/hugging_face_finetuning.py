@@ -6,7 +6,7 @@
 The peer of benchmarks/finetuning_speed.py: one process a run, nothing of ours imported. What the
 user does not say is the script's default (examples/pytorch/text-classification/run_glue.py of
 transformers): pairs padded to the greatest length, Trainer's own logging and saving, and an
-evaluation at the end. Of the recipe: linear decay after a warm-up of 10 %, AdamW with weight decay
+evaluation at the end. From the recipe: linear decay after a warm-up of 10 %, AdamW with weight decay
 0.01, clipping at norm 1. Prints one line of JSON.
 """
 

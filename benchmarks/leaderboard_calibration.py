@@ -44,7 +44,7 @@ NUM_ARMS, NUM_EXAMPLES = 10, 500
 NUMBERS_OF_SEEDS = (3, 5, 10)
 # Standard deviations, on the probit scale, of a seed's effect and of an arm's on an example.
 DOMINANT = {"seeds": (0.3, 0.1), "both": (0.08, 0.5), "examples": (0.01, 1.0)}
-# Of the difficulty of an example, which all arms share; and of a seed in all arms, where paired.
+# Standard deviations of an example's difficulty, shared by all arms, and of a paired seed in all arms.
 DIFFICULTY, COMMON_SEED = 1.0, 0.2
 
 Models = Literal["alike", "different"]
@@ -134,7 +134,7 @@ class LeaderboardOutcome:
             bootstrap_seed=seed,
             confidence=CONFIDENCE,
         )
-        # What `stats.compare_arms` does once it has aligned the arms.
+        # The part of `stats.compare_arms` after alignment.
         labels, seeds = np.zeros(NUM_EXAMPLES), range(condition.num_seeds)
         arms = {
             str(number): make_arm(str(number), table, labels, seeds)

@@ -1,4 +1,4 @@
-"""How fast is the Multi-Bootstrap beside the ways people do it today?
+"""Speed of the Multi-Bootstrap, compared with the usual ways.
 
     make bench-stats
 

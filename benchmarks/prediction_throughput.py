@@ -1,4 +1,4 @@
-"""How fast does a fine-tuned model answer beside transformers' pipeline, one thread each?
+"""Speed of a fine-tuned model's answers, compared with transformers' pipeline, one thread each.
 
     make bench-predict
 

@@ -1,4 +1,4 @@
-"""How fast are predictions written, and those of a whole study read into one labelled array?
+"""Speed of writing predictions, and of reading those of a whole study into one labelled array.
 
     python -m benchmarks.predictions_speed
 

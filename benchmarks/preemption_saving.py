@@ -1,4 +1,4 @@
-"""What a preempted run of BERT-Base's size saves within its notice, measured on this machine's disk.
+"""Time in which a preempted run of BERT-Base's size saves a state, measured on this machine's disk.
 
     python -m benchmarks.preemption_saving
 

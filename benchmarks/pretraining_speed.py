@@ -1,4 +1,4 @@
-"""How fast is a pre-training step beside the ways people do it today?
+"""Speed of a pre-training step, compared with the usual ways.
 
     make bench-pretrain
     python -m benchmarks.pretraining_speed --sizes tiny --lengths 128 --repeats 3
@@ -12,7 +12,7 @@ process of its own:
 - ours, no XLA: the same, uncompiled;
 - torch eager / torch compiled: `transformers`' BertForPreTraining (scaled-dot-product attention),
   its masked positions gathered before the head, gradient clipping, fused AdamW;
-- torch ... kept memory: with glibc told to keep freed memory, as our engine tells it, though its
+- torch ... kept memory: with glibc set to keep freed memory, as our engine sets it, though its
   users do not;
 - torch usual: the model as it comes, which scores the vocabulary at every position;
 - keras fit: KerasHub's BertBackbone, its MaskedLMHead and a next-sentence head in `Model.fit` with
@@ -283,7 +283,7 @@ def product_rate(size: int = 1024) -> float:
 
 
 def run_apart(arguments: list[str], threads: int) -> dict[str, float]:
-    """Runs this file in a process with so many threads, and reads the last line of its output."""
+    """Runs this file in a process with that number of threads, and reads the last line of its output."""
     environment = {
         **os.environ,
         "TF_NUM_INTRAOP_THREADS": str(threads),

@@ -1,4 +1,4 @@
-"""What mkdocs builds from the code: each command with its parameters, and the gallery's pictures."""
+"""Pages that mkdocs builds from the code: each command with its parameters, and the gallery's pictures."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _task(
         if answered:
             name = answered[0]
         elif head["kind"] in (CLASSIFICATION, MULTI_LABEL, TOKENS):
-            # Whether single texts or pairs is not recorded: no columns, and the files decide.
+            # The model does not record whether it takes texts or pairs: no columns, and the files decide.
             columns = ["text"] if head["kind"] == TOKENS else []
             name, given = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}
         else:

@@ -1,4 +1,4 @@
-"""How a configuration becomes the arguments of a command of `multiberts launch`."""
+"""Makes the arguments of a command of `multiberts launch` from a configuration."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ launch.name = value:
 _OF_STAGES = {"world": "make_world", "report": "report", "paper": "paper"}
 # The lists of `launch` that name the scopes of a stage.
 SCOPED_STAGES = {"corpora": "prepare", "procedures": "pretrain", "tasks": "finetune"}
-# What may be bound as `launch.<name>`, with its type: the experiment, and what all commands have.
+# Settings that may be bound as `launch.<name>`, with their types: the experiment, and those of all commands.
 _OTHER_SETTINGS = {"root": str, "workers": PositiveInt | None}
 _SETTINGS = {
     **annotations_of(Experiment),

@@ -1,4 +1,4 @@
-"""What commands print: results, the progress of long work, and warnings."""
+"""Output of commands: results, the progress of long work, and warnings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 class Verbosity(enum.IntEnum):
-    """How much this process prints: QUIET leaves progress out, VERBOSE adds details."""
+    """Amount of output of this process: QUIET leaves progress out, VERBOSE adds details."""
 
     QUIET = -1
     NORMAL = 0

@@ -31,8 +31,8 @@ LOCK = ".lock"
 # Lists the outputs of a run in a bucket that are not fetched while it resumes.
 UNFETCHED = ".unfetched.json"
 
-# What large input files held when the run was made, each with its size and times of change: while these stay,
-# the inputs of a finished run are not read again.
+# Checksums of large input files, each with its size and times of change: while these stay, the
+# inputs of a finished run are not read again.
 INPUTS = ".inputs.json"
 LARGE_INPUT_BYTES = 64 << 20
 
@@ -83,7 +83,7 @@ def fingerprint(path: PathLike) -> str:
 
 
 class RecordedFile(TypedDict):
-    """What a DONE marker has of a file."""
+    """Entry of a file in a DONE marker."""
 
     bytes: int
     sha256: str
@@ -148,7 +148,7 @@ def read_config(path: PathLike) -> Iterator[tuple[str, Any, str | None]]:
       path: a run's `config.gin`.
 
     Yields:
-      Of each binding its name (`pretrain.num_steps`), its value, and of an input what it holds.
+      For each binding its name (`pretrain.num_steps`), its value, and for an input its checksum.
 
     Raises:
       UserError: a line is not a binding as `RunDirectory` writes it.

@@ -34,7 +34,7 @@ ENGINES = (TENSORFLOW, JAX)
 PLAIN, RECOMPUTED = "plain", "recomputed"
 ATTENTIONS = (PLAIN, RECOMPUTED)
 
-# What Keras reads.
+# Environment variable that Keras reads.
 _BACKEND = "KERAS_BACKEND"
 
 # Files of accelerators' drivers below /dev, and the packages by which JAX computes there.
@@ -163,7 +163,7 @@ for _name, _value in DEFAULTS.items():
 if os.environ.get(ENGINE) in ENGINES:  # `engine` refuses other names where one is needed
     os.environ[_BACKEND] = os.environ[ENGINE]
 if os.environ.get(PORTABLE) == "1":
-    # What the user has set gives way: a cap of another kind would not be portable.
+    # Overrides the user's setting: a cap of another kind would not be portable.
     _flags = os.environ.get("XLA_FLAGS", "").split()
     if _PORTABLE_FLAGS not in _flags:
         os.environ["XLA_FLAGS"] = " ".join([*_flags, _PORTABLE_FLAGS])

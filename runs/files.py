@@ -163,7 +163,7 @@ def open_unpacked(path: PathLike, is_packed: bool | None = None) -> IO[bytes]:
 
 
 class _Unpacked(io.RawIOBase):
-    """What a gzip file holds."""
+    """Contents of a gzip file."""
 
     def __init__(self, path: PathLike):
         self._path = path

@@ -1,4 +1,4 @@
-"""What identifies a run: its stage declares it once, and both the stage and the launcher read it."""
+"""Identity of a run: its stage declares it once, and both the stage and the launcher read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _as_they_are(arguments: Mapping[str, Any], inputs: Values) -> None:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which arguments of a stage identify a run; an argument that is not named counts by its value.
+    """Arguments of a stage that identify a run; an argument that is not named counts by its value.
 
     Each stage has one as `IDENTITY`, in the module of its function.
 

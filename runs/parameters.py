@@ -136,7 +136,7 @@ def annotations_of(function: Callable[..., object]) -> dict[str, Any]:
 
 @functools.cache  # a plan of 10,000 runs asks 30,000 times
 def _annotations_of(function: Callable[..., object]) -> dict[str, Any]:
-    # Of the undecorated function: what wraps it may live in another module.
+    # The undecorated function: its wrapper may live in another module.
     hints = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
     return {name: hints.get(name, Any) for name in inspect.signature(function).parameters}
 

@@ -1,4 +1,4 @@
-"""Whether a process of this machine is alive, and the same one as before."""
+"""Checks that a process of this machine is alive, and the same one as before."""
 
 from __future__ import annotations
 

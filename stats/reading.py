@@ -95,7 +95,7 @@ def from_frame(
       prediction: of the column of predictions; give this or `score`.
       score: of the column of each example's own score, such as 1 where the answer is right.
       label: of the column of labels, the same in all rows of an example.
-      run: of the column that tells runs of one seed apart, which are averaged.
+      run: of the column that distinguishes runs of one seed, which are averaged.
       arm: of the column that names the procedure of each row.
       cluster: of a column of clusters of examples, the same in all rows of an example; give its
         name to `compare` as `clusters`.
@@ -166,7 +166,7 @@ def _dataset_of_rows(
         places = [f"{key} {frame.loc[twice, key].tolist()[0]!r}" for key in keys]
         raise DataError(
             f"found two rows of {', '.join(places)}; "
-            "name the column that tells them apart with run= or arm="
+            "name the column that distinguishes them with run= or arm="
         )
     run_codes = frame.groupby(keys[:-1], sort=False).ngroup().to_numpy()
     first = np.unique(run_codes, return_index=True)[1]  # a row of each run

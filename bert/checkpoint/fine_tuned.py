@@ -1,4 +1,4 @@
-"""What a fine-tuned model adds to a checkpoint: the head's variables, and a record of the task.
+"""Additions of a fine-tuned model to a checkpoint: the head's variables, and a record of the task.
 
 The record is the field `finetuned` of `checkpoint.json`:
 
@@ -48,7 +48,7 @@ _FIELDS_OF_ARGUMENTS = {
 
 @dataclasses.dataclass(frozen=True)
 class TaskHead:
-    """What the layers above the encoder are.
+    """The layers above the encoder.
 
     Attributes:
       kind: `classification`, `regression`, `multi_label_classification`, `token_classification`,

@@ -173,7 +173,7 @@ def _cached(name: str, repository: str, revision: str | None, error: Exception) 
     from huggingface_hub import constants, errors
 
     for weights in _WEIGHTS:
-        # A snapshot lacks the files that were not asked for, so the library has to be told which were.
+        # A snapshot lacks files that were not requested, so the library needs the list of those that were.
         with contextlib.suppress(errors.LocalEntryNotFoundError, *errors.HfHubHTTPError.__bases__):
             found = Path(
                 huggingface_hub.snapshot_download(

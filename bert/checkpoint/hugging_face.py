@@ -52,7 +52,7 @@ _TANH_GELU = "gelu_new"
 _SAME_AS_TANH_GELU = (_TANH_GELU, "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast")
 _EXACT_GELU = ("gelu", "gelu_python")
 
-# What the model would have to do otherwise; absent fields have these values.
+# Any other value changes the model; absent fields have these values.
 _REQUIRED = {
     "model_type": "bert",
     "layer_norm_eps": 1e-12,
@@ -102,7 +102,7 @@ def hugging_face_name(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _HeadClass:
-    """How `transformers` has a kind of fine-tuned head."""
+    """Names in `transformers` for a kind of fine-tuned head."""
 
     architecture: str
     layer: str

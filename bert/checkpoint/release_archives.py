@@ -92,7 +92,7 @@ def _fetch(address: str, path: Path) -> None:
             path.open("wb") as file,
         ):
             started = time.monotonic()
-            # What there is, as a server that sends a byte now and then would fill a block in hours.
+            # Reads what has arrived: a server that sends a byte now and then would fill a block in hours.
             while block := answer.read1(_BYTES_AT_ONCE):
                 file.write(block)
                 seconds = time.monotonic() - started

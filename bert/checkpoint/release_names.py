@@ -14,7 +14,7 @@ RELEASED_STEPS = 2_000_000
 
 # The second form of the separators is that of the first copies on the Hugging Face hub.
 _NAME = re.compile(r"multiberts-seed[_-](?P<seed>\d+)(?:-(?:step_)?(?P<thousands>\d+)k)?")
-# What the release's archives unpack to: the seed is known, but nothing says whose it is.
+# Folders in the release's archives: they name the seed, but not the procedure.
 _SEED = re.compile(r"seed_(?P<seed>\d+)")
 _STEP = re.compile(r"step_(?P<thousands>\d+)k")
 

@@ -1,4 +1,4 @@
-"""What a graph that answers questions has in common with training and `multiberts predict`."""
+"""Settings that graphs for questions share with training and `multiberts predict`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from multiberts.runs.parameters import PositiveInt
 # The original separates words at these; Unicode's other spaces are part of words.
 WORD_SEPARATORS = " \t\r\n\u202f"
 
-# Of a window's length in pieces, in the comparison of contexts.
+# Weight of a window's length in word pieces, in the comparison of contexts.
 LENGTH_BONUS = 0.01
 
-# What the original answers where no candidate is left.
+# The original's answer where no candidate is left.
 NO_CANDIDATE = "empty"
 
 # The null score of a question without any window.
@@ -21,7 +21,7 @@ LARGE = 1000000.0
 
 @dataclasses.dataclass(frozen=True)
 class QuestionOptions:
-    """How questions are cut and answers are found.
+    """Settings for cutting questions and finding answers.
 
     Attributes:
       doc_stride: tokens from the begin of one window of a long paragraph to that of the next.

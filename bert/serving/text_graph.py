@@ -48,7 +48,7 @@ def text_signatures(model: GraphModel) -> dict[str, Callable[..., Any]]:
 
 
 def shortened(segments: list[tf.RaggedTensor], most: int) -> list[tf.RaggedTensor]:
-    """Returns segments with at most so many tokens together; `finetune/features.py` cuts in the same way.
+    """Returns segments with at most `most` tokens together, cut as in `finetune/features.py`.
 
     Tokens are dropped at the end of the longer one; of two equally long ones from the second.
 

@@ -29,7 +29,7 @@ from multiberts.runs.errors import UserError
 # The axis of a mesh along which a batch is divided.
 DATA = "data"
 
-# What this process has opened, by what was asked for.
+# Device sets that this process has opened, by request.
 _opened: dict[DeviceChoice, Devices] = {}
 
 

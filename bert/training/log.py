@@ -56,7 +56,7 @@ class TrainingLog:
         """
         self._path = directory / METRICS
         self._losses: collections.deque[float] = collections.deque(maxlen=_LOSSES_KEPT)
-        # What is written at step 0 comes before the first update, and is written again with it.
+        # Entries of step 0 come before the first update, and are written again with it.
         lines = [line for line in read_metrics(self._path) if line["step"] <= step > 0]
         self._handle = _opened(self._path, lines) if writes else None
         self._events = None

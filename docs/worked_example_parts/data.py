@@ -1,4 +1,4 @@
-"""What the files of the worked example hold."""
+"""The data of the worked example."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HEURISTICS = {"l": "lexical overlap", "s": "subsequence", "c": "constituent"}
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What the files hold.
+    """The data in the files.
 
     Attributes:
       mnli, hans: ten fine-tuning seeds, dims (run, example[, class]): prediction, scores, label.

@@ -93,7 +93,7 @@ def intervals(data: Data) -> str:
 
 def coverage(data: Data, num_trials: int = 2000) -> str:
     def intervals_of_mean(runs: np.ndarray, replicates: np.ndarray) -> list[Interval]:
-        """Of the mean of runs [R], given bootstrap replicates [B, R]."""
+        """Returns intervals of the mean of runs [R], given bootstrap replicates [B, R]."""
         root = math.sqrt(len(runs))
         mean, error = runs.mean(), runs.std(ddof=1) / root
         samples, errors = replicates.mean(axis=1), replicates.std(axis=1, ddof=1) / root

@@ -1,4 +1,4 @@
-"""How the sections of the worked example print rows."""
+"""Printing of rows in the sections of the worked example."""
 
 from __future__ import annotations
 

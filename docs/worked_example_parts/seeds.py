@@ -26,7 +26,7 @@ MULTIBERTS_AGREEMENT = {
 }
 
 
-# What the file of the 100 runs calls them.
+# Their names in the file of the 100 runs.
 HUNDRED_COLUMNS = {
     "lexical overlap": "Lexical",
     "subsequence": "Subseq",
@@ -174,7 +174,7 @@ def components_from_margins(data: Data) -> str:
 
 
 def interval_of_deviation(scores: np.ndarray, confidence: float = 0.95) -> Interval:
-    """Of the standard deviation of normal scores, from their chi-squared [groups, seeds]."""
+    """Returns intervals of the standard deviation of normal scores, [groups, seeds]."""
     freedom = scores.shape[0] * (scores.shape[1] - 1)
     deviation = math.sqrt(scores.var(axis=1, ddof=1).mean())
     tail = (1 - confidence) / 2

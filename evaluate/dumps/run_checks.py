@@ -155,7 +155,7 @@ def _missing_sets(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
 
 
 def _repeated_runs(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
-    """Finds runs that a table cannot tell apart."""
+    """Finds runs that a table cannot distinguish."""
     first: dict[tuple, dict[str, Path]] = {}  # by evaluation set
     for path, content in runs:
         known = first.setdefault(_key(content), {})

@@ -23,7 +23,7 @@ from multiberts.runs.parameters import takes_fields_of
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionImport(ColumnNames):
-    """Which predictions `import_predictions` takes.
+    """Settings of `import_predictions`.
 
     Attributes:
       run_dir: the folder for the runs.
@@ -43,7 +43,7 @@ class PredictionImport(ColumnNames):
       metric: `files`: of the predictions; by default `mean` of scores and `accuracy` of classes.
       arm: `files`: column that names the model, method or condition of each row.
       seed: `files`: column of seeds.
-      run: `files`: column that tells several runs of one seed apart.
+      run: `files`: column that distinguishes several runs of one seed.
       example: `files`: column of example ids.
       prediction: `files`: column of predictions.
       score: `files`: column of each example's own score; of a harness, the metric.

@@ -109,7 +109,7 @@ def _runs_of(
     if len(twice):
         place = ", ".join(f"{key} {twice[key].iloc[0]}" for key in [*keys, "example"])
         raise UserError(
-            f"{where}: found two rows of {place}; name the column that tells them apart with --run or "
+            f"{where}: found two rows of {place}; name the column that distinguishes them with --run or "
             "--arm"
         )
     read_set = partial(_set_of, evaluation_set or task, metric, *_further(frame))

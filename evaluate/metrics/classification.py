@@ -281,7 +281,7 @@ def f_beta(beta: float) -> Share:
     return share
 
 
-# Of the sums of labels, predictions and both: numerator and denominator.
+# Numerator and denominator, from the sums of labels, predictions and both.
 Share = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 

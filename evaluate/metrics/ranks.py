@@ -197,7 +197,7 @@ class _PlainRanks:
 
     @property
     def spread_derivative(self) -> Array:
-        """Of (n^3 - sum of the groups' sizes^3) / 12, which is the sum of squared ranks."""
+        """Returns (n^3 - sum of the groups' sizes^3) / 12, the sum of squared ranks."""
         return (len(self._group) ** 2 - self._sizes.astype(np.float64) ** 2)[self._group] / 4
 
 

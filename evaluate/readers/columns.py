@@ -35,19 +35,19 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     ),
     "cluster": ("cluster", "template", "passage_id"),
 }  # fmt: skip
-# What a reader recognises an example by, in the order of the columns of a pair.
+# Names by which a reader recognises an example, in the order of the columns of a pair.
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
     "prompt", "input",
 )  # fmt: skip
 
-# What a score may be called that other programs call the label.
+# Names of scores that other programs call the label.
 _SCORE_OR_LABEL = ("correct", "right", "acc")
 # Facts that harnesses record of an example, the same for every model.
 FACT_NAMES = ("doc_hash", "target")
 # Marks columns without a role until `settled` has looked for ids among them.
 _OTHER = "other: "
-# What seeds and examples are known by, where no column names them.
+# Names of seeds and examples where no column names them.
 BY_COLUMNS = "numbers in the names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
@@ -69,7 +69,7 @@ class ColumnNames:
     Attributes:
       arm: of the column that names the model, method or condition of each row.
       seed: of the column of seeds.
-      run: of the column that tells several runs of one seed apart.
+      run: of the column that distinguishes several runs of one seed.
       example: of the column of example ids.
       prediction: of the column of predictions.
       score: of the column of each example's own score, such as 1 where the answer is right.

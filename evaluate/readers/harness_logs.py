@@ -17,7 +17,7 @@ from multiberts.runs.parameters import shortened
 if TYPE_CHECKING:
     import pandas
 
-# What each kind of log holds, with the types of the fields that are read.
+# Fields that are read from each kind of log, with their types.
 _LINE_OF_LM_EVAL = {"doc_id": int | str, "filter": str | None, "metrics": list[str] | None}
 _LOG_OF_INSPECT = {"eval": Mapping[str, Any], "samples": list[Mapping[str, Any]] | None}
 _SAMPLE = {

@@ -72,7 +72,7 @@ def read_frame(
 
     Raises:
       UserError: there is no such file, it is damaged or of another kind, columns are not found, seeds
-        cannot be told apart, or there are several tasks and none was chosen.
+        cannot be distinguished, or there are several tasks and none was chosen.
     """
     frames = read_frames(path, names or ColumnNames(), task)
     if len(frames) > 1:
@@ -100,7 +100,7 @@ def read_frames(
 
     Returns:
       Rows by task; by the path's name where the files name no task. `source_file` is where each was
-      found. Of what `multiberts export` wrote, the rows of trained models, with all columns.
+      found. From files of `multiberts export`: the rows of trained models, with all columns.
     """
     import pandas
 
@@ -430,7 +430,7 @@ def _standard(
     return chosen
 
 
-# Of `evaluate.dumps.parquet`, by which its files are recognised.
+# Columns by which files of `evaluate.dumps.parquet` are recognised.
 _EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "finetune_seed"}
 
 
@@ -554,7 +554,7 @@ def _read_npz(path: Path) -> pandas.DataFrame:
 
 def _read_columns(path: Path) -> pandas.DataFrame:
     """Reads Parquet, or a file or folder that Hugging Face `datasets` saved; a split is a task."""
-    # What others wrote for pandas to restore may be damaged, and a column is read by its name alone.
+    # Metadata that others wrote for pandas may be damaged; columns are read by name alone.
     frame: pandas.DataFrame = read_columnar(path).to_pandas(ignore_metadata=True)
     if (path.parent / "dataset_dict.json").is_file():
         frame["task"] = path.name

@@ -1,7 +1,7 @@
 """Documents with gold mentions in the CoNLL-2012 layout (Pradhan et al. 2012).
 
 One word per line, a blank line after each sentence, `#begin document (name); part 000` and
-`#end document` around each document. Of the columns (tabs, or spaces in the original release) the
+`#end document` around each document. From the columns (tabs, or spaces in the original release) the
 first is the document, the third the word's number, the fourth the word, the last the coreference
 brackets: `(3|(5)` opens entity 3 and opens and closes entity 5. OntoGUM and LitBank use it too.
 

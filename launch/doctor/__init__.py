@@ -1,1 +1,1 @@
-"""What works on this machine."""
+"""Checks of this machine."""

@@ -1,4 +1,4 @@
-"""Which tasks a folder of data has all files for. Files are looked for, not read."""
+"""Finds the tasks whose files are complete in a folder of data. Files are looked for, not read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_data(data: PathLike) -> list[CheckResult]:
     """
     folder = Path(data)
     if not folder.is_dir():
-        cure = "check the path; README.md tells what to fetch, and `make demo` needs none"
+        cure = "check the path; docs/pipeline.md says what to fetch, and `make demo` needs none"
         return [CheckResult(PROBLEM, "data", f"{folder} is not a directory", cure)]
     complete, partial, absent = tasks_by_state(folder)
     if not complete and not partial:

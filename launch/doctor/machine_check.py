@@ -1,4 +1,4 @@
-"""What this machine has for runs: cores, memory, disk, clock, schedulers, and what was left running."""
+"""Resources of this machine: cores, memory, disk, clock, schedulers, and what was left running."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _ask(command: Sequence[str]) -> tuple[bool, str]:
     except OSError as error:
         return False, str(error.strerror)
     said = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip()
-    # Of errors the last is the one that counts.
+    # The last line of an error is the one that counts.
     lines = said.splitlines()[:3] if done.returncode == 0 else said.splitlines()[-1:]
     return done.returncode == 0, ", ".join(lines)[:200] or "no answer"
 

@@ -94,7 +94,7 @@ def installed_versions() -> dict[str, str]:
     """Returns the versions of all installed packages, by canonical name."""
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
-        # Of two on the path the first counts, as on import.
+        # The first on the path counts, as on import.
         found.setdefault(canonicalize_name(distribution.metadata["Name"]), distribution.version)
     return found
 

@@ -1,1 +1,1 @@
-"""What a plan will take: operations, times, prices."""
+"""Estimates of a plan: operations, times, prices."""

@@ -35,13 +35,13 @@ from multiberts.runs.plan_marker import done_paths
 DEVICE_STAGES = frozenset({"pretrain", "finetune"})
 _MEASURED_STAGES = {"make_world", "prepare", "finetune", "score", "report", "paper"}
 
-# Of a source whose size cannot be seen, such as a world's text that is not written yet.
+# Bytes of a source whose size is not known, such as a world's text that is not written yet.
 BYTES_OF_UNSEEN_SOURCE = 2e6
 
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """What is left of one run.
+    """The rest of one run.
 
     Attributes:
       device: its name.
@@ -63,7 +63,7 @@ class RunEstimate:
 
 @dataclass(frozen=True)
 class PlanEstimate:
-    """What is left of a plan.
+    """The rest of a plan.
 
     Attributes:
       runs: of every run that is not done, by path.

@@ -28,13 +28,13 @@ Shape = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Measurements:
-    """What is known of an experiment's runs.
+    """Measured facts of an experiment's runs.
 
     Attributes:
       seconds_per_step: of pre-training, by `launch.estimate.work.shape_of`; the median of its runs.
       seconds_per_run: of the other stages, likewise.
       steps: finished updates of pre-training that is not done, by path.
-      examples: of a task with at most so many examples to train on: how many it trains on and
+      examples: of a task whose number of training examples is bounded: how many it trains on and
         predicts.
     """
 

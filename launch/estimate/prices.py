@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("prices.toml")
 VERSION = 1
 
 _CORES_PER_CHIP = 2
-# A slice of so many chips is one host's; above, slices are parts of a pod.
+# Up to this number of chips a slice is one host's; above, slices are parts of a pod.
 _CHIPS_OF_A_HOST = 4
 
 _SLICE = re.compile(r"(?P<chip>[a-z]\w*)-(?P<count>\d+)")

@@ -28,7 +28,7 @@ _FLOATS_OF_STATE = 3
 
 @dataclass(frozen=True)
 class Work:
-    """What a run does.
+    """The work of a run.
 
     Attributes:
       flops: of its products, in all.

@@ -229,7 +229,7 @@ def _import_predictions(root: Path, arguments: Mapping[str, Any]) -> None:
 def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Found]:
     """Returns every checkpoint below a folder, checked for missing and truncated files.
 
-    Of the MultiBERTs in either of their layouts (`multiberts-seed_0-step_20k`, the archives'
+    For the MultiBERTs in either of their layouts (`multiberts-seed_0-step_20k`, the archives'
     `seed_0/step_20k`, the hub's local cache), of other checkpoints with one directory each, or of our
     own pre-training runs. A directory that looks like an unfinished download is refused, not skipped.
 

@@ -51,7 +51,7 @@ def describe(failures: Sequence[FailedRun]) -> str:
 def last_lines(path: PathLike, count: int) -> tuple[str, ...]:
     """Returns the last lines of a log that are not empty; none where it cannot be read.
 
-    Of a line that was drawn again, such as a progress bar, the last drawing counts.
+    The last state of a line that was drawn again, such as a progress bar, counts.
     """
     try:
         with open(path, "rb") as stream:

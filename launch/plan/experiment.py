@@ -38,7 +38,7 @@ Folds = Sequence[NonNegativeInt | None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """What an experiment consists of; in Gin each is `launch.<name>`.
+    """Settings of an experiment; in Gin each is `launch.<name>`.
 
     A setting "by task" is one value for all tasks, or a mapping from each task to its value.
 
@@ -92,7 +92,7 @@ class Experiment:
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-    """What the fine-tuning runs of one checkpoint on one task differ in; without learning rates that of
+    """Axes along which fine-tuning runs of one checkpoint on one task differ; without learning rates that of
     the task's arguments is taken.
     """
 

@@ -1,1 +1,1 @@
-"""How an experiment stands, in the terminal and as a page."""
+"""Status of an experiment, in the terminal and as a page."""

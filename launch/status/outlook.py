@@ -14,7 +14,7 @@ from multiberts.runs.plan_marker import MarkedRun
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is left of a plan.
+    """The rest of a plan.
 
     Attributes:
       seconds: on devices, of all runs that are not done; None where some has no estimate.

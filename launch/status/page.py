@@ -20,12 +20,12 @@ from multiberts.stats.presentation.metric_names import metric_label, score_forma
 
 TEMPLATE = "status_page.html.j2"
 SECONDS_BETWEEN_REFRESHES = 30
-# What the launcher writes into an experiment's root at its end.
+# Written into an experiment's root at the launcher's end.
 PAGE = "status.html"
 UNPLANNED_SHOWN = 1000
 ATTEMPTS_SHOWN = 1000
 
-# Of a small curve, in CSS pixels.
+# Size of a small curve, in CSS pixels.
 _WIDTH, _HEIGHT = 96, 24
 
 

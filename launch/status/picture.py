@@ -1,4 +1,4 @@
-"""How an experiment stands: an immutable picture, collected from its markers alone.
+"""Status of an experiment: an immutable picture, collected from its markers alone.
 
 It needs neither the launcher nor its machine, only the files below the root, and imports nothing heavy.
 """
@@ -38,7 +38,7 @@ from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder
 from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan, unplanned_directories
 
-# What a run can be, each run one of them:
+# States of a run:
 #   done      its DONE marker is there
 #   running   an attempt goes on
 #   retrying  the last attempt was preempted, or lost under a launcher that is there: there will be another
@@ -57,7 +57,7 @@ REPORT_STAGES = ("report",)
 
 @dataclass(frozen=True)
 class StageCount:
-    """How many runs of a stage are in which state; `counts` has every state."""
+    """Numbers of a stage's runs by state; `counts` has every state."""
 
     stage: str
     total: int

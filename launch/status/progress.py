@@ -22,7 +22,7 @@ FOLDERS_OF_STATES = ("checkpoints", "state")
 # Points of a curve of which the log may have thousands.
 MOST_POINTS = 60
 
-# Speed is taken over so many seconds before the last line of the log.
+# Speed is taken over this number of seconds before the last line of the log.
 SECONDS_OF_SPEED = 600.0
 
 
@@ -130,7 +130,7 @@ def steps_before(run: MarkedRun, plan: Mapping[str, MarkedRun]) -> int:
 
 @dataclass(frozen=True)
 class LoggedCurves:
-    """What a pre-training logged, at about `MOST_POINTS` of its steps, the first and the last among them.
+    """The log of a pre-training, at about `MOST_POINTS` of its steps, the first and the last among them.
 
     Attributes:
       loss: of the training batches, (step, loss); a loss may be NaN.
@@ -141,7 +141,7 @@ class LoggedCurves:
     accuracy: tuple[tuple[int, float], ...]
 
     def after(self, steps: int) -> LoggedCurves:
-        """Returns the curves of a run that continues a checkpoint of so many steps."""
+        """Returns the curves of a run that continues a checkpoint of that step."""
         return LoggedCurves(
             *(tuple((steps + step, value) for step, value in curve) for curve in astuple(self))
         )

@@ -29,7 +29,7 @@ COLOURS = {
 _WIDE = 110
 _MEDIUM = 72
 
-# Which pre-training rows are shown first where not all are.
+# Order of pre-training rows, where not all are shown.
 _FIRST = ("failed", "lost", "running", "retrying", "waiting", "blocked", "done")
 _LINES_OF_LOG = 6
 

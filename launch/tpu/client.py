@@ -50,7 +50,7 @@ _KINDS = {
 # Kinds that may pass: the same is asked again before the zone is left.
 PASSING = frozenset({"Busy", "Internal", "Unreachable"})
 
-# What to check where a project is refused.
+# Advice where a project is refused.
 RIGHTS = (
     "check project and zones, that the Cloud TPU API (tpu.googleapis.com) is enabled, and that you have "
     "the role TPU Admin"
@@ -199,7 +199,7 @@ class Resource:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the service gave it up; until it is deleted it counts against the quota."""
+        """Returns whether the service gave it up; until it is deleted it counts against the quota."""
         return self.state == "FAILED"
 
     @property
@@ -264,7 +264,7 @@ class Provisioner:
           settings: accelerator, software, network and price class of the node.
           zone: where.
           name: of the queued resource and of its node.
-          request: from `request_id`; tells a new request from a repeated one.
+          request: from `request_id`; distinguishes a new request from a repeated one.
           startup_script: run at every boot.
           labels: of the node, in addition to ours.
 

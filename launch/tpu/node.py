@@ -40,7 +40,7 @@ _BYTES_OF_LOG = 256 * 2**10
 METRICS = "metrics.jsonl"
 # As Google's own libraries name it.
 METADATA_VARIABLE = "GCE_METADATA_HOST"
-# What Compute Engine's metadata server answers: on spot capacity shortly before the machine is taken, on
+# Answers of Compute Engine's metadata server: on spot capacity shortly before the machine is taken, on
 # demand up to an hour before maintenance. TPUs are not moved to another host: they boot again on one.
 _PREEMPTED = "instance/preempted", "TRUE"
 _MAINTENANCE = "instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE"

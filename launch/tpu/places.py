@@ -74,7 +74,7 @@ class Places:
         return {EXPERIMENT: self.experiment, RUN: run.identity[:16], ATTEMPT: str(attempt)}
 
     def salt(self) -> str:
-        """Returns what tells this experiment's requests from those of an earlier one of the same URL."""
+        """Returns a key that separates this experiment's requests from an earlier one's at the same URL."""
         self.bucket.write_if(_SALT, uuid.uuid4().hex.encode(), None)  # unless it is there
         found = self.bucket.read(_SALT)
         assert found is not None

@@ -46,7 +46,7 @@ class Beat:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What is known of a run at one moment.
+    """Observation of a run at one moment.
 
     Attributes:
       now: Unix seconds.
@@ -146,7 +146,7 @@ def decide(seen: Seen, settings: TpuSettings) -> Action:
     if seen.done and last is not None and last.ended is None:
         return End("done")
     if len(alive) > 1:
-        # Of several resources of one run, keep that of the last attempt.
+        # A run may have several resources: keep that of the last attempt.
         zone = None if last is None else last.zone
         return Delete(min(alive, key=lambda one: (one.zone == zone, one.created)))
     if alive and last is not None and last.ended is not None:

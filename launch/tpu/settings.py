@@ -1,4 +1,4 @@
-"""What users set for Cloud TPU."""
+"""Settings of users for Cloud TPU."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TpuSettings:
     # Between heartbeats of a node, and between pushes of a run to the bucket.
     node_heartbeat_seconds: ClassVar[float] = 30.0
     push_seconds: ClassVar[float] = 60.0
-    # What must compute before training starts: a rehearsal has processors.
+    # Platform that must compute before training starts: a rehearsal has processors.
     device_kind: ClassVar[str] = "TPU"
 
     @property

@@ -19,14 +19,14 @@ from multiberts.runs.bucket.mirror import PUSH_VARIABLE
 from multiberts.runs.environment import ENGINE, JAX
 
 TEMPLATE = "startup.sh.j2"
-# What the node's own Python installs, and what that then installs.
+# Packages that the node's own Python installs, and those that these then install.
 UV_VERSION = "0.13.9"
 # The image's own where it has it, else the oldest that all requirements are pinned for.
 PYTHON_VERSIONS = ("3.12", "3.11")
 
 REQUIREMENTS = ("requirements-core.txt", "requirements-cloud.txt", "requirements-jax-tpu.txt")
 
-# What pre-training imports, and the launcher's part on the node.
+# Rooms that pre-training imports, and the launcher's part on the node.
 _PACKAGES = ("runs", "bert", "pretrain", "launch")
 _SUFFIXES = {".py", ".j2", ".toml"}
 

@@ -187,7 +187,7 @@ class SlurmOptions(LocalOptions):
 
 @dataclass(frozen=True)
 class Engine:
-    """How to get workers.
+    """Settings for getting workers.
 
     Attributes:
       name: `local`, `slurm` or `dask`.

@@ -1,4 +1,4 @@
-"""What of ours runs within Dask: the task that carries out a bundle, and plugins that let its runs save.
+"""Our code that runs within Dask: the task that carries out a bundle, and plugins that let its runs save.
 
 Dask calls tasks in a thread, where Python delivers no signals: SIGTERM, and Dask's wish to close a worker or
 to cancel a task, reach the run as a notice (`runs.preemption.ask_to_stop`).
@@ -141,7 +141,7 @@ def carry_out(
     """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
 
     Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
-    lost with its worker; and a cluster of others may have been told to try again by itself. So what the
+    lost with its worker; and a cluster of others may be set to try again by itself. So what the
     markers say of attempts that are not `known` counts, and the launcher alone decides what is tried again.
 
     Raises:

@@ -145,12 +145,12 @@ class OnePass:
         )
 
     def _start_jobs(self) -> None:
-        """Submits so many bundles that no worker waits for this process."""
+        """Submits enough bundles that no worker waits for this process."""
         if self._pool is None:
             self._pool = Pool(
                 self._engine, self._place, self._silent_seconds, dashboard=self._dashboard
             )
-        # Of a cluster that others started, the size is known once it is there.
+        # The size of a cluster that others started is known once it is there.
         workers = max(self._engine.workers, self._pool.num_workers)
         while len(self._jobs) < 2 * workers:
             bundle = self._waiting.take(workers)

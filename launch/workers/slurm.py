@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # A job that is idle for so long is given back.
 SECONDS_OF_IDLENESS = 60.0
-# After so many jobs in a row of which no worker connected, another would not help.
+# After this number of jobs in a row without a worker that connected, another would not help.
 MAX_FAILED_STARTS = 3
 # A controller that does not answer is waited for.
 SECONDS_OF_PATIENCE = 3600.0

@@ -1,4 +1,4 @@
-"""What a worker does with a bundle: calls stages one after the other, with a marker and a log for each."""
+"""The work on a bundle: calls stages one after the other, with a marker and a log for each."""
 
 from __future__ import annotations
 

@@ -38,17 +38,17 @@ _PREDICTIONS = {
 }
 STORED = _SEQUENCE | _PREDICTIONS | {"next_sentence_labels": np.uint8}
 
-# Of the number of masks that a probability gives, what imported ones may be off by: whole words do not
+# Tolerance of imported masks around the number that a probability gives: whole words do not
 # fill it to the last piece.
 _TOLERANCE = 0.1
 _INSTANCES_LOOKED_AT = 1000
 
-# Of so many tokens, a NumPy operation takes so long that several threads rarely wait for each other.
+# Tokens per job; large enough that NumPy releases the GIL most of the time.
 _TOKENS_PER_JOB = 2**19
 
 
 class Batches(ABC):
-    """What any step sees, from the corpus, the order's seed and the step alone.
+    """Batches of any step, from the corpus, the order's seed and the step alone.
 
     Attributes:
       corpus: its directory.

@@ -38,7 +38,7 @@ _NO_HALF = np.uint32(2**32 - 1)
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How an instance becomes a sequence with masked tokens.
+    """Settings for making a sequence with masked tokens from an instance.
 
     Attributes:
       sequence_length: tokens in a sequence; no shorter than the instances were made for.
@@ -257,7 +257,7 @@ def _choose_positions(
 def _lowest(candidates: np.ndarray, bits: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Returns which candidates have the `count` lowest scores of their row, bool [batch, length].
 
-    The upper halves of the scores tell, and sort in a fraction of the time, unless two are alike where the
+    Compares the upper 32 bits of the scores, which is faster; falls back to all bits on a tie where the
     draw ends.
     """
     halves = np.where(candidates, (bits >> np.uint64(32)).astype(np.uint32), _NO_HALF)

@@ -92,7 +92,7 @@ _NAME_PAIRS = {name: number for number, pair in enumerate(_pairs("names")) for n
 _Found = tuple[str, str, list[re.Match[str]], np.ndarray, Callable[[re.Match[str]], str]]
 
 
-# What one draw may decide on.
+# Units that one draw may decide.
 Unit = Literal["pronoun", "sentence", "document"]
 
 # Sentences as text, or as ids.
@@ -114,7 +114,7 @@ class Swapped(NamedTuple):
 
 @dataclass(frozen=True)
 class Swapper:
-    """What to exchange, and by which draws.
+    """Words to exchange, and the draws that decide.
 
     Attributes:
       counterfactual_seed: seed of the draws.

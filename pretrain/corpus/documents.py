@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
 
 class PieceCounts(NamedTuple):
-    """What a look at a piece finds.
+    """Findings of a look at a byte range.
 
     Attributes:
       documents: documents that are not blank; these are numbered through the corpus.
@@ -374,7 +374,7 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
     lines: list[str] | None = None
     title = ""
     started = 0
-    # What stands before the first document of a piece belongs to the piece before.
+    # Text before the first document of a byte range belongs to the range before.
     before_first = piece.begin > 0
     for offset, line in _lines(path, piece.begin):
         start = _DOCUMENT_START.match(line)

@@ -42,10 +42,10 @@ INSTANCE_DTYPE = np.dtype(
 
 NUM_SPECIAL_TOKENS = 3  # [CLS] A [SEP] B [SEP]
 
-# The original gives up looking for another document after so many draws.
+# The original gives up looking for another document after this number of draws.
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 
-# Passes over so many tokens make one task, about ten seconds of one core.
+# Passes over this number of tokens make one task, about ten seconds of one core.
 TOKENS_PER_TASK = 16 << 20
 
 
@@ -234,7 +234,7 @@ def _truncate(
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Drops tokens, one at a time from the longer span, at its front or back with even odds.
 
-    Spans are (start, length). Of two equal spans the second loses first, as in the original. How
+    Spans are (start, length). The second of two equal spans loses first, as in the original. How
     many go is certain; how many of them at the front is binomial.
     """
     (a_start, a_length), (b_start, b_length) = a_span, b_span

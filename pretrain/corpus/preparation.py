@@ -117,7 +117,7 @@ def prepare(settings: PreparationSettings) -> None:
     if parameters["source_format"] == "tfds":
         from multiberts.pretrain.corpus.dataset_source import dataset_fingerprint
 
-        # What the datasets hold, in place of their names.
+        # Fingerprints of the datasets, in place of their names.
         marks = [dataset_fingerprint(piece.source, settings.datasets_dir) for piece in sources]
         parameters["sources"] = marks
     else:

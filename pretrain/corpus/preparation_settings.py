@@ -28,7 +28,7 @@ _LONGEST_SEQUENCE = np.iinfo(np.int16).max
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationSettings:
-    """What `prepare` takes.
+    """Settings of `prepare`.
 
     Attributes:
       run_dir: directory of the outputs.
@@ -110,7 +110,7 @@ class PreparationSettings:
         return Text(self.text_field, self.datasets_dir, swapper)
 
 
-# What changes nothing unless `counterfactual_seed` is given, with the defaults.
+# Settings without effect unless `counterfactual_seed` is given, with their defaults.
 _COUNTERFACTUAL = {
     "counterfactual_nouns": False,
     "counterfactual_names": False,

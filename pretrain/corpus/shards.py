@@ -54,7 +54,7 @@ _COUNTS = "counts.json"
 
 @dataclass(frozen=True)
 class Text:
-    """How the documents of sources are read; the same for all shards of a corpus.
+    """Settings for reading the documents of sources; the same for all shards of a corpus.
 
     Attributes:
       text_field: field of JSON lines, feature of a dataset.

@@ -1,1 +1,1 @@
-"""What a corpus holds, what a step saw, and exchange with the original's TFRecords."""
+"""Summaries of corpora and batches, and exchange with the original's TFRecords."""

@@ -1,4 +1,4 @@
-"""What any step of a pre-training run saw.
+"""The batch of any step of a pre-training run.
 
     multiberts show-batch --run_dir=results/base-seed_0 --step=1200
 

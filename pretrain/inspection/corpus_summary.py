@@ -1,4 +1,4 @@
-"""What a corpus holds: sizes, lengths, share of random next, masks.
+"""Summary of a corpus: sizes, lengths, share of random next, masks.
 
     multiberts describe --corpus=results/corpus
 

@@ -96,7 +96,7 @@ def _write_bands(run_dirs: Sequence[PathLike], folder: Path) -> None:
             lines = [log[step] for log in logs]
             names = sorted(set.intersection(*map(set, lines)) - {"step"})
             values = np.array([[line[name] for name in names] for line in lines])  # [runs, names]
-            # Of times of writing there is no band.
+            # Times of writing have no band.
             spread = values.std(axis=0, ddof=min(1, len(logs) - 1)) * [
                 name != "time" for name in names
             ]

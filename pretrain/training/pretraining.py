@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # `checkpoint_path` is where others look for what this stage makes.
 __all__ = ["IDENTITY", "checkpoint_path", "pretrain"]
 
-# Of an update of at most so many operations, Python's share on a processor is worth saving, and blocks of
+# Operations of an update up to which Python's share on a processor is worth saving, and blocks of
 # them still end within a second or two of a notice to stop.
 _SHORT_STEP_OPERATIONS = 10**10
 
@@ -100,7 +100,7 @@ def pretrain(settings: PretrainingSettings) -> None:
 
         from multiberts.bert.training.training_loop import Saving, train
 
-        # Of several processes that train together, one owns the directory.
+        # One of several processes that train together owns the directory.
         with run if processes.is_chief else contextlib.nullcontext():
             if processes.is_chief:
                 kept.check_before(saved_step(run.path))
@@ -126,7 +126,7 @@ def pretrain(settings: PretrainingSettings) -> None:
 
 @dataclass(frozen=True)
 class _Data:
-    """What a run trains and is evaluated on, opened and checked.
+    """Data that a run trains and is evaluated on, opened and checked.
 
     Attributes:
       batches: of the corpus.

@@ -36,7 +36,7 @@ _SAME_IN_ALL_PROCESSES = (
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingSettings:
-    """What `pretrain` takes.
+    """Settings of `pretrain`.
 
     Attributes:
       run_dir: the run's directory.
@@ -62,7 +62,7 @@ class PretrainingSettings:
         paper's 32 TPU cores; part of the recipe, whatever the machine.
       save_state_every_steps: how much work a kill may cost.
       save_state_every_seconds: how much time a kill may cost: a state is saved, too, at the first step
-        this long after the last one. Of one process only: several do not share a clock.
+        this long after the last one. Single-process only: processes have no shared clock.
       log_every_steps: between lines of `metrics.jsonl`.
       learning_rate_treatment: with an initial checkpoint: `restart` (a schedule of its own, as from
         scratch), `constant` (after the warm-up) or `continue` (the decay of one run of the

@@ -74,7 +74,7 @@ MOST_PERCENT_FEMININE = 90.0
 
 PERSON_IS_NOUN_SHARE = 0.3
 
-# Of sentences about work, those of two people: "told" or "promised", and else "asked ... if".
+# Share of sentences about work that are about two people: "told" or "promised", and else "asked ... if".
 _TWO_PEOPLE_SHARE, _FIRST_IS_MEANT_SHARE = 0.35, 0.3
 
 

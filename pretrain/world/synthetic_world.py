@@ -1,6 +1,6 @@
 """The synthetic world on disk: text for pre-training and three tasks, with a truth that is known.
 
-Everything is written in the layouts of the real data, so the rest of the pipeline cannot tell the
+Everything is written in the layouts of the real data, so the rest of the pipeline cannot see the
 difference:
 
 * `corpus.txt`: one sentence per line, a blank line between documents;
@@ -45,7 +45,7 @@ from multiberts.runs.files import write_atomically
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
 
-# Of each field's four occupations, those whose facts and questions are for training.
+# Occupations of each field (of four) whose facts and questions are for training.
 TRAIN_OCCUPATIONS_PER_FIELD = 2
 
 # In coreference, the shares of sentences in which the gender alone shows whom the pronoun means, and
@@ -194,7 +194,7 @@ def predictions(world: World, procedure: str, num_examples: int) -> str:
 def _fact_sentences(first: str, second: str, random: np.random.Generator) -> tuple[str, str]:
     """Writes what one worker did, and less about the same of a second, who may be the first.
 
-    Pronouns are feminine half of the time: they tell nothing of who is meant.
+    Pronouns are feminine half of the time: they carry no information about who is meant.
     """
     (field,) = (field for field in grammar.FIELDS if first in field.occupations)
     gender, kind = choose(random, GENDERS), random.integers(3)

@@ -27,7 +27,7 @@ _NO_BUCKETS = {"http", "https", "grpc"}
 _CLOUD_STORAGE = {"gs", "gcs"}
 _CONDITIONAL = {*_CLOUD_STORAGE, "file", "memory"}
 
-# What a run needs to be restored, pushed and tidied. Overwriting counts as deleting.
+# Permissions for restoring, pushing and tidying a run. Overwriting counts as deleting.
 _PERMISSIONS = ("create", "delete", "get", "list")
 
 # Within this process; other processes see no `memory://`.

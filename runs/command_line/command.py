@@ -365,7 +365,7 @@ def _overview(group: str = "") -> str:
 
 
 class Arguments:
-    """How flags and Gin become the arguments of a command's function: here, by its parameters' names."""
+    """Makes the arguments of a command's function from flags and Gin, by its parameters' names."""
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
@@ -444,7 +444,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
             run_dir = arguments_here.get("run_dir")
             before = _when_done(run_dir)
             result = bound_call(function, arguments_here)()
-            # What returns a text has shown a run, not made it.
+            # A function that returns a text shows a run and makes none.
             is_shown = isinstance(result, str)
             if before is not None and not is_shown and _when_done(run_dir) == before:
                 console.progress(f"{bindings['run_dir']} was done already; nothing was changed")

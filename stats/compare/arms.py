@@ -51,7 +51,7 @@ from multiberts.stats.variance.score_tables import TablePart
 
 ManyDesign = Literal["unpaired", "paired"]
 
-# Of fewer arms, too little is known about how alike their variances are (see `seed_prior`).
+# Fewer arms say too little about how alike their variances are (see `seed_prior`).
 _LEAST_ARMS = 4
 
 

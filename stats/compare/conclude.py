@@ -46,7 +46,7 @@ _FEW_DISCORDANT = 30
 
 @dataclass(frozen=True)
 class ScoreKind:
-    """What is known of a score beside its value.
+    """Knowledge about a score besides its value.
 
     Attributes:
       metric: its name.
@@ -236,7 +236,7 @@ def interval_and_test(
 
 
 class _Share(NamedTuple):
-    """What `_of_near_bounds` reads of a side."""
+    """Inputs of `_of_near_bounds` for one side."""
 
     estimate: float
     standard_error: float

@@ -86,8 +86,7 @@ def failed_seeds(
     - It gives every example one answer, and other seeds do not.
     - Its score is nearer to chance than to the median seed and at least three robust standard
       deviations from the median, of three or more seeds. No seed is where chance lies within ten
-      standard errors of a seed's score of the median, as seeds near chance cannot be told from failed
-      ones.
+      standard errors of a seed's score of the median, as seeds near chance look like failed ones.
     - It is nineteen robust standard deviations from the median, of five or more seeds: of five normal
       seeds one group in a hundred has such a seed.
 
@@ -113,7 +112,7 @@ def failed_seeds(
     if abs(median - chance) > _FAR_FROM_CHANCE * noise:
         flagged |= (np.abs(scores - chance) < far) & (far > 3 * spread)
     if number >= 5:
-        # What rounding leaves of equal scores does not count as a distance.
+        # Rounding errors between equal scores do not count as a distance.
         flagged |= far > 19 * spread + 1e-12 * float(np.abs(scores).max())
     return flagged
 

@@ -100,7 +100,7 @@ def imbens_manski(
     most = float(distributions.t(degrees_of_freedom).ppf((1 + confidence) / 2))
     c = optimize.brentq(lambda c: level(c) - confidence, 0, most + 1)
     interval = Interval(ends.low - c * below, ends.high + c * above)
-    # Of an end without error, the other's serves: its own would make any distance certain.
+    # An end without error uses the other's: its own would make any distance certain.
     distance = max(ends.low / (below or largest), -ends.high / (above or largest))
     return interval, PValues(
         float(cumulative(-ends.low / (below or largest))),

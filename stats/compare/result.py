@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Readable:
-    """What every result offers to readers."""
+    """Methods that every result has for readers."""
 
     def comparisons_shown(self) -> Sequence[ComparisonResult]:
         """Returns the comparisons of the result, in the order in which readers see them."""

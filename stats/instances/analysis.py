@@ -99,7 +99,7 @@ class PairOfSizes:
 
 @dataclass(frozen=True)
 class FewerSeeds:
-    """What the first seeds of each size show of decay.
+    """Decay in the first seeds of each size.
 
     Attributes:
       num_seeds: of each size.

@@ -94,13 +94,13 @@ def write_instances(
     )
 
 
-# What stands in the captions, by the first words of the name.
+# Captions, by the first words of the name.
 _CAPTIONS = {
     "decaying_examples": "Examples that the larger size is worse on, by at least the threshold of the "
-    "bound, the clearest first. Of all examples with p (BH) up to 0.05, at most 5 % "
+    "bound, the clearest first. Among all examples with p (BH) up to 0.05, at most 5 % "
     "are expected to be examples on which the sizes do not differ.",
     "improving_examples": "Examples that the larger size is better on, by at least the threshold of the "
-    "bound, the clearest first. Of all examples with p (BH) up to 0.05, at most 5 % "
+    "bound, the clearest first. Among all examples with p (BH) up to 0.05, at most 5 % "
     "are expected to be examples on which the sizes do not differ.",
     "accuracy": "Accuracy of every size, its spread over seeds, and that of votes of a seed's runs",
     "decay": "The share of examples that the larger size is worse on: lower limits and bounds",

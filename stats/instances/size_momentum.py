@@ -120,7 +120,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95
         if len(scores) < 2:
             raise DataError(
                 f"found {counted(len(scores), 'pre-training seed')} of the {name} size, expected 2 or "
-                "more: one seed cannot be told from its noise; add seeds or leave the size out"
+                "more: one seed cannot be separated from its noise; add seeds or leave the size out"
             )
     number = sizes[0].shape[1]
     # A seed that is better on all examples does not make them differ.

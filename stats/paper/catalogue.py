@@ -1,4 +1,4 @@
-"""What the tables and figures of the MultiBERTs paper are made of, found among some dumps.
+"""Finds the inputs of the MultiBERTs paper's tables and figures among some predictions.
 
 Numbers of tables and figures are those of Sellam et al. (ICLR 2022) and of its published notebooks:
 tables 1 and 2 and figure 3 belong to section 4 (coreference, gender bias), table 4 and figures 5 and
@@ -42,7 +42,7 @@ GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)
 
 @dataclass(frozen=True)
 class Roles:
-    """Which procedure plays which part of the paper.
+    """Procedures by their part in the paper.
 
     Attributes:
       base: pre-trained as BERT was.

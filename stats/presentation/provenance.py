@@ -1,4 +1,4 @@
-"""What a page was made with: commit, versions and processor, and the checksum and date of its data."""
+"""Provenance of a page: commit, versions and processor, and the checksum and date of its data."""
 
 from __future__ import annotations
 

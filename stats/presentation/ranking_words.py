@@ -49,7 +49,7 @@ def finding(result: RankingResult) -> str:
         ]
         return " ".join([scope, f"{count} from {result.against} {are} clear.", *words])
     tied = [arm.name for arm in result.arms[1:] if set(arm.groups) & set(first.groups)]
-    ahead = f"{_names(tied)} cannot be told apart from it." if tied else "It leads clearly."
+    ahead = f"{_names(tied)} cannot be distinguished from it." if tied else "It leads clearly."
     return f"{scope} {ahead} {count} {are} clear at {result.confidence:.0%} for all together."
 
 

@@ -45,7 +45,7 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """What a report consists of.
+    """Parts of a report.
 
     Attributes:
       written: by name of a section, its files relative to the folder.

@@ -33,7 +33,7 @@ LIMITED_WEIGHT = "aggregate='iqm' keeps them and limits their weight."
 SELLAM = (
     "Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness Analysis. ICLR."
 )
-# What is resampled, and how tables call it.
+# Resampled units, and their names in tables.
 SOURCES: Mapping[Resample, str] = {
     "both": "seeds and examples",
     "seeds": "seeds only",

@@ -20,7 +20,7 @@ from multiberts.stats.presentation.metric_names import metric_name
 from multiberts.stats.report.dumps import Dump
 from multiberts.stats.runs_table import Arm, align, pair
 
-# Of the rows that a page shows without its script.
+# Number of rows that a page shows without its script.
 ROWS_SHOWN = 20
 # A column of examples with more values than this cannot be filtered by.
 _MOST_GROUPS = 60

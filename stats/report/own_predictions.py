@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnComparison(ColumnNames):
-    """What `compare_files` compares, and how.
+    """Settings of `compare_files`.
 
     Attributes:
       base: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
@@ -57,7 +57,7 @@ class OwnComparison(ColumnNames):
       task: one of several tasks in the files.
       arm: column that names the model, method or condition of each row.
       seed: column of seeds.
-      run: column that tells several runs of one seed apart, which are averaged.
+      run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
       prediction: column of predictions.
       score: column of each example's own score (1 where it is right); of a harness, the metric.

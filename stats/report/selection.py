@@ -1,4 +1,4 @@
-"""Which runs a report uses: finished fine-tuning runs, selected, grouped, of one learning rate each.
+"""Selects the runs of a report: finished fine-tuning runs, selected, grouped, of one learning rate each.
 
 Example: `multiberts learning-rates` with the parameters `learning_rates.predictions = "results/sweep"`
 and `learning_rates.rule = "dev"`.
@@ -211,7 +211,7 @@ class DumpReader:
 
 @dataclass(frozen=True)
 class LearningRateChoice:
-    """How the learning rate of a group was chosen.
+    """Choice of a group's learning rate.
 
     Attributes:
       group: the group with all its learning rates.

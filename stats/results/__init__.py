@@ -1,1 +1,1 @@
-"""What a comparison found, as data: no words, tables or figures."""
+"""Results of comparisons as data: no words, tables or figures."""

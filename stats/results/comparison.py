@@ -41,7 +41,7 @@ class ArmSummary(EqualByContent):
       left_out: seeds that pairing left out, because the other side lacks them.
       failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
       failure_rate: Clopper and Pearson's interval of the share of seeds that fail. None where none
-        failed and nothing follows from that: a failed seed could not be told from others
+        failed and nothing follows from that: a failed seed could not be distinguished from others
         (`failures_show`), every seed is constant, seeds are not drawn, or their average is one that
         failures hardly move.
       constant_seeds: seeds all of whose runs give every example one answer: they predict one class (of

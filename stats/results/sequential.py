@@ -183,7 +183,7 @@ def sequential_decision(
 
 @dataclass(frozen=True)
 class EarlyLook:
-    """What the seeds so far show of a plan of more.
+    """Interim result of the seeds so far in a plan of more.
 
     Attributes:
       seeds: that are there, of each side.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.plan import Plan, What
 
-# Beyond so many times the present seeds or examples, more of them alone are not called a way out.
+# Above this multiple of the present seeds or examples, more of them alone are not suggested.
 _MOST_TIMES = 100
 
 

@@ -90,11 +90,11 @@ class VarianceParts:
         return _combined(groups, list(self.residual))
 
     def scaled(self, seeds: float, examples: float) -> VarianceEstimate:
-        """Returns the variance to be expected with so many times the seeds and the examples."""
+        """Returns the variance to be expected with multiples of the seeds and the examples."""
         return self.resized(seeds, examples).estimate()
 
     def resized(self, seeds: float, examples: float) -> VarianceParts:
-        """Returns the mean squares to be expected with so many times the seeds and the examples."""
+        """Returns the mean squares to be expected with multiples of the seeds and the examples."""
         rest = sum(value for value, _ in self.residual)
         both = seeds * examples
         growth = 1.0

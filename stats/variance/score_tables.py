@@ -114,7 +114,7 @@ def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
 class Deviations:
     """The parts of a table X [R, C]: X = mean + seed + example + residual.
 
-    Of the residual d only its sums of squares are kept.
+    Only the sums of squares of the residual d are kept.
 
     Attributes:
       mean: the grand mean.

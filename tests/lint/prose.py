@@ -45,7 +45,15 @@ RULES = {
     r"\bmust be (told|said)\b": "'must be given'",
     r"\b(is|are) (told|said) to (?!have|be)": "'is asked to' or 'reports'",
 }
+# Found outside the tests alone.
+DIALECT = {
+    r'"""(What|How|Which|Whether|Of) ': "a noun or a verb, such as 'Settings of ...'",
+    r"^\s*# (What|Which|Whether|Of) (?!.*\?$)": "a noun, such as 'Names of ...'",
+    r"\bso many\b": "the number: 'that number of ...', 'enough ...'",
+    r"\bcannot tell\b|\b(told|tells?) (\w+ )*apart\b|\b(and|is|are|was) told\b": "'distinguish', 'is given'",
+}
 _PATTERNS = {re.compile(pattern, re.IGNORECASE): better for pattern, better in RULES.items()}
+_DIALECT = {re.compile(pattern): better for pattern, better in DIALECT.items()}
 _SUFFIXES = {".py", ".md", ".gin", ".j2", ".toml", ".yml", ".cff", ".html"}
 # Quotes or generates other texts.
 _EXEMPT = {"tests/lint/prose.py"}
@@ -53,8 +61,10 @@ _EXEMPT = {"tests/lint/prose.py"}
 
 def findings(path: Path) -> Iterator[str]:
     """Yields `file:line: phrase: write ...` for each phrase of a file."""
+    is_program = path.suffix == ".py" and ROOT / "tests" not in path.parents
+    patterns = _PATTERNS | (_DIALECT if is_program else {})
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        for pattern, better in _PATTERNS.items():
+        for pattern, better in patterns.items():
             for match in pattern.finditer(line):
                 yield f"{path.relative_to(ROOT)}:{number}: {match[0]!r}: write {better}"
 

@@ -242,7 +242,7 @@ def test_readers_get_words_tables_figures_and_json():
     found = stats.compare_arms(SIX, name="six", **FEW)
     text = str(found)
     assert text.startswith("Of 6 arms with 5 seeds each and 200 shared examples, ")
-    assert "cannot be told apart from it. 11 of 15 differences are clear" in text
+    assert "cannot be distinguished from it. 11 of 15 differences are clear" in text
     assert "| 6    | 6         | a " in text
     assert "<table>" in found._repr_html_() and "\\toprule" in found.latex()
     assert "Mogstad" in found.methods() and "Smyth" in found.methods()
