@@ -14,7 +14,7 @@ from multiberts.bert.training.state import TrainingState
 from multiberts.runs.environment import ENGINE, ENGINES, JAX, TENSORFLOW
 from multiberts.tests import own_process
 
-pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+pytest.importorskip("jax", reason="needs JAX: the extra jax")
 
 
 def trained(engine: str, *arguments: Path) -> list[float]:
