@@ -39,6 +39,7 @@ from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import wait_until
 from multiberts.tests.lint.pins import pinned
+from multiberts.tests.patience import PATIENCE
 
 pytest.importorskip("google.cloud.tpu_v2", reason="needs the extra cloud")
 
@@ -91,7 +92,7 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
 
     folder = tmp_path / "no de"
     process = start_node(folder, text)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     lines = (folder / "log").read_text().splitlines()
     assert lines[1:8] == [
         "-m",
@@ -160,7 +161,7 @@ def test_pinned_requirements_are_installed_once(tmp_path: Path) -> None:
     from multiberts.tests.launch.tpu.rehearsal.service import start_node
 
     for _ in range(2):
-        assert start_node(folder, text, environment).wait(60) == 1
+        assert start_node(folder, text, environment).wait(PATIENCE) == 1
     log = (folder / "log").read_text()
     assert f"{archive.name} is not what the launcher packed" in log
     assert log.endswith("error: no source\n")
