@@ -197,7 +197,7 @@ COMMANDS = {
         flags="launch.command:launch_flags",
     ),
     "push": Command(
-        "launch.pushing:push",
+        "finetune.pushing:push",
         "make a folder of checkpoints, predictions and report for the Hugging Face Hub, and upload it",
     ),
     "completion": Command(

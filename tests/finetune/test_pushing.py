@@ -20,7 +20,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     write_imported,
 )
-from multiberts.launch.pushing import push
+from multiberts.finetune.pushing import push
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.tests.fake_hub import TOKEN, FakeHub, hub_command
