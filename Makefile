@@ -160,6 +160,20 @@ lint: $(VENV)/installed-for-tests
 	$(BIN)/python tests/lint/pins.py
 	$(BIN)/python tests/lint/prose.py
 
+# Source distribution and wheel of what is committed, in dist/. The quick tests then run in an empty folder on the files
+# of the wheel alone: the checkout gives only the tests and what they read.
+DIST = $(VENV)/dist
+READ_BY_TESTS = .github CHANGELOG.md CITATION.cff CONTRIBUTING.md Makefile README.md SECURITY.md benchmarks docs mkdocs.yml tests
+dist: $(VENV)/installed-for-tests
+	rm -rf dist $(DIST) && mkdir -p $(DIST)/source $(DIST)/empty
+	git archive HEAD | tar -x -C $(DIST)/source
+	$(BIN)/python -m uv build --quiet --out-dir dist $(DIST)/source
+	$(BIN)/python -m uv tool run --quiet twine@7.0.0 check --strict dist/*
+	$(BIN)/python -m uv pip install --quiet --no-deps --target $(DIST)/wheel dist/*.whl
+	cd $(DIST)/source && cp -r $(READ_BY_TESTS) ../wheel/multiberts
+	cd $(DIST)/empty && PYTHONPATH=$(abspath $(DIST))/wheel $(abspath $(BIN))/python -m pytest -n 2 --quick -m "not slow" \
+	  ../wheel/multiberts/tests
+
 # Pins what pyproject.toml asks for in constraints.txt; `make lock UPGRADE=--upgrade` takes the newest.
 lock: $(VENV)/installed-for-tests
 	$(BIN)/python tests/lint/pins.py --write $(UPGRADE)
