@@ -50,9 +50,12 @@ bench-stats: $(VENV)/installed-for-tests
 bench-data: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.data_speed
 
+# Without their dependencies: keras-hub would bring a second TensorFlow, accelerate a PyTorch with CUDA.
+PEERS = keras-hub==0.32.0 kagglehub==1.0.2 kagglesdk==0.1.28 accelerate==1.15.0
+
 # Our training step against PyTorch's and a plain Keras model's, as ratios.
 bench-pretrain: $(VENV)/installed-for-tests
-	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
+	$(PIP) --no-deps $(PEERS)
 	$(BIN)/python -m benchmarks.pretraining_speed
 
 # The training step, compiled by libtpu and by JAX's CUDA plug-in for accelerators that are not here: docs/compile_table.md.
@@ -64,8 +67,8 @@ compile-check: $(VENV)/installed-for-compile
 test-compile: $(VENV)/installed-for-compile
 	$(BIN)/python -m pytest tests/benchmarks/test_compile_check.py
 
-$(VENV)/installed-for-compile: $(VENV)/installed-for-tests requirements-compile.txt
-	$(BIN)/pip install --quiet -r requirements-compile.txt
+$(VENV)/installed-for-compile: $(VENV)/installed-for-tests
+	$(PIP) --editable '.[compile]'
 	touch $@
 
 # BERT-Base on one GPU with JAX, against PyTorch's, in sequences per second and share of the peak. Wants a
@@ -75,7 +78,7 @@ bench-gpu: $(VENV)/installed-for-tests
 
 # A whole sweep of fine-tuning in one process against one process of the usual script per run.
 bench-finetune: $(VENV)/installed-for-tests
-	$(BIN)/pip install --quiet --no-deps -r requirements-bench.txt
+	$(PIP) --no-deps $(PEERS)
 	$(BIN)/python -m benchmarks.finetuning_speed
 
 # How often fine-tuning fails with and without Adam's bias correction; flags of another study: the module's text.
@@ -157,7 +160,21 @@ lint: $(VENV)/installed-for-tests
 	$(BIN)/python tests/lint/pins.py
 	$(BIN)/python tests/lint/prose.py
 
-# Pins what pyproject.toml asks for in requirements*.txt; `make lock UPGRADE=--upgrade` takes the newest.
+# Source distribution and wheel of what is committed, in dist/. The quick tests then run in an empty folder on the files
+# of the wheel alone: the checkout gives only the tests and what they read.
+DIST = $(VENV)/dist
+READ_BY_TESTS = .github CHANGELOG.md CITATION.cff CONTRIBUTING.md Makefile README.md SECURITY.md benchmarks docs mkdocs.yml tests
+dist: $(VENV)/installed-for-tests
+	rm -rf dist $(DIST) && mkdir -p $(DIST)/source $(DIST)/empty
+	git archive HEAD | tar -x -C $(DIST)/source
+	$(BIN)/python -m uv build --quiet --out-dir dist $(DIST)/source
+	$(BIN)/python -m uv tool run --quiet twine@7.0.0 check --strict dist/*
+	$(BIN)/python -m uv pip install --quiet --no-deps --target $(DIST)/wheel dist/*.whl
+	cd $(DIST)/source && cp -r $(READ_BY_TESTS) ../wheel/multiberts
+	cd $(DIST)/empty && PYTHONPATH=$(abspath $(DIST))/wheel $(abspath $(BIN))/python -m pytest -n 2 --quick -m "not slow" \
+	  ../wheel/multiberts/tests
+
+# Pins what pyproject.toml asks for in constraints.txt; `make lock UPGRADE=--upgrade` takes the newest.
 lock: $(VENV)/installed-for-tests
 	$(BIN)/python tests/lint/pins.py --write $(UPGRADE)
 
@@ -169,11 +186,13 @@ format: $(VENV)/installed-for-tests
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The pinned packages and this checkout, which `import multiberts` and the command then find.
-$(VENV)/installed: requirements.txt pyproject.toml
+# An extra in its pinned versions, and this checkout, which `import multiberts` and the command then find.
+PIP = $(BIN)/pip install --quiet --constraint constraints.txt
+$(VENV)/installed: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --no-deps -r requirements.txt
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	$(PIP) --editable '.[tensorflow]'
+	# It asks for the full TensorFlow, whose files would overwrite those of tensorflow-cpu.
+	$(PIP) --no-deps tensorflow-text
 	mkdir -p $(VENV)/link
 	ln -sfn $(CURDIR) $(VENV)/link/multiberts
 	touch $@
@@ -182,13 +201,14 @@ $(VENV)/installed: requirements.txt pyproject.toml
 docs: $(VENV)/installed-for-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-$(VENV)/installed-for-docs: $(VENV)/installed requirements-docs.txt
-	$(BIN)/pip install --quiet --no-deps -r requirements-docs.txt
+$(VENV)/installed-for-docs: $(VENV)/installed
+	$(PIP) --editable '.[docs]'
 	touch $@
 
-$(VENV)/installed-for-tests: $(VENV)/installed requirements-test.txt requirements-oracle.txt
-	$(BIN)/pip install --quiet --no-deps -r requirements-test.txt
-	$(BIN)/pip install --quiet -r requirements-oracle.txt || echo "No build of PyTorch without CUDA \
+$(VENV)/installed-for-tests: $(VENV)/installed
+	$(PIP) --editable '.[test]'
+	echo 'triton<0' >$(VENV)/no-cuda.txt  # every CUDA build of PyTorch needs it
+	$(PIP) --constraint $(VENV)/no-cuda.txt torch==2.13.0 || echo "No build of PyTorch without CUDA \
 	was found, so the golden test of the encoder will be skipped. To run it, let pip see PyTorch's \
 	CPU wheels (PIP_EXTRA_INDEX_URL)."
 	touch $@

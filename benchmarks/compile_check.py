@@ -3,7 +3,7 @@
     make compile-check                                        # all rows that are missing or stale
     python -m benchmarks.compile_check --only=base-512:v5e-8  # some rows, again
 
-Needs requirements-compile.txt and no device: compilers take a description of it. Each row is compiled in a
+Needs the extra `compile` and no device: compilers take a description of it. Each row is compiled in a
 process of its own. Rows go to docs/compile_table.jsonl, the page made of them to docs/compile_table.md. A row
 is kept while the program, before compilation, and the compiler are the same.
 """
@@ -351,7 +351,7 @@ def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dic
       The row, with `compiled` False and `why` where there is no program.
     """
     if "missing" in versions(target).values():
-        why = f"{package_of(target)} is not installed: pip install -r requirements-compile.txt"
+        why = f"{package_of(target)} is not installed: install multiberts[compile]"
         return {"compiled": False, "why": why}
     command = [
         sys.executable,

@@ -21,7 +21,7 @@ both learn: the recipe's Adam has no bias correction, so its first updates are l
 many of its runs stay at chance where the peer's do not (Zhang et al. 2021, "Revisiting few-sample BERT
 fine-tuning", section 4).
 
-The peer needs accelerate: `pip install --no-deps -r requirements-bench.txt`.
+The peer needs accelerate, which `make bench-finetune` installs.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def main() -> None:
         sweep_ours(flags.only_ours, workers)
         return
     if flags.peer_runs and importlib.util.find_spec("accelerate") is None:
-        sys.exit("error: accelerate is missing; pip install --no-deps -r requirements-bench.txt")
+        sys.exit("error: accelerate is missing; give make bench-finetune, which installs it")
     runs = len(LEARNING_RATES) * len(SEEDS)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -24,7 +24,7 @@ building, `first` the first step with its compilation, both in wall seconds. MFU
 products (`bert.model.operations`) a CPU second, as a share of what a square product of float32 reaches a CPU
 second in the same process.
 
-KerasHub is needed for the last way alone: `pip install --no-deps -r requirements-bench.txt`.
+KerasHub is needed for the last way alone; `make bench-pretrain` installs it.
 """
 
 from __future__ import annotations
@@ -359,7 +359,9 @@ def main() -> int:
         return 0
     ways = [way for way in arguments.ways if way != "ours"]
     if importlib.util.find_spec("keras_hub") is None:
-        console.report("KerasHub is not installed: without the Keras fit (requirements-bench.txt)")
+        console.report(
+            "KerasHub is not installed: without the Keras fit (make bench-pretrain installs it)"
+        )
         ways = [way for way in ways if way not in KERAS]
     limits = [f"--repeats={arguments.repeats}", f"--seconds={arguments.seconds}"]
     peak = run_apart(["--one", "product", "-", "-", *limits], arguments.threads)["rate"]

@@ -20,8 +20,7 @@ def import_distributed() -> Any:
         import distributed
     except ModuleNotFoundError as error:
         raise UserError(
-            f"the package {error.name} is not installed; install multiberts[launch], or give `pip install "
-            "-r requirements.txt`"
+            f"the package {error.name} is not installed; install multiberts[launch]"
         ) from error
     return distributed
 

@@ -33,7 +33,7 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
     except ImportError as error:
         raise UserError(
             f"dataset {dataset} needs the package tensorflow-datasets ({error}); install "
-            "requirements.txt"
+            "multiberts[tensorflow]"
         ) from error
     log = logging.getLogger("absl")
     level = log.level

@@ -34,6 +34,9 @@ ENGINES = (TENSORFLOW, JAX)
 PLAIN, RECOMPUTED = "plain", "recomputed"
 ATTENTIONS = (PLAIN, RECOMPUTED)
 
+# pyproject.toml leaves TensorFlow out from here on.
+_FIRST_WITHOUT_TENSORFLOW = (3, 14)
+
 # Environment variable that Keras reads.
 _BACKEND = "KERAS_BACKEND"
 
@@ -126,9 +129,14 @@ def check_engine(name: str, where: str) -> str:
     if name not in ENGINES:
         raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")
     if not _is_installed(name):
+        if name == TENSORFLOW and sys.version_info >= _FIRST_WITHOUT_TENSORFLOW:
+            raise UserError(
+                f"{where} is {name!r}, but TensorFlow has no wheels for Python {sys.version_info[0]}."
+                f"{sys.version_info[1]}; install multiberts[{JAX}] and set {ENGINE}={JAX}, or use Python 3.13"
+            )
         raise UserError(
-            f"{where} is {name!r}, which is not installed; install requirements-jax.txt for jax or "
-            "requirements.txt for tensorflow, or choose the other engine"
+            f"{where} is {name!r}, which is not installed; install multiberts[{name}], or choose the other "
+            "engine"
         )
     return name
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -86,47 +87,35 @@ def test_packages_of_the_same_name_are_apart(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
     if "No module named 'evaluate'" in output.stderr:
-        pytest.skip("needs Hugging Face's evaluate (requirements-test.txt)")
+        pytest.skip("needs Hugging Face's evaluate (the extra test)")
     assert output.stdout.split()[:3] == ["True", "False", "False"], output.stderr
     assert output.stdout.split()[3].endswith("evaluate/__init__.py")
 
 
-def pinned_on_linux(file: Path) -> set[str]:
-    """The packages that pip installs on Linux from a requirements file with --no-deps."""
-    lines = [line.partition("#")[0].strip() for line in file.read_text().splitlines()]
-    requirements = [Requirement(line) for line in lines if line and not line.startswith("-")]
-    return {
-        canonicalize_name(each.name)
-        for each in requirements
-        if each.marker is None or each.marker.evaluate({"sys_platform": "linux"})
-    }
+def expanded(extra: str) -> set[str]:
+    """The packages for which an extra asks on Linux, by canonical name."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    names = set()
+    for requirement in map(Requirement, extras[extra]):
+        if requirement.name == "multiberts":
+            names |= {name for other in requirement.extras for name in expanded(other)}
+        elif requirement.marker is None or requirement.marker.evaluate({"sys_platform": "linux"}):
+            names.add(canonicalize_name(requirement.name))
+    return names
 
 
-def test_one_tensorflow_is_pinned_where_tensorflow_text_asks_for_another() -> None:
+@pytest.mark.parametrize("extra", ["tensorflow", "test", "serving", "gpu"])
+def test_an_extra_brings_one_tensorflow(extra: str) -> None:
     """Both put their files into one folder, and which of them is imported is then chance."""
-    for file in ROOT.glob("requirements*.txt"):
-        both = pinned_on_linux(file) & {"tensorflow", "tensorflow-cpu"}
-        assert len(both) <= 1, (file, both)
-    assert {"tensorflow-cpu", "tensorflow-text"} <= pinned_on_linux(ROOT / "requirements.txt")
+    names = expanded(extra)
+    # tensorflow-text asks for `tensorflow`.
+    asked = {"tensorflow"} if "tensorflow-text" in names else set()
+    assert len(names & {"tensorflow", "tensorflow-cpu"} | asked) == 1
 
 
-def test_requirements_are_complete_without_dependencies() -> None:
-    """As `make` installs them with --no-deps, each package's own requirements must be among them."""
-    pinned = pinned_on_linux(ROOT / "requirements-test.txt")
-    checked = 0
-    for name in pinned:
-        try:
-            distribution = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        wanted = {
-            canonicalize_name(each.name)
-            for each in map(Requirement, distribution.requires or ())
-            if each.marker is None or each.marker.evaluate({"extra": "", "sys_platform": "linux"})
-        }
-        assert wanted - pinned <= ({"tensorflow"} if name == "tensorflow-text" else set()), name
-        checked += 1
-    assert checked > 20
+def test_one_tensorflow_is_installed() -> None:
     assert not {"tensorflow", "tensorflow-cpu"} <= {
         canonicalize_name(each.name) for each in importlib.metadata.distributions()
     }
@@ -148,7 +137,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = getattr(sys, "_base_executable", sys.executable)
     subprocess.run([base, "-m", "venv", folder / "venv"], check=True)
     programs = folder / "venv" / "bin"
-    constraint = str(ROOT / "requirements-test.txt")
+    constraint = str(ROOT / "constraints.txt")
     for command in (
         "wheel --no-deps --wheel-dir dist ./source",
         f"install --constraint {constraint} dist/*.whl",
@@ -188,7 +177,13 @@ def test_the_wheel_brings_the_command_without_tensorflow(installed: Path, tmp_pa
     seen = run_there(installed, tmp_path, "python", "-c", code)
     missing, files = seen.stdout.splitlines()
     assert missing == "[None, None, None]"
-    data = {"py.typed", "requirements-core.txt", "configs/demo.gin", "launch/estimate/prices.toml"}
+    data = {
+        "py.typed",
+        "constraints.txt",
+        "pyproject.toml",
+        "configs/demo.gin",
+        "launch/estimate/prices.toml",
+    }
     assert data <= set(files.split())
     assert not re.search(r"(^| )(tests|docs|benchmarks)/", files)
 

@@ -160,8 +160,8 @@ def judge(name: str, answer: Mapping[str, Any], expected: str) -> CheckResult:
       answer: `version` and `kinds` (numbers of devices by kind), or `error`.
       expected: the kind of device that is here: `GPU`, `TPU` or `CPU`.
     """
-    requirements = {"GPU": "-gpu", "TPU": "-jax-tpu", "CPU": ""}[expected]
-    cure = f"pip install -r requirements{requirements}.txt into a fresh environment"
+    extra = {"GPU": "gpu", "TPU": "jax-tpu", "CPU": "tensorflow"}[expected]
+    cure = f"pip install -c constraints.txt '.[{extra}]' into a fresh environment"
     if "error" in answer:
         return CheckResult(
             PROBLEM, name, str(answer["error"]), f"{cure}; see the lines on versions"

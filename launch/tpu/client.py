@@ -555,7 +555,7 @@ def _clear_sign_in() -> Iterator[None]:
             ) from error
     except ImportError as error:
         raise UserError(
-            f"Cloud TPU needs google-cloud-tpu ({error}); pip install -r requirements-cloud.txt"
+            f"Cloud TPU needs google-cloud-tpu ({error}); install multiberts[cloud]"
         ) from error
 
 

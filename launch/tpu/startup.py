@@ -19,12 +19,13 @@ from multiberts.runs.bucket.mirror import PUSH_VARIABLE
 from multiberts.runs.environment import ENGINE, JAX
 
 TEMPLATE = "startup.sh.j2"
-# Packages that the node's own Python installs, and those that these then install.
 UV_VERSION = "0.13.9"
-# The image's own where it has it, else the oldest that all requirements are pinned for.
-PYTHON_VERSIONS = ("3.12", "3.11")
+# One on all nodes, as later Pythons have a later JAX: all attempts of a run compute alike. The compile
+# table is of this one's.
+PYTHON_VERSION = "3.11"
 
-REQUIREMENTS = ("requirements-core.txt", "requirements-cloud.txt", "requirements-jax-tpu.txt")
+# From these the node installs the extra `jax-tpu`.
+REQUIREMENTS = ("pyproject.toml", "constraints.txt")
 
 # Rooms that pre-training imports, and the launcher's part on the node.
 _PACKAGES = ("runs", "bert", "pretrain", "launch")
@@ -88,8 +89,7 @@ def startup_script(
         attempt=attempt,
         python=shlex.quote(settings.python) if settings.python else "",
         uv_version=UV_VERSION,
-        newest_python=PYTHON_VERSIONS[0],
-        oldest_python=PYTHON_VERSIONS[-1],
+        python_version=PYTHON_VERSION,
         requirements={name: (PROJECT / name).read_text().strip() for name in REQUIREMENTS},
         environment={name: shlex.quote(value) for name, value in environment.items()},
         settings=json.dumps(node, indent=1),
@@ -108,7 +108,7 @@ def pack(project: Path) -> bytes:
     Args:
       project: its folder.
     """
-    files = [project / "__init__.py", *sorted(project.glob("requirements*.txt"))]
+    files = [project / "__init__.py", *(project / name for name in REQUIREMENTS)]
     for package in _PACKAGES:
         files += [
             file

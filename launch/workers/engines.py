@@ -148,7 +148,7 @@ class SlurmOptions(LocalOptions):
         except ModuleNotFoundError as error:
             raise UserError(
                 f"run.engine is 'slurm' but the package {error.name} is not installed; install "
-                "multiberts[launch], or give `pip install -r requirements.txt`"
+                "multiberts[launch]"
             ) from error
         directives = [
             *(f"--{option}={getattr(self, option)}" for option in ("qos", "constraint")),

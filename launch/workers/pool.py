@@ -129,7 +129,7 @@ class Pool:
         if dashboard and find_spec("bokeh") is None:
             raise UserError(
                 "run.dashboard needs the package bokeh, which is not installed; install "
-                "multiberts[dashboard], or give `pip install -r requirements-dashboard.txt`"
+                "multiberts[dashboard]"
             )
         import dask
 

@@ -329,6 +329,6 @@ def _filesystem(protocol: str, url: str) -> tuple[Any, str]:
         return found
     except (ImportError, ValueError) as error:
         raise UserError(
-            f"{url}: {str(error).splitlines()[0]}; install requirements-cloud.txt for gs://, or "
+            f"{url}: {str(error).splitlines()[0]}; install multiberts[cloud] for gs://, or "
             "fsspec's package for other buckets"
         ) from error

@@ -237,7 +237,7 @@ COMMANDS = {
         )
     },
     "push": Command(
-        "launch.pushing:push",
+        "finetune.pushing:push",
         "make a folder of checkpoints, predictions and report for the Hugging Face Hub, and upload it",
     ),
     "completion": Command(

@@ -12,7 +12,6 @@ scale of the curve, this loses almost nothing.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,12 +81,8 @@ def variance_curve(
 
     Raises:
       DataError: shapes differ, a value is not finite, or there are fewer than 3 groups.
-      ModuleNotFoundError: scikit-learn is not installed.
     """
     from scipy.stats import norm
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
     x, y = np.asarray(bias_squared, dtype=float), np.asarray(variance, dtype=float)
     if x.ndim != 1 or x.shape != y.shape:
@@ -97,25 +92,64 @@ def variance_curve(
     bias, means, errors, counts = _groups(x, y, num_bins)
     centre, spread = means.mean(), means.std() or 1.0
     places = _absolute(bias)
-    width = places[-1] - places[0]
-    kernel = ConstantKernel(1.0, (1e-2, 1e3)) * RBF(width / 4, (width / 20, width * 10))
-    process = GaussianProcessRegressor(kernel, alpha=(errors / spread) ** 2, n_restarts_optimizer=0)
-    with warnings.catch_warnings():
-        # A straight or flat curve has an unbounded length scale: the upper limit is then right.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit(places[:, None], (means - centre) / spread)
     points = (
         np.linspace(max(x.min(), 0.0), x.max(), 101)
         if grid is None
         else np.asarray(grid, dtype=float)
     )
-    fitted, deviation = process.predict(_absolute(points)[:, None], return_std=True)
+    fitted, deviation, amplitude, length = _gaussian_process(
+        places, (means - centre) / spread, (errors / spread) ** 2, _absolute(points)
+    )
     mean, reach = centre + spread * fitted, norm.ppf((1 + confidence) / 2) * spread * deviation
-    amplitude, length = np.exp(process.kernel_.theta).tolist()
     return VarianceCurve(
         points, mean, mean - reach, mean + reach, bias, means, errors, counts, length,
         float(np.sqrt(amplitude) * spread), confidence,
     )  # fmt: skip
+
+
+def _gaussian_process(
+    x: Array, y: Array, noise: Array, points: Array
+) -> tuple[Array, Array, float, float]:
+    """Predicts by a Gaussian process, with the squared exponential kernel of the largest marginal likelihood.
+
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), Algorithm 2.1 and
+    equation 5.9.
+
+    Args:
+      x: [groups], increasing.
+      y: [groups].
+      noise: variances of y [groups].
+      points: where to predict.
+
+    Returns:
+      Mean and standard deviation [points], the kernel's variance and its length scale.
+    """
+    from scipy.linalg import cho_factor, cho_solve, solve_triangular
+    from scipy.optimize import minimize
+
+    squares = (x[:, None] - x[None]) ** 2
+
+    def negative_log_likelihood(logarithms: Array) -> tuple[float, Array]:
+        variance, length = np.exp(logarithms)
+        kernel = variance * np.exp(-0.5 * squares / length**2)
+        factor = cho_factor(kernel + np.diag(noise), lower=True)
+        weights = cho_solve(factor, y)
+        value = y @ weights / 2 + np.log(np.diag(factor[0])).sum()
+        slopes = (kernel, kernel * squares / length**2)  # by the logarithm of each
+        inner = cho_solve(factor, np.eye(len(x))) - np.outer(weights, weights)
+        return value, np.array([(inner * slope).sum() / 2 for slope in slopes])
+
+    width = x[-1] - x[0]
+    # A straight or flat curve has no finite length scale of its own, and takes the upper limit.
+    bounds = np.log([(1e-2, 1e3), (width / 20, width * 10)])
+    start = np.log([1.0, width / 4])
+    best = minimize(negative_log_likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    variance, length = np.exp(best.x).tolist()
+    factor = cho_factor(variance * np.exp(-0.5 * squares / length**2) + np.diag(noise), lower=True)
+    across = variance * np.exp(-0.5 * (points[:, None] - x[None]) ** 2 / length**2)
+    explained = solve_triangular(factor[0], across.T, lower=True)
+    left = np.maximum(variance - (explained**2).sum(0), 0.0)  # rounding may pass 0
+    return across @ cho_solve(factor, y), np.sqrt(left), variance, length
 
 
 def _absolute(bias_squared: Array) -> Array:

@@ -63,7 +63,7 @@ def test_what_does_not_compile_is_a_row_that_says_why() -> None:
     row = compiled_apart("tiny-128", "v5e-8", limit=0.01)
     assert not row["compiled"]
     missing = "missing" in versions("v5e-8").values()
-    assert ("requirements-compile.txt" if missing else "stopped at the limit") in row["why"]
+    assert ("multiberts[compile]" if missing else "stopped at the limit") in row["why"]
     rows = {"base-512:v5e-8": {**row, "versions": versions("v5e-8")}}
     (line,) = (
         line for line in page(rows).splitlines() if "not compiled: s" in line or "install" in line
@@ -89,9 +89,7 @@ def test_a_tiny_step_compiles_and_fits(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "missing" in versions(target).values():
-        pytest.skip(
-            f"needs {compile_check.package_of(target)}: pip install -r requirements-compile.txt"
-        )
+        pytest.skip(f"needs {compile_check.package_of(target)}: the extra compile")
     monkeypatch.setattr(compile_check, "ROWS", tmp_path / "rows.jsonl")
     monkeypatch.setattr(compile_check, "PAGE", tmp_path / "page.md")
     compile_check.check([f"tiny-128:{target}"], PATIENCE, again=False)

@@ -13,7 +13,7 @@ from multiberts.tests.patience import PATIENCE
 
 @pytest.mark.slow
 def test_both_ways_train_on_a_processor() -> None:
-    pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+    pytest.importorskip("jax", reason="needs JAX: the extra jax")
     pytest.importorskip("torch")
     arguments = ["--shapes", "toy", "--dropout", "on", "--steps", "2", "--repeats", "1"]
     done = subprocess.run(

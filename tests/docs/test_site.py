@@ -56,7 +56,7 @@ def test_every_file_that_a_page_names_is_there() -> None:
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None or not importlib.util.find_spec("mkdocstrings"):
-        pytest.skip("needs mkdocs (requirements-docs.txt)")
+        pytest.skip("needs mkdocs (the extra docs)")
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
         cwd=ROOT,

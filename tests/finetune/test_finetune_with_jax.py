@@ -21,7 +21,7 @@ from multiberts.runs.environment import ENGINE, ENGINES
 from multiberts.tests.finetune.squad.test_task import squad_content
 from multiberts.tests.patience import PATIENCE
 
-pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+pytest.importorskip("jax", reason="needs JAX: the extra jax")
 
 # Imports of the other engine fail.
 COMMAND = """

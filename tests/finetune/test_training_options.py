@@ -89,7 +89,7 @@ def test_two_devices_end_where_one_does(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
     """In the same bytes."""
-    pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+    pytest.importorskip("jax", reason="needs JAX: the extra jax")
     start, found, scores = make_checkpoint(), {}, {}
     for devices in (1, 2):
         run = tmp_path / f"on_{devices}"

@@ -35,6 +35,7 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, marked_process, quick_run, wait_until
 from multiberts.tests.launch.made_up import MadeUp
 from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
+from multiberts.tests.patience import PATIENCE
 
 # Says when it is ready; ends at SIGTERM at once, or not at all.
 OBEDIENT = "print(flush=True); import time; time.sleep(300)"
@@ -100,7 +101,7 @@ def test_a_process_that_does_not_leave_is_killed(tmp_path: Path, start: Start) -
     process = start(tmp_path, script=STUBBORN)
     ((left, how),) = end_processes(tmp_path, None, seconds_to_save=0.5)
     assert left.process.pid == process.pid and "killed" in how
-    assert process.wait(10) == -signal.SIGKILL
+    assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
 def test_the_folder_of_a_launcher_that_is_gone_is_removed_and_links_are_not_followed(
@@ -147,7 +148,7 @@ def test_whoever_reaps_spares_itself_and_those_that_it_descends_from(
         "import subprocess, sys; print(flush=True)\n"
         f"sys.exit(subprocess.run([sys.executable, '-c', {call!r}]).returncode)"
     )
-    assert start(tmp_path, script=script).wait(60) == 0
+    assert start(tmp_path, script=script).wait(PATIENCE) == 0
 
 
 def test_attempts_whose_process_is_gone_are_noted_as_lost(tmp_path: Path, start: Start) -> None:

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,16 +111,17 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     assert list(scratch.iterdir()) == []
 
 
-def test_the_same_plan_again_is_quick_and_touches_nothing(tmp_path: Path) -> None:
+def test_the_same_plan_again_starts_no_worker_and_touches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = [quick_run("note", f"run_{number}") for number in range(3)]
     for run in plan:
         (tmp_path / run.path).mkdir()
         (tmp_path / run.path / "DONE").write_text("{}")
     assert run_plan(plan=plan, root=str(tmp_path)) == []
     before = files_with_times(tmp_path)
-    started = time.monotonic()
+    monkeypatch.setattr(pool.Pool, "__init__", None)  # calling it fails
     assert run_plan(plan=plan, root=str(tmp_path)) == []
-    assert time.monotonic() - started < 0.5
     assert files_with_times(tmp_path) == before
 
 

@@ -1,4 +1,6 @@
-"""Requirements files: `make lock` writes them from pyproject.toml, `make lint` says when they are stale.
+"""constraints.txt: `make lock` writes it from pyproject.toml, `make lint` says when it is stale.
+
+One resolution per Python of all extras at once, so that any of them can be installed together.
 
 python tests/lint/pins.py            # compares, without a network
 python tests/lint/pins.py --write    # resolves anew; versions that still fit are kept
@@ -17,101 +19,80 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-
-# The extra of pyproject.toml that each file pins. The first one decides the versions of them all,
-# so that any of them can be installed together.
-FILES = {
-    "requirements-test.txt": "test",
-    "requirements.txt": "serving",
-    "requirements-core.txt": "pipeline",
-    "requirements-gpu.txt": "gpu",
-    "requirements-jax.txt": "jax",
-    "requirements-jax-cuda12.txt": "jax-cuda12",
-    "requirements-jax-cuda13.txt": "jax-cuda13",
-    "requirements-jax-tpu.txt": "jax-tpu",
-    "requirements-compile.txt": "compile",
-    "requirements-cloud.txt": "cloud",
-    "requirements-dashboard.txt": "dashboard",
-    "requirements-parquet.txt": "parquet",
-    "requirements-docs.txt": "docs",
-}
-_FIRST = next(iter(FILES))
-# tensorflow-text asks for `tensorflow`, which would come in beside tensorflow-cpu: the override drops it.
-_OVERRIDE = "requirements-no-second-tensorflow.txt"
-_OVERRIDDEN = (_FIRST, "requirements.txt")
-# Extras that have no file: another's file holds all of it.
-_CONTAINED = {"launch", "tensorflow"}
+FILE = "constraints.txt"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PLATFORMS = ("linux", "darwin", "win32")
+# uv repeats it in the file's header. Newer Pythons get newer versions of what gave up older ones.
+COMMAND = [
+    *("uv", "pip", "compile", "--universal", "--python-version", PYTHONS[0]),
+    *("--fork-strategy", "requires-python", "--no-annotate"),
+    *("--all-extras", "pyproject.toml", "--output-file", FILE),
+]
 
 
-def command(file: str) -> list[str]:
-    """Returns the command that writes a requirements file; uv repeats it in the file's header."""
-    return [
-        *("uv", "pip", "compile", "--universal", "--python-version", "3.11"),
-        *("--fork-strategy", "fewest", "--no-annotate"),
-        *("--extra", FILES[file]),
-        *(() if file == _FIRST else ("--constraint", _FIRST)),
-        *(("--override", _OVERRIDE) if file in _OVERRIDDEN else ()),
-        *("pyproject.toml", "--output-file", file),
+def stale(constraints: str, project: str) -> Iterator[str]:
+    """Yields a line for each requirement that is not pinned as it asks, on any Python and platform.
+
+    Args:
+      constraints: text of constraints.txt.
+      project: text of pyproject.toml.
+    """
+    parsed = tomllib.loads(project)["project"]
+    requirements = [
+        requirement
+        for texts in (parsed["dependencies"], *parsed["optional-dependencies"].values())
+        for requirement in map(Requirement, texts)
+        if requirement.name != parsed["name"]
     ]
+    findings = {}
+    for python in PYTHONS:
+        for platform in PLATFORMS:
+            pins = pinned(constraints, python, platform)
+            for requirement in requirements:
+                if not _applies(requirement, python, platform):
+                    continue
+                version = pins.get(canonicalize_name(requirement.name))
+                found = f"{requirement.name} {version or 'is not pinned'}, expected {requirement.specifier}"
+                if version is None or not requirement.specifier.contains(version, prereleases=True):
+                    findings.setdefault(found, f"{FILE}: Python {python} on {platform}: {found}")
+            # tensorflow-text is built for one series, and no resolver compares it with tensorflow-cpu.
+            names = (f"tensorflow{end}" for end in ("", "-cpu", "-text"))
+            versions = {name: pins[name] for name in names if name in pins}
+            if len({version.rpartition(".")[0] for version in versions.values()}) > 1:
+                findings["series"] = f"{FILE}: {versions}, expected one series of TensorFlow"
+    yield from findings.values()
 
 
-def stale() -> Iterator[str]:
-    """Yields a line for each requirement of pyproject.toml that a file does not pin as it asks."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    for file, extra in FILES.items():
-        if not (ROOT / file).is_file():
-            yield f"{file}: missing"
-            continue
-        pins = pinned((ROOT / file).read_text())
-        for requirement in _expanded([*project["dependencies"], *extras[extra]], extras):
-            version = pins.get(canonicalize_name(requirement.name))
-            if version is None:
-                yield f"{file}: {requirement.name} is not pinned"
-            elif not requirement.specifier.contains(version, prereleases=True):
-                yield f"{file}: {requirement.name} {version}, expected {requirement.specifier}"
-        # Nothing else compares them, as the override drops what tensorflow-text asks for.
-        text, own = (
-            pins.get("tensorflow-text"),
-            pins.get("tensorflow-cpu", pins.get("tensorflow", "")),
-        )
-        if text and text.split(".")[:2] != own.split(".")[:2]:
-            yield f"{file}: tensorflow-text {text}, expected that of tensorflow {own}"
-    for extra in set(extras) - set(FILES.values()) - _CONTAINED:
-        yield f"tests/lint/pins.py: no file pins the extra {extra!r} of pyproject.toml"
+def pinned(text: str, python: str, platform: str) -> dict[str, str]:
+    """Returns the versions that a file pins for a Python on a platform, by canonical name."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return {
+        canonicalize_name(pin.name): str(pin.specifier).removeprefix("==")
+        for pin in map(Requirement, filter(None, lines))
+        if _applies(pin, python, platform)
+    }
 
 
-def pinned(text: str) -> dict[str, str]:
-    """Returns the version of each package in the text of a requirements file, by canonical name."""
-    pins = {}
-    for line in text.splitlines():
-        name, mark, version = line.partition("#")[0].partition(";")[0].strip().partition("==")
-        if mark:
-            pins[canonicalize_name(name.partition("[")[0])] = version.strip()
-    return pins
-
-
-def _expanded(texts: list[str], extras: dict[str, list[str]]) -> Iterator[Requirement]:
-    """Yields requirements; `multiberts[a,b]` stands for those of its extras."""
-    for requirement in map(Requirement, texts):
-        if requirement.name != "multiberts":
-            yield requirement
-        for extra in requirement.extras if requirement.name == "multiberts" else ():
-            yield from _expanded(extras[extra], extras)
+def _applies(requirement: Requirement, python: str, platform: str) -> bool:
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": platform,
+        "extra": "",
+    }
+    return requirement.marker is None or requirement.marker.evaluate(environment)
 
 
 def main(arguments: list[str]) -> None:
-    """Compares the files with pyproject.toml, or writes them."""
+    """Compares the file with pyproject.toml, or writes it."""
     if {"--write", "--upgrade"} & set(arguments):
         upgrade = ["--upgrade"] if "--upgrade" in arguments else []
-        for file in FILES:
-            print(*command(file))
-            uv = [sys.executable, "-m", *command(file), "--quiet", *upgrade]
-            subprocess.run(uv, cwd=ROOT, check=True)
+        print(*COMMAND)
+        subprocess.run([sys.executable, "-m", *COMMAND, "--quiet", *upgrade], cwd=ROOT, check=True)
         return
-    findings = list(stale())
+    findings = list(stale((ROOT / FILE).read_text(), (ROOT / "pyproject.toml").read_text()))
     if findings:
-        sys.exit("\n".join([*findings, "Run `make lock` and commit the requirements files."]))
+        sys.exit("\n".join([*findings, f"Run `make lock` and commit {FILE}."]))
 
 
 if __name__ == "__main__":

@@ -206,7 +206,7 @@ ALL = tuple(f"storage.objects.{name}" for name in ("create", "delete", "get", "l
 def cloud_storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudStorage]:
     """A service with the buckets `ours`, where all is allowed, and `theirs`, where only reading is."""
     if importlib.util.find_spec("gcsfs") is None:
-        pytest.skip("needs requirements-cloud.txt")
+        pytest.skip("needs the extra cloud")
     storage = CloudStorage(granted={"ours": ALL, "theirs": ALL[2:]})
     handler = type("BoundHandler", (Handler,), {"storage": storage})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

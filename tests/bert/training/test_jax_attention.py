@@ -8,7 +8,7 @@ from multiberts.runs.environment import ATTENTION, ENGINE, JAX, attention
 from multiberts.runs.errors import UserError
 from multiberts.tests import own_process
 
-pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+pytest.importorskip("jax", reason="needs JAX: the extra jax")
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ TRAIN = "bert.training.train_on_devices:train_on"
 
 @pytest.fixture
 def needs_jax() -> Any:
-    return pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+    return pytest.importorskip("jax", reason="needs JAX: the extra jax")
 
 
 def _trained(way: str, *devices: str) -> list[Any]:

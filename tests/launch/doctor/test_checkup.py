@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import requests
-from packaging.requirements import Requirement
 
 from multiberts.launch.doctor import checkup, device_probe
 from multiberts.launch.doctor.checkup import (
@@ -35,59 +34,16 @@ from multiberts.launch.doctor.device_probe import (
 from multiberts.launch.doctor.findings import OK, PROBLEM, WARNING, CheckResult, in_words
 from multiberts.launch.doctor.machine_check import bytes_needed, check_clock, check_disk, check_root
 from multiberts.launch.doctor.version_conflicts import (
-    KNOWN,
     check_versions,
     declared_conflicts,
     installed_versions,
-    known_conflicts,
 )
 from multiberts.launch.tpu.client import Quotas
 from multiberts.launch.workers.mark import mark_of_this_process
 from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST
 from multiberts.tests.launch.launchers import marked_process
 from multiberts.tests.launch.made_up import MadeUp
-
-
-@pytest.mark.parametrize(
-    ("installed", "clashes"),
-    [
-        ({"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.28.0.42"}, False),
-        ({"tensorflow": "2.21.0", "nvidia-cudnn-cu12": "9.1.0.70"}, True),
-        ({"tensorflow-cpu": "2.15.1", "keras": "3.15.1"}, True),
-        ({"tensorflow-cpu": "2.17.0", "numpy": "2.4.6"}, True),
-        ({"tensorflow-cpu": "2.17.0", "numpy": "1.26.4"}, False),
-        ({"tensorflow-cpu": "2.21.0", "keras": "3.15.1", "numpy": "2.4.6"}, False),
-        ({}, False),
-    ],
-)
-def test_pairs_that_are_known_to_clash(installed: dict[str, str], clashes: bool) -> None:
-    findings = known_conflicts(installed)
-    assert [finding.level for finding in findings] == [PROBLEM] * clashes
-    for finding in findings:
-        name, version = list(installed.items())[-1]
-        assert f"{name} {version}" in finding.found and finding.cure
-
-
-def test_every_known_clash_tells_when_and_from_where_it_is_known() -> None:
-    for conflict in KNOWN:
-        year, month = map(int, conflict.known[:7].split("-"))
-        assert 2020 <= year <= 2100 and 1 <= month <= 12
-        assert len(conflict.known) > len("2026-11, ") and conflict.cure
-        # Both can be read as in a file of requirements.
-        assert Requirement(conflict.first).specifier and Requirement(conflict.second).specifier
-
-
-def test_our_own_requirements_do_not_clash() -> None:
-    root = Path(__file__).resolve().parents[3]
-    for name in ("", "-gpu", "-jax-tpu"):
-        pinned = {}
-        for file in ("requirements-core.txt", f"requirements{name}.txt"):
-            for line in (root / file).read_text().splitlines():
-                package, mark, version = line.partition("#")[0].partition(";")[0].partition("==")
-                if mark:
-                    pinned[package.partition("[")[0].strip().lower()] = version.strip()
-        assert len(pinned) > 50
-        assert known_conflicts(pinned) == []
+from multiberts.tests.patience import PATIENCE
 
 
 def test_what_packages_declare_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +69,7 @@ def test_this_environment_has_no_problem() -> None:
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        ("import time; time.sleep(60)", {"error": "no answer within 2 s"}),
+        ("import time; time.sleep(10**6)", {"error": "no answer within 2 s"}),
         ("import os; os.abort()", {"error": "importing it ends the process (SIGABRT)"}),
         (
             "import no_such_module",
@@ -125,10 +81,10 @@ def test_this_environment_has_no_problem() -> None:
 def test_a_library_that_hangs_or_crashes_takes_nothing_with_it(
     script: str, expected: dict[str, object]
 ) -> None:
-    started = time.monotonic()
+    process = start_probe(script)
     # The limit is for the one that hangs; the others may have a slow machine.
-    assert take_answer(start_probe(script), 2 if "sleep" in script else 60) == expected
-    assert time.monotonic() - started < 60
+    assert take_answer(process, 2 if "sleep" in script else PATIENCE) == expected
+    assert process.poll() is not None
 
 
 @pytest.mark.slow
@@ -172,8 +128,8 @@ def test_a_library_must_see_what_is_there(
     finding = judge("TensorFlow", answer, expected)
     assert finding.level == level
     if level == PROBLEM:
-        suffix = {"GPU": "-gpu", "TPU": "-jax-tpu"}[expected]
-        assert f"requirements{suffix}.txt" in finding.cure
+        extra = {"GPU": "gpu", "TPU": "jax-tpu"}[expected]
+        assert f"'.[{extra}]'" in finding.cure
 
 
 def test_what_nvidia_smi_lists() -> None:

@@ -175,12 +175,12 @@ def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
             drawn += os.read(ours, 1 << 16)
     assert b"Pre-training" in drawn and b"\x1b[" in drawn
     process.send_signal(signal.SIGINT)
-    while select.select([ours], [], [], 0.5)[0]:
+    while select.select([ours], [], [], PATIENCE)[0]:  # until it closes its end
         try:
             drawn += os.read(ours, 1 << 16)
         except OSError:
             break
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert b"Traceback" not in drawn
     os.close(ours)
 

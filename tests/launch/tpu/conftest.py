@@ -14,7 +14,7 @@ ZONES = {"zone-a": ("v4-8",), "zone-b": ("v4-8", "v4-16"), "zone-c": ("v4-8",)}
 @pytest.fixture
 def make_service(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Starts a service: `make_service(mishaps, **arguments)`."""
-    pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt")
+    pytest.importorskip("google.cloud.tpu_v2", reason="needs the extra cloud")
     from multiberts.tests.launch.tpu.rehearsal.service import TpuService
 
     started = []

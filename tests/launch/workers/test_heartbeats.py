@@ -11,6 +11,7 @@ import pytest
 from multiberts.launch.workers import heartbeats
 from multiberts.launch.workers.heartbeats import WatchedProcess
 from multiberts.tests.launch.launchers import wait_until
+from multiberts.tests.patience import PATIENCE
 
 SILENT = [sys.executable, "-c", "import time; time.sleep(600)"]
 SPEAKS_ONCE = [
@@ -28,7 +29,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def is_ended_after(process: WatchedProcess) -> bool:
-    process.process.wait(60)
+    process.process.wait(PATIENCE)
     process.close()
     return process.was_silent
 

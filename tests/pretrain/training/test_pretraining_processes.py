@@ -26,7 +26,7 @@ from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests.patience import PATIENCE
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 
-pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+pytest.importorskip("jax", reason="needs JAX: the extra jax")
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 

@@ -21,7 +21,7 @@ from multiberts.pretrain.training.checkpoints import checkpoint_path
 from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
 from multiberts.tests.patience import PATIENCE
 
-pytest.importorskip("jax", reason="needs JAX: pip install -r requirements-jax.txt")
+pytest.importorskip("jax", reason="needs JAX: the extra jax")
 
 Arguments = Callable[..., dict[str, Any]]
 

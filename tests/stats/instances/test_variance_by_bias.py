@@ -1,7 +1,12 @@
 """Variance given bias: known curves, and the linear algebra of a Gaussian process."""
 
+import warnings
+
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.variance_by_bias import conditional_variance, variance_curve
@@ -50,6 +55,28 @@ def test_prediction_solves_the_linear_system(known):
     np.testing.assert_allclose(
         curve.high - curve.mean, 1.959964 * np.sqrt(np.diag(spread)), rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("straight", [False, True])
+def test_the_kernel_is_that_of_scikit_learn(known, straight):
+    """A curve, and a straight line, whose length scale is many times longer."""
+    noise = np.random.default_rng(4).normal(scale=0.001, size=len(known[0]))
+    variance = np.sqrt(known[0]) + noise if straight else known[1]
+    points = np.linspace(0.05, 0.9, 7)
+    curve = variance_curve(known[0], variance, num_bins=20, grid=points)
+    x, centre = np.sqrt(curve.bin_bias), curve.bin_variance.mean()
+    spread, width = curve.bin_variance.std(), x[-1] - x[0]
+    process = GaussianProcessRegressor(
+        ConstantKernel(1.0, (1e-2, 1e3)) * RBF(width / 4, (width / 20, width * 10)),
+        alpha=(curve.bin_standard_error / spread) ** 2,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        process.fit(x[:, None], (curve.bin_variance - centre) / spread)
+    mean, deviation = process.predict(np.sqrt(points)[:, None], return_std=True)
+    np.testing.assert_allclose(curve.mean, centre + spread * mean, rtol=1e-4)
+    np.testing.assert_allclose(curve.high - curve.mean, 1.959964 * spread * deviation, rtol=1e-3)
+    assert curve.length_scale == pytest.approx(process.kernel_.k2.length_scale, rel=1e-3)
 
 
 def test_groups_have_the_errors_of_their_means(known):

@@ -15,7 +15,7 @@ from multiberts.tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("google.cloud.tpu_v2", reason="needs requirements-cloud.txt")
+pytest.importorskip("google.cloud.tpu_v2", reason="needs the extra cloud")
 
 from multiberts.tests.launch.tpu.rehearsal.rehearsal import ANNOUNCED  # noqa: E402
 

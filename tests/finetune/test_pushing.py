@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     write_imported,
 )
-from multiberts.launch.pushing import push
+from multiberts.finetune.pushing import push
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.tests.fake_hub import TOKEN, FakeHub, hub_command
@@ -113,40 +111,22 @@ def test_what_is_uploaded_is_what_others_find(
         assert compared.returncode == 0, compared.stdout + compared.stderr
     files = hub.last(names[0])
     assert sorted(files) == [
-        "README.md", "croissant.json", "predictions.parquet", "report/index.html",
+        "README.md", "predictions.parquet", "report/index.html",
         "report/tables/scores.csv",
     ]  # fmt: skip
     import pandas
 
     rows = pandas.read_parquet(io.BytesIO(files["predictions.parquet"]))
     assert rows[["pretrain_seed", "prediction"]].values.tolist() == [[0, 1], [0, 0], [1, 1], [1, 1]]
-    described = json.loads(files["croissant.json"])
-    [file], [records] = described["distribution"], described["recordSet"]
-    assert file["sha256"] == hashlib.sha256(files["predictions.parquet"]).hexdigest()
-    assert [field["name"] for field in records["field"]] == list(rows.columns)
-    kinds = {
-        field["name"]: (field["dataType"], field.get("repeated")) for field in records["field"]
-    }
-    assert kinds["scores"] == ("sc:Float", True) and kinds["task"] == ("sc:Text", None)
     card = files["README.md"].decode()
     assert card.startswith("---\n") and "| RTE | dev | base | 2 | 4 |" in card
     assert b"# base: seed 0" in hub.last(names[1])["README.md"]
 
 
-def test_metadata_are_valid_croissant(tmp_path: Path, study: dict[str, Any]) -> None:
-    """The format's own library reads the table by its description."""
-    # Not among the pinned requirements: it asks for pandas-stubs, with which mypy takes pandas for typed.
-    mlcroissant = pytest.importorskip("mlcroissant", reason="pip install mlcroissant")
-    push(**study)
-    dataset = mlcroissant.Dataset(jsonld=str(Path(study["run_dir"]) / "predictions/croissant.json"))
-    rows = list(dataset.records("predictions"))
-    assert [row["predictions/prediction"] for row in rows] == [1, 0, 1, 1]
-
-
 def test_without_a_repository_there_is_the_folder_alone(study: dict[str, Any]) -> None:
     push(**{**study, "report": None, "checkpoints": None})
     assert sorted(path.name for path in Path(study["run_dir"]).glob("predictions/*")) == [
-        "README.md", "croissant.json", "predictions.parquet",
+        "README.md", "predictions.parquet",
     ]  # fmt: skip
 
 

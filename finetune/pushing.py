@@ -3,12 +3,11 @@
 A folder per repository of the Hugging Face Hub, each with its card:
 
     models/<name>/    a checkpoint in the Hugging Face layout
-    predictions/      a dataset: predictions.parquet, croissant.json, and report/
+    predictions/      a dataset: predictions.parquet and report/
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +22,13 @@ from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.runs import console
 from multiberts.runs.directory import DONE, RunDirectory, read_done
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import sha256_of_file, write_atomically
+from multiberts.runs.files import write_atomically
 
 if TYPE_CHECKING:
     import pyarrow
 
 MODELS, PREDICTIONS, REPORT = "models", "predictions", "report"
-PARQUET, CROISSANT = "predictions.parquet", "croissant.json"
+PARQUET = "predictions.parquet"
 _NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _REPOSITORY = re.compile(rf"{_NAME}/{_NAME}")
 _MEANINGS = {
@@ -47,44 +46,6 @@ _MEANINGS = {
     "prediction": "the predicted label, a class's number or a score",
     "scores": "the model's outputs per class",
 }
-_CONTEXT = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "dct": "http://purl.org/dc/terms/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "sc": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "equivalentProperty": "cr:equivalentProperty",
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
-}
 
 
 def push(
@@ -99,8 +60,8 @@ def push(
     """Makes a folder per repository of the Hugging Face Hub, and uploads them where `repository` is given.
 
     Outputs in run_dir: `models/<name>/`, a checkpoint with its card; `predictions/`, a dataset with its card,
-    all predictions in one Parquet file, Croissant metadata, and the report. Texts of the examples are part of
-    the predictions: look whether their licence lets you publish them.
+    all predictions in one Parquet file, and the report. Texts of the examples are part of the predictions:
+    look whether their licence lets you publish them.
 
     Uploading needs a token: `hf auth login`, or `HF_TOKEN` in the environment. The same command again uploads
     what an interrupted one did not.
@@ -201,80 +162,8 @@ def _write_dataset(
         for name in read_done(report):
             (folder / REPORT / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(report) / name, folder / REPORT / name)
-    table = pyarrow.parquet.ParquetFile(folder / PARQUET)
-    metadata = croissant(title, table.schema_arrow, folder / PARQUET)
-    write_atomically(folder / CROISSANT, json.dumps(metadata, indent=1) + "\n")
-    write_atomically(folder / CARD, _card(title, folder / PARQUET, table.schema_arrow, report))
-
-
-def croissant(name: str, schema: pyarrow.Schema, file: Path) -> dict[str, Any]:
-    """Returns the metadata of a dataset of one Parquet file, in the Croissant format.
-
-    Args:
-      name: of the dataset.
-      schema: of the file.
-      file: its path, beside which the metadata lie.
-
-    Returns:
-      JSON-LD, version 1.0 of the format.
-
-    Reference: https://docs.mlcommons.org/croissant/docs/croissant-spec.html
-
-    Example:
-      >>> import pyarrow
-      >>> _ = Path("x.parquet").write_bytes(b"x")
-      >>> found = croissant("x", pyarrow.schema({"step": pyarrow.int64()}), Path("x.parquet"))
-      >>> found["recordSet"][0]["field"][0]["dataType"]
-      'sc:Integer'
-    """
-    fields = []
-    for column in schema:
-        is_list = hasattr(column.type, "value_type") and not hasattr(column.type, "index_type")
-        field = {
-            "@type": "cr:Field",
-            "@id": f"predictions/{column.name}",
-            "name": column.name,
-            "description": _MEANINGS.get(column.name, f"{column.name}, a column of some sets"),
-            "dataType": _data_type(column.type.value_type if is_list else column.type),
-            "source": {"fileObject": {"@id": file.name}, "extract": {"column": column.name}},
-        }
-        fields.append({**field, "repeated": True} if is_list else field)
-    return {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": name,
-        "description": f"{name}: predictions of fine-tuned models, one row per run and example",
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": file.name,
-                "name": file.name,
-                "contentUrl": file.name,
-                "contentSize": f"{file.stat().st_size} B",
-                "encodingFormat": "application/x-parquet",
-                "sha256": sha256_of_file(file),
-            }
-        ],
-        "recordSet": [
-            {
-                "@type": "cr:RecordSet",
-                "@id": PREDICTIONS,
-                "name": PREDICTIONS,
-                "field": fields,
-            }
-        ],
-    }
-
-
-def _data_type(kind: Any) -> str:
-    import pyarrow.types
-
-    if pyarrow.types.is_boolean(kind):
-        return "sc:Boolean"
-    if pyarrow.types.is_integer(kind):
-        return "sc:Integer"
-    return "sc:Float" if pyarrow.types.is_floating(kind) else "sc:Text"
+    schema = pyarrow.parquet.read_schema(folder / PARQUET)
+    write_atomically(folder / CARD, _card(title, folder / PARQUET, schema, report))
 
 
 def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) -> str:
@@ -308,8 +197,6 @@ def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) ->
         ),
         "",
         *([] if report is None else [f"`{REPORT}/index.html` is the report on them.", ""]),
-        f"`{CROISSANT}` describes the columns for programs:",
-        "",
         "| column | type | meaning |",
         "|---|---|---|",
         *(

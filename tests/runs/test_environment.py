@@ -1,0 +1,34 @@
+"""The engine that is asked for and is not there."""
+
+import sys
+
+import pytest
+
+from multiberts.runs import environment
+from multiberts.runs.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("python", "engine", "message"),
+    [
+        (
+            (3, 13, 1),
+            "tensorflow",
+            r"which is not installed; install multiberts\[tensorflow\], or ",
+        ),
+        (
+            (3, 14, 0),
+            "tensorflow",
+            r"no wheels for Python 3\.14; install multiberts\[jax\] and set ",
+        ),
+        ((3, 14, 0), "jax", r"which is not installed; install multiberts\[jax\], or "),
+    ],
+)
+def test_an_engine_that_is_missing_is_refused(
+    monkeypatch: pytest.MonkeyPatch, python: tuple[int, ...], engine: str, message: str
+) -> None:
+    monkeypatch.setattr(sys, "version_info", python)
+    # Installed here, as all engines are where the tests run.
+    monkeypatch.setattr(environment, "_is_installed", lambda module: False)
+    with pytest.raises(UserError, match=f"--engine is '{engine}', .*{message}"):
+        environment.check_engine(engine, "--engine")
