@@ -338,8 +338,7 @@ def power_figure(
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("pre-training seeds" + (" of each side" if plan.design != "single" else ""))
         axes.set_ylabel(f"power at level {plan.alpha:g}, {plan.sides}-sided")
-        runs = f"{plan.num_runs} run{'s' * (plan.num_runs > 1)} per seed"
-        axes.set_title(title or f"{plan.design} design, {runs}")
+        axes.set_title(title or f"{plan.design} design, {counted(plan.num_runs, 'run')} per seed")
         figure.legend(
             loc="outside lower left", ncols=2, title=f"seeds for a power of {plan.target_power:g}",
             alignment="left", title_fontsize=9,

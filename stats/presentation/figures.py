@@ -130,9 +130,9 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
         for place, side in enumerate(sides):
             _draw_violin(left, comparison.samples[:, place], place, place, True)
             left.plot(place, side.estimate, zorder=4, **drawing.dot_style(place, size=7, edge=1))
-        counts = [f"{len(side.seeds)} seed{'s' * (len(side.seeds) > 1)}" for side in sides]
-        names = [f"{side.name}\n({count})" for side, count in zip(sides, counts, strict=True)]
-        left.set_xticks(range(2), names)
+        left.set_xticks(
+            range(2), [f"{side.name}\n({counted(len(side.seeds), 'seed')})" for side in sides]
+        )
         left.set_xlim(-0.6, 1.6)
         left.set_ylabel(metric_label(comparison.metric))
         for axes in (left, right):
