@@ -87,7 +87,7 @@ study-stability: $(VENV)/installed-for-tests
 
 # Plans and states of 10,000 runs, and 4,000 runs that do nothing, through the launcher.
 bench-launch: $(VENV)/installed
-	$(BIN)/python -m benchmarks.launch_speed
+	$(BIN)/python -m multiberts.tests.launch.launch_speed
 
 # `multiberts predict` against transformers' pipeline, one thread each.
 bench-predict: $(VENV)/installed-for-tests
@@ -99,7 +99,7 @@ bench-predictions: $(VENV)/installed
 
 # Pre-training stopped twenty times at random moments must end in the same bytes.
 stress-resume: $(VENV)/installed
-	$(BIN)/python -m benchmarks.stress_resume --stops=20
+	$(BIN)/python -m multiberts.tests.pretrain.training.stress_resume --stops=20
 
 # Every row of the tables of bad inputs and bad files, then stops of every command by signals, quotas, full disks (as
 # root), skewed clocks and second launchers, which must end in the same bytes; stopped, it resumes: make stress
@@ -108,7 +108,7 @@ STOPS ?= 200
 stress: $(VENV)/installed-for-tests
 	$(BIN)/python tests/test_bad_inputs.py
 	$(BIN)/python -m pytest tests/test_bad_files.py
-	$(BIN)/python -m benchmarks.stress --stops=$(STOPS)
+	$(BIN)/python -m multiberts.tests.stress --stops=$(STOPS)
 
 # Coverage and error rates of every interval and test by simulation; stopped, it resumes. DATA is the
 # folder of published data, for the conditions of real answers: make calibrate DATA=folder.

@@ -20,13 +20,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from multiberts.benchmarks.stress_resume import ARGUMENTS, last_logged_step, make_corpora
 from multiberts.bert.training.log import METRICS
 from multiberts.bert.training.state import STATE
 from multiberts.runs import console
 from multiberts.runs.bucket.mirror import local_copy
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.tests.pretrain.training.stress_resume import (
+    ARGUMENTS,
+    last_logged_step,
+    make_corpora,
+)
 
 # The corpus has a vocabulary of 50 word pieces: four more layers weigh as much as the 30,522 of BERT-Base,
 # whose state has 3 x 110 M float32 numbers.

@@ -26,10 +26,10 @@ from typing import Any
 
 import pytest
 
-from multiberts.benchmarks.forking import fork_command, preload
 from multiberts.runs.command_line.command import COMMANDS, gin_name_of, load
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import annotations_of, check_arguments, fits
+from multiberts.tests.forking import fork_command, preload
 
 TABLE = Path(__file__).with_name("bad_inputs.csv")
 COLUMNS = ("command", "parameter", "value", "line")

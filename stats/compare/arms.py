@@ -31,7 +31,9 @@ from multiberts.stats.compare.question import (
     TaskData,
     bounded_mean,
     check_finite,
+    check_seeds,
     kind_of,
+    pairing_of,
     prepare_arms,
     summarise_side,
 )
@@ -41,7 +43,7 @@ from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import labelled
-from multiberts.stats.results.comparison import ArmSummary, Pairing
+from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.ranking import ArmDifference
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Missing
@@ -188,7 +190,7 @@ def compare_prepared(
         differences=tuple(differences),
         confidence=settings.confidence,
         shared_degrees_of_freedom=weight,
-        pairing=_pairing(arms) if settings.design == "paired" else None,
+        pairing=pairing_of(list(arms.values())) if settings.design == "paired" else None,
         num_bootstrap=settings.num_bootstrap,
         bootstrap_seed=settings.bootstrap_seed,
         samples=replicates.scores[:, places],
@@ -273,13 +275,7 @@ def _prepared(
                 f"found no seed that all of {', '.join(arms)} have; give design='unpaired'"
             )
         arms = {name: with_common_seeds(arm, common) for name, arm in arms.items()}
-    for name, arm in arms.items():
-        if len(arm.seeds) < 2 and settings.resample != "examples":
-            raise DataError(
-                f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                "expected two or more to estimate how seeds vary; add seeds, or use "
-                "resample='examples' and claim nothing beyond these seeds"
-            )
+    check_seeds(arms, settings)
     every = list(arms.values())
     score = named_metric("mean" if task.metric is None else task.metric, every)
     return arms, bounded_mean(score, every, sources.values())
@@ -352,13 +348,3 @@ def _prior(sides: Mapping[str, _Side], settings: ComparisonSettings) -> Term:
         freedoms = [freedoms[0]] * len(deviations)
     variances = [float(found @ found) / (len(found) - 1) for found in deviations]
     return seed_prior(variances, freedoms)
-
-
-def _pairing(arms: Mapping[str, Arm]) -> Pairing:
-    """Returns what pairs the seeds: a parent that the runs of each seed share, or its number alone."""
-    first = next(iter(arms.values()))
-    common = [
-        frozenset.intersection(*(arm.lineage_of(seed) for arm in arms.values()))
-        for seed in first.seeds
-    ]
-    return "parent" if all(common) else "seed number"

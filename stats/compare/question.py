@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Unpack
@@ -363,7 +364,11 @@ class ComparisonSpec:
           DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
         """
         arms, metric, self._notes = prepared
-        _check_seeds(arms, settings)
+        if settings.design != "fixed_baseline":
+            cure = " (or design='fixed_baseline')" * (len(arms) > 1)
+            check_seeds({"base": arms[0]}, settings, cure)
+        for arm in arms[1:]:
+            check_seeds({"experiment": arm}, settings)
         if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
             raise DataError(
                 "found one example, expected two or more to estimate their spread; add some"
@@ -400,7 +405,7 @@ class ComparisonSpec:
                     for part, pool in zip(parts, pools_of["unpaired"], strict=True)
                 ]
             )
-            self.pairing = _pairing(*arms)
+            self.pairing = pairing_of(arms)
 
     def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
         """Weights the tables of the sides [seeds, examples]."""
@@ -522,10 +527,14 @@ def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
         )
 
 
-def _pairing(base: Arm, experiment: Arm) -> Pairing:
-    """Returns what pairs the seeds: a common parent of every pair, or their number alone."""
-    common = all(base.shares_parent(experiment, seed) for seed in base.seeds)
-    return "parent" if common else "seed number"
+def pairing_of(arms: Sequence[Arm]) -> Pairing:
+    """Returns what pairs the seeds: a parent that each two arms share in every seed, or its number."""
+    shared = (
+        one.shares_parent(other, seed)
+        for one, other in itertools.combinations(arms, 2)
+        for seed in one.seeds
+    )
+    return "parent" if all(shared) else "seed number"
 
 
 def kind_of(metric: MetricLike) -> ScoreKind:
@@ -534,20 +543,14 @@ def kind_of(metric: MetricLike) -> ScoreKind:
     return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean)
 
 
-def _check_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:
-    """Refuses an arm with a single seed where seeds are resampled."""
-    if settings.resample == "examples":
-        return
-    for position, (name, arm) in enumerate(zip(("base", "experiment"), arms, strict=False)):
-        if settings.design == "fixed_baseline" and position == 0:
-            continue
-        if len(arm.seeds) < 2:
-            to_pair = " to pair" if settings.design == "paired" else ""
-            or_fixed = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
+def check_seeds(arms: Mapping[str, Arm], settings: ComparisonSettings, cure: str = "") -> None:
+    """Refuses an arm with a single seed where seeds are resampled; `cure` is a further way out."""
+    for name, arm in arms.items():
+        if len(arm.seeds) < 2 and settings.resample != "examples":
             raise DataError(
-                f"{name} has one seed ({arm.seeds[0]!r}){to_pair}, expected two or more to estimate "
-                "how seeds vary; add seeds, or, in Python, use resample='examples' and claim nothing "
-                f"beyond this seed{or_fixed}"
+                f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
+                "expected two or more to estimate how seeds vary; add seeds, or, in Python, use "
+                f"resample='examples' and claim nothing beyond this seed{cure}"
             )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -138,24 +138,12 @@ def compare_family(
         for name, task in tasks.items()
     }
     _check_shared_sets(specs)
-    average = Crossing(
-        [
-            replace(part, weight=part.weight / len(specs))
-            for spec in specs.values()
-            for part in spec.crossing.parts
-        ]
-    )
+    average = _mean_crossing([spec.crossing for spec in specs.values()])
     found, replicates, variances = compare_specs(
         list(specs.values()), settings, [Names(name, name, *names) for name in tasks], average
     )
     shares = [
-        Crossing(
-            [
-                replace(part, weight=part.weight / len(specs))
-                for spec in specs.values()
-                for part in spec.sides[side].parts
-            ]
-        )
+        _mean_crossing([spec.sides[side] for spec in specs.values()])
         for side in range(1 if design == "single" else 2)
     ]
     macro_average = _macro_average(
@@ -165,6 +153,11 @@ def compare_family(
     return TaskComparisons(
         comparisons, macro_average, _adjusted(found, variances[:-1], replicates.one_seed), left_out
     )
+
+
+def _mean_crossing(crossings: Sequence[Crossing]) -> Crossing:
+    parts = [part for crossing in crossings for part in crossing.parts]
+    return Crossing([replace(part, weight=part.weight / len(crossings)) for part in parts])
 
 
 def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
@@ -246,6 +239,7 @@ def _mean_side(
 ) -> ArmSummary:
     scores = np.mean([side.seed_scores for side in sides], axis=0)
     estimate = float(np.mean([side.estimate for side in sides]))
+    error, freedom = side_spread(crossing)
     return ArmSummary(
         sides[0].name,
         estimate,
@@ -255,8 +249,8 @@ def _mean_side(
         scores,
         sum(side.num_runs for side in sides),
         sum(side.num_examples for side in sides),
-        standard_error=side_spread(crossing)[0],
-        degrees_of_freedom=side_spread(crossing)[1],
+        standard_error=error,
+        degrees_of_freedom=freedom,
     )
 
 

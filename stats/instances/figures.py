@@ -26,15 +26,7 @@ from multiberts.stats.instances.instance_level import Distribution, InstanceBoun
 from multiberts.stats.instances.size_momentum import Momentum
 from multiberts.stats.instances.tables import all_tables, level_name
 from multiberts.stats.instances.variance_by_bias import VarianceCurve
-from multiberts.stats.presentation.figures import (
-    curve_style,
-    dot_style,
-    draw_row,
-    jitter,
-    legend_below,
-    name_rows,
-    title_above,
-)
+from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.sections import ReportSection, WrittenReport, write_report
 from multiberts.stats.presentation.table_writer import Table
 
@@ -42,14 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Fills that differ in grey: light to dark, with hatches of their own.
-_FILLS = (
-    ("#E6E6E6", ""),
-    ("#56B4E9", "///"),
-    ("#D55E00", "..."),
-    ("#009E73", "xxx"),
-    ("#CC79A7", "\\\\\\"),
-)
 _PANEL = 3.1  # inches per task
 
 
@@ -94,14 +78,15 @@ def write_instances(
     )
 
 
+_EXAMPLES = (
+    "Examples that the larger size is {} on, by at least the threshold of the bound, the clearest "
+    "first. Among all examples with p (BH) up to 0.05, at most 5 % are expected to be examples on which "
+    "the sizes do not differ."
+)
 # Captions, by the first words of the name.
 _CAPTIONS = {
-    "decaying_examples": "Examples that the larger size is worse on, by at least the threshold of the "
-    "bound, the clearest first. Among all examples with p (BH) up to 0.05, at most 5 % "
-    "are expected to be examples on which the sizes do not differ.",
-    "improving_examples": "Examples that the larger size is better on, by at least the threshold of the "
-    "bound, the clearest first. Among all examples with p (BH) up to 0.05, at most 5 % "
-    "are expected to be examples on which the sizes do not differ.",
+    "decaying_examples": _EXAMPLES.format("worse"),
+    "improving_examples": _EXAMPLES.format("better"),
     "accuracy": "Accuracy of every size, its spread over seeds, and that of votes of a seed's runs",
     "decay": "The share of examples that the larger size is worse on: lower limits and bounds",
     "thresholds": "Examples whose accuracy falls by so much, and how many of them chance alone explains",
@@ -184,11 +169,10 @@ def accuracy_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fig
             places = np.arange(len(sizes))
             for place, found in zip(places, sizes.values(), strict=True):
                 # To the left of the means, which would hide them.
-                shifts = jitter(len(found.seed_scores)) - 0.25
-                look = dot_style(5, size=4, edge=0.4) | {"marker": "o"}
-                axes.plot(
-                    place + shifts, found.seed_scores, alpha=0.8, zorder=1,
-                    label="a pre-training seed" if place == 0 else None, **look,
+                drawing.dots(
+                    axes, found.seed_scores, place - 0.25, 5, marker="o", markersize=4, alpha=0.8,
+                    markeredgewidth=0.4, zorder=1,
+                    label="a pre-training seed" if place == 0 else None,
                 )  # fmt: skip
             axes.plot(
                 places, [found.mean for found in sizes.values()], LINES[0], marker=MARKERS[1],
@@ -222,13 +206,13 @@ def histogram_figure(accuracies: Mapping[str, Mapping[str, SizeAccuracy]]) -> Fi
 
 @contextmanager
 def _panels(
-    tasks: Collection[str], height: float, label: str, ncols: int
+    tasks: Collection[str], height: float, label: str, ncols: int, left: float = 0.6
 ) -> Iterator[tuple[Figure, Sequence[Axes]]]:
-    """Opens a figure with one panel per task, and one legend for all."""
-    with canvas(0.6 + _PANEL * len(tasks), height, len(tasks), squeeze=False) as (figure, panels):
+    """Opens a figure with one panel per task, and one legend for all; `left` is for the labels."""
+    with canvas(left + _PANEL * len(tasks), height, len(tasks), squeeze=False) as (figure, panels):
         yield figure, panels[0]
         panels[0, 0].set_ylabel(label)
-        legend_below(figure, panels[0, :1], 1 if len(tasks) == 1 else ncols)
+        drawing.legend_below(figure, panels[0, :1], 1 if len(tasks) == 1 else ncols)
 
 
 def _name_sizes(axes: Axes, sizes: Mapping[str, object], title: str) -> None:
@@ -247,8 +231,8 @@ def decay_figure(pair: PairOfSizes) -> Figure:
     with canvas(7.4, 3.4, 2) as (figure, (left, right)):
         _draw_histogram(left, pair.decay, pair.large, pair.small)
         _draw_gap(right, pair.decay)
-        title_above(figure, f"{pair.task}: {pair.large} against {pair.small}")
-        legend_below(figure, [right], 3)
+        drawing.title_above(figure, f"{pair.task}: {pair.large} against {pair.small}")
+        drawing.legend_below(figure, [right], 3)
     return figure
 
 
@@ -322,17 +306,14 @@ def bounds_figure(pairs: Sequence[PairOfSizes]) -> Figure:
     """
     tasks = list(dict.fromkeys(pair.task for pair in pairs))
     rows = max(sum(pair.task == task for pair in pairs) for task in tasks)
-    width = 1.6 + _PANEL * len(tasks)
-    with canvas(width, 1.5 + 0.5 * rows, len(tasks), squeeze=False) as (figure, panels):
-        for axes, task in zip(panels[0], tasks, strict=True):
+    with _panels(tasks, 1.5 + 0.5 * rows, "", 2, left=1.6) as (figure, panels):
+        for axes, task in zip(panels, tasks, strict=True):
             chosen = [pair for pair in pairs if pair.task == task]
             for row, pair in enumerate(chosen):
                 _draw_bounds(axes, row, pair)
             axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
-            name_rows(axes, [f"{pair.small} to {pair.large}" for pair in chosen])
-            axes.set_xlabel("decaying examples, at least (%)")
-            axes.set_title(task)
-        legend_below(figure, panels[0, :1], 1 if len(tasks) == 1 else 2)
+            names = [f"{pair.small} to {pair.large}" for pair in chosen]
+            drawing.finish_rows(axes, names, "decaying examples, at least (%)", task)
     return figure
 
 
@@ -345,11 +326,11 @@ def _draw_bounds(axes: Axes, row: int, pair: PairOfSizes) -> None:
     ]
     for name, value, style, shift in values:
         if value is not None:
-            axes.plot(100 * value, row + shift, label=name, **dot_style(style))
+            axes.plot(100 * value, row + shift, label=name, **drawing.dot_style(style))
     bias = pair.decay_bias
     axes.plot([100 * bias.low, 100 * bias.high], [row + 0.26] * 2, color=COLOURS[0], linewidth=1.6)
     name = "ensembled, corrected, 95% interval"
-    axes.plot(100 * bias.corrected, row + 0.26, label=name, **dot_style(0))
+    axes.plot(100 * bias.corrected, row + 0.26, label=name, **drawing.dot_style(0))
 
 
 def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
@@ -368,11 +349,10 @@ def fisher_figure(pairs: Sequence[PairOfSizes]) -> Figure:
             shares = [100 * pair.fisher[level].share for pair in pairs]
             axes.plot(
                 shares, rows + 0.2 * (place - (len(levels) - 1) / 2), clip_on=False, zorder=3,
-                label=f"Fisher tests, false discovery rate {level:g}", **dot_style(place),
+                label=f"Fisher tests, false discovery rate {level:g}", **drawing.dot_style(place),
             )  # fmt: skip
-        name_rows(axes, labels)
+        drawing.finish_rows(axes, labels, "decaying examples (%)")
         axes.set_xlim(left=0)
-        axes.set_xlabel("decaying examples (%)")
         figure.legend(loc="outside lower left", ncols=2)
     return figure
 
@@ -386,16 +366,13 @@ def decomposition_figure(decompositions: Mapping[str, Mapping[str, Decomposition
                 name for found in sizes.values() for name in found.parts if name != "loss"
             )
             places, bottom = np.arange(len(sizes)), np.zeros(len(sizes))
-            for (colour, hatch), name in zip(_FILLS, names, strict=False):
+            for fill, name in enumerate(names):
                 parts = [found.parts.get(name) for found in sizes.values()]
                 # An unbiased estimate of a small variance may be negative; it has no height.
                 heights = np.array([max(part.mean, 0.0) if part else 0.0 for part in parts])
                 errors = np.array([part.standard_error if part else 0.0 for part in parts])
                 label = level_name(name) + ("" if name == "bias_squared" else " variance")
-                axes.bar(
-                    places, heights, 0.68, bottom, color=colour, hatch=hatch, edgecolor="black",
-                    linewidth=0.6, label=label,
-                )  # fmt: skip
+                axes.bar(places, heights, 0.68, bottom, label=label, **drawing.fill_style(fill))
                 bottom += heights
                 axes.errorbar(
                     places, bottom, errors, fmt="none", ecolor="black", elinewidth=0.9, capsize=2
@@ -419,7 +396,7 @@ def variances_figure(decompositions: Mapping[str, Mapping[str, Decomposition]]) 
                 axes.errorbar(
                     [where for where, _ in known], [part.mean for _, part in known],
                     [part.standard_error for _, part in known], capsize=3,
-                    label=f"{level_name(level)} variance", **curve_style(place),
+                    label=f"{level_name(level)} variance", **drawing.curve_style(place),
                 )  # fmt: skip
             axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
             _name_sizes(axes, sizes, task)
@@ -438,7 +415,7 @@ def variance_curve_figure(
             )
             axes.plot(
                 curve.grid, curve.mean, markersize=5, linewidth=1.6, label=size,
-                markevery=(3 + 3 * place, max(1, len(curve.grid) // 5)), **curve_style(place),
+                markevery=(3 + 3 * place, max(1, len(curve.grid) // 5)), **drawing.curve_style(place),
             )  # fmt: skip
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.set_xlabel("squared bias")
@@ -452,11 +429,10 @@ def momentum_figure(momenta: Mapping[Triple, Momentum], title: str = "") -> Figu
     """Draws the correlation of two successive improvements with its interval, one row per triple."""
     with canvas(6.0, 1.3 + 0.36 * len(momenta)) as (figure, axes):
         for row, item in enumerate(momenta.values()):
-            draw_row(axes, row, item.r, (item.low, item.high))
+            drawing.row(axes, row, item.r, (item.low, item.high))
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
         axes.set_xlim(-1.03, 1.03)
-        name_rows(axes, [" to ".join(names) for names in momenta])
         confidence = next(iter(momenta.values())).confidence
-        axes.set_xlabel(f"r of true improvements, {confidence:.0%} interval (no dot: unknown)")
-        axes.set_title(title)
+        label = f"r of true improvements, {confidence:.0%} interval (no dot: unknown)"
+        drawing.finish_rows(axes, [" to ".join(names) for names in momenta], label, title)
     return figure

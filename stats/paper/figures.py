@@ -22,18 +22,8 @@ from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.tables import COMPONENT_NAMES, CORRECTION_NAMES
-from multiberts.stats.presentation.figures import (
-    bias_figure,
-    curve_style,
-    dot_style,
-    draw_boxes,
-    draw_row,
-    forest_figure,
-    jitter,
-    legend_below,
-    name_rows,
-    title_above,
-)
+from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.figures import bias_figure, forest_figure
 from multiberts.stats.report.dumps import Dump, RunScores
 from multiberts.stats.runs_table import sorted_seeds
 from multiberts.stats.variance.components import VarianceComponents
@@ -43,14 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Fills that differ in grey, with hatches of their own, by component.
-_FILLS = {
-    "seed": ("#D55E00", "..."),
-    "run": ("#56B4E9", "///"),
-    "example": ("#E6E6E6", ""),
-    "residual": ("#CC79A7", "\\\\\\"),
-    "run_residual": ("#009E73", "xxx"),
-}
+# Components in the order of the bars, each with its `fill_style`.
+_FILLS = {"seed": 2, "run": 1, "example": 0, "residual": 4, "run_residual": 3}
 # Least numbers of runs of a seed, and of seeds, that a box summarises.
 _ENOUGH_FOR_BOX = 8
 _ENOUGH_SEEDS = 4
@@ -103,20 +87,16 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
             if one_scale:
                 axes.label_outer()
         # Procedures first, then references, as `names` has them.
-        legend_below(figure, grid.flat[: len(panels)], 1 if columns < 3 else 3, names)
-        title_above(figure, title)
+        drawing.legend_below(figure, grid.flat[: len(panels)], 1 if columns < 3 else 3, names)
+        drawing.title_above(figure, title)
     return figure
 
 
 def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
     for place, arm in enumerate(panel.arms):
-        style = names.index(arm.name)
-        scores = arm.seed_scores
-        if len(scores) >= _ENOUGH_SEEDS:
-            draw_boxes(axes, [scores], [place], 0.62, linewidth=0.8)
-        axes.plot(
-            place + 1.8 * jitter(len(scores)), scores, alpha=0.85, zorder=3, label=arm.name,
-            **dot_style(style, size=5),
+        drawing.dots(
+            axes, arm.seed_scores, place, names.index(arm.name), spread=1.8, alpha=0.85,
+            box=0.62 if len(arm.seeds) >= _ENOUGH_SEEDS else 0.0, label=arm.name, markersize=5,
         )  # fmt: skip
     if panel.reference is not None:
         axes.axhline(
@@ -168,8 +148,7 @@ def seeds_figure(arms: Sequence[RunScores], measure: str, title: str = "") -> Fi
         axes.set_xlim(-0.7, len(column) - 0.3)
         axes.set_xlabel("pre-training seed")
         axes.set_ylabel(measure.replace("_", " "))
-        if title:
-            axes.set_title(title)
+        axes.set_title(title)
         figure.legend(loc="outside lower left", ncols=2 if len(arms) > 1 and width > 6 else 1)
     return figure
 
@@ -179,18 +158,16 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
     means = []
     for seed, scores in arm.by_seed.items():
         place = column[seed] + shift
-        if len(scores) >= _ENOUGH_FOR_BOX:
-            draw_boxes(axes, [scores], [place], 0.4, linewidth=0.8)
         if len(scores) > 1:
-            axes.plot(
-                place + jitter(len(scores)), scores, ".", color=colour, markersize=4, alpha=0.55,
-                markeredgewidth=0, zorder=3,
+            drawing.dots(
+                axes, scores, place, index, box=0.4 if len(scores) >= _ENOUGH_FOR_BOX else 0.0,
+                marker=".", markersize=4, alpha=0.55, markeredgewidth=0,
             )  # fmt: skip
         means.append((place, float(scores.mean())))
     runs = sorted({len(scores) for scores in arm.by_seed.values()})
     number = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
     axes.plot(
-        *zip(*means, strict=True), zorder=4, **dot_style(index, size=6.5, edge=0.6),
+        *zip(*means, strict=True), zorder=4, **drawing.dot_style(index, size=6.5, edge=0.6),
         label=f"{arm.name}: mean of {number} run{'s' if number != '1' else ''}",
     )  # fmt: skip
     axes.axhline(
@@ -219,31 +196,24 @@ def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Fi
         raise DataError("found no agreements to draw, expected at least one evaluation set")
     with canvas(6.4, 1.4 + 0.42 * len(agreements)) as (figure, axes):
         for row, item in enumerate(agreements.values()):
-            for index, (estimate, label) in enumerate(
-                (
-                    (item.same_seed, "same pre-training seed"),
-                    (item.different_seeds, "different pre-training seeds"),
-                )
+            for index, (seeds, estimate, shift) in enumerate(
+                (("same", item.same_seed, -0.14), ("different", item.different_seeds, 0.14))
             ):
-                if estimate is None:
-                    continue
-                place = row + (-0.14, 0.14)[index]
-                draw_row(
-                    axes, place, 100 * estimate.value, [100 * end for end in estimate.interval],
-                    colour=COLOURS[index], marker=MARKERS[index], label=label,
-                )  # fmt: skip
+                if estimate is not None:
+                    drawing.row(
+                        axes, row + shift, 100 * estimate.value,
+                        [100 * end for end in estimate.interval], colour=COLOURS[index],
+                        marker=MARKERS[index],
+                        label=f"{seeds} pre-training seed{'s' * (seeds != 'same')}",
+                    )  # fmt: skip
         names = [
             name + (" (r)" if item.kind == "correlation" else "")
             for name, item in agreements.items()
         ]
-        name_rows(axes, names)
         on_a_scale = any(item.kind == "correlation" for item in agreements.values())
-        axes.set_xlabel(
-            "pairs of runs that agree (%)" + ("; r: correlation of answers, x 100" * on_a_scale)
-        )
-        if title:
-            axes.set_title(title)
-        legend_below(figure, [axes], 2)
+        label = "pairs of runs that agree (%)" + "; r: correlation of answers, x 100" * on_a_scale
+        drawing.finish_rows(axes, names, label, title)
+        drawing.legend_below(figure, [axes], 2)
     return figure
 
 
@@ -312,24 +282,20 @@ def variance_figure(
         for axes, (name, numbers) in zip(grid[0], panels, strict=True):
             parts = {key: part.of_mean(*numbers[key]) for key, part in components.items()}
             _draw_shares(axes, parts)
-            axes.set_xlabel("share of variance (%)")
+            drawing.finish_rows(axes, list(components), "share of variance (%)")
             axes.set_title(name, fontsize=10)
-        name_rows(grid[0, 0], list(components))
-        legend_below(figure, grid[0, :1], 3)
-        title_above(figure, title)
+        drawing.legend_below(figure, grid[0, :1], 3)
+        drawing.title_above(figure, title)
     return figure
 
 
 def _draw_shares(axes: Axes, parts: Mapping[str, Mapping[str, float]]) -> None:
     rows, left = np.arange(len(parts)), np.zeros(len(parts))
     totals = np.array([sum(found.values()) for found in parts.values()])
-    for name, (colour, hatch) in _FILLS.items():
+    for name, fill in _FILLS.items():
         values = np.array([found[name] for found in parts.values()])
         shares = 100 * np.divide(values, totals, out=np.zeros(len(parts)), where=totals > 0)
-        axes.barh(
-            rows, shares, 0.66, left, color=colour, hatch=hatch, edgecolor="black", linewidth=0.6,
-            label=COMPONENT_NAMES[name],
-        )  # fmt: skip
+        axes.barh(rows, shares, 0.66, left, label=COMPONENT_NAMES[name], **drawing.fill_style(fill))
         left += shares
     axes.set_xlim(0, 100)
 
@@ -365,15 +331,14 @@ def power_figure(
             axes.plot(
                 seeds, curve, linewidth=1.7, markersize=5,
                 markevery=(place, max(1, len(seeds) // 6)),
-                label=f"effect {effect:.3g}: {enough}", **curve_style(place),
+                label=f"effect {effect:.3g}: {enough}", **drawing.curve_style(place),
             )  # fmt: skip
         axes.axhline(plan.target_power, color=GREY, linewidth=0.9, linestyle=":")
         axes.set_ylim(0, 1.02)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("pre-training seeds" + (" of each side" if plan.design != "single" else ""))
         axes.set_ylabel(f"power at level {plan.alpha:g}, {plan.sides}-sided")
-        runs = f"{plan.num_runs} run{'s' * (plan.num_runs > 1)} per seed"
-        axes.set_title(title or f"{plan.design} design, {runs}")
+        axes.set_title(title or f"{plan.design} design, {counted(plan.num_runs, 'run')} per seed")
         figure.legend(
             loc="outside lower left", ncols=2, title=f"seeds for a power of {plan.target_power:g}",
             alignment="left", title_fontsize=9,

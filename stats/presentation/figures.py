@@ -1,8 +1,8 @@
-"""Figures of comparisons, of scores over pre-training and of occupations, and parts of figures."""
+"""Figures of comparisons, of scores over pre-training and of occupations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
-from multiberts.stats.formats import heading, with_minus
+from multiberts.runs.figure_style import COLOURS, GREY, canvas
+from multiberts.stats.formats import heading
 from multiberts.stats.intervals import bounded_t_interval, t_interval
+from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.wording import SOURCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from multiberts.stats.intervals import Interval
@@ -62,130 +62,30 @@ class OccupationScores:
     interval: Interval | None = None
 
 
-def jitter(count: int) -> NDArray:
-    """Returns small fixed shifts [count] that separate the dots of equal scores."""
-    return ((np.arange(count) * 0.618034) % 1 - 0.5) * 0.16
-
-
-def curve_style(index: int) -> dict[str, Any]:
-    """Returns colour, line style and marker of the curve at this place in the order of use."""
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "linestyle": LINES[index % len(LINES)],
-        "marker": MARKERS[index % len(MARKERS)],
-    }
-
-
-def dot_style(index: int, size: float = 6, edge: float = 0.5) -> dict[str, Any]:
-    """Returns the look of single dots with white edges, at this place in the order of use."""
-    return curve_style(index) | {
-        "linestyle": "none",
-        "markersize": size,
-        "markeredgecolor": "white",
-        "markeredgewidth": edge,
-    }
-
-
-def legend_below(
-    figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
-) -> None:
-    """Puts one legend below all panels, with each label once, those of `first` in front."""
-    known: dict[str, Any] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        known |= dict(zip(labels, handles, strict=True))
-    known = {name: known[name] for name in first if name in known} | known
-    figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=ncols)
-
-
-def title_above(figure: Figure, title: str) -> None:
-    """Puts a title above all panels, unless it is empty."""
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-
-
-def show_unit(axis: Axis, number_format: str) -> None:
-    """Writes the numbers of an axis of scores as tables do: those of shares a hundred times as large."""
-    from matplotlib.ticker import FuncFormatter
-
-    if number_format:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: with_minus(f"{100 * value:g}")))
-
-
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Names rows from top to bottom."""
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-
-
-def draw_boxes(
-    axes: Axes,
-    values: Sequence[NDArray],
-    places: Sequence[float] | NDArray,
-    width: float,
-    **lines: Any,
-) -> None:
-    """Draws a grey box plot of each of some samples behind their dots."""
-    grey = {"color": GREY, **lines}
-    boxes = axes.boxplot(
-        list(values), positions=places, widths=width, showfliers=False, patch_artist=True,
-        zorder=1, manage_ticks=False, medianprops={"color": "black", "linewidth": 1.4},
-        boxprops=dict(grey), whiskerprops=grey, capprops=grey,
-    )  # fmt: skip
-    for box in boxes["boxes"]:
-        box.set_facecolor("#F2F2F2")
-
-
-def draw_row(
-    axes: Axes,
-    row: float,
-    estimate: float,
-    interval: Sequence[float],
-    *,
-    colour: str = COLOURS[0],
-    marker: str = "o",
-    filled: bool = True,
-    label: str | None = None,
-) -> None:
-    """Draws an estimate and its interval in a row of a forest plot."""
-    axes.plot([*interval], [row] * 2, color=colour, linewidth=2)
-    axes.plot(
-        estimate, row, marker, markersize=7, color=colour, label=label,
-        markerfacecolor=colour if filled else "white", markeredgewidth=1.6,
-    )  # fmt: skip
-
-
 def _draw_difference(
     axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str
 ) -> None:
     """Draws the estimate and t interval of a row; the marker is filled where they exclude 0."""
     clear = item.t.low > 0 or item.t.high < 0
-    draw_row(axes, row, item.estimate, item.t, colour=colour, marker=marker, filled=clear)
+    drawing.row(axes, row, item.estimate, item.t, colour=colour, marker=marker, filled=clear)
 
 
 def seed_figure(comparison: ComparisonResult) -> Figure:
     """Draws a dot per seed and a box per procedure; thin lines join the scores of a paired seed."""
     arms = [arm for arm in (comparison.base, comparison.experiment) if arm is not None]
     with canvas(1.3 + 1.15 * len(arms), 3.2) as (figure, axes):
-        positions = np.arange(len(arms))
-        draw_boxes(axes, [arm.seed_scores for arm in arms], positions, 0.5)
-        shifts = [
-            jitter(len(arm.seeds)) + place for arm, place in zip(arms, positions, strict=True)
+        scores = [arm.seed_scores for arm in arms]
+        places = [
+            drawing.dots(axes, values, place, place, box=0.5, box_line=1.0, markeredgewidth=0.6)
+            for place, values in enumerate(scores)
         ]
         if comparison.design == "paired" and len(arms) == 2:
-            for row in range(len(arms[0].seeds)):
-                axes.plot(
-                    [shift[row] for shift in shifts], [arm.seed_scores[row] for arm in arms],
-                    color=GREY, linewidth=0.8, zorder=2,
-                )  # fmt: skip
-        for index, (arm, shift) in enumerate(zip(arms, shifts, strict=True)):
-            axes.plot(shift, arm.seed_scores, zorder=3, **dot_style(index, edge=0.6))
-        axes.set_xticks(
-            positions, [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
-        )
+            axes.plot(np.array(places), np.array(scores), color=GREY, linewidth=0.8, zorder=2)
+        names = [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
+        axes.set_xticks(range(len(arms)), names)
         axes.set_xlim(-0.6, len(arms) - 0.4)
         axes.set_ylabel(metric_label(comparison.metric))
-        show_unit(axes.yaxis, score_format(comparison.metric))
+        drawing.show_unit(axes.yaxis, score_format(comparison.metric))
         axes.set_title(comparison.evaluation_set)
     return figure
 
@@ -229,14 +129,14 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
     with canvas(5.1, 3.6, 2, width_ratios=[2, 1.15]) as (figure, (left, right)):
         for place, side in enumerate(sides):
             _draw_violin(left, comparison.samples[:, place], place, place, True)
-            left.plot(place, side.estimate, zorder=4, **dot_style(place, size=7, edge=1))
-        counts = [f"{len(side.seeds)} seed{'s' * (len(side.seeds) > 1)}" for side in sides]
-        names = [f"{side.name}\n({count})" for side, count in zip(sides, counts, strict=True)]
-        left.set_xticks(range(2), names)
+            left.plot(place, side.estimate, zorder=4, **drawing.dot_style(place, size=7, edge=1))
+        left.set_xticks(
+            range(2), [f"{side.name}\n({counted(len(side.seeds), 'seed')})" for side in sides]
+        )
         left.set_xlim(-0.6, 1.6)
         left.set_ylabel(metric_label(comparison.metric))
         for axes in (left, right):
-            show_unit(axes.yaxis, score_format(comparison.metric))
+            drawing.show_unit(axes.yaxis, score_format(comparison.metric))
         left.set_title(comparison.evaluation_set, fontsize=10)
         _draw_violin(right, comparison.differences, 0, 4, True)
         _draw_intervals(right, comparison, 0.52, 0.2, True)
@@ -244,7 +144,7 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
         right.set_xlim(-0.6, 0.95)
         right.set_xticks([0], [heading("difference", score_format(comparison.metric, True))])
         right.set_title(f"{comparison.experiment.name} - {comparison.base.name}", fontsize=10)
-        legend_below(figure, [right], 1)
+        drawing.legend_below(figure, [right], 1)
     return figure
 
 
@@ -261,7 +161,7 @@ def _draw_intervals(
         ),
     )  # fmt: skip
     for index, (interval, centre, label) in enumerate(kinds):
-        style = curve_style(index) | {"linewidth": 2}
+        style = drawing.curve_style(index) | {"linewidth": 2}
         where = [place + apart * index]
         line, point = (where * 2, list(interval)), (where, [centre])
         axes.plot(*(line if across else line[::-1]), **style | {"marker": None})
@@ -295,12 +195,12 @@ def sources_figure(comparisons: Sequence[ComparisonResult], title: str = "") -> 
         experiment = f"{first.experiment.name} - " if first.experiment else ""
         label = metric_label(first.metric, first.experiment is not None)
         axes.set_xlabel(f"{label}: {experiment}{first.base.name}")
-        show_unit(axes.xaxis, score_format(first.metric))
+        drawing.show_unit(axes.xaxis, score_format(first.metric))
         what = "what is resampled"
         if len(comparisons) == 1:
             what = f"{first.num_bootstrap} bootstrap samples"
         axes.set_title(title or f"{first.evaluation_set}: {what}")
-        legend_below(figure, [axes], 1)
+        drawing.legend_below(figure, [axes], 1)
     return figure
 
 
@@ -336,13 +236,13 @@ def forest_figure(
                     fontsize=9,
                 )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
-        name_rows(axes, [*comparisons, "macro-average"][: len(items)])
         units = {score_format(item.metric, True) for item in items}
         unit = units.pop() if len(units) == 1 else ""
-        show_unit(axes.xaxis, unit)
+        drawing.show_unit(axes.xaxis, unit)
         level = f"{items[0].confidence:.0%} t interval (filled: it excludes 0)"
-        axes.set_xlabel(f"{heading('difference', unit)}, {level}")
-        axes.set_title(title or items[0].name)
+        names = [*comparisons, "macro-average"][: len(items)]
+        label = f"{heading('difference', unit)}, {level}"
+        drawing.finish_rows(axes, names, label, title or items[0].name)
     return figure
 
 
@@ -376,12 +276,13 @@ def training_figure(
                 _draw_band(axes, curve, table, confidence, colour)
             axes.plot(
                 curve.steps, np.nanmean(table, axis=0), linewidth=2.2,
-                label=f"{curve.name}: mean of {counted(len(table), 'seed')}", **curve_style(index),
+                label=f"{curve.name}: mean of {counted(len(table), 'seed')}",
+                **drawing.curve_style(index),
             )  # fmt: skip
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 600, 50k, 2M
         axes.set_xlabel("pre-training step")
         axes.set_ylabel(metric_label(metric))
-        show_unit(axes.yaxis, score_format(metric))
+        drawing.show_unit(axes.yaxis, score_format(metric))
         band = "" if confidence is None else f" (band: {confidence:.0%} CI over seeds)"
         axes.set_title(evaluation_set + band)
         figure.legend(loc="outside lower left", ncols=min(3, len(curves)))
@@ -418,7 +319,7 @@ def bias_figure(arms: Sequence[OccupationScores], label: str, title: str = "") -
         for index, (arm, axes) in enumerate(zip(arms, panels[0], strict=True)):
             _draw_occupations(axes, arm, index)
         panels[0, 0].set_ylabel(label)
-        title_above(figure, title)
+        drawing.title_above(figure, title)
     return figure
 
 
@@ -426,7 +327,7 @@ def _draw_occupations(axes: Axes, arm: OccupationScores, index: int) -> None:
     percent = 100 * arm.share
     axes.axhline(0, color=GREY, linewidth=0.6)
     axes.plot(
-        percent, arm.values, alpha=0.75, **dot_style(index, size=5, edge=0.4),
+        percent, arm.values, alpha=0.75, **drawing.dot_style(index, size=5, edge=0.4),
     )  # fmt: skip
     ends = np.array([percent.min(), percent.max()])
     mean_share, mean_value = arm.share.mean(), arm.values.mean()

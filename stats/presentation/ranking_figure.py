@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
-from multiberts.stats.presentation.figures import draw_row, name_rows, show_unit
+from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.metric_names import metric_label, score_format
 
 if TYPE_CHECKING:
@@ -23,29 +23,26 @@ def draw_ranking(result: RankingResult) -> Figure:
     with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
         for row, arm in enumerate(arms):
             if result.against is None:
-                draw_row(left, row, arm.estimate, arm.t)
+                drawing.row(left, row, arm.estimate, arm.t)
             elif arm.name in against:
                 item = against[arm.name]
-                draw_row(left, row, item.estimate, item.interval, filled=item.clear)
+                drawing.row(left, row, item.estimate, item.interval, filled=item.clear)
             right.plot([arm.rank_low, arm.rank_high], [row] * 2, color=COLOURS[1], linewidth=3)
             right.plot(arm.rank, row, "s", color=COLOURS[1], markersize=6)
             right.text(
                 1.04, row, "".join(arm.groups), va="center", transform=right.get_yaxis_transform(),
             )  # fmt: skip
         metric = metric_label(result.metric, result.against is not None)
-        show_unit(left.xaxis, score_format(result.metric))
-        left.set_xlabel(f"{metric}, each with its own {level} interval")
+        drawing.show_unit(left.xaxis, score_format(result.metric))
+        shown = f"{metric}, each with its own {level} interval"
         if result.against is not None:
             left.axvline(0, color=GREY, linewidth=0.9, linestyle=":")
-            left.set_xlabel(
-                f"{metric} minus that of {result.against}, simultaneous {level} interval"
-            )
+            shown = f"{metric} minus that of {result.against}, simultaneous {level} interval"
         right.set_xlim(0.5, len(arms) + 0.5)
         right.set_xticks(sorted({1, (len(arms) + 1) // 2, len(arms)}))
-        right.set_xlabel(f"rank, {level} for all together")
-        name_rows(left, [arm.name for arm in arms])
-        name_rows(right, [""] * len(arms))
-        left.set_title(result.name or result.evaluation_set)
+        title = result.name or result.evaluation_set
+        drawing.finish_rows(left, [arm.name for arm in arms], shown, title)
+        drawing.finish_rows(right, [""] * len(arms), f"rank, {level} for all together")
         if arms[0].groups:
             right.set_title("same letter: tied", loc="right", fontsize=9)
     return figure

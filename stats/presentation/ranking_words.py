@@ -14,9 +14,9 @@ from multiberts.stats.presentation.metric_names import (
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import (
     LIMITED_WEIGHT,
+    PAIRED_BY_NUMBER,
     SELLAM,
-    all_constant,
-    failure,
+    about_seeds,
     level_text,
     random_samples,
 )
@@ -30,11 +30,9 @@ _MOST_NAMES = 6
 def finding(result: RankingResult) -> str:
     """Describes a ranking in a few sentences, for a reader who is not a statistician."""
     first, clear = result.arms[0], sum(item.clear for item in result.differences)
-    seeds = sorted({len(arm.seeds) for arm in result.arms})
-    numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    paired = "paired " * (result.design == "paired")
+    numbers, paired = _numbers_of_seeds(result), "paired " * (result.design == "paired")
     scope = (
-        f"Of {len(result.arms)} arms with {numbers} {paired}seed{'s' * (seeds != [1])} each and "
+        f"Of {len(result.arms)} arms with {numbers} {paired}seed{'s' * (numbers != '1')} each and "
         f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
         f"{metric_name(result.metric)}, with {score_text(first.estimate, result.metric)} "
         f"({level_text(result.confidence)} {score_text(first.t, result.metric)})."
@@ -51,6 +49,11 @@ def finding(result: RankingResult) -> str:
     tied = [arm.name for arm in result.arms[1:] if set(arm.groups) & set(first.groups)]
     ahead = f"{_names(tied)} cannot be distinguished from it." if tied else "It leads clearly."
     return f"{scope} {ahead} {count} {are} clear at {result.confidence:.0%} for all together."
+
+
+def _numbers_of_seeds(result: RankingResult) -> str:
+    seeds = sorted({len(arm.seeds) for arm in result.arms})
+    return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
 
 
 def _sorted_by_result(result: RankingResult) -> dict[str, list[str]]:
@@ -130,15 +133,9 @@ def notes(result: RankingResult) -> list[str]:
         if arm.left_out:
             seeds = ", ".join(map(str, arm.left_out))
             found.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
-        if arm.failed_seeds:
-            found.append(f"{failure(arm, result.metric, result.confidence)} {LIMITED_WEIGHT}")
-        if all_constant(arm, result.metric):
-            found.append(all_constant(arm, result.metric))
+        found += about_seeds(arm, result.metric, result.confidence, f" {LIMITED_WEIGHT}")
     if result.pairing == "seed number":
-        found.append(
-            "Seeds are paired by seed number only: nothing in the data says that runs of one seed have "
-            "a common parent. If they are unrelated, give design='unpaired'."
-        )
+        found.append(f"{PAIRED_BY_NUMBER} If they are unrelated, give design='unpaired'.")
     return found
 
 
@@ -146,13 +143,11 @@ def methods(result: RankingResult) -> str:
     """Writes the paragraph on methods for a paper, with references."""
     level = f"{result.confidence:.0%}"
     drawn = random_samples(result.resample, "pre-training seeds")
-    seeds = sorted({len(arm.seeds) for arm in result.arms})
-    numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     pairs = "all pairs" if result.against is None else f"each with {result.against}"
     sentences = [
         f"We compare {len(result.arms)} arms ({pairs}) by {metric_name(result.metric)}, averaged over the "
-        f"fine-tuning runs of each seed and over {numbers} seeds, and take {drawn} as random samples "
-        "(Sellam et al., 2022).",
+        f"fine-tuning runs of each seed and over {_numbers_of_seeds(result)} seeds, and take {drawn} as "
+        "random samples (Sellam et al., 2022).",
         "Seeds of the arms were drawn independently."
         if result.design == "unpaired"
         else "Seeds were paired across arms.",

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
 
+PAIRED_BY_NUMBER = (
+    "Seeds are paired by seed number only: nothing in the data says that runs of one seed have a "
+    "common parent."
+)
 LIMITED_WEIGHT = "aggregate='iqm' keeps them and limits their weight."
 SELLAM = (
     "Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness Analysis. ICLR."
@@ -109,20 +113,22 @@ def scope(item: ComparisonResult) -> str:
     return f"{seeds} and {examples}"
 
 
+def _arms(item: ComparisonResult) -> list[ArmSummary]:
+    return [arm for arm in (item.base, item.experiment) if arm is not None]
+
+
 def _pairing(item: ComparisonResult) -> list[str]:
     """Says which seeds pairing left out, and what the answer is were they unrelated."""
     found = []
-    for side in (item.base, item.experiment):
-        if side is not None and side.left_out:
-            seeds = ", ".join(map(str, side.left_out))
+    for side in _arms(item):
+        if side.left_out:
             found.append(
                 f"Left out, as the other side lacks {'them' if len(side.left_out) > 1 else 'it'}: "
-                f"seed{'s' if len(side.left_out) > 1 else ''} {seeds} of {side.name}."
+                f"{_seed_names(side.left_out)} of {side.name}."
             )
     if item.pairing == "seed number" and item.unpaired_t and item.p_unpaired_t:
         found.append(
-            "Seeds are paired by seed number only: nothing in the data says that runs of one seed "
-            "have a common parent. Were they unrelated, the interval would be "
+            f"{PAIRED_BY_NUMBER} Were they unrelated, the interval would be "
             f"{estimate_text(item, item.unpaired_t)} ({p_text(item.p_unpaired_t.two_sided)})."
         )
     return found
@@ -158,8 +164,7 @@ def methods(
     """
     item = items[0]
     level, seeds = f"{item.confidence:.0%}", len(item.base.seeds)
-    sides = [side for side in (item.base, item.experiment) if side is not None]
-    over_runs = any(side.num_runs > len(side.seeds) for side in sides)
+    over_runs = any(side.num_runs > len(side.seeds) for side in _arms(item))
     what = " and ".join(dict.fromkeys(metric_name(found.metric) for found in items))
     drawn = random_samples(item.resample, seeds_are)
     designs = {
@@ -222,12 +227,16 @@ def verdict(
       better: whether a higher score is better; None where neither way is.
       early: by which the result is judged instead, where not all planned seeds are there.
     """
-    is_clear = adjusted < round(1 - item.confidence, 12) if early is None else early.is_enough
-    if not is_clear or item.estimate == 0:
+    if not _is_clear(item, adjusted, early) or item.estimate == 0:
         return "not clear"
     if better is None:
         return "higher" if item.estimate > 0 else "lower"
     return "better" if (item.estimate > 0) == better else "worse"
+
+
+def _is_clear(item: ComparisonResult, p: float, early: EarlyLook | None = None) -> bool:
+    # Rounded: 1 - 0.95 is above 0.05.
+    return p < round(1 - item.confidence, 12) if early is None else early.is_enough
 
 
 def early_answer(look: EarlyLook) -> str:
@@ -271,8 +280,7 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
     test = f"The two-sided t test over {drawn[item.resample]} gives {p_text(own)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
         test = f"{test}, and {p_text(adjusted)} after Holm's correction"
-    clear = judged < round(1 - item.confidence, 12) if early is None else early.is_enough
-    if not clear:
+    if not _is_clear(item, judged, early):
         test = f"{test}: the data do not rule out zero difference"
         if (adjusted is not None or early is not None) and not item.t.low <= 0 <= item.t.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
@@ -292,7 +300,20 @@ def _rate(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def failure(side: ArmSummary, metric: str, confidence: float) -> str:
+def about_seeds(side: ArmSummary, metric: str, confidence: float, cure: str) -> list[str]:
+    """Says which seeds of an arm seem to have failed, with the cure, and whether all are constant."""
+    found = [_failure(side, metric, confidence) + cure] if side.failed_seeds else []
+    number = len(side.seeds)
+    if len(side.constant_seeds) == number:
+        seeds = f"All {number} seeds" if number > 1 else "The one seed"
+        found.append(
+            f"{seeds} of {side.name} {_one_answer(side, metric, number)}, as a fixed rule does, or a "
+            "model whose training failed; their spread says nothing about seeds that train."
+        )
+    return found
+
+
+def _failure(side: ArmSummary, metric: str, confidence: float) -> str:
     """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
     failed, number = len(side.failed_seeds), len(side.seeds)
     pairs = zip(side.seeds, side.seed_scores, strict=True)
@@ -314,18 +335,6 @@ def _signs(side: ArmSummary, metric: str) -> str:
         return answer
     also = f" ({_seed_names(constant)} {answer})" if constant else ""
     return f"scored far from the others or at chance{also}"
-
-
-def all_constant(side: ArmSummary, metric: str) -> str:
-    """Says that every seed of a side gives every example one answer; nothing where that is not so."""
-    number = len(side.seeds)
-    if len(side.constant_seeds) < number:
-        return ""
-    seeds = f"All {number} seeds" if number > 1 else "The one seed"
-    return (
-        f"{seeds} of {side.name} {_one_answer(side, metric, number)}, as a fixed rule does, or a model whose "
-        "training failed; their spread says nothing about seeds that train."
-    )
 
 
 def _one_answer(side: ArmSummary, metric: str, number: int) -> str:
@@ -363,7 +372,7 @@ def unseen_failures(item: ComparisonResult) -> str:
     It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
     the rate is below `_HARMFUL_RATE`. Seeds that did fail, and sides of constant seeds, have a warning.
     """
-    sides = [item.base, *([item.experiment] if item.experiment else [])]
+    sides = _arms(item)
     trained = [side for side in sides if side.failure_rate is not None and not side.failed_seeds]
     limits = [side.failure_rate.high for side in trained if side.failure_rate is not None]
     if max(limits, default=0.0) <= _HARMFUL_RATE:
@@ -414,7 +423,7 @@ def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None
         answers.detectable_difference, answers.detectable_difference_range, "80 %", text
     )
     sentences.append(f"The {smallest}.")
-    if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
+    if item.significant and adjusted is not None and not _is_clear(item, adjusted):
         sentences.append(
             "Significant on its own, but not after correcting for the number of comparisons."
         )
@@ -501,15 +510,10 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
             "examples, or on the assumption that seed effects are normally distributed; with few "
             f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"
         )
-    for side in (item.base, item.experiment):
-        if side is not None and side.failed_seeds:
-            found.append(f"{failure(side, item.metric, item.confidence)}{_without_failed(item)}")
-        if side is not None and all_constant(side, item.metric):
-            found.append(all_constant(side, item.metric))
+    for side in _arms(item):
+        found += about_seeds(side, item.metric, item.confidence, _without_failed(item))
     alike = [
-        side.name
-        for side in (item.base, item.experiment)
-        if side is not None and side.t.low < side.t.high and side.estimate in side.t
+        side.name for side in _arms(item) if side.t.low < side.t.high and side.estimate in side.t
     ]
     if alike:
         found.append(

@@ -306,7 +306,7 @@ NUM_STEPS = 4000
 @pytest.mark.slow
 def test_a_stopped_trainer_is_ended_and_started_again(tmp_path: Path) -> None:
     """SIGSTOP leaves the process there: only its silence tells."""
-    from multiberts.benchmarks.stress_resume import ARGUMENTS, make_corpora
+    from multiberts.tests.pretrain.training.stress_resume import ARGUMENTS, make_corpora
 
     bucket, log = tmp_path / "bucket", tmp_path / "log"
     arguments = {**ARGUMENTS, **make_corpora(tmp_path), "run_dir": f"file://{bucket}/run"}

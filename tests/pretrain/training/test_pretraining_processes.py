@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from multiberts.benchmarks.stress_resume import differing_files, last_logged_step
 from multiberts.bert.training.log import read_metrics
 from multiberts.runs.environment import ENGINE, JAX
 from multiberts.runs.files import sha256_of_file
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests.patience import PATIENCE
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
+from multiberts.tests.pretrain.training.stress_resume import differing_files, last_logged_step
 
 pytest.importorskip("jax", reason="needs JAX: the extra jax")
 

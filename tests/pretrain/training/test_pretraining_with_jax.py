@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.benchmarks.stress_resume import differing_files, last_logged_step
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.pretrain.training.checkpoints import checkpoint_path
 from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
 from multiberts.tests.patience import PATIENCE
+from multiberts.tests.pretrain.training.stress_resume import differing_files, last_logged_step
 
 pytest.importorskip("jax", reason="needs JAX: the extra jax")
 

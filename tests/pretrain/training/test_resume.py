@@ -17,13 +17,17 @@ from typing import Any
 
 import pytest
 
-from multiberts.benchmarks.stress_resume import differing_files, last_logged_step, run_with_stops
 from multiberts.bert.training.log import TrainingLog, read_metrics
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests.patience import PATIENCE
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
+from multiberts.tests.pretrain.training.stress_resume import (
+    differing_files,
+    last_logged_step,
+    run_with_stops,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 Arguments = Callable[..., dict[str, Any]]
@@ -34,7 +38,7 @@ SCHEDULE = {
     "checkpoint_steps": [0, 60, 120],
     "save_state_every_steps": 25,
     "log_every_steps": 1,
-    # Compiling would take most of the time; `benchmarks.stress_resume` stops compiled runs.
+    # Compiling would take most of the time; `make stress-resume` stops compiled runs.
     "compile_step": False,
 }
 

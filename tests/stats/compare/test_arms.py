@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import xarray
 from numpy.typing import NDArray
 from scipy.special import polygamma
 
@@ -236,6 +237,22 @@ def test_paired_arms_keep_the_seeds_that_all_have():
     assert found.pairing == "seed number" and "give design='unpaired'" in str(found)
     every = stats.compare_arms(short, **FEW)
     assert {arm.name: len(arm.seeds) for arm in every.arms} == {**dict.fromkeys(SIX, 5), "c": 3}
+
+
+def test_trainings_of_one_name_and_other_weights_pair_no_seeds():
+    """One rule for a ranking and for each comparison in it: both say whether the seeds have a parent."""
+
+    def arm(name, weights):
+        lineage = np.empty(5, object)
+        lineage[:] = [(("base", seed, 100, f"{weights} of {seed}"),) for seed in range(5)]
+        coords = {"pretrain_seed": range(5), "lineage": ("pretrain_seed", lineage)}
+        return xarray.DataArray(SIX[name], coords, ("pretrain_seed", "example"))
+
+    for weights, pairing in (("first", "parent"), ("second", "seed number")):
+        arms = {"b": arm("b", "first"), "c": arm("c", "first"), "d": arm("d", weights)}
+        assert stats.compare_arms(arms, design="paired", **FEW).pairing == pairing
+        one = stats.compare(arms["c"], arms["d"], "mean", design="paired", **FEW)
+        assert one.pairing == pairing
 
 
 def test_readers_get_words_tables_figures_and_json():

@@ -1,6 +1,6 @@
 """Does every command end in the same bytes, however often and however it is stopped?
 
-    python -m benchmarks.stress --stops=200 --folder=stress
+    python -m multiberts.tests.stress --stops=200 --folder=stress
 
 First each command runs undisturbed. Then each stop runs a command, meets a fault at a random moment, runs
 the same command again without faults, and compares all outputs byte for byte. Faults: SIGKILL, SIGTERM,
@@ -35,11 +35,11 @@ from typing import Any
 
 import psutil
 
-from multiberts.benchmarks.forking import fork_command, preload
-from multiberts.benchmarks.stress_resume import ARGUMENTS, IMPORTED, make_corpora
 from multiberts.runs import console
 from multiberts.runs.directory import DONE, read_done
 from multiberts.runs.files import remove
+from multiberts.tests.forking import fork_command, preload
+from multiberts.tests.pretrain.training.stress_resume import ARGUMENTS, IMPORTED, make_corpora
 
 TWO = "two launchers"
 FAULTS = ("SIGKILL", "SIGTERM", "SIGSTOP", "quota", "full disk", "skewed clock", TWO)

@@ -1,6 +1,6 @@
 """How much time does the launcher itself take, at the size of a study?
 
-    python -m benchmarks.launch_speed
+    python -m multiberts.tests.launch.launch_speed
 
 Plans 10,000 runs, shows their status from markers; carries out 4,000 runs that do nothing but write their
 output and DONE, through two workers; then looks at them again, as the same command does when all
@@ -153,7 +153,7 @@ def _no_ops(count: int) -> list[PlannedRun]:
 
 def _module() -> str:
     """This module as the workers import it, for whom it is not the main one."""
-    return "multiberts.benchmarks.launch_speed"
+    return "multiberts.tests.launch.launch_speed"
 
 
 if __name__ == "__main__":

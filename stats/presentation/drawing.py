@@ -1,0 +1,137 @@
+"""Parts that figures share: dots over boxes by group, rows of a forest plot, looks of curves and bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS
+from multiberts.stats.formats import with_minus
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+# Fills of bars that differ in grey, light to dark, with hatches of their own.
+_FILLS = (
+    ("#E6E6E6", ""),
+    ("#56B4E9", "///"),
+    ("#D55E00", "..."),
+    ("#009E73", "xxx"),
+    ("#CC79A7", "\\\\\\"),
+)
+
+
+def _jitter(count: int) -> NDArray:
+    """Returns small fixed shifts [count] that separate the dots of equal scores."""
+    return ((np.arange(count) * 0.618034) % 1 - 0.5) * 0.16
+
+
+def curve_style(index: int) -> dict[str, Any]:
+    """Returns colour, line style and marker of the curve at this place in the order of use."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": LINES[index % len(LINES)],
+        "marker": MARKERS[index % len(MARKERS)],
+    }
+
+
+def dot_style(index: int, size: float = 6, edge: float = 0.5) -> dict[str, Any]:
+    """Returns the look of single dots with white edges, at this place in the order of use."""
+    return curve_style(index) | {
+        "linestyle": "none",
+        "markersize": size,
+        "markeredgecolor": "white",
+        "markeredgewidth": edge,
+    }
+
+
+def fill_style(index: int) -> dict[str, Any]:
+    """Returns the look of the parts of stacked bars at this place in the order of use."""
+    colour, hatch = _FILLS[index]
+    return {"color": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.6}
+
+
+def legend_below(
+    figure: Figure, panels: Iterable[Axes], ncols: int, first: Sequence[str] = ()
+) -> None:
+    """Puts one legend below all panels, with each label once, those of `first` in front."""
+    known: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        known |= dict(zip(labels, handles, strict=True))
+    known = {name: known[name] for name in first if name in known} | known
+    figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=ncols)
+
+
+def title_above(figure: Figure, title: str) -> None:
+    """Puts a title above all panels, unless it is empty."""
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+
+
+def show_unit(axis: Axis, number_format: str) -> None:
+    """Writes the numbers of an axis of scores as tables do: those of shares a hundred times as large."""
+    from matplotlib.ticker import FuncFormatter
+
+    if number_format:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: with_minus(f"{100 * value:g}")))
+
+
+def finish_rows(axes: Axes, names: Sequence[str], label: str, title: str = "") -> None:
+    """Names the rows of a forest plot from top to bottom, what they show, and the panel."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlabel(label)
+    axes.set_title(title)
+
+
+def row(
+    axes: Axes,
+    place: float,
+    estimate: float,
+    interval: Sequence[float],
+    *,
+    colour: str = COLOURS[0],
+    marker: str = "o",
+    filled: bool = True,
+    label: str | None = None,
+) -> None:
+    """Draws an estimate and its interval in a row of a forest plot."""
+    axes.plot([*interval], [place] * 2, color=colour, linewidth=2)
+    axes.plot(
+        estimate, place, marker, markersize=7, color=colour, label=label,
+        markerfacecolor=colour if filled else "white", markeredgewidth=1.6,
+    )  # fmt: skip
+
+
+def dots(
+    axes: Axes,
+    values: NDArray,
+    place: float,
+    style: int,
+    *,
+    spread: float = 1.0,
+    box: float = 0.0,
+    box_line: float = 0.8,
+    **look: Any,
+) -> NDArray:
+    """Draws a dot per value of a group around its place, over a grey box plot of the width `box`.
+
+    Returns where the dots are on the horizontal axis [values]; `look` changes their `dot_style`.
+    """
+    if box:
+        grey = {"color": GREY, "linewidth": box_line}
+        drawn = axes.boxplot(
+            [values], positions=[place], widths=box, showfliers=False, patch_artist=True,
+            zorder=1, manage_ticks=False, medianprops={"color": "black", "linewidth": 1.4},
+            boxprops=dict(grey), whiskerprops=grey, capprops=grey,
+        )  # fmt: skip
+        drawn["boxes"][0].set_facecolor("#F2F2F2")
+    where: NDArray = place + spread * _jitter(len(values))
+    axes.plot(where, values, **dot_style(style) | {"zorder": 3} | look)
+    return where
