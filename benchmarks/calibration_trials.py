@@ -138,16 +138,16 @@ def questions_of(
     condition: Condition,
     simulation_seed: int,
     trials: Sequence[int],
-    num_bootstrap: int,
+    n_resamples: int,
     real: RealAnswers | None = None,
 ) -> tuple[list[ComparisonSpec], ComparisonSettings]:
     """Makes a batch of trials, ready for one bootstrap."""
     assert condition.design != "family"
     settings = ComparisonSettings(
         design=condition.design,
-        num_bootstrap=num_bootstrap,
-        bootstrap_seed=bootstrap_seed_of(condition, simulation_seed, trials[0]),
-        confidence=CONFIDENCE,
+        n_resamples=n_resamples,
+        rng=bootstrap_seed_of(condition, simulation_seed, trials[0]),
+        confidence_level=CONFIDENCE,
         aggregate=condition.aggregate,
     )
     metric = METRICS[condition.metric]
@@ -164,7 +164,7 @@ def simulate(
     condition: Condition,
     simulation_seed: int,
     trials: Sequence[int],
-    num_bootstrap: int = 0,
+    n_resamples: int = 0,
     real: RealAnswers | None = None,
 ) -> Outcome:
     """Makes and judges trials of a condition.
@@ -173,11 +173,11 @@ def simulate(
       condition: what the data are like.
       simulation_seed: names the data and the bootstrap draws, with condition and trial.
       trials: their numbers, in order.
-      num_bootstrap: replicates of each; without any, only what needs none is counted, which takes a
+      n_resamples: replicates of each; without any, only what needs none is counted, which takes a
         fifth of the time.
       real: by name, answers [seeds, examples] that are right, for conditions of real data.
     """
-    outcome = Outcome(len(trials), len(trials) if num_bootstrap else 0)
+    outcome = Outcome(len(trials), len(trials) if n_resamples else 0)
     if condition.design == "family":
         _simulate_families(condition, simulation_seed, trials, outcome)
         return outcome
@@ -186,9 +186,9 @@ def simulate(
     for start in range(0, len(trials), BATCH):
         batch = trials[start : start + BATCH]
         questions, settings = questions_of(
-            condition, simulation_seed, batch, num_bootstrap or LEAST_BOOTSTRAP, real
+            condition, simulation_seed, batch, n_resamples or LEAST_BOOTSTRAP, real
         )
-        if num_bootstrap:
+        if n_resamples:
             terms = np.sum([variance_terms(question.crossing) for question in questions], axis=0)
             outcome.terms = (np.array(outcome.terms) + terms).tolist()
             names = [Names()] * len(questions)
@@ -258,7 +258,7 @@ def recommended(question: ComparisonSpec, settings: ComparisonSettings) -> Recom
     counts of `docs/calibration.jsonl`, has no flag here.
     """
     sides = question.summaries(np.zeros((1, len(question.jobs))), Names(), settings)
-    metric, level = question.metric, settings.confidence
+    metric, level = question.metric, settings.confidence_level
     estimate = sides[-1].estimate - (sides[0].estimate if len(sides) == 2 else 0.0)
     interval, p, floor, unpaired = sides[0].t, None, False, None
     span, width = metric.bounds, metric.bounds[1] - metric.bounds[0]
@@ -330,8 +330,8 @@ def _simulate_families(
         seed = bootstrap_seed_of(condition, simulation_seed, trial)
         found = compare_tasks(
             tasks,
-            num_bootstrap=FAMILY_BOOTSTRAP,
-            bootstrap_seed=seed,
+            n_resamples=FAMILY_BOOTSTRAP,
+            rng=seed,
             studentised=True,
         )
         p_values = dict(found.adjusted)

@@ -101,7 +101,9 @@ def one_trial(trials: Trials, simulation_seed: int, trial: int) -> dict[str, End
             make_arm(str(place), table, arm.labels, arm.run_seeds, missing="omit")
             for place, (arm, table) in enumerate(zip(arms, holes, strict=True))
         ]
-    settings = ComparisonSettings(design=condition.design, num_bootstrap=40, confidence=CONFIDENCE)
+    settings = ComparisonSettings(
+        design=condition.design, n_resamples=40, confidence_level=CONFIDENCE
+    )
     question = ComparisonSpec(PreparedArms(tuple(arms), METRICS[condition.metric]), settings, "")
     low, high = recommended(question, settings).interval
     sides = [
@@ -135,7 +137,7 @@ def beyond_the_prior(num_trials: int) -> list[dict[str, Any]]:
 
     Arms are alike; examples have effects in common (1.5 logits) and of their own (.75).
     """
-    settings = ComparisonSettings(design="unpaired", num_bootstrap=40, confidence=CONFIDENCE)
+    settings = ComparisonSettings(design="unpaired", n_resamples=40, confidence_level=CONFIDENCE)
     random, rows = np.random.default_rng(0), []
     for spread in (0.2, 0.5, 1.0, 2.0):
         found = []

@@ -39,29 +39,29 @@ class PValues(NamedTuple):
     two_sided: float
 
 
-def percentile_interval(samples: ArrayLike, confidence: float) -> Interval:
-    """Returns the middle `confidence` of bootstrap samples [replicates].
+def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval:
+    """Returns the middle `confidence_level` of bootstrap samples [replicates].
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
     """
-    tail = _tail(confidence)
+    tail = _tail(confidence_level)
     low, high = np.quantile(np.asarray(samples), [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 
-def basic_interval(samples: ArrayLike, estimate: float, confidence: float) -> Interval:
+def basic_interval(samples: ArrayLike, estimate: float, confidence_level: float) -> Interval:
     """Mirrors the percentile interval at the estimate: 2 estimate - its ends.
 
     Args:
       samples: bootstrap samples [replicates].
       estimate: the score of the data.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
     """
-    low, high = percentile_interval(samples, confidence)
+    low, high = percentile_interval(samples, confidence_level)
     return Interval(2 * estimate - high, 2 * estimate - low)
 
 
@@ -88,7 +88,7 @@ def acceleration(influences: Sequence[NDArray]) -> float:
 
 
 def bca_interval(
-    samples: ArrayLike, estimate: float, acceleration: float, confidence: float
+    samples: ArrayLike, estimate: float, acceleration: float, confidence_level: float
 ) -> Interval:
     """Computes the bias-corrected and accelerated interval: percentiles at shifted levels.
 
@@ -101,15 +101,15 @@ def bca_interval(
       samples: bootstrap samples [replicates].
       estimate: the score of the data.
       acceleration: see `acceleration`.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
     """
     from scipy.special import ndtr, ndtri
 
     values = np.asarray(samples, dtype=np.float64)
-    tail = _tail(confidence)
+    tail = _tail(confidence_level)
     slack = _slack(values - estimate)
     below = int((values < estimate - slack).sum()) + int((values <= estimate + slack).sum())
     half = 1 / (2 * len(values))
@@ -130,7 +130,7 @@ def studentised_interval(
     sample_standard_errors: ArrayLike,
     estimate: float,
     standard_error: float,
-    confidence: float,
+    confidence_level: float,
 ) -> Interval:
     """Computes the bootstrap-t interval, from distances in each sample's own standard errors.
 
@@ -144,12 +144,12 @@ def studentised_interval(
         root of `stats.variance.crossing.Crossing.replicate_variances`.
       estimate: the score of the data.
       standard_error: its standard error, estimated the same way.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
     """
-    tail = _tail(confidence)
+    tail = _tail(confidence_level)
     if standard_error == 0:
         return Interval(estimate, estimate)
     distances = np.asarray(samples, dtype=np.float64) - estimate
@@ -167,23 +167,23 @@ def studentised_interval(
 
 
 def t_interval(
-    estimate: float, standard_error: float, degrees_of_freedom: float, confidence: float
+    estimate: float, standard_error: float, degrees_of_freedom: float, confidence_level: float
 ) -> Interval:
     """Computes estimate -+ t x standard error.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
     """
     from scipy.special import stdtrit
 
-    reach = float(stdtrit(degrees_of_freedom, 1 - _tail(confidence))) * standard_error
+    reach = float(stdtrit(degrees_of_freedom, 1 - _tail(confidence_level))) * standard_error
     return Interval(estimate - reach, estimate + reach)
 
 
 def generalised_interval(
     estimate: float,
     mean_squares: tuple[Sequence[Sequence[tuple[float, float]]], Sequence[tuple[float, float]]],
-    confidence: float,
+    confidence_level: float,
     num_draws: int = 20_000,
     draw_seed: int = 0,
 ) -> Interval:
@@ -200,12 +200,12 @@ def generalised_interval(
       estimate: of the data.
       mean_squares: shares of the variance with their degrees of freedom, in groups that are added and
         those that are subtracted: `stats.variance.crossing.Crossing.mean_square_shares`.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
       num_draws: of the simulation.
       draw_seed: identifies the draws.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
       >>> from multiberts.stats.variance.crossing import crossing_of_tables
@@ -217,7 +217,7 @@ def generalised_interval(
 
     Reference: Weerahandi (1993), Generalized Confidence Intervals, JASA 88(423).
     """
-    _tail(confidence)
+    _tail(confidence_level)
     generator = np.random.Generator(np.random.PCG64(draw_seed))
 
     def possible(terms: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
@@ -230,12 +230,12 @@ def generalised_interval(
     added = [possible(terms) for terms in groups]
     variances = np.maximum(sum(added) - possible(subtracted), np.max(added, axis=0))
     errors = np.sqrt(variances) * np.abs(generator.standard_normal(num_draws))
-    reach = float(np.quantile(errors, confidence))
+    reach = float(np.quantile(errors, confidence_level))
     return Interval(estimate - reach, estimate + reach)
 
 
 def fisher_t_interval(
-    estimate: float, standard_error: float, degrees_of_freedom: float, confidence: float
+    estimate: float, standard_error: float, degrees_of_freedom: float, confidence_level: float
 ) -> Interval:
     """Computes `t_interval` of a correlation on Fisher's scale, z = atanh r, and transforms it back.
 
@@ -245,17 +245,17 @@ def fisher_t_interval(
       estimate: a correlation.
       standard_error: of the correlation; that of z is this over 1 - r^2.
       degrees_of_freedom: as in `t_interval`.
-      confidence: as in `t_interval`.
+      confidence_level: as in `t_interval`.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
 
     Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
     """
     if standard_error == 0 or abs(estimate) >= 1:
-        return t_interval(estimate, standard_error, degrees_of_freedom, confidence)
+        return t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
     error = standard_error / (1 - estimate**2)
-    low, high = t_interval(math.atanh(estimate), error, degrees_of_freedom, confidence)
+    low, high = t_interval(math.atanh(estimate), error, degrees_of_freedom, confidence_level)
     return Interval(math.tanh(low), math.tanh(high))
 
 
@@ -263,7 +263,7 @@ def bounded_t_interval(
     estimate: float,
     standard_error: float,
     degrees_of_freedom: float,
-    confidence: float,
+    confidence_level: float,
     bounds: tuple[float, float],
     num_units: float,
     tail_freedom: float = math.inf,
@@ -277,25 +277,25 @@ def bounded_t_interval(
       estimate: the score.
       standard_error: of the score.
       degrees_of_freedom: as in `t_interval`.
-      confidence: as in `t_interval`.
+      confidence_level: as in `t_interval`.
       bounds: the smallest and the largest possible score; infinite where there is none.
       num_units: independent examples (or clusters, or seeds) behind the score.
       tail_freedom: as in `score_interval`.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
     """
-    if is_near_bounds(estimate, standard_error, degrees_of_freedom, confidence, bounds):
+    if is_near_bounds(estimate, standard_error, degrees_of_freedom, confidence_level, bounds):
         return score_interval(
             estimate,
             standard_error,
             degrees_of_freedom,
-            confidence,
+            confidence_level,
             bounds,
             num_units,
             tail_freedom,
         )
-    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence)
+    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
     return clipped_interval(plain, bounds)
 
 
@@ -303,7 +303,7 @@ def is_near_bounds(
     estimate: float,
     standard_error: float,
     degrees_of_freedom: float,
-    confidence: float,
+    confidence_level: float,
     bounds: tuple[float, float],
 ) -> bool:
     """Returns whether `bounded_t_interval` is other than the plain interval; its arguments."""
@@ -312,22 +312,22 @@ def is_near_bounds(
         return False
     if standard_error == 0:
         return estimate in bounds
-    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence)
+    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
     twice = 2 * (plain.high - estimate)
     inside = estimate - twice >= low and estimate + twice <= high
     return low < estimate < high and not inside
 
 
-def clopper_pearson_interval(number: int, trials: float, confidence: float) -> Interval:
+def clopper_pearson_interval(number: int, trials: float, confidence_level: float) -> Interval:
     """Computes Clopper and Pearson's interval of a rate.
 
     Args:
       number: how often it happened.
       trials: of how many, 1 or more; a mean over runs need not be whole.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
       >>> low, high = clopper_pearson_interval(0, 5, 0.95)
@@ -338,7 +338,7 @@ def clopper_pearson_interval(number: int, trials: float, confidence: float) -> I
     """
     from scipy.special import betaincinv
 
-    tail = _tail(confidence)
+    tail = _tail(confidence_level)
     if number == 0:
         return Interval(0.0, 1 - tail ** (1 / trials))
     if number == trials:
@@ -386,7 +386,7 @@ def score_interval(
     estimate: float,
     standard_error: float,
     degrees_of_freedom: float,
-    confidence: float,
+    confidence_level: float,
     bounds: tuple[float, float],
     num_units: float,
     tail_freedom: float = math.inf,
@@ -404,14 +404,14 @@ def score_interval(
       estimate: the score.
       standard_error: of the score.
       degrees_of_freedom: of the standard error.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters, or seeds) behind the score.
       tail_freedom: degrees of freedom where heavy tails of the examples count; see
         `stats.variance.crossing.Crossing.tail_freedom`.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
       >>> low, high = score_interval(0.98, 0.02, 9, 0.95, (0, 1), 50)
@@ -424,13 +424,13 @@ def score_interval(
     """
     (low, high), width = bounds, bounds[1] - bounds[0]
     if standard_error == 0:
-        reach = width * clopper_pearson_interval(0, num_units, confidence).high
+        reach = width * clopper_pearson_interval(0, num_units, confidence_level).high
         return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
     share = (estimate - low) / width
     size = share * (1 - share) * (width / standard_error) ** 2
 
     def half(freedom: float, answers: float) -> float:
-        return t_interval(0.0, 1.0, freedom, confidence).high ** 2 / (2 * answers)
+        return t_interval(0.0, 1.0, freedom, confidence_level).high ** 2 / (2 * answers)
 
     shift = half(degrees_of_freedom, size)
     if tail_freedom < degrees_of_freedom and size > num_units:
@@ -447,7 +447,7 @@ def near_bounds_difference(
     correlation: float,
     bounds: tuple[float, float],
     num_units: tuple[float, float],
-    confidence: float,
+    confidence_level: float,
 ) -> tuple[Interval, PValues]:
     """Computes interval and test of a difference of two scores that are both near their bounds.
 
@@ -463,7 +463,7 @@ def near_bounds_difference(
       correlation: of the two estimates.
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters) behind each.
-      confidence: level of the interval, in (0, 1).
+      confidence_level: level of the interval, in (0, 1).
 
     Reference: Newcombe (1998), Improved confidence intervals for the difference between binomial
     proportions based on paired data.
@@ -495,13 +495,17 @@ def near_bounds_difference(
     p = 1 - high
     small, large = p / 2, 1 - p / 2
     above = experiment[0] > base[0]
-    return interval(confidence), PValues(small if above else large, large if above else small, p)
+    return interval(confidence_level), PValues(
+        small if above else large, large if above else small, p
+    )
 
 
-def _tail(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"found confidence {confidence}, expected a number between 0 and 1")
-    return (1 - confidence) / 2
+def _tail(confidence_level: float) -> float:
+    if not 0 < confidence_level < 1:
+        raise ValueError(
+            f"found confidence_level {confidence_level}, expected a number between 0 and 1"
+        )
+    return (1 - confidence_level) / 2
 
 
 def _slack(differences: NDArray) -> float:

@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, cast
 
 import numpy as np
 
-from multiberts.stats.corrections import check_num_bootstrap, check_whole
+from multiberts.stats.corrections import check_n_resamples, check_whole
 from multiberts.stats.errors import DataError, check_choice
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
@@ -24,9 +24,9 @@ class ComparisonOptions(TypedDict, total=False):
 
     examples: Examples
     resample: Resample
-    num_bootstrap: int
-    bootstrap_seed: int
-    confidence: float
+    n_resamples: int
+    rng: int
+    confidence_level: float
     draws: DrawOrder
     studentised: bool
     aggregate: Aggregate
@@ -43,9 +43,9 @@ class ComparisonSettings:
     design: Design = "paired"
     examples: Examples = "shared"
     resample: Resample = "both"
-    num_bootstrap: int = 1000
-    bootstrap_seed: int = 42
-    confidence: float = 0.95
+    n_resamples: int = 1000
+    rng: int = 42
+    confidence_level: float = 0.95
     draws: DrawOrder = "keyed"
     studentised: bool = True
     aggregate: Aggregate = "mean"
@@ -56,13 +56,16 @@ class ComparisonSettings:
         check_choice("examples", self.examples, Examples)
         check_choice("draws", self.draws, DrawOrder)
         check_choice("aggregate", self.aggregate, Aggregate)
-        number = isinstance(self.confidence, int | float | np.floating)
-        if not number or not 0 < self.confidence < 1:
+        number = isinstance(self.confidence_level, int | float | np.floating)
+        if not number or not 0 < self.confidence_level < 1:
             raise DataError(
-                f"found confidence {self.confidence!r}, expected a number between 0 and 1"
+                f"found confidence_level {self.confidence_level!r}, expected a number between 0 and 1"
             )
-        check_num_bootstrap(self.num_bootstrap, self.confidence)
-        check_whole("bootstrap_seed", self.bootstrap_seed)
+        check_n_resamples(self.n_resamples, self.confidence_level)
+        if isinstance(self.rng, np.random.Generator):
+            # One number from the generator's stream names all draws, so that the result can record it.
+            object.__setattr__(self, "rng", int(self.rng.integers(2**32)))
+        check_whole("rng", self.rng)
         if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
             raise DataError(
                 f"found separate examples in a {self.design} design, expected a paired or unpaired "

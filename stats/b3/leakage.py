@@ -116,7 +116,7 @@ class LeakageSampling:
       max_injection: the largest dose.
       num_test: samples tested per draw; None for half of the smallest cluster of two or more, at
         most 10. Clusters of `num_test` samples or fewer only train.
-      bootstrap_seed: identifies the draws.
+      rng: identifies the draws.
     """
 
     num_train: int = 100
@@ -124,7 +124,7 @@ class LeakageSampling:
     num_draws: int = 2500
     max_injection: float = 1.0
     num_test: int | None = None
-    bootstrap_seed: int = 0
+    rng: int = 0
 
 
 class LeakageDesign:
@@ -135,7 +135,7 @@ class LeakageDesign:
     clusters. Clusters come up in proportion to their size, the same at every level, so that
     differences between clusters do not blur differences between levels.
 
-    Every draw is a function of (bootstrap_seed, level, draw): the order does not matter, and more
+    Every draw is a function of (rng, level, draw): the order does not matter, and more
     draws keep the earlier ones.
 
     Attributes:
@@ -185,8 +185,8 @@ class LeakageDesign:
                 "a share in (0, 1]",
             ),
             (
-                not 0 <= sampling.bootstrap_seed < 2**64,
-                f"bootstrap_seed {sampling.bootstrap_seed}",
+                not 0 <= sampling.rng < 2**64,
+                f"rng {sampling.rng}",
                 "0 to 2**64 - 1",
             ),
             (
@@ -203,7 +203,7 @@ class LeakageDesign:
             if wrong:
                 raise DataError(f"found {found}, expected {expected}")
         self.num_train, self.num_draws, self.num_test = num_train, num_draws, num_test
-        self.num_levels, self.bootstrap_seed = num_levels, sampling.bootstrap_seed
+        self.num_levels, self.rng = num_levels, sampling.rng
         self.groups = labels
         self.injections = sampling.max_injection * np.linspace(0, 1, num_levels)
         self._sizes = sizes
@@ -242,7 +242,7 @@ class LeakageDesign:
         # Tests are `num_test` random members, the same at every level; the rest is injected.
         rank = self._members(cluster, start)
         test = np.take_along_axis(rank, np.arange(self.num_test)[None, :], axis=1)
-        numbers = _uniforms(self.bootstrap_seed, level + 1, start, stop, 2 * self.num_train)
+        numbers = _uniforms(self.rng, level + 1, start, stop, 2 * self.num_train)
         coins, places = numbers[:, : self.num_train], numbers[:, self.num_train :]
         inside = coins < self.injections[level]
         outside_place = (places * (len(self.groups) - size)).astype(np.int64)
@@ -260,16 +260,16 @@ class LeakageDesign:
         if self._kept is not None and self._kept[:2] == (start, len(cluster)):
             return self._kept[2]
         width = int(self._sizes[self._tested].max())
-        keys = _uniforms(self.bootstrap_seed, 0, start, start + len(cluster), width)
+        keys = _uniforms(self.rng, 0, start, start + len(cluster), width)
         keys = np.where(np.arange(width) < self._sizes[cluster][:, None], keys, 2.0)
         order = np.argsort(keys, axis=1, kind="stable")
         self._kept = (start, len(cluster), order)
         return order
 
 
-def _uniforms(bootstrap_seed: int, stream: int, start: int, stop: int, width: int) -> Floats:
+def _uniforms(rng: int, stream: int, start: int, stop: int, width: int) -> Floats:
     """Draws uniform numbers [stop - start, width], each a function of its position only."""
     blocks = -(-width // 4)  # Philox makes four numbers at a time
-    bits = np.random.Philox(key=[bootstrap_seed, stream], counter=[start * blocks, 0, 0, 0])
+    bits = np.random.Philox(key=[rng, stream], counter=[start * blocks, 0, 0, 0])
     generator = np.random.Generator(bits)
     return generator.random((stop - start, 4 * blocks))[:, :width]

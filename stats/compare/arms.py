@@ -161,7 +161,7 @@ def compare_prepared(
     """
     sides = _sides(arms, metric, settings, shared or SharedArms())
     replicates = bootstrap(
-        [side.job for side in sides.values()], draws_of(settings), settings.num_bootstrap
+        [side.job for side in sides.values()], draws_of(settings), settings.n_resamples
     )
     check_finite(replicates, [metric])
     summaries = {
@@ -186,11 +186,11 @@ def compare_prepared(
         against=against,
         arms=ranked([summaries[name] for name in order], differences, higher is not False),
         differences=tuple(differences),
-        confidence=settings.confidence,
+        confidence_level=settings.confidence_level,
         shared_degrees_of_freedom=weight,
         pairing=_pairing(arms) if settings.design == "paired" else None,
-        num_bootstrap=settings.num_bootstrap,
-        bootstrap_seed=settings.bootstrap_seed,
+        n_resamples=settings.n_resamples,
+        rng=settings.rng,
         samples=replicates.scores[:, places],
     )
 
@@ -311,7 +311,7 @@ def _differences(
 ) -> tuple[list[ArmDifference], float]:
     """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
     prior = _prior(sides, settings)
-    level = 1 - (1 - settings.confidence) / len(pairs)
+    level = 1 - (1 - settings.confidence_level) / len(pairs)
     kind = kind_of(next(iter(sides.values())).job.score)
     found = []
     for base, experiment in pairs:

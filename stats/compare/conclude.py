@@ -105,7 +105,7 @@ def concluded(
     estimate = base.estimate if experiment is None else experiment.estimate - base.estimate
     unbiased, parts = crossing.unbiased_variance(), crossing.variance_parts()
     standard_error = math.sqrt(unbiased.variance)
-    level = settings.confidence
+    level = settings.confidence_level
     bounds = kind.bounds
     width = bounds[1] - bounds[0]
     span = bounds if experiment is None else (-width, width)
@@ -149,7 +149,7 @@ def concluded(
         standard_error=standard_error,
         degrees_of_freedom=unbiased.cautious_degrees_of_freedom,
         bootstrap_standard_error=math.sqrt(crossing.bootstrap_variance()),
-        confidence=level,
+        confidence_level=level,
         t=t,
         percentile=percentile_interval(differences, level),
         basic=clipped_interval(basic_interval(differences, estimate, level), span),
@@ -169,8 +169,8 @@ def concluded(
             and p_t.two_sided < 1 - level
             and min(p_t.greater, p_t.less) < floor
         ),
-        num_bootstrap=settings.num_bootstrap,
-        bootstrap_seed=settings.bootstrap_seed,
+        n_resamples=settings.n_resamples,
+        rng=settings.rng,
         samples=samples,
         degenerate_replicates=int(undefined.any(axis=1).sum()),
         examples=settings.examples,
@@ -312,19 +312,22 @@ def _nothing_varies(span: tuple[float, float]) -> tuple[Interval, PValues]:
 
 
 def without_failed(
-    rest: Crossing, confidence: float, span: tuple[float, float], tested: bool
+    rest: Crossing, confidence_level: float, span: tuple[float, float], tested: bool
 ) -> WithoutFailed:
     """Returns the result of the seeds that did not fail.
 
     Args:
       rest: the crossing without failed seeds.
-      confidence: level of the interval.
+      confidence_level: level of the interval.
       span: the smallest and the largest estimate there can be.
       tested: whether the estimate is a difference, which has a p-value.
     """
     found = rest.unbiased_variance()
     t_of = rest.mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom
-    interval, p_values = clipped_interval(t_interval(*t_of, confidence), span), t_p_values(*t_of)
+    interval, p_values = (
+        clipped_interval(t_interval(*t_of, confidence_level), span),
+        t_p_values(*t_of),
+    )
     if found.variance == 0:
         interval, p_values = _nothing_varies(span)
     return WithoutFailed(rest.mean, interval, p_values if tested else None)
@@ -333,7 +336,7 @@ def without_failed(
 def side_interval(
     crossing: Crossing,
     estimate: float,
-    confidence: float,
+    confidence_level: float,
     *,
     correlation: bool = False,
     bounds: tuple[float, float] = UNBOUNDED,
@@ -347,7 +350,7 @@ def side_interval(
     Args:
       crossing: of the side.
       estimate: its score.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
       correlation: whether the score is a correlation.
       bounds: the smallest and the largest score there can be.
       units: the number of its examples, clusters or seeds, whichever are drawn.
@@ -358,9 +361,9 @@ def side_interval(
     if drawn and error == 0 and (correlation or not at_bound):
         return Interval(*bounds)  # nothing varies, and nothing follows from that
     if correlation:
-        return fisher_t_interval(estimate, error, freedom, confidence)
+        return fisher_t_interval(estimate, error, freedom, confidence_level)
     tails = crossing.tail_freedom() if error else math.inf
-    return bounded_t_interval(estimate, error, freedom, confidence, bounds, units, tails)
+    return bounded_t_interval(estimate, error, freedom, confidence_level, bounds, units, tails)
 
 
 def side_spread(crossing: Crossing) -> tuple[float, float]:

@@ -68,7 +68,7 @@ def extreme_arms(arms: Sequence[Arm], metric: MetricLike) -> tuple[list[Arm], li
 
 
 def imbens_manski(
-    ends: Interval, errors: tuple[float, float], degrees_of_freedom: float, confidence: float
+    ends: Interval, errors: tuple[float, float], degrees_of_freedom: float, confidence_level: float
 ) -> tuple[Interval, PValues]:
     """Returns Imbens and Manski's interval, and p-values against 0 by its inversion.
 
@@ -79,7 +79,7 @@ def imbens_manski(
       ends: the lowest and the highest estimate.
       errors: their standard errors.
       degrees_of_freedom: of the t.
-      confidence: level of the interval.
+      confidence_level: level of the interval.
 
     Example:
       >>> interval, p = imbens_manski(Interval(0.1, 0.3), (0.05, 0.05), float("inf"), 0.95)
@@ -97,8 +97,8 @@ def imbens_manski(
     def level(c: float) -> float:
         return float(cumulative(c + width) - cumulative(-c))
 
-    most = float(distributions.t(degrees_of_freedom).ppf((1 + confidence) / 2))
-    c = optimize.brentq(lambda c: level(c) - confidence, 0, most + 1)
+    most = float(distributions.t(degrees_of_freedom).ppf((1 + confidence_level) / 2))
+    c = optimize.brentq(lambda c: level(c) - confidence_level, 0, most + 1)
     interval = Interval(ends.low - c * below, ends.high + c * above)
     # Of an end without error, the other's serves: its own would make any distance certain.
     distance = max(ends.low / (below or largest), -ends.high / (above or largest))
@@ -124,7 +124,7 @@ def with_bounds(observed: Comparison, lowest: Comparison, highest: Comparison) -
         ends,
         (lowest.standard_error, highest.standard_error),
         min(lowest.degrees_of_freedom, highest.degrees_of_freedom),
-        observed.confidence,
+        observed.confidence_level,
     )
     least, most = (0.0, 1.0) if observed.experiment is None else (-1.0, 1.0)
     what = "score" if observed.experiment is None else "difference"

@@ -122,9 +122,9 @@ def compare(
         `examples` ("shared"): "separate" where the two sides were scored on different test sets,
         which are then drawn separately;
         `resample` ("both"): or "seeds" or "examples" alone, with the other held fixed;
-        `num_bootstrap` (1000): replicates;
-        `bootstrap_seed` (42): identifies the draws;
-        `confidence` (0.95): level of the intervals, in (0, 1);
+        `n_resamples` (1000): replicates;
+        `rng` (42): identifies the draws;
+        `confidence_level` (0.95): level of the intervals, in (0, 1);
         `draws` ("keyed"): streams of their own for each pool (see
         `stats.bootstrap.replicates.KeyedDraws`), or the single stream of the "published" library,
         whose samples `stats.multibootstrap` returns too;
@@ -465,17 +465,17 @@ def summarise_side(
       name: its name in tables and texts.
       settings: of the comparison.
     """
-    arm, scores, confidence = job.arm, job.plain[0][0], settings.confidence
+    arm, scores, confidence_level = job.arm, job.plain[0][0], settings.confidence_level
     estimate = float(over_seeds(scores, job.aggregate))
     units = len(arm.seeds) if settings.resample == "seeds" else _num_scored(job, estimate)
     return ArmSummary(
         name,
         estimate,
-        percentile_interval(samples, confidence),
+        percentile_interval(samples, confidence_level),
         side_interval(
             side,
             estimate,
-            confidence,
+            confidence_level,
             correlation=job.score.is_correlation,
             bounds=job.score.bounds,
             units=units,
@@ -487,7 +487,7 @@ def summarise_side(
         None if arm.clusters is None else arm.num_units,
         arm.cluster_name,
         arm.left_out,
-        *failures_of(job, side, scores, confidence),
+        *failures_of(job, side, scores, confidence_level),
         *side_spread(side),
         side.example_error,
         units,
@@ -586,7 +586,7 @@ def compare_specs(
     replicates = bootstrap(
         [job for spec in specs for job in spec.jobs],
         draws_of(settings),
-        settings.num_bootstrap,
+        settings.n_resamples,
         on_chunk=observe if settings.studentised and whole else None,
     )
     check_finite(replicates, [spec.metric for spec in specs])

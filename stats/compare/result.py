@@ -52,7 +52,7 @@ class Readable:
                 if len(items) == 1 and item.p_unpaired_t and item.pairing == "seed number":
                     p = item.p_unpaired_t.two_sided
                     rows.append(("... unpaired", item.estimate, item.unpaired_t, seeds, p))
-        level = f"{items[0].confidence:.0%} t interval"
+        level = f"{items[0].confidence_level:.0%} t interval"
         score = metric_name(items[0].metric) if len(items) == 1 else "score"
         columns = ["", score, level, "seeds", "p (t)"]
         if len(items) > 1:
@@ -138,7 +138,7 @@ class Comparison(ComparisonResult, Readable):
         `stats.variance.crossing.VarianceEstimate`.
       bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
         its linear part, where the metric is not a mean).
-      confidence: level of all intervals.
+      confidence_level: level of all intervals.
       t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
         one procedure it is computed on Fisher's z (correlations) or, near the bounds, is Wilson's
         score interval (`stats.intervals.score_interval`); where all answers are right, or wrong, it
@@ -164,7 +164,7 @@ class Comparison(ComparisonResult, Readable):
       below_seed_floor: whether the difference is significant, seeds carry it (more than half of
         the variance) and the t's p lies under that floor, so that it relies on seeds being normally
         distributed.
-      num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
+      n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
       examples: whether the two sides share their examples.

@@ -128,7 +128,7 @@ def compare_family(
     if not tasks:
         raise DataError("found no tasks, expected at least one")
     if design != "single":
-        check_replicates(settings.num_bootstrap, len(tasks), 1 - settings.confidence)
+        check_replicates(settings.n_resamples, len(tasks), 1 - settings.confidence_level)
     prepared = {name: _arms(name, task, settings) for name, task in tasks.items()}
     arms, left_out = _common_seeds({name: list(one.arms) for name, one in prepared.items()})
     specs = {
@@ -249,8 +249,8 @@ def _mean_side(
     return ArmSummary(
         sides[0].name,
         estimate,
-        percentile_interval(samples, settings.confidence),
-        side_interval(crossing, estimate, settings.confidence),
+        percentile_interval(samples, settings.confidence_level),
+        side_interval(crossing, estimate, settings.confidence_level),
         sides[0].seeds,
         scores,
         sum(side.num_runs for side in sides),

@@ -456,7 +456,9 @@ def momentum_figure(momenta: Mapping[Triple, Momentum], title: str = "") -> Figu
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
         axes.set_xlim(-1.03, 1.03)
         name_rows(axes, [" to ".join(names) for names in momenta])
-        confidence = next(iter(momenta.values())).confidence
-        axes.set_xlabel(f"r of true improvements, {confidence:.0%} interval (no dot: unknown)")
+        confidence_level = next(iter(momenta.values())).confidence_level
+        axes.set_xlabel(
+            f"r of true improvements, {confidence_level:.0%} interval (no dot: unknown)"
+        )
         axes.set_title(title)
     return figure

@@ -60,7 +60,7 @@ def comparison_table(
     """
     if direction not in get_args(Direction):
         raise DataError(f"found direction {direction!r}, expected greater or less")
-    levels = sorted({item.confidence for item in comparisons})
+    levels = sorted({item.confidence_level for item in comparisons})
     if len(levels) != 1:
         raise DataError(
             f"found {len(comparisons)} comparisons of confidence {levels}, expected comparisons of one level"
@@ -111,7 +111,7 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
     """Makes a table of differences on several tasks, corrected p-values and the macro-average."""
     records: list[dict[str, Cell]] = []
     items = [*family.comparisons.items(), ("macro-average", family.macro_average)]
-    level = f"{family.macro_average.confidence:.0%}"
+    level = f"{family.macro_average.confidence_level:.0%}"
     for place, (task, item) in enumerate(items):
         if item.experiment is None or item.p_t is None:
             raise DataError("found tasks of a single design, expected comparisons of two sides")

@@ -21,15 +21,15 @@ TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
 FULL_COLUMNS = (
     "name", "evaluation_set", "metric", "design", "resample", "base_name", "experiment_name",
     "base_estimate", "experiment_estimate", "estimate", "standard_error", "degrees_of_freedom",
-    "confidence",
+    "confidence_level",
     *(f"{kind}_{end}" for kind in INTERVALS for end in ("low", "high")),
     "bootstrap_mean", "base_bootstrap_mean", "experiment_bootstrap_mean", "bias",
     "bootstrap_standard_error",
     *(f"p_{test}_{side}" for test in TESTS for side in PValues._fields),
     "relative_difference", "cohens_d", "hedges_g", "probability_of_superiority", "cliffs_delta",
     "seed_floor", "below_seed_floor", "base_seeds", "experiment_seeds", "base_runs",
-    "experiment_runs", "base_constant_seeds", "experiment_constant_seeds", "num_examples", "num_bootstrap",
-    "bootstrap_seed", "degenerate_replicates",
+    "experiment_runs", "base_constant_seeds", "experiment_constant_seeds", "num_examples", "n_resamples",
+    "rng", "degenerate_replicates",
 )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
         p_values = [format_p(item.p_t), format_p(item.p_sign_flip), format_cell(one.adjusted, "p")]
         metric = metric_label(item.metric)
         rows.append([item.name, item.evaluation_set, metric, *sides, *p_values, one.result])
-    levels = sorted({one.comparison.confidence for one in items})
+    levels = sorted({one.comparison.confidence_level for one in items})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
     columns = (
         "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})", "p (t)",

@@ -18,7 +18,7 @@ def draw_ranking(result: RankingResult) -> Figure:
     """Draws a row per arm, best first, with its score (or its difference from the one that all are
     compared with), its possible ranks, and the letters of its groups.
     """
-    level, arms = f"{result.confidence:.0%}", result.arms
+    level, arms = f"{result.confidence_level:.0%}", result.arms
     against = {item.experiment: item for item in result.differences if result.against}
     with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
         for row, arm in enumerate(arms):

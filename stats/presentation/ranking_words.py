@@ -37,7 +37,7 @@ def finding(result: RankingResult) -> str:
         f"Of {len(result.arms)} arms with {numbers} {paired}seed{'s' * (seeds != [1])} each and "
         f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
         f"{metric_name(result.metric)}, with {score_text(first.estimate, result.metric)} "
-        f"({level_text(result.confidence)} {score_text(first.t, result.metric)})."
+        f"({level_text(result.confidence_level)} {score_text(first.t, result.metric)})."
     )
     count = f"{clear} of {counted(len(result.differences), 'difference')}"
     are = "is" if clear == 1 else "are"
@@ -50,7 +50,7 @@ def finding(result: RankingResult) -> str:
         return " ".join([scope, f"{count} from {result.against} {are} clear.", *words])
     tied = [arm.name for arm in result.arms[1:] if set(arm.groups) & set(first.groups)]
     ahead = f"{_names(tied)} cannot be told apart from it." if tied else "It leads clearly."
-    return f"{scope} {ahead} {count} {are} clear at {result.confidence:.0%} for all together."
+    return f"{scope} {ahead} {count} {are} clear at {result.confidence_level:.0%} for all together."
 
 
 def _sorted_by_result(result: RankingResult) -> dict[str, list[str]]:
@@ -72,7 +72,7 @@ def _names(names: list[str]) -> str:
 
 def arms_table(result: RankingResult) -> Table:
     """Makes the table of the arms, best first."""
-    level, metric = f"{result.confidence:.0%}", metric_name(result.metric)
+    level, metric = f"{result.confidence_level:.0%}", metric_name(result.metric)
     records: list[dict[str, Cell]] = [
         {
             "rank": arm.rank,
@@ -99,7 +99,7 @@ def rank_text(arm: RankedArm) -> str:
 
 def differences_table(result: RankingResult) -> Table:
     """Makes the table of the differences."""
-    level = f"simultaneous {result.confidence:.0%} CI"
+    level = f"simultaneous {result.confidence_level:.0%} CI"
     records = [
         {
             "arm": item.experiment,
@@ -131,7 +131,7 @@ def notes(result: RankingResult) -> list[str]:
             seeds = ", ".join(map(str, arm.left_out))
             found.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
         if arm.failed_seeds:
-            found.append(f"{failure(arm, result.metric, result.confidence)} {LIMITED_WEIGHT}")
+            found.append(f"{failure(arm, result.metric, result.confidence_level)} {LIMITED_WEIGHT}")
         if all_constant(arm, result.metric):
             found.append(all_constant(arm, result.metric))
     if result.pairing == "seed number":
@@ -144,7 +144,7 @@ def notes(result: RankingResult) -> list[str]:
 
 def methods(result: RankingResult) -> str:
     """Writes the paragraph on methods for a paper, with references."""
-    level = f"{result.confidence:.0%}"
+    level = f"{result.confidence_level:.0%}"
     drawn = random_samples(result.resample, "pre-training seeds")
     seeds = sorted({len(arm.seeds) for arm in result.arms})
     numbers = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
@@ -191,5 +191,5 @@ def caption(result: RankingResult) -> str:
         for arm in result.arms
     ]
     where = f" on {result.name}" if result.name else ""
-    level = f"{result.confidence:.0%}"
+    level = f"{result.confidence_level:.0%}"
     return f"Ranking by {metric_name(result.metric)}{where} with {level} rank intervals: {'; '.join(arms)}"

@@ -63,7 +63,7 @@ def judged(
         p, look = float(next(corrected)), None
         seeds = min(len(side.seeds) for side in (item.base, item.experiment) if side)
         if planned is not None and 2 <= seeds < planned:
-            look = early_look(p, seeds, planned, round(1 - item.confidence, 12))
+            look = early_look(p, seeds, planned, round(1 - item.confidence_level, 12))
         result = wording.verdict(item, p, higher_is_better(item.metric), look)
         found.append(ReportedComparison(item, p, result, look, own))
     return found
@@ -92,7 +92,7 @@ def answer(items: Sequence[ReportedComparison]) -> str:
         f"{sides}, {lead} {named}{metric_name(item.metric)} on {item.evaluation_set}, "
         f"{score_text(item.experiment.estimate, item.metric)} against "
         f"{score_text(item.base.estimate, item.metric)}: difference "
-        f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence)} "
+        f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence_level)} "
         f"{wording.estimate_text(item, item.t)}, {wording.p_text(clearest.adjusted)}"
         f"{' after correction' * several}), from {wording.scope(item)}."
     )

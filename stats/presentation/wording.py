@@ -52,7 +52,10 @@ def finding(
         judged; None: the p of this comparison alone.
       early: see `verdict`; it is then said, too.
     """
-    metric, level = item.metric, f"{level_text(item.confidence)} {estimate_text(item, item.t)}"
+    metric, level = (
+        item.metric,
+        f"{level_text(item.confidence_level)} {estimate_text(item, item.t)}",
+    )
     if item.experiment is None:
         return (
             f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {metric_name(metric)} of "
@@ -88,9 +91,9 @@ def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
     return difference_text(number, item.metric)
 
 
-def level_text(confidence: float) -> str:
+def level_text(confidence_level: float) -> str:
     """Returns what an interval is called in a sentence, `95 % CI`."""
-    return f"{100 * confidence:g} % CI"
+    return f"{100 * confidence_level:g} % CI"
 
 
 def scope(item: ComparisonResult) -> str:
@@ -157,7 +160,7 @@ def methods(
       runs_are: what the data call several runs of one seed, such as "fine-tuning runs".
     """
     item = items[0]
-    level, seeds = f"{item.confidence:.0%}", len(item.base.seeds)
+    level, seeds = f"{item.confidence_level:.0%}", len(item.base.seeds)
     sides = [side for side in (item.base, item.experiment) if side is not None]
     over_runs = any(side.num_runs > len(side.seeds) for side in sides)
     what = " and ".join(dict.fromkeys(metric_name(found.metric) for found in items))
@@ -193,9 +196,7 @@ def methods(
         test = "sign flips of" if item.p_sign_flip else "permutations of"
         sentences.append(f"Randomisation tests use {test} the seeds.")
     sentences += dict.fromkeys(map(unseen_failures, items))
-    sentences.append(
-        f"Bootstrap intervals use {item.num_bootstrap:,} replicates (seed {item.bootstrap_seed})."
-    )
+    sentences.append(f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng}).")
     references = (
         f"References: {SELLAM} Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of "
         "Variance Components. Biometrics Bulletin 2(6)."
@@ -222,7 +223,7 @@ def verdict(
       better: whether a higher score is better; None where neither way is.
       early: by which the result is judged instead, where not all planned seeds are there.
     """
-    is_clear = adjusted < round(1 - item.confidence, 12) if early is None else early.is_enough
+    is_clear = adjusted < round(1 - item.confidence_level, 12) if early is None else early.is_enough
     if not is_clear or item.estimate == 0:
         return "not clear"
     if better is None:
@@ -271,7 +272,7 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
     test = f"The two-sided t test over {drawn[item.resample]} gives {p_text(own)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
         test = f"{test}, and {p_text(adjusted)} after Holm's correction"
-    clear = judged < round(1 - item.confidence, 12) if early is None else early.is_enough
+    clear = judged < round(1 - item.confidence_level, 12) if early is None else early.is_enough
     if not clear:
         test = f"{test}: the data do not rule out zero difference"
         if (adjusted is not None or early is not None) and not item.t.low <= 0 <= item.t.high:
@@ -292,7 +293,7 @@ def _rate(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def failure(side: ArmSummary, metric: str, confidence: float) -> str:
+def failure(side: ArmSummary, metric: str, confidence_level: float) -> str:
     """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
     failed, number = len(side.failed_seeds), len(side.seeds)
     pairs = zip(side.seeds, side.seed_scores, strict=True)
@@ -301,7 +302,8 @@ def failure(side: ArmSummary, metric: str, confidence: float) -> str:
     return (
         f"Of {number} seeds of {side.name}, {failed} ({_seed_names(side.failed_seeds)}) "
         f"{_signs(side, metric)}, and may have failed to train "
-        f"({level_text(confidence)} of the rate {format_cell(side.failure_rate)}){others if rest else ''}. "
+        f"({level_text(confidence_level)} of the rate "
+        f"{format_cell(side.failure_rate)}){others if rest else ''}. "
         "With failed seeds intervals of few seeds cover less than they say."
     )
 
@@ -352,7 +354,8 @@ def _without_failed(item: ComparisonResult) -> str:
         return ""
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
-        f"({level_text(item.confidence)} {estimate_text(item, found.t)}, {p_text(found.p_t.two_sided)}); "
+        f"({level_text(item.confidence_level)} {estimate_text(item, found.t)}, "
+        f"{p_text(found.p_t.two_sided)}); "
         f"{LIMITED_WEIGHT}"
     )
 
@@ -375,8 +378,8 @@ def unseen_failures(item: ComparisonResult) -> str:
     limit = " and ".join(f"{100 * high:.0f} %" for high in limits)
     return (
         f"{' and n'.join([names[0], *(name[1:] for name in names[1:])])} failed to train, which is "
-        f"compatible with {rates} of up to {limit} ({level_text(item.confidence)}). The interval does not "
-        "cover failed runs."
+        f"compatible with {rates} of up to {limit} ({level_text(item.confidence_level)}). The interval does "
+        "not cover failed runs."
     )
 
 
@@ -414,7 +417,11 @@ def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None
         answers.detectable_difference, answers.detectable_difference_range, "80 %", text
     )
     sentences.append(f"The {smallest}.")
-    if item.significant and adjusted is not None and adjusted >= round(1 - item.confidence, 12):
+    if (
+        item.significant
+        and adjusted is not None
+        and adjusted >= round(1 - item.confidence_level, 12)
+    ):
         sentences.append(
             "Significant on its own, but not after correcting for the number of comparisons."
         )
@@ -503,7 +510,9 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
         )
     for side in (item.base, item.experiment):
         if side is not None and side.failed_seeds:
-            found.append(f"{failure(side, item.metric, item.confidence)}{_without_failed(item)}")
+            found.append(
+                f"{failure(side, item.metric, item.confidence_level)}{_without_failed(item)}"
+            )
         if side is not None and all_constant(side, item.metric):
             found.append(all_constant(side, item.metric))
     alike = [
@@ -522,7 +531,7 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
             "is no more than what cannot be ruled out for new ones."
         )
     if item.degenerate_replicates:
-        share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"
+        share = f"{item.degenerate_replicates} of {item.n_resamples}" if numbers else "some"
         found.append(
             f"In {share} bootstrap samples the score of some run was 0/0 and was taken as "
             f"{'one half' if item.metric == 'auc' else '0'}."

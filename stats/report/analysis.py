@@ -259,7 +259,7 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
                     curves,
                     name,
                     measure,
-                    analysis.settings.confidence,
+                    analysis.settings.confidence_level,
                 ),
             )
         )

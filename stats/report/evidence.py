@@ -266,7 +266,7 @@ def _pictures(
     )
     yield ReportSection(
         f"{pair.place}-difference",
-        f"Bootstrap distribution and {item.confidence:.0%} intervals of {metric_name(item.metric)} on "
+        f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} on "
         f"{item.evaluation_set}: t {wording.estimate_text(item, item.t)}, "
         f"percentile {wording.estimate_text(item, item.percentile)}",
         partial(figures.sources_figure, [item]),

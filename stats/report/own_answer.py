@@ -95,7 +95,7 @@ def as_text(compared: ComparedProcedures, read: str) -> str:
     """Returns the findings, a table of all, what more would be needed, and the warnings once."""
     items = compared.comparisons
     findings = [wording.finding(one.comparison, one.adjusted) for one in compared.items]
-    metric, level = items[0].metric, f"{items[0].confidence:.0%} CI"  # one of all items
+    metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
     records: list[dict[str, Cell]] = [
         {
             "Compared": item.name, "Base": item.base.estimate,

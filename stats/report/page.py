@@ -169,7 +169,7 @@ def _tests(item: Comparison) -> Table:
         ("permutations of seeds", None, item.p_permutation and item.p_permutation.two_sided),
     ]  # fmt: skip
     kept = [row for row in rows if row[1] is not None or row[2] is not None]
-    level = f"{item.confidence:.0%} interval"
+    level = f"{item.confidence_level:.0%} interval"
     unit = score_format(item.metric, item.experiment is not None)
     return Table(("Method", level, "two-sided p"), kept, {level: unit, "two-sided p": "p"})
 

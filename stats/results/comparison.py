@@ -107,7 +107,7 @@ class ComparisonResult(EqualByContent):
     standard_error: float
     degrees_of_freedom: float
     bootstrap_standard_error: float
-    confidence: float
+    confidence_level: float
     t: Interval
     percentile: Interval
     basic: Interval
@@ -121,8 +121,8 @@ class ComparisonResult(EqualByContent):
     effect: EffectSizes | None
     seed_floor: float | None
     below_seed_floor: bool
-    num_bootstrap: int
-    bootstrap_seed: int
+    n_resamples: int
+    rng: int
     samples: NDArray[np.float64]
     degenerate_replicates: int
     examples: Examples = "shared"
@@ -172,7 +172,7 @@ class ComparisonResult(EqualByContent):
             min(len(side.seeds) for side in drawn),
             self.num_examples,
             self.design,
-            1 - self.confidence,
+            1 - self.confidence_level,
             self.estimate,
             round(sum(side.num_runs for side in drawn) / sum(len(side.seeds) for side in drawn)),
         )
@@ -215,5 +215,5 @@ class ComparisonResult(EqualByContent):
 
     @property
     def significant(self) -> bool:
-        """Returns whether the recommended two-sided p is below 1 - confidence."""
-        return self.p_t is not None and self.p_t.two_sided < 1 - self.confidence
+        """Returns whether the recommended two-sided p is below 1 - confidence_level."""
+        return self.p_t is not None and self.p_t.two_sided < 1 - self.confidence_level

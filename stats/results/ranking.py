@@ -25,7 +25,7 @@ class ArmDifference:
       interval: simultaneous: all intervals of the family hold the truth at the level of confidence.
       p: two-sided, of this difference alone.
       p_simultaneous: corrected for the number of differences as the interval is (Bonferroni): below
-        1 - confidence where the interval excludes 0.
+        1 - confidence_level where the interval excludes 0.
       p_holm: corrected by Holm; never larger, so that it may show what the interval does not.
     """
 
@@ -78,11 +78,11 @@ class RankingResult(EqualByContent):
     against: str | None
     arms: tuple[RankedArm, ...]
     differences: tuple[ArmDifference, ...]
-    confidence: float
+    confidence_level: float
     shared_degrees_of_freedom: float
     pairing: Pairing | None
-    num_bootstrap: int
-    bootstrap_seed: int
+    n_resamples: int
+    rng: int
     samples: NDArray[np.float64]
 
     @property

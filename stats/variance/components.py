@@ -507,7 +507,7 @@ class IntraclassCorrelation:
 
 
 def intraclass_correlation(
-    scores: Scores, targets: Targets = "examples", confidence: float = 0.95
+    scores: Scores, targets: Targets = "examples", confidence_level: float = 0.95
 ) -> IntraclassCorrelation:
     """Computes ICC(2,1) and ICC(2,k) of a table of scores.
 
@@ -518,7 +518,7 @@ def intraclass_correlation(
     Args:
       scores: [R, C], the runs of a seed averaged.
       targets: `examples` (seeds rate them) or `seeds` (examples rate them).
-      confidence: level of the intervals.
+      confidence_level: level of the intervals.
 
     Raises:
       DataError: fewer than two seeds or examples, or an unknown word for targets.
@@ -528,8 +528,10 @@ def intraclass_correlation(
     from scipy.special import fdtri
 
     check_choice("targets", targets, Targets)
-    if not 0 < confidence < 1:
-        raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
+    if not 0 < confidence_level < 1:
+        raise DataError(
+            f"found confidence_level {confidence_level}, expected a number between 0 and 1"
+        )
     squares = mean_squares(scores)
     num_seeds, num_examples = score_table(scores).shape
     k, n = (num_seeds, num_examples) if targets == "examples" else (num_examples, num_seeds)
@@ -543,7 +545,7 @@ def intraclass_correlation(
     single = (rows - rest) / scale
     if single >= 1:
         return IntraclassCorrelation(1.0, 1.0, (1.0, 1.0), (1.0, 1.0))
-    tail = (1 - confidence) / 2
+    tail = (1 - confidence_level) / 2
     # Satterthwaite's degrees of freedom of the raters' and the residual's mean square.
     a = k * single / (n * (1 - single))
     b = 1 + a * (n - 1)

@@ -86,7 +86,7 @@ def test_a_trial_is_what_compare_says(condition):
         theirs = compare(
             sides[0], sides[1] if len(sides) > 1 else None, condition.metric, condition.design,
             clusters="group" if condition.data == "clustered" else None,
-            num_bootstrap=60, bootstrap_seed=settings.bootstrap_seed, aggregate=condition.aggregate,
+            n_resamples=60, rng=settings.rng, aggregate=condition.aggregate,
         )  # fmt: skip
         np.testing.assert_array_equal(ours.samples, theirs.samples)
         for field in ("estimate", "standard_error", "degrees_of_freedom", "t", "percentile",
@@ -382,7 +382,7 @@ def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     options = {
         "num_trials": 3, "num_ordinary_trials": 4, "num_close_trials": 5, "num_open_trials": 6,
         "num_bootstrap_trials": 2,
-        "num_bootstrap": 40, "simulation_seed": 4,
+        "n_resamples": 40, "simulation_seed": 4,
     }  # fmt: skip
     calibrate(run_dir=str(tmp_path / "whole"), **options)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")

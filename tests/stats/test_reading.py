@@ -15,7 +15,7 @@ from multiberts.stats.errors import DataError
 SEEDS, EXAMPLES = 4, 30
 LABELS = np.random.default_rng(0).integers(0, 2, EXAMPLES)
 IDS = [f"id {place}" for place in range(EXAMPLES)]
-OPTIONS = {"num_bootstrap": 50}
+OPTIONS = {"n_resamples": 50}
 
 
 def predictions(skill, key, runs=None):
@@ -110,7 +110,7 @@ def test_scores_need_no_labels():
         for values in right
     ]
     assert compare(*frames, **OPTIONS).t == pytest.approx(expected.t)
-    family = compare_tasks({"one": Task(*right), "two": Task(*right)}, num_bootstrap=50)
+    family = compare_tasks({"one": Task(*right), "two": Task(*right)}, n_resamples=50)
     assert family.macro_average.estimate == pytest.approx(expected.estimate)
     with pytest.raises(UserError, match="found no labels, which f1 compares"):
         compare(*right, "f1")
@@ -309,9 +309,10 @@ def test_many_examples_are_left_out_in_groups():
 @pytest.mark.parametrize(
     "option",
     [
-        {"num_bootstrap": 38}, {"num_bootstrap": 100.5}, {"num_bootstrap": "100"},
-        {"num_bootstrap": True}, {"bootstrap_seed": -1}, {"bootstrap_seed": 1.5},
-        {"confidence": 95}, {"confidence": "95"}, {"confidence": np.nan}, {"aggregate": "average"},
+        {"n_resamples": 38}, {"n_resamples": 100.5}, {"n_resamples": "100"},
+        {"n_resamples": True}, {"rng": -1}, {"rng": 1.5},
+        {"confidence_level": 95}, {"confidence_level": "95"}, {"confidence_level": np.nan},
+        {"aggregate": "average"},
         {"missing": "drop"}, {"resample": "seed"}, {"examples": "apart"}, {"draws": "own"},
     ],
 )  # fmt: skip

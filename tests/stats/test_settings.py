@@ -20,7 +20,7 @@ def test_commands_have_the_defaults_of_the_library(command):
         for name, parameter in inspect.signature(command).parameters.items()
         if name in defaults
     }
-    assert {"num_bootstrap", "bootstrap_seed", "confidence"} <= set(shared)
+    assert {"n_resamples", "rng", "confidence_level"} <= set(shared)
     assert shared == {name: defaults[name] for name in shared}
 
 
@@ -31,5 +31,5 @@ def test_keyword_arguments_are_the_settings_but_the_design():
 
 
 def test_options_give_the_same_settings_again():
-    settings = ComparisonSettings("unpaired", resample="seeds", num_bootstrap=100)
+    settings = ComparisonSettings("unpaired", resample="seeds", n_resamples=100)
     assert ComparisonSettings("unpaired", **settings.options()) == settings

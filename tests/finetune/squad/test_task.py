@@ -214,7 +214,7 @@ def test_two_ways_of_training_are_compared_across_seeds(
                 **SMALL,
             )
         sides[num_epochs] = read_predictions(runs, "dev")
-    found = compare(sides[0.2], sides[10], "squad_f1", num_bootstrap=200)
+    found = compare(sides[0.2], sides[10], "squad_f1", n_resamples=200)
     means = [
         np.mean(
             [scores_of(tmp_path / f"epochs_{n}-seed_{seed}", "dev")["squad_f1"] for seed in (0, 1)]

@@ -28,7 +28,7 @@ from multiberts.stats.results.ranking import ArmDifference
 from multiberts.stats.variance.crossing import crossing_of_tables
 
 Tables = dict[str, NDArray[np.float64]]
-FEW = {"num_bootstrap": 50}
+FEW = {"n_resamples": 50}
 
 
 def leaderboard(skills: dict[str, float], seeds: int = 5, examples: int = 200) -> Tables:

@@ -61,12 +61,12 @@ def accuracy(labels, predictions):
     return np.mean(labels == predictions)
 
 
-def plain_loop(sides, score, pools, sets, bootstrap_seed=42):
+def plain_loop(sides, score, pools, sets, rng=42):
     """Draws as `KeyedDraws` names them, scores one at a time.
 
     `sets`: for each side the name of its draw and the members of its units.
     """
-    draws = KeyedDraws(bootstrap_seed)
+    draws = KeyedDraws(rng)
     samples = []
     for _ in range(NUM_BOOTSTRAP):
         seeds_of, units_of, row = {}, {}, []
@@ -97,7 +97,7 @@ def agrees_with_exact_error(item):
 
 def test_fixed_baseline_holds_the_base_and_shares_examples():
     base, experiment = arm(0.6, seeds=1, runs=3), arm(0.75, key=1, first_seed=10)
-    item = compare(base, experiment, "accuracy", "fixed_baseline", num_bootstrap=NUM_BOOTSTRAP)
+    item = compare(base, experiment, "accuracy", "fixed_baseline", n_resamples=NUM_BOOTSTRAP)
     examples = (" examples", singles(base))
     expected = plain_loop((base, experiment), accuracy, (None, "seeds"), (examples, examples))
     np.testing.assert_allclose(item.samples, expected, atol=1e-12)
@@ -121,7 +121,7 @@ def test_different_test_sets_are_drawn_apart():
         ("paired", ("seeds", "seeds")),
     ):
         item = compare(
-            base, experiment, "accuracy", design, examples="separate", num_bootstrap=NUM_BOOTSTRAP
+            base, experiment, "accuracy", design, examples="separate", n_resamples=NUM_BOOTSTRAP
         )
         sets = (
             (" examples of base", singles(base)),
@@ -147,19 +147,19 @@ def test_clusters_are_drawn_whole():
     base, experiment = arm(0.6), arm(0.75, key=1)
     template = np.array([f"t{n}" for n in np.repeat(np.arange(9), [1, 2, 3, 4, 5, 6, 7, 8, 4])])
     members = [np.flatnonzero(template == name) for name in np.unique(template)]
-    by_values = compare(base, experiment, "f1", clusters=template, num_bootstrap=NUM_BOOTSTRAP)
+    by_values = compare(base, experiment, "f1", clusters=template, n_resamples=NUM_BOOTSTRAP)
     f1 = sklearn.metrics.f1_score
     examples = (" examples", members)
     expected = plain_loop((base, experiment), f1, ("seeds", "seeds"), (examples, examples))
     np.testing.assert_allclose(by_values.samples, expected, atol=1e-12)
     assert by_values.base.num_clusters == 9
     sides = [side.assign_coords(template=("example", template)) for side in (base, experiment)]
-    by_name = compare(*sides, "f1", clusters="template", num_bootstrap=NUM_BOOTSTRAP)
+    by_name = compare(*sides, "f1", clusters="template", n_resamples=NUM_BOOTSTRAP)
     np.testing.assert_array_equal(by_name.samples, by_values.samples)
     # Sentences of a template that go wrong together: clusters must widen the error.
     together = base.isel(example=np.repeat(np.arange(10), 4))
     together = together.assign_coords(example_id=("example", np.arange(40)))
-    options = {"resample": "examples", "num_bootstrap": NUM_BOOTSTRAP}
+    options = {"resample": "examples", "n_resamples": NUM_BOOTSTRAP}
     alone = compare(together, None, "accuracy", "single", **options)
     whole = compare(
         together, None, "accuracy", "single", clusters=np.repeat(np.arange(10), 4),
@@ -190,12 +190,10 @@ def test_ranks_take_clusters_and_equal_the_libraries(metric):
     members = [np.flatnonzero(codes == code) for code in range(20)]
     item = compare(
         base["prediction"], experiment["prediction"], metric, labels=base["label"], clusters=codes,
-        num_bootstrap=NUM_BOOTSTRAP, bootstrap_seed=3,
+        n_resamples=NUM_BOOTSTRAP, rng=3,
     )  # fmt: skip
     sets = ((" examples", members),) * 2
-    expected = plain_loop(
-        (base, experiment), functions[metric], ("seeds", "seeds"), sets, bootstrap_seed=3
-    )
+    expected = plain_loop((base, experiment), functions[metric], ("seeds", "seeds"), sets, rng=3)
     np.testing.assert_allclose(item.samples, expected, atol=1e-10)
 
 
@@ -211,7 +209,7 @@ def test_missing_cells_leave_only_their_run():
         ("pearson", lambda labels, values: scipy.stats.pearsonr(labels, values)[0]),
         ("spearman", lambda labels, values: scipy.stats.spearmanr(labels, values)[0]),
     ):
-        item = compare(broken, None, metric, "single", missing="omit", num_bootstrap=NUM_BOOTSTRAP)
+        item = compare(broken, None, metric, "single", missing="omit", n_resamples=NUM_BOOTSTRAP)
         scores = [
             function(data["label"].to_numpy()[~gone], values[~gone])
             for values, gone in zip(data["prediction"].to_numpy(), holes, strict=True)
@@ -246,7 +244,7 @@ def test_runs_are_averaged_level_by_level():
     ]
     for order in (("checkpoint", "example"), ("example", "checkpoint")):
         given = grid.transpose("finetune_seed", *order, "pretrain_seed")
-        item = compare(given, None, "mean", "single", labels=labels, num_bootstrap=40)
+        item = compare(given, None, "mean", "single", labels=labels, n_resamples=40)
         np.testing.assert_allclose(item.base.seed_scores, expected)
         assert item.base.num_runs == 7
 
@@ -255,11 +253,11 @@ def test_probabilities_come_from_the_logits_of_a_dataset():
     data = arm(0.7, num_examples=30)
     logits = np.random.default_rng(1).normal(size=(10, 30, 2))
     data = data.assign(scores=(("run", "example", "class"), logits))
-    item = compare(data, None, "log_loss", "single", num_bootstrap=40)
+    item = compare(data, None, "log_loss", "single", n_resamples=40)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     expected = np.mean([sklearn.metrics.log_loss(data["label"], p) for p in probabilities])
     assert item.estimate == pytest.approx(expected)
-    ranked = compare(data, None, "auc", "single", num_bootstrap=40)
+    ranked = compare(data, None, "auc", "single", n_resamples=40)
     areas = [sklearn.metrics.roc_auc_score(data["label"], row[:, 1] - row[:, 0]) for row in logits]
     assert ranked.estimate == pytest.approx(np.mean(areas))
 
@@ -273,14 +271,14 @@ def tasks_of(**options):
 
 def test_tasks_share_their_seeds_and_each_equals_its_own_comparison():
     tasks = tasks_of()
-    family = compare_tasks(tasks, num_bootstrap=NUM_BOOTSTRAP)
+    family = compare_tasks(tasks, n_resamples=NUM_BOOTSTRAP)
     average = family.macro_average
     estimates = [item.estimate for item in family.comparisons.values()]
     assert average.estimate == pytest.approx(np.mean(estimates))
     stacked = np.mean([item.differences for item in family.comparisons.values()], axis=0)
     np.testing.assert_allclose(average.differences, stacked)
     # Seeds of one replicate are the same in both tasks, examples are not.
-    seeds_only = compare_tasks(tasks, resample="seeds", num_bootstrap=NUM_BOOTSTRAP)
+    seeds_only = compare_tasks(tasks, resample="seeds", n_resamples=NUM_BOOTSTRAP)
     draws = KeyedDraws(42)
     for replicate in range(5):
         drawn = draws("seeds", "seeds", 5)
@@ -302,14 +300,14 @@ def test_macro_average_of_one_task_twice_is_that_task():
     """Examples in common are drawn once, and residuals with them: doubling wins nothing."""
     task = tasks_of()["one"]
     twice = {name: Task(task.base, task.experiment, "accuracy", examples_of="set") for name in "ab"}
-    family = compare_tasks(twice, num_bootstrap=NUM_BOOTSTRAP, studentised=True)
+    family = compare_tasks(twice, n_resamples=NUM_BOOTSTRAP, studentised=True)
     average, one = family.macro_average, family.comparisons["a"]
     np.testing.assert_allclose(average.samples, one.samples)
     assert average.standard_error == pytest.approx(one.standard_error)
     assert average.degrees_of_freedom == pytest.approx(one.degrees_of_freedom)
     assert average.studentised == pytest.approx(one.studentised)
     apart = compare_tasks(
-        {name: Task(task.base, task.experiment, "accuracy") for name in "ab"}, num_bootstrap=100
+        {name: Task(task.base, task.experiment, "accuracy") for name in "ab"}, n_resamples=100
     )
     assert apart.macro_average.bootstrap_standard_error < 0.9 * one.bootstrap_standard_error
 
@@ -321,20 +319,20 @@ def test_macro_average_has_the_exact_error_of_its_samples(design):
         tasks = {name: Task(task.base, None, "accuracy") for name, task in tasks.items()}
     else:
         tasks = {name: Task(t.base, t.experiment, "accuracy") for name, t in tasks.items()}
-    family = compare_tasks(tasks, design, num_bootstrap=NUM_BOOTSTRAP, bootstrap_seed=5)
+    family = compare_tasks(tasks, design, n_resamples=NUM_BOOTSTRAP, rng=5)
     assert agrees_with_exact_error(family.macro_average)
     assert bool(family.adjusted) == (design != "single")
 
 
 def test_p_values_are_corrected_for_the_number_of_tasks():
-    family = compare_tasks(tasks_of(), num_bootstrap=NUM_BOOTSTRAP)
+    family = compare_tasks(tasks_of(), n_resamples=NUM_BOOTSTRAP)
     raw = [item.p_t.two_sided for item in family.comparisons.values()]
     np.testing.assert_allclose(family.adjusted["bonferroni"], np.minimum(1, 2 * np.array(raw)))
     assert set(family.adjusted) == {"bonferroni", "holm", "bh", "by"}
-    with_max_t = compare_tasks(tasks_of(), num_bootstrap=NUM_BOOTSTRAP, studentised=True)
+    with_max_t = compare_tasks(tasks_of(), n_resamples=NUM_BOOTSTRAP, studentised=True)
     assert (with_max_t.adjusted["max_t"] >= raw).all()
     with pytest.raises(UserError, match="19"):
-        compare_tasks(tasks_of(), num_bootstrap=19)
+        compare_tasks(tasks_of(), n_resamples=19)
 
 
 def test_seeds_that_a_task_lacks_are_left_out_and_named():
@@ -342,7 +340,7 @@ def test_seeds_that_a_task_lacks_are_left_out_and_named():
     tasks["three"] = Task(
         arm(0.6, seeds=3, first_seed=1), arm(0.7, seeds=3, first_seed=1, key=1), "accuracy"
     )
-    family = compare_tasks(tasks, num_bootstrap=200)
+    family = compare_tasks(tasks, n_resamples=200)
     assert {item.base.seeds for item in family.comparisons.values()} == {(1, 2, 3)}
     assert family.left_out["one"] == (0, 4)
     assert "three" not in family.left_out
@@ -352,17 +350,17 @@ def test_bad_tasks_are_refused_by_name():
     tasks = tasks_of()
     broken = Task(tasks["one"].base, tasks["one"].experiment.isel(example=slice(5)), "accuracy")
     with pytest.raises(UserError, match="task 'bad': base has 40 examples and experiment 5"):
-        compare_tasks({**tasks, "bad": broken}, num_bootstrap=200)
+        compare_tasks({**tasks, "bad": broken}, n_resamples=200)
     far = Task(arm(first_seed=50), arm(first_seed=50, key=1), "accuracy")
     with pytest.raises(UserError, match="no seed of the base in common"):
-        compare_tasks({**tasks, "far": far}, num_bootstrap=200)
+        compare_tasks({**tasks, "far": far}, n_resamples=200)
     short = arm(num_examples=12)
     sharing = {
         "one": Task(tasks["one"].base, None, "accuracy", examples_of="dev"),
         "two": Task(short, None, "accuracy", examples_of="dev"),
     }
     with pytest.raises(UserError, match="share their examples by examples_of and have 40 and 12"):
-        compare_tasks(sharing, "single", num_bootstrap=200)
+        compare_tasks(sharing, "single", n_resamples=200)
 
 
 def test_bad_designs_are_refused():

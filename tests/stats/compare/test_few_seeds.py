@@ -206,11 +206,11 @@ def test_the_interval_of_a_high_accuracy_covers_and_stays_below_one(
 
 def test_sides_that_are_all_right_still_leave_room_for_new_examples():
     right = np.ones((3, 40))
-    found = compare(right, right, "accuracy", labels=np.ones(40), num_bootstrap=40)
+    found = compare(right, right, "accuracy", labels=np.ones(40), n_resamples=40)
     reach = 1 - 0.025 ** (1 / 40)
     assert found.base.t == pytest.approx((1 - reach, 1))
     assert found.t == pytest.approx((-reach, reach))
-    wrong = compare(0 * right, right, "accuracy", labels=np.ones(40), num_bootstrap=40)
+    wrong = compare(0 * right, right, "accuracy", labels=np.ones(40), n_resamples=40)
     assert wrong.t == pytest.approx((1 - np.hypot(reach, reach), 1))
     assert "Clopper" in str(found)
 
@@ -222,8 +222,8 @@ def test_no_interval_leaves_the_range_of_the_metric():
         np.where(random.random((3, 12)) < skill, labels, 1 - labels) for skill in (0.1, 0.95)
     )
     for metric, low in (("accuracy", 0), ("f1", 0), ("matthews", -1), ("error", 0)):
-        alone = compare(experiment, None, metric, "single", labels=labels, num_bootstrap=60)
-        both = compare(base, experiment, metric, "unpaired", labels=labels, num_bootstrap=60)
+        alone = compare(experiment, None, metric, "single", labels=labels, n_resamples=60)
+        both = compare(base, experiment, metric, "unpaired", labels=labels, n_resamples=60)
         for kind in ("t", "percentile", "basic", "bca"):
             assert low - 1e-12 <= getattr(alone, kind).low <= getattr(alone, kind).high <= 1 + 1e-12
             assert max(map(abs, getattr(both, kind))) <= 1 - low + 1e-12
@@ -260,7 +260,7 @@ def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
     right = answers(random, 0.9, 0.1, 5, 200, np.arange(5) == 3).astype(bool)
     found = compare(
         np.where(right, labels, 1 - labels), None, "accuracy", "single", labels=labels,
-        num_bootstrap=40,
+        n_resamples=40,
     )  # fmt: skip
     assert found.base.failed_seeds == (3,)
     text = str(found)
@@ -277,7 +277,7 @@ def test_the_floor_of_seeds_is_named_where_seeds_carry_the_result(spread, least,
     for _ in range(100):
         effects = 3 + spread * random.normal(size=(5, 1))
         table = effects + random.normal(size=50) + 0.3 * random.normal(size=(5, 50))
-        flags += compare(np.zeros((5, 50)), table, num_bootstrap=40).below_seed_floor
+        flags += compare(np.zeros((5, 50)), table, n_resamples=40).below_seed_floor
     assert least <= flags / 100 <= most
 
 
@@ -286,7 +286,7 @@ def test_the_floor_of_seeds_is_not_named_where_nothing_is_claimed():
     random, flags, below = np.random.default_rng(13), 0, 0
     for _ in range(100):
         table = random.normal(size=(2, 1)) + 0.1 * random.normal(size=(2, 20))
-        found = compare(np.zeros((2, 20)), table, num_bootstrap=40)
+        found = compare(np.zeros((2, 20)), table, n_resamples=40)
         flags += found.below_seed_floor
         below += min(found.p_t[:2]) < found.seed_floor
     assert below > 35
@@ -318,7 +318,7 @@ def test_the_interval_of_a_difference_near_the_ends_covers(skills, num_seeds, nu
             for side, skill in enumerate(skills)
         ]
         found = compare(
-            *tables, "accuracy", design, labels=np.ones(num_examples, bool), num_bootstrap=40,
+            *tables, "accuracy", design, labels=np.ones(num_examples, bool), n_resamples=40,
             studentised=False,
         )  # fmt: skip
         truth = skills[1] - skills[0]
@@ -358,8 +358,8 @@ def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, limit):
     labels = random.integers(0, 2, 400)
     right = answers(random, 0.9, 0.1, num_seeds, 400, np.zeros(num_seeds, bool)).astype(bool)
     predictions = np.where(right, labels, 1 - labels)
-    both = compare(predictions, predictions[::-1], "accuracy", labels=labels, num_bootstrap=40)
-    alone = compare(predictions, None, "accuracy", "single", labels=labels, num_bootstrap=40)
+    both = compare(predictions, predictions[::-1], "accuracy", labels=labels, n_resamples=40)
+    alone = compare(predictions, None, "accuracy", "single", labels=labels, n_resamples=40)
     exact = scipy.stats.binomtest(0, num_seeds).proportion_ci(0.95, method="exact")
     for found in (both, alone):
         assert found.base.failed_seeds == ()
@@ -386,7 +386,7 @@ def test_seeds_of_which_none_can_be_seen_to_fail_say_nothing_of_a_rate():
     }
     right = answers(random, 0.95, 0.1, 5, 100, np.zeros(5, bool)).astype(bool)
     predictions = np.where(right, labels, 1 - labels)
-    options = {"labels": labels, "num_bootstrap": 40}
+    options = {"labels": labels, "n_resamples": 40}
     sides["these seeds alone"] = compare(
         predictions, None, "accuracy", "single", resample="examples", **options
     )
@@ -416,10 +416,10 @@ def test_a_seed_of_one_class_is_flagged_among_any_number():
     labels = random.integers(0, 2, 60)
     predictions = np.where(random.random((2, 60)) < 0.7, labels, 1 - labels)
     predictions[1] = 1
-    found = compare(predictions, None, "accuracy", "single", labels=labels, num_bootstrap=40)
+    found = compare(predictions, None, "accuracy", "single", labels=labels, n_resamples=40)
     assert found.base.failed_seeds == (1,)
     constant = np.ones((2, 60), int)
-    found = compare(constant, predictions, "accuracy", labels=labels, num_bootstrap=40)
+    found = compare(constant, predictions, "accuracy", labels=labels, n_resamples=40)
     assert found.base.failed_seeds == ()  # a rule, perhaps
     assert (found.base.constant_seeds, found.experiment.constant_seeds) == ((0, 1), (1,))
     assert found.experiment.failed_seeds == (1,)
@@ -438,7 +438,7 @@ def one_side_constant(texts: bool):
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "matthews"])
 def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
     trained, constant, labels = one_side_constant(texts)
-    options = {"labels": labels, "num_bootstrap": 40, "base_name": "old", "experiment_name": "new"}
+    options = {"labels": labels, "n_resamples": 40, "base_name": "old", "experiment_name": "new"}
     found = compare(trained, constant, metric, **options)
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4) and not found.base.constant_seeds
     assert found.experiment.failure_rate is None and found.base.failure_rate.high < 0.53
@@ -455,7 +455,7 @@ def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
 def test_a_seed_of_one_class_is_said_to_predict_it():
     trained, constant, labels = one_side_constant(texts=True)
     mixed = np.concatenate([trained[:4], constant[:1]])
-    found = compare(trained, mixed, "accuracy", labels=labels, num_bootstrap=40)
+    found = compare(trained, mixed, "accuracy", labels=labels, n_resamples=40)
     assert found.experiment.failed_seeds == found.experiment.constant_seeds == (4,)
     assert "Of 5 seeds of experiment, 1 (seed 4) predicts one class, and may have failed" in str(
         found
@@ -469,18 +469,18 @@ def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
     right = (trained == labels).astype(float)
     some = right.copy()
     some[2], some[3] = 0, 1
-    found = compare(right, some, num_bootstrap=40)
+    found = compare(right, some, n_resamples=40)
     assert found.experiment.constant_seeds == found.experiment.failed_seeds == (2,)
     assert "1 (seed 2) scores 0 on every example" in str(found)
-    found = compare(right, 0 * right, num_bootstrap=40)
+    found = compare(right, 0 * right, n_resamples=40)
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4)
     assert "All 5 seeds of experiment score 0 on every example" in str(found)
-    assert not compare(right, 1 + 0 * right, num_bootstrap=40).experiment.constant_seeds
+    assert not compare(right, 1 + 0 * right, n_resamples=40).experiment.constant_seeds
     of_seeds = np.repeat([[0.2], [0.4], [0.5]], 20, axis=1)  # one score per seed
-    assert not compare(of_seeds, of_seeds, num_bootstrap=40).base.constant_seeds
+    assert not compare(of_seeds, of_seeds, n_resamples=40).base.constant_seeds
     hard = np.zeros((5, 20))
     hard[range(1, 5), range(1, 5)] = 1  # one in twenty is right: all wrong in a third of seeds
-    assert not compare(hard, hard, num_bootstrap=40).base.constant_seeds
+    assert not compare(hard, hard, n_resamples=40).base.constant_seeds
 
 
 @pytest.mark.parametrize("num_seeds", [5, 8, 25])
@@ -519,10 +519,10 @@ def test_the_result_of_the_rest_is_that_without_failed_seeds():
     sides = [np.where(side == 1, labels, 1 - labels) for side in (base, experiment)]
     kept = [0, 1, 2, 4, 5]
     for design, first in (("paired", kept), ("unpaired", range(6))):
-        found = compare(*sides, "accuracy", design, labels=labels, num_bootstrap=40)
+        found = compare(*sides, "accuracy", design, labels=labels, n_resamples=40)
         assert found.experiment.failed_seeds == (3,)
         alone = compare(
-            sides[0][first], sides[1][kept], "accuracy", design, labels=labels, num_bootstrap=40
+            sides[0][first], sides[1][kept], "accuracy", design, labels=labels, n_resamples=40
         )
         assert found.without_failed.estimate == pytest.approx(alone.estimate)
         assert found.without_failed.t == pytest.approx(alone.t)

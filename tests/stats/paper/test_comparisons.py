@@ -18,7 +18,7 @@ from multiberts.stats.paper.catalogue import (
     compare_pair,
 )
 
-SETTINGS = replace(PUBLISHED, num_bootstrap=200)
+SETTINGS = replace(PUBLISHED, n_resamples=200)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def published(base, experiment, measure, **options):
     return multibootstrap(
         pd.concat(frames, ignore_index=True), np.concatenate(tables), base["label"].to_numpy(),
         lambda labels, predictions: float(metric.score(labels, predictions)),
-        nboot=SETTINGS.num_bootstrap, rng=42, verbose=False, **options,
+        nboot=SETTINGS.n_resamples, rng=42, verbose=False, **options,
     )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def test_steps_are_paired_on_the_seeds_they_share(paper, find):
     assert (item.base.name, item.experiment.name) == ("1M steps", "2M steps")
     assert item.base.seeds == item.experiment.seeds == (0, 1, 2, 3, 4)
     expected = compare(
-        pairs[0][0].data, pairs[0][1].data, "accuracy", num_bootstrap=200, draws="published",
+        pairs[0][0].data, pairs[0][1].data, "accuracy", n_resamples=200, draws="published",
         studentised=False,
     )  # fmt: skip
     np.testing.assert_array_equal(item.samples, expected.samples)

@@ -14,7 +14,7 @@ from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, Roles
 from multiberts.stats.paper.figures import seeds_figure
 from multiberts.stats.paper.reproduction import NUMBERED, paper_report
 
-SETTINGS = replace(PUBLISHED, num_bootstrap=100)
+SETTINGS = replace(PUBLISHED, n_resamples=100)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from multiberts.stats.report.selection import (
     learning_rate_table,
 )
 
-SETTINGS = replace(PUBLISHED, num_bootstrap=200)
+SETTINGS = replace(PUBLISHED, n_resamples=200)
 
 
 def chosen(dumps, task, procedure):
@@ -124,7 +124,7 @@ def test_scores_and_components(dumps):
     table = score_table({("RTE/dev", "accuracy"): scores})
     check_notations(table)
     first, second = read(table)
-    single = compare(late.data, None, "accuracy", "single", num_bootstrap=40, studentised=False)
+    single = compare(late.data, None, "accuracy", "single", n_resamples=40, studentised=False)
     assert float(first["Mean"]) == pytest.approx(single.estimate)
     assert float(first["SD over seeds"]) == scores[0].seed_scores.std(ddof=1)
     within = sum(float(run.var(ddof=1)) for run in scores[0].by_seed.values()) / 6
@@ -155,6 +155,6 @@ def test_refusals(bias, dumps):
     with pytest.raises(DataError, match="found 0 comparisons of confidence"):
         comparison_table([])
     with pytest.raises(DataError, match=r"comparisons of confidence \[0.9, 0.95\]"):
-        comparison_table([bias[0], dataclasses.replace(bias[0], confidence=0.9)])
+        comparison_table([bias[0], dataclasses.replace(bias[0], confidence_level=0.9)])
     with pytest.raises(DataError, match="found a single design, expected a comparison"):
         comparison_table([dataclasses.replace(bias[0], experiment=None)])

@@ -33,7 +33,7 @@ def side(shift):
 def comparison():
     return compare(
         side(0.0), side(-0.25), "mean", labels=xarray.DataArray(np.zeros(10), dims="example"),
-        num_bootstrap=99, name="a|b", evaluation_set="x_y & z", base_name="old",
+        n_resamples=99, name="a|b", evaluation_set="x_y & z", base_name="old",
         experiment_name="new",
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ def side(shift, key):
 def comparison():
     labels = xarray.DataArray(np.zeros(30), dims="example")
     return compare(
-        side(0.6, 0), side(0.8, 1), "mean", labels=labels, num_bootstrap=100,
+        side(0.6, 0), side(0.8, 1), "mean", labels=labels, n_resamples=100,
         name="new against old", evaluation_set="dev", base_name="old", experiment_name="new",
     )  # fmt: skip
 

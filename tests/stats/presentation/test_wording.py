@@ -25,7 +25,7 @@ def comparison():
     ]
     labels = xarray.DataArray(np.ones(40, int), {"example": range(40)})
     return compare(
-        *sides, "accuracy", labels=labels, num_bootstrap=99, name="new against old",
+        *sides, "accuracy", labels=labels, n_resamples=99, name="new against old",
         evaluation_set="dev", base_name="old", experiment_name="new",
     )  # fmt: skip
 

@@ -466,7 +466,7 @@ def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) ->
 
     sys.setprofile(watch)
     try:
-        compare_files(base=str(arms), num_bootstrap=40)
+        compare_files(base=str(arms), n_resamples=40)
     finally:
         sys.setprofile(None)
     assert ("evidence.py", "compare_all") in called
