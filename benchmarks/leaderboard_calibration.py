@@ -158,7 +158,7 @@ class LeaderboardOutcome:
         drawn = np.stack([of_arm[second] - of_arm[first] for first, second in pairs], axis=1)
         largest = np.quantile((np.abs(drawn - estimates) / errors).max(axis=1), CONFIDENCE)
         self.trials += 1
-        low, high = np.array([item.interval for item in found.differences]).T
+        low, high = np.array([item.ci for item in found.differences]).T
         self.differences += bool(((low <= true) & (true <= high)).all())
         self.own_variance += bool((np.abs(estimates - true) <= lengths).all())
         self.max_t += bool((np.abs(estimates - true) <= largest * np.array(errors)).all())

@@ -31,6 +31,13 @@ def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
     Raises:
       DataError: an unknown method, or a value outside [0, 1].
 
+    Example:
+      >>> from multiberts import stats
+      >>> stats.adjusted_p_values([0.04, 0.01, 0.03], "holm").round(2).tolist()
+      [0.06, 0.03, 0.06]
+
+    See also: `compare_tasks`.
+
     Reference: Holm (1979); Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001).
     """
     values = np.asarray(p_values, dtype=np.float64)

@@ -25,6 +25,45 @@ class Interval(NamedTuple):
     high: float
 
 
+class ConfidenceInterval(Interval):
+    """A confidence interval with its level and the method that made it.
+
+    It unpacks into (low, high), as SciPy's does.
+
+    Attributes:
+      low, high: its ends, in the unit of the score (shares from 0 to 1).
+      level: the confidence level, in (0, 1).
+      method: what made it: `t` (Student's t), `Wilson`, `Clopper-Pearson`, `Fisher z`, `Newcombe` or
+        `Imbens-Manski` for the recommended one; `range` where nothing varies, so that it is all that
+        the score can be; `percentile`, `basic`, `bca` or `studentised` for those of the bootstrap.
+
+    Example:
+      >>> from multiberts import stats
+      >>> ci = stats.ConfidenceInterval(0.1, 0.3, 0.95, "t")
+      >>> low, high = ci
+      >>> high, ci.level, ci.method
+      (0.3, 0.95, 't')
+
+    See also: `Comparison`.
+    """
+
+    level: float
+    method: str
+
+    def __new__(
+        cls, low: float, high: float, level: float = math.nan, method: str = ""
+    ) -> ConfidenceInterval:
+        """Makes it; without level and method only to unpickle."""
+        made = super().__new__(cls, low, high)
+        made.level, made.method = level, method
+        return made
+
+    def __repr__(self) -> str:
+        """Returns all four."""
+        ends = f"low={self.low}, high={self.high}"
+        return f"ConfidenceInterval({ends}, level={self.level}, method={self.method!r})"
+
+
 class PValues(NamedTuple):
     """p-values against a difference of zero.
 
@@ -32,6 +71,14 @@ class PValues(NamedTuple):
       greater: one-sided, small where the difference is positive.
       less: one-sided, small where it is negative.
       two_sided: small in either case.
+
+    Example:
+      >>> from multiberts import stats
+      >>> result = stats.compare([[0, 1, 0], [1, 0, 0]], [[1, 1, 0], [1, 0, 1]])
+      >>> result.p_values["sign flip"].greater
+      0.25
+
+    See also: `Comparison`.
     """
 
     greater: float
@@ -44,6 +91,13 @@ def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval
 
     Raises:
       ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.percentile_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.5)
+      Interval(low=0.2, high=0.4)
+
+    See also: `bca_interval`, `multibootstrap`.
     """
     tail = _tail(confidence_level)
     low, high = np.quantile(np.asarray(samples), [tail, 1 - tail])
@@ -60,6 +114,14 @@ def basic_interval(samples: ArrayLike, estimate: float, confidence_level: float)
 
     Raises:
       ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> low, high = stats.basic_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.25, 0.5)
+      >>> round(low, 2), round(high, 2)
+      (0.1, 0.3)
+
+    See also: `percentile_interval`, `bca_interval`.
     """
     low, high = percentile_interval(samples, confidence_level)
     return Interval(2 * estimate - high, 2 * estimate - low)
@@ -105,6 +167,14 @@ def bca_interval(
 
     Raises:
       ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> low, high = stats.bca_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.3, 0.0, 0.5)
+      >>> round(low, 2), round(high, 2)
+      (0.2, 0.4)
+
+    See also: `percentile_interval`.
     """
     from scipy.special import ndtr, ndtri
 
@@ -173,6 +243,14 @@ def t_interval(
 
     Raises:
       ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> low, high = stats.t_interval(0.80, 0.01, 4, 0.95)
+      >>> round(low, 3), round(high, 3)
+      (0.772, 0.828)
+
+    See also: `score_interval`, `t_p_values`.
     """
     from scipy.special import stdtrit
 
@@ -215,6 +293,8 @@ def generalised_interval(
       >>> found.low < 0.83 < found.high
       True
 
+    See also: `t_interval`, `crossing_of_tables`.
+
     Reference: Weerahandi (1993), Generalized Confidence Intervals, JASA 88(423).
     """
     _tail(confidence_level)
@@ -249,6 +329,14 @@ def fisher_t_interval(
 
     Raises:
       ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> low, high = stats.fisher_t_interval(0.9, 0.05, 9, 0.95)
+      >>> round(low, 2), round(high, 2)
+      (0.7, 0.97)
+
+    See also: `t_interval`.
 
     Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
     """
@@ -334,6 +422,8 @@ def clopper_pearson_interval(number: int, trials: float, confidence_level: float
       >>> low, round(high, 3)
       (0.0, 0.522)
 
+    See also: `score_interval`.
+
     Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
     """
     from scipy.special import betaincinv
@@ -417,6 +507,8 @@ def score_interval(
       >>> low, high = score_interval(0.98, 0.02, 9, 0.95, (0, 1), 50)
       >>> round(low, 2), round(high, 3)
       (0.87, 0.997)
+
+    See also: `t_interval`, `clopper_pearson_interval`.
 
     Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference; Korn
     & Graubard (1998), Confidence intervals for proportions with small expected number of positive
@@ -541,7 +633,15 @@ def published_p_values(differences: ArrayLike) -> PValues:
 
 
 def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float) -> PValues:
-    """Tests a difference by Student's t; without any spread p is 0 or 1 (1 for no difference)."""
+    """Tests a difference by Student's t; without any spread p is 0 or 1 (1 for no difference).
+
+    Example:
+      >>> from multiberts import stats
+      >>> round(stats.t_p_values(0.02, 0.01, 8).two_sided, 3)
+      0.081
+
+    See also: `t_interval`, `sign_flip_p_values`.
+    """
     from scipy.special import stdtr
 
     if standard_error == 0:
@@ -563,6 +663,13 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
     Args:
       differences: one per seed [R].
       flip_seed: identifies the random patterns, used where R is large.
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.sign_flip_p_values([0.01, 0.03, 0.02]).greater  # at least 2**-3
+      0.125
+
+    See also: `permutation_p_values`.
     """
     differences = np.asarray(differences, dtype=np.float64)
     number = len(differences)
@@ -624,6 +731,13 @@ def permutation_p_values(
       base_scores: one per seed [R].
       experiment_scores: one per seed [R'].
       permutation_seed: identifies the random permutations, used where there are many.
+
+    Example:
+      >>> from multiberts import stats
+      >>> round(stats.permutation_p_values([0.80, 0.81], [0.84, 0.86]).two_sided, 3)
+      0.333
+
+    See also: `sign_flip_p_values`.
     """
     base = np.asarray(base_scores, dtype=np.float64)
     experiment = np.asarray(experiment_scores, dtype=np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypedDict, cast
+from typing import Literal
 
 import numpy as np
 
@@ -17,19 +17,6 @@ DrawOrder = Literal["keyed", "published"]
 Resample = Literal["both", "seeds", "examples"]
 Aggregate = Literal["mean", "median", "iqm"]
 Missing = Literal["refuse", "omit", "bound"]
-
-
-class ComparisonOptions(TypedDict, total=False):
-    """Keyword arguments that `compare` and `compare_tasks` share: fields of their settings."""
-
-    examples: Examples
-    resample: Resample
-    n_resamples: int
-    rng: int
-    confidence_level: float
-    draws: DrawOrder
-    studentised: bool
-    aggregate: Aggregate
 
 
 @dataclass(frozen=True)
@@ -62,9 +49,6 @@ class ComparisonSettings:
                 f"found confidence_level {self.confidence_level!r}, expected a number between 0 and 1"
             )
         check_n_resamples(self.n_resamples, self.confidence_level)
-        if isinstance(self.rng, np.random.Generator):
-            # One number from the generator's stream names all draws, so that the result can record it.
-            object.__setattr__(self, "rng", int(self.rng.integers(2**32)))
         check_whole("rng", self.rng)
         if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
             raise DataError(
@@ -72,7 +56,11 @@ class ComparisonSettings:
                 "one; use examples='shared'"
             )
 
-    def options(self) -> ComparisonOptions:
-        """Returns all settings but the design, as keyword arguments."""
-        names = ComparisonOptions.__annotations__
-        return cast("ComparisonOptions", {name: getattr(self, name) for name in names})
+
+def whole_number(rng: int | np.random.Generator) -> int:
+    """Returns the number that names all draws: itself, or one from the generator's stream.
+
+    Draws are addressed by a number, not taken from a stream, so that a result can record it and be
+    repeated.
+    """
+    return int(rng.integers(2**32)) if isinstance(rng, np.random.Generator) else rng

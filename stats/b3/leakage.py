@@ -35,6 +35,13 @@ def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
 
     Raises:
       DataError: n' is below 1 or a leakage outside [0, 1].
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.binomial_matrix(2, [0.0, 0.5]).round(2).tolist()
+      [[1.0, 0.0, 0.0], [0.25, 0.5, 0.25]]
+
+    See also: `solve_b3`.
     """
     from scipy.stats import binom
 
@@ -59,6 +66,13 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
 
     Raises:
       DataError: p_0 is outside [0, 1), purity outside (p_0, 1], or a dose outside [0, 1].
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.leakage_levels(0.1, [0.0, 0.5, 1.0]).round(2).tolist()
+      [0.1, 0.55, 1.0]
+
+    See also: `solve_b3`.
     """
     doses = np.asarray(injections, dtype=np.float64)
     if not 0 <= p_0 < 1:

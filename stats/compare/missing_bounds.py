@@ -19,7 +19,7 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.stats.compare.checks import LEFT_OUT
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import Interval, PValues
+from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.metrics import MetricLike
 from multiberts.stats.runs_table import Arm
 
@@ -123,23 +123,29 @@ def with_bounds(observed: Comparison, lowest: Comparison, highest: Comparison) -
     interval, p_values = imbens_manski(
         ends,
         (lowest.standard_error, highest.standard_error),
-        min(lowest.degrees_of_freedom, highest.degrees_of_freedom),
+        min(lowest.df, highest.df),
         observed.confidence_level,
     )
     least, most = (0.0, 1.0) if observed.experiment is None else (-1.0, 1.0)
     what = "score" if observed.experiment is None else "difference"
     note = (
         f"Whatever the missing predictions are, the {what} on these examples is between {ends.low:.3g} and "
-        f"{ends.high:.3g} (as shares of 1). The interval {'and p are' if observed.p_t else 'is'} Imbens and "
-        "Manski's (2004) for the true value; the estimate, and all other intervals, leave them out."
+        f"{ends.high:.3g} (as shares of 1). The interval {'and p are' if observed.p_values else 'is'} Imbens "
+        "and Manski's (2004) for the true value; the estimate, and all other intervals, leave them out."
     )
     notes = [text.replace(LEFT_OUT, "are missing") for text in observed.notes]
     return replace(
         observed,
-        t=Interval(max(least, interval.low), min(most, interval.high)),
-        p_t=observed.p_t and p_values,
+        ci=ConfidenceInterval(
+            max(least, interval.low), min(most, interval.high), observed.ci.level, "Imbens-Manski"
+        ),
+        # The answer of unpaired seeds leaves the missing predictions out, and so is none here.
+        intervals={name: ends for name, ends in observed.intervals.items() if name != "unpaired"},
+        p_values={
+            name: p_values if name == "t" else found
+            for name, found in observed.p_values.items()
+            if name != "unpaired"
+        },
         notes=(note, *notes),
-        unpaired_t=None,
-        p_unpaired_t=None,
         without_failed=None,
     )

@@ -56,7 +56,7 @@ class ArmComparisons(RankingResult, Readable):
       >>> random = np.random.default_rng(0)
       >>> skills = {"small": 0.6, "medium": 0.79, "large": 0.8}
       >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
-      >>> result = stats.compare_arms(arms, name="sizes")
+      >>> result = stats.compare_arms(arms, design="unpaired", name="sizes")
       >>> result.groups
       (('medium', 'large'), ('small',))
       >>> print(result.table().markdown())

@@ -204,6 +204,14 @@ def instance_accuracy(runs: Runs) -> Array:
 
     Returns:
       float64 [examples].
+
+    Example:
+      >>> from multiberts import stats
+      >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
+      >>> stats.instance_accuracy(runs).round(2).tolist()
+      [0.83, 0.17, 0.67]
+
+    See also: `decay_bound`, `decompose`.
     """
     return as_runs(runs).mean()
 
@@ -395,6 +403,17 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
     Raises:
       DataError: a score is not 0 or 1, the examples differ, one side alone has example ids, or the
         threshold is not negative.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> found = stats.decay_bound(small, large)
+      >>> 0 < found.lower < found.bound < 0.5  # half of the examples are worse
+      True
+
+    See also: `improvement_bound`, `fisher_tests`, `single_runs`.
     """
     if threshold is not None and not threshold < 0:
         raise DataError(f"found a threshold of {threshold}, expected one below 0")
@@ -433,6 +452,16 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
       large: as for `decay_bound`.
       threshold: a t > 0 fixed in advance; by default the best one. Differences of at least t
         count.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> 0 < stats.improvement_bound(small, large).lower < 0.5
+      True
+
+    See also: `decay_bound`.
     """
     if threshold is not None and not threshold > 0:
         raise DataError(f"found a threshold of {threshold}, expected one above 0")
@@ -484,6 +513,17 @@ def threshold_bias(
 
     Raises:
       DataError: there are too few bootstrap samples for the interval.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> found = stats.threshold_bias(small, large, n_resamples=100)
+      >>> found.low <= found.high
+      True
+
+    See also: `decay_bound`.
     """
     check_n_resamples(n_resamples, confidence_level)
     pair = (small, large) if direction == "decay" else (large, small)
@@ -574,6 +614,17 @@ def fisher_tests(
 
     Raises:
       DataError: there are several runs per seed, or a score is not 0 or 1.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> found = stats.fisher_tests(small, large)
+      >>> found.p_values.shape, bool((found.p_values < 0.05).mean() > 0.1)
+      ((500,), True)
+
+    See also: `decay_bound`.
     """
     from scipy.stats import hypergeom
 

@@ -92,6 +92,19 @@ def agreement(
     Raises:
       DataError: there is one run or one example only, a prediction is missing, or the kind is
         unknown.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import xarray
+      >>> answers = [[1, 0, 1], [1, 1, 1], [0, 0, 1], [1, 0, 1]]
+      >>> variables = {'prediction': (('run', 'example'), answers), 'label': ('example', [1, 0, 1])}
+      >>> places = {'pretrain_seed': ('run', [0, 0, 1, 1]), 'finetune_seed': ('run', [0, 1, 0, 1])}
+      >>> data = xarray.Dataset(variables, places)
+      >>> found = stats.agreement(data)
+      >>> round(found.same_seed.value, 2), round(found.different_seeds.value, 2)
+      (0.67, 0.67)
+
+    See also: `decompose`.
     """
     import xarray
 

@@ -110,6 +110,8 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float 
       >>> found = momentum(*sizes)
       >>> found.r > 0.9, found.low > 0.7
       (True, True)
+
+    See also: `decay_bound`, `instance_accuracy`.
     """
     if not 0 < confidence_level < 1:
         raise DataError(

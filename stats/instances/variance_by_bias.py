@@ -170,6 +170,17 @@ def conditional_variance(
 
     Raises:
       DataError: fewer than 4 seeds, or no such level.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 100)
+      >>> runs = random.random((6, 3, 100)) < chance  # seeds, runs, examples
+      >>> curve = stats.conditional_variance(runs, num_bins=10)
+      >>> curve.confidence_level
+      0.95
+
+    See also: `decompose`.
     """
     nested = as_runs(runs)
     if level not in nested.levels:

@@ -159,8 +159,8 @@ def _draw_difference(
     axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str
 ) -> None:
     """Draws the estimate and t interval of a row; the marker is filled where they exclude 0."""
-    clear = item.t.low > 0 or item.t.high < 0
-    draw_row(axes, row, item.estimate, item.t, colour=colour, marker=marker, filled=clear)
+    clear = item.ci.low > 0 or item.ci.high < 0
+    draw_row(axes, row, item.estimate, item.ci, colour=colour, marker=marker, filled=clear)
 
 
 def seed_figure(comparison: ComparisonResult) -> Figure:
@@ -254,9 +254,9 @@ def _draw_intervals(
     """Draws the recommended and the published interval next to each other, each with its centre."""
     level = f"{item.confidence_level:.0%}"
     kinds = (
-        (item.t, item.estimate, f"estimate, {level} t interval (recommended)"),
+        (item.ci, item.estimate, f"estimate, {level} t interval (recommended)"),
         (
-            item.percentile, item.bootstrap_mean,
+            item.intervals["percentile"], item.bootstrap_mean,
             f"bootstrap mean, {level} percentile interval (published)",
         ),
     )  # fmt: skip

@@ -23,10 +23,10 @@ def draw_ranking(result: RankingResult) -> Figure:
     with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
         for row, arm in enumerate(arms):
             if result.against is None:
-                draw_row(left, row, arm.estimate, arm.t)
+                draw_row(left, row, arm.estimate, arm.ci)
             elif arm.name in against:
                 item = against[arm.name]
-                draw_row(left, row, item.estimate, item.interval, filled=item.clear)
+                draw_row(left, row, item.estimate, item.ci, filled=item.clear)
             right.plot([arm.rank_low, arm.rank_high], [row] * 2, color=COLOURS[1], linewidth=3)
             right.plot(arm.rank, row, "s", color=COLOURS[1], markersize=6)
             right.text(

@@ -37,7 +37,7 @@ def finding(result: RankingResult) -> str:
         f"Of {len(result.arms)} arms with {numbers} {paired}seed{'s' * (seeds != [1])} each and "
         f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
         f"{metric_name(result.metric)}, with {score_text(first.estimate, result.metric)} "
-        f"({level_text(result.confidence_level)} {score_text(first.t, result.metric)})."
+        f"({level_text(result.confidence_level)} {score_text(first.ci, result.metric)})."
     )
     count = f"{clear} of {counted(len(result.differences), 'difference')}"
     are = "is" if clear == 1 else "are"
@@ -79,7 +79,7 @@ def arms_table(result: RankingResult) -> Table:
             f"{level} ranks": rank_text(arm),
             "arm": arm.name,
             metric: arm.estimate,
-            f"{level} CI": arm.t,
+            f"{level} CI": arm.ci,
             "seeds": len(arm.seeds),
             **({"group": "".join(arm.groups)} if arm.groups else {}),
         }
@@ -105,10 +105,10 @@ def differences_table(result: RankingResult) -> Table:
             "arm": item.experiment,
             "against": item.base,
             "difference": item.estimate,
-            level: item.interval,
-            "p": item.p,
-            "p (Bonferroni)": item.p_simultaneous,
-            "p (Holm)": item.p_holm,
+            level: item.ci,
+            "p": item.p_values["uncorrected"],
+            "p (Bonferroni)": item.p_value,
+            "p (Holm)": item.p_values["holm"],
             "result": "clear" if item.clear else "not clear",
         }
         for item in result.differences

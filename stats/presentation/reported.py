@@ -52,12 +52,12 @@ def judged(
       figures: of each.
     """
     number = len(comparisons)
-    tested = [item.p_t.two_sided for item in comparisons if item.p_t is not None]
+    tested = [item.p_value for item in comparisons if item.p_value is not None]
     corrected = iter(adjusted_p_values(tested, "holm").tolist() if tested else [])
     rows = zip(comparisons, planned_seeds or [None] * number, figures or [()] * number, strict=True)
     found = []
     for item, planned, own in rows:
-        if item.p_t is None:
+        if item.p_value is None:
             found.append(ReportedComparison(item, None, NONE, figures=own))
             continue
         p, look = float(next(corrected)), None
@@ -93,7 +93,7 @@ def answer(items: Sequence[ReportedComparison]) -> str:
         f"{score_text(item.experiment.estimate, item.metric)} against "
         f"{score_text(item.base.estimate, item.metric)}: difference "
         f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence_level)} "
-        f"{wording.estimate_text(item, item.t)}, {wording.p_text(clearest.adjusted)}"
+        f"{wording.estimate_text(item, item.ci)}, {wording.p_text(clearest.adjusted)}"
         f"{' after correction' * several}), from {wording.scope(item)}."
     )
     return (

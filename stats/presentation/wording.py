@@ -54,7 +54,7 @@ def finding(
     """
     metric, level = (
         item.metric,
-        f"{level_text(item.confidence_level)} {estimate_text(item, item.t)}",
+        f"{level_text(item.confidence_level)} {estimate_text(item, item.ci)}",
     )
     if item.experiment is None:
         return (
@@ -122,11 +122,12 @@ def _pairing(item: ComparisonResult) -> list[str]:
                 f"Left out, as the other side lacks {'them' if len(side.left_out) > 1 else 'it'}: "
                 f"seed{'s' if len(side.left_out) > 1 else ''} {seeds} of {side.name}."
             )
-    if item.pairing == "seed number" and item.unpaired_t and item.p_unpaired_t:
+    if item.pairing == "seed number" and "unpaired" in item.intervals:
         found.append(
             "Seeds are paired by seed number only: nothing in the data says that runs of one seed "
             "have a common parent. Were they unrelated, the interval would be "
-            f"{estimate_text(item, item.unpaired_t)} ({p_text(item.p_unpaired_t.two_sided)})."
+            f"{estimate_text(item, item.intervals['unpaired'])} "
+            f"({p_text(item.p_values['unpaired'].two_sided)})."
         )
     return found
 
@@ -192,8 +193,8 @@ def methods(
             "The mean squares of the seeds of the two sides were pooled where their ratio was below the "
             "90 % point of its F distribution."
         )
-    if item.p_sign_flip or item.p_permutation:
-        test = "sign flips of" if item.p_sign_flip else "permutations of"
+    if {"sign flip", "permutation"} & {*item.p_values}:
+        test = "sign flips of" if "sign flip" in item.p_values else "permutations of"
         sentences.append(f"Randomisation tests use {test} the seeds.")
     sentences += dict.fromkeys(map(unseen_failures, items))
     sentences.append(f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng}).")
@@ -263,8 +264,8 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
 
     It is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
     """
-    assert item.p_t is not None
-    own = item.p_t.two_sided
+    assert item.p_value is not None
+    own = item.p_value
     judged = own if adjusted is None else adjusted
     drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
     if item.standard_error == 0 and own == 1 and item.estimate != 0:
@@ -275,7 +276,7 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
     clear = judged < round(1 - item.confidence_level, 12) if early is None else early.is_enough
     if not clear:
         test = f"{test}: the data do not rule out zero difference"
-        if (adjusted is not None or early is not None) and not item.t.low <= 0 <= item.t.high:
+        if (adjusted is not None or early is not None) and not item.ci.low <= 0 <= item.ci.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
     if item.estimate == 0:
         return f"{test}."  # every study shows a difference of 0 or more
@@ -350,12 +351,12 @@ def _seed_names(seeds: Sequence) -> str:
 def _without_failed(item: ComparisonResult) -> str:
     """Returns the result of the other seeds, of a comparison of two sides."""
     found = item.without_failed
-    if found is None or found.p_t is None:
+    if found is None or found.p_value is None:
         return ""
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
-        f"({level_text(item.confidence_level)} {estimate_text(item, found.t)}, "
-        f"{p_text(found.p_t.two_sided)}); "
+        f"({level_text(item.confidence_level)} {estimate_text(item, found.ci)}, "
+        f"{p_text(found.p_value)}); "
         f"{LIMITED_WEIGHT}"
     )
 
@@ -493,13 +494,13 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
     """
     found = [*item.notes]
     if item.below_seed_floor and item.seed_floor is not None:
-        assert item.p_t is not None and item.p_percentile is not None
         floor = Fraction(item.seed_floor).limit_denominator(10**9)
-        own = f" (bootstrap {min(item.p_percentile[:2]):.2g}, t {min(item.p_t[:2]):.2g})"
+        own = f" (bootstrap {min(item.p_values['percentile'][:2]):.2g}, "
+        own += f"t {min(item.p_values['t'][:2]):.2g})"
         flips = (
             f" The sign-flip test, which makes no assumption about this distribution and concerns "
-            f"only these {_unit(item)}, gives p = {item.p_sign_flip.two_sided:.2g} (two-sided)."
-            if item.p_sign_flip
+            f"only these {_unit(item)}, gives p = {item.p_values['sign flip'].two_sided:.2g} (two-sided)."
+            if "sign flip" in item.p_values
             else ""
         )
         found.append(
@@ -518,7 +519,7 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
     alike = [
         side.name
         for side in (item.base, item.experiment)
-        if side is not None and side.t.low < side.t.high and side.estimate in side.t
+        if side is not None and side.ci.low < side.ci.high and side.estimate in side.ci
     ]
     if alike:
         found.append(

@@ -53,7 +53,7 @@ class KnownTruth:
     @property
     def in_interval(self) -> bool:
         """Returns whether the t interval contains the truth."""
-        return self.comparison.t.low <= self.truth <= self.comparison.t.high
+        return self.comparison.ci.low <= self.truth <= self.comparison.ci.high
 
 
 @dataclass

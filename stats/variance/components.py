@@ -50,6 +50,14 @@ class VarianceComponents:
 
     Raises:
       DataError: a component is NaN or infinite.
+
+    Example:
+      >>> from multiberts import stats
+      >>> parts = stats.VarianceComponents(seed=0.0001, example=0.1, residual=0.05)
+      >>> round(parts.plan(num_seeds=5, num_examples=1000).power(0.03), 2)
+      0.71
+
+    See also: `variance_components`, `Plan`.
     """
 
     seed: float
@@ -332,6 +340,15 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
 
     Raises:
       DataError: fewer than two seeds or examples.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> scores = np.random.default_rng(0).random((5, 100)) < np.linspace(0.5, 0.9, 5)[:, None]
+      >>> round(stats.variance_components(scores).seed, 3)
+      0.034
+
+    See also: `nested_variance_components`, `unpaired_components`, `Plan`.
     """
     num_seeds, num_examples = score_table(scores).shape
     return _components(
@@ -368,6 +385,17 @@ def unpaired_components(
 
     Raises:
       DataError: fewer than two seeds or examples, or different numbers of examples.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random = np.random.default_rng(0)
+      >>> base = random.normal(size=(4, 1)) + random.normal(size=(4, 50))  # seeds x examples
+      >>> parts = stats.unpaired_components(base, 1 + random.normal(size=(5, 50)))
+      >>> round(parts.plan(10, num_examples=50, design='unpaired').power(1.0), 1)
+      1.0
+
+    See also: `variance_components`, `Plan`.
     """
     sides = [deviations(base), deviations(experiment)]
     if len(sides[0].example) != len(sides[1].example):
@@ -422,6 +450,16 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
 
     Raises:
       DataError: fewer than two seeds or examples, or no seed with two runs.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random = np.random.default_rng(0)
+      >>> runs = random.normal(size=(20, 3, 50)) + random.normal(size=(20, 1, 1))  # seeds, runs, examples
+      >>> round(stats.nested_variance_components(list(runs)).seed, 1)
+      1.1
+
+    See also: `variance_components`, `Plan`.
 
     Reference: Searle, Casella & McCulloch, Variance Components (1992), chapter 3.6.
     """
@@ -522,6 +560,16 @@ def intraclass_correlation(
 
     Raises:
       DataError: fewer than two seeds or examples, or an unknown word for targets.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random = np.random.default_rng(0)
+      >>> scores = random.normal(size=50) + random.normal(size=(4, 50))  # seeds x examples
+      >>> round(stats.intraclass_correlation(scores).single, 1)
+      0.4
+
+    See also: `variance_components`.
 
     Reference: Shrout & Fleiss (1979); McGraw & Wong (1996), table 7.
     """

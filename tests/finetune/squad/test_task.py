@@ -225,7 +225,7 @@ def test_two_ways_of_training_are_compared_across_seeds(
     assert found.experiment is not None
     assert found.experiment.estimate == pytest.approx(means[1], abs=1e-9)
     assert found.estimate == pytest.approx(means[1] - means[0], abs=1e-9)
-    low, high = found.percentile.low, found.percentile.high
+    low, high = found.intervals["percentile"].low, found.intervals["percentile"].high
     assert 0 < low <= found.estimate <= high <= 1
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.stats import Task, compare, compare_tasks
+from multiberts.stats import TaskData, compare, compare_tasks
 
 RANDOM = np.random.default_rng(0)
 BASE, EXPERIMENT = (
@@ -50,19 +50,24 @@ def test_separate_sets_are_not_called_shared():
 
 def test_an_undefined_area_is_one_half():
     labels = np.array([1] + [0] * 39)
-    result = compare(BASE + 0.0, None, "auc", "single", labels=labels, n_resamples=60)
+    result = compare(BASE + 0.0, None, "auc", design="single", labels=labels, n_resamples=60)
     assert result.degenerate_replicates and "taken as one half" in str(result)
 
 
 def test_json_and_frames_hold_every_number():
     result = make()
     found = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-    assert found["t"] == {"low": result.t.low, "high": result.t.high}
+    assert found["ci"] == {
+        "low": result.ci.low,
+        "high": result.ci.high,
+        "level": 0.95,
+        "method": "t",
+    }
     assert found["experiment"]["left_out"] == [5] and "samples" not in found
     frame = result.to_frame()
-    assert len(frame) == 1 and frame["base_t_low"][0] == result.base.t.low
-    assert frame["p_t_two_sided"][0] == result.p_t.two_sided
-    tasks = {name: Task(labelled(BASE), labelled(EXPERIMENT)) for name in "ab"}
+    assert len(frame) == 1 and frame["base_ci_low"][0] == result.base.ci.low
+    assert frame["p_value"][0] == result.p_value
+    tasks = {name: TaskData(labelled(BASE), labelled(EXPERIMENT)) for name in "ab"}
     family = compare_tasks(tasks, n_resamples=60)
     assert list(family.to_frame()["name"]) == ["a", "b", "macro-average"]
     json.dumps(family.to_dict(), allow_nan=False)
@@ -74,7 +79,7 @@ def test_equal_results_are_equal_and_hash_alike():
     assert first == second and hash(first) == hash(second) and len({first, second, other}) == 2
     assert first != other and first.base == second.base and first != "text"
     families = [
-        compare_tasks({"a": Task(labelled(BASE), labelled(EXPERIMENT))}, n_resamples=60)
+        compare_tasks({"a": TaskData(labelled(BASE), labelled(EXPERIMENT))}, n_resamples=60)
         for _ in range(2)
     ]
     assert families[0] == families[1] and hash(families[0]) == hash(families[1])
@@ -84,20 +89,20 @@ def test_each_arm_has_the_interval_of_its_own_comparison():
     result = make(design="unpaired")
     for side, values in ((result.base, BASE), (result.experiment, EXPERIMENT)):
         alone = compare(values, None, design="single", n_resamples=60)
-        assert side.t == pytest.approx(alone.t)
+        assert side.ci == pytest.approx(alone.ci)
     held = make(design="fixed_baseline", resample="seeds")
-    assert held.base.t == (held.base.estimate, held.base.estimate)
-    tasks = {name: Task(BASE, None, examples_of="set") for name in "ab"}
-    average = compare_tasks(tasks, "single", n_resamples=60).macro_average
-    assert average.base.t == pytest.approx(average.t)
+    assert held.base.ci == (held.base.estimate, held.base.estimate)
+    tasks = {name: TaskData(BASE, None, examples_of="set") for name in "ab"}
+    average = compare_tasks(tasks, design="single", n_resamples=60).macro_average
+    assert average.base.ci == pytest.approx(average.ci)
 
 
 def test_seeds_paired_by_number_only_show_the_unpaired_answer_beside():
     by_number = make()
     unpaired = compare(BASE, EXPERIMENT[:5], design="unpaired", n_resamples=60)
     assert by_number.pairing == "seed number"
-    assert by_number.unpaired_t == pytest.approx(unpaired.t)
-    assert by_number.p_unpaired_t == pytest.approx(unpaired.p_t)
+    assert by_number.intervals["unpaired"] == pytest.approx(unpaired.ci)
+    assert by_number.p_values["unpaired"] == pytest.approx(unpaired.p_values["t"])
     assert "by seed number only" in str(by_number)
     parents = [f"seed_{number}" for number in range(6)]
     for name, base, experiment in (

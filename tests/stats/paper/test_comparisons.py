@@ -72,8 +72,10 @@ def test_table_1_is_the_published_paired_analysis(paper, winogender):
     np.testing.assert_allclose(bias.samples, samples, atol=1e-12)
     report = report_ci(samples, expect_negative_effect=True, verbose=False)
     assert bias.bootstrap_mean == pytest.approx(report["delta"]["mean"])
-    assert bias.percentile == pytest.approx((report["delta"]["low"], report["delta"]["high"]))
-    assert bias.p_published.less == pytest.approx(max(report["delta"]["p"], 1 / 200))
+    assert bias.intervals["percentile"] == pytest.approx(
+        (report["delta"]["low"], report["delta"]["high"])
+    )
+    assert bias.p_values["published"].less == pytest.approx(max(report["delta"]["p"], 1 / 200))
     assert (accuracy.base.name, accuracy.experiment.name) == ("base", "cda_incr")
 
 
@@ -115,7 +117,7 @@ def test_steps_are_paired_on_the_seeds_they_share(paper, find):
         studentised=False,
     )  # fmt: skip
     np.testing.assert_array_equal(item.samples, expected.samples)
-    assert (item.t, item.p_t) == (expected.t, expected.p_t)
+    assert (item.ci, item.p_values["t"]) == (expected.ci, expected.p_values["t"])
 
 
 def test_the_original_is_a_fixed_baseline_and_so_is_the_published_one_seed(paper, find):

@@ -149,7 +149,7 @@ def test_boxes_sum_up_many_runs():
 def test_intervals_of_the_comparison_are_drawn(sources):
     _, right = bootstrap_figure(sources[0]).axes
     ends = [line.get_ydata() for line in right.get_lines() if len(line.get_ydata()) == 2]
-    for interval in (sources[0].t, sources[0].percentile):
+    for interval in (sources[0].ci, sources[0].intervals["percentile"]):
         assert any(np.allclose(found, interval) for found in ends)
     (axes,) = sources_figure(sources).axes
     labels = [label.get_text() for label in axes.get_yticklabels()]

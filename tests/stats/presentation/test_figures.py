@@ -42,7 +42,7 @@ def test_paired_seeds_are_joined(comparison):
 def test_both_intervals_are_drawn(comparison):
     (axes,) = figures.sources_figure([comparison]).axes
     drawn = [line[:, 0] for line in lines_of(axes)]
-    for interval in (comparison.t, comparison.percentile):
+    for interval in (comparison.ci, comparison.intervals["percentile"]):
         assert any(len(line) == 2 and np.allclose(line, interval) for line in drawn)
     assert axes.get_xlabel() == "mean: new - old"
 

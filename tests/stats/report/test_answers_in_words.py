@@ -111,8 +111,8 @@ def test_intervals_are_those_of_the_scores_example_by_example(answers):
     expected = compare(*sides, "mean", n_resamples=300)
     assert found.estimate == pytest.approx(expected.estimate, abs=1e-12)
     np.testing.assert_allclose(found.samples, expected.samples, atol=1e-12)
-    assert found.estimate > 0.1 and found.t.low < found.estimate < found.t.high
-    assert tuple(found.t) == pytest.approx(tuple(expected.t), abs=1e-12)
+    assert found.estimate > 0.1 and found.ci.low < found.estimate < found.ci.high
+    assert tuple(found.ci) == pytest.approx(tuple(expected.ci), abs=1e-12)
 
 
 def test_scores_of_runs_and_variance_components(answers):

@@ -84,12 +84,12 @@ def test_shared_work_changes_no_number(design) -> None:
     (found,) = compare_all([against_first(dumps_of(**data), settings)])
     for name, item in zip("bc", found.comparisons, strict=True):
         alone = compare(
-            data["a"], data[name], "accuracy", design, n_resamples=50, name=name,
+            data["a"], data[name], "accuracy", design=design, n_resamples=50, name=name,
             evaluation_set="set", base_name="a", experiment_name=name,
         )  # fmt: skip
         assert item == alone
     (ranking,) = found.rankings
-    assert ranking == compare_arms(data, "accuracy", design, n_resamples=50, name="set")
+    assert ranking == compare_arms(data, "accuracy", design=design, n_resamples=50, name="set")
 
 
 def test_a_seed_that_one_experiment_lacks_stays_in_the_comparison_with_the_other() -> None:
@@ -103,8 +103,8 @@ def test_a_seed_that_one_experiment_lacks_stays_in_the_comparison_with_the_other
 def test_p_values_are_corrected_for_the_length_of_a_request() -> None:
     arms = dumps_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
     both, alone = compare_all([against_first(arms), against_first(dict(list(arms.items())[::2]))])
-    assert alone.items[0].adjusted == alone.comparisons[0].p_t.two_sided
-    expected = sorted(item.p_t.two_sided for item in both.comparisons)
+    assert alone.items[0].adjusted == alone.comparisons[0].p_value
+    expected = sorted(item.p_value for item in both.comparisons)
     found = sorted(item.adjusted for item in both.items)
     assert found == pytest.approx([min(1, 2 * expected[0]), max(2 * expected[0], expected[1])])
     # The ranking of all that have this base stands with the last request.

@@ -166,9 +166,13 @@ def test_true_values_are_found_and_their_difference_is_significant(written):
         assert float(row["low"]) <= float(row["truth"]) <= float(row["high"])
     comparisons = read_table(written / "tables" / "comparisons.csv")
     slope = next(row for row in comparisons if row["metric"] == "bias_slope")
-    assert float(slope["t_low"]) < -0.7 < float(slope["t_high"]) < 0
-    assert float(slope["p_t_two_sided"]) < 0.01
-    assert (slope["base_seeds"], slope["base_runs"], slope["num_examples"]) == ("5", "10", "24")
+    assert float(slope["ci_low"]) < -0.7 < float(slope["ci_high"]) < 0
+    assert float(slope["p_value"]) < 0.01
+    assert (slope["base_num_seeds"], slope["base_num_runs"], slope["num_examples"]) == (
+        "5",
+        "10",
+        "24",
+    )
 
 
 def test_every_shared_set_and_metric_is_compared(written):
@@ -200,9 +204,7 @@ def test_the_better_learning_rate_is_chosen_and_said(written):
 def test_p_values_of_a_section_are_corrected_for_their_number(written):
     """Holm by hand: sorted, times the number still in play, never falling."""
     rows = read_table(written / "tables" / "comparisons.csv")
-    p_values = [
-        float(row["p_t_two_sided"]) for row in rows if row["name"] == COMPARISONS[0]["name"]
-    ]
+    p_values = [float(row["p_value"]) for row in rows if row["name"] == COMPARISONS[0]["name"]]
     corrected, running = {}, 0.0
     for rank, place in enumerate(np.argsort(p_values)):
         running = max(running, min(1.0, (len(p_values) - rank) * p_values[place]))

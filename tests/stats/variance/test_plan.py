@@ -327,7 +327,7 @@ def test_a_result_and_its_components_give_one_plan(arms):
     ):
         first, *others = map(ask, plans)
         assert others == pytest.approx([first] * 2, rel=1e-6)
-    apart = compare(base, experiment, "mean", "unpaired", n_resamples=39).plan()
+    apart = compare(base, experiment, "mean", design="unpaired", n_resamples=39).plan()
     of_arms = unpaired_components(base, experiment).plan(5, num_examples=80, design="unpaired")
     assert of_arms.variance == pytest.approx(apart.variance)
     # The result knows both arms' own variances, the components their mean.
@@ -386,7 +386,7 @@ def test_two_seeds_are_too_few_to_plan_from(arms):
     base, experiment = arms
     for design in ("paired", "unpaired", "fixed_baseline"):
         kept = base[:2] if design == "paired" else base
-        found = compare(kept, experiment[:2], "mean", design, n_resamples=39)
+        found = compare(kept, experiment[:2], "mean", design=design, n_resamples=39)
         with pytest.raises(
             DataError, match="found too few seeds to plan from .* expected three or more"
         ):
