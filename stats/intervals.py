@@ -540,13 +540,14 @@ def near_bounds_difference(
     bounds: tuple[float, float],
     num_units: tuple[float, float],
     confidence_level: float,
+    null: float = 0.0,
 ) -> tuple[Interval, PValues]:
     """Computes interval and test of a difference of two scores that are both near their bounds.
 
     The interval is Newcombe's: it comes from the score intervals of the sides, which are skewed there.
     Its end towards the bound is near, too near where a standard error is small by chance, so that
     neither end is nearer than that of the normal interval. It stays within what a difference can be.
-    p is one less the level at which it begins to hold 0.
+    p is one less the level at which it begins to hold the difference that is tested.
 
     Args:
       base: estimate and standard error.
@@ -556,6 +557,7 @@ def near_bounds_difference(
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters) behind each.
       confidence_level: level of the interval, in (0, 1).
+      null: the difference that is tested.
 
     Reference: Newcombe (1998), Improved confidence intervals for the difference between binomial
     proportions based on paired data.
@@ -574,19 +576,19 @@ def near_bounds_difference(
         ends = Interval(min(low, normal.low), max(high, normal.high))
         return clipped_interval(ends, (-width, width))
 
-    def holds_zero(level: float) -> bool:
+    def holds_null(level: float) -> bool:
         low, high = interval(level)
-        return low <= 0 <= high
+        return low <= null <= high
 
-    low, high = 0.0, 1 - 1e-12  # levels at which 0 is outside, and inside or the last one
-    if holds_zero(1e-9):
+    low, high = 0.0, 1 - 1e-12  # levels at which it is outside, and inside or the last one
+    if holds_null(1e-9):
         high = 0.0
     for _ in range(50 if high else 0):
         middle = (low + high) / 2
-        low, high = (low, middle) if holds_zero(middle) else (middle, high)
+        low, high = (low, middle) if holds_null(middle) else (middle, high)
     p = 1 - high
     small, large = p / 2, 1 - p / 2
-    above = experiment[0] > base[0]
+    above = experiment[0] - base[0] > null
     return interval(confidence_level), PValues(
         small if above else large, large if above else small, p
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +37,7 @@ class ComparisonSettings:
     draws: DrawOrder = "keyed"
     studentised: bool = True
     aggregate: Aggregate = "mean"
+    margin: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("design", self.design, Design)
@@ -47,6 +49,14 @@ class ComparisonSettings:
         if not number or not 0 < self.confidence_level < 1:
             raise DataError(
                 f"found confidence_level {self.confidence_level!r}, expected a number between 0 and 1"
+            )
+        if self.margin is not None and not (
+            isinstance(self.margin, int | float | np.floating) and 0 < self.margin < math.inf
+        ):
+            raise DataError(f"found margin {self.margin!r}, expected a number above 0")
+        if self.margin is not None and self.design == "single":
+            raise DataError(
+                "found a margin in a single design, expected two arms to compare; leave it out"
             )
         check_n_resamples(self.n_resamples, self.confidence_level)
         check_whole("rng", self.rng)

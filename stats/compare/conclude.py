@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.compare.result import Comparison
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import (
     ConfidenceInterval,
     PValues,
@@ -32,7 +33,8 @@ from multiberts.stats.intervals import (
     t_interval,
     t_p_values,
 )
-from multiberts.stats.results.comparison import ArmSummary, Pairing, WithoutFailed
+from multiberts.stats.presentation.metric_names import printed_unit
+from multiberts.stats.results.comparison import ArmSummary, Pairing, Sameness, WithoutFailed
 from multiberts.stats.settings import ComparisonSettings, Resample
 from multiberts.stats.variance.crossing import Crossing, Term, VarianceEstimate
 from multiberts.stats.variance.effect_size import EffectSizes, effect_sizes
@@ -53,12 +55,14 @@ class ScoreKind:
       is_correlation: whether it is a correlation.
       bounds: the smallest and the largest score there can be.
       is_mean: whether it is the mean of the examples' own scores.
+      higher_is_better: which way it points; None where neither way is better, or nothing is known.
     """
 
     metric: str
     is_correlation: bool = False
     bounds: tuple[float, float] = UNBOUNDED
     is_mean: bool = False
+    higher_is_better: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,9 @@ def concluded(
         intervals["unpaired"], p_values["unpaired"] = interval_and_test(
             sides, unpaired, kind, settings.resample, level
         )
+    same = None
+    if settings.margin is not None:
+        same = sameness(sides, crossing, kind, settings)
     floor = _seed_floor(settings, [len(side.seeds) for side in sides])
     mean = float(differences.mean())
     return Comparison(
@@ -173,6 +180,7 @@ def concluded(
         variance_parts=parts,
         pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
         without_failed=None if rest is None else without_failed(rest, level, span, len(sides) > 1),
+        sameness=same,
     )
 
 
@@ -183,6 +191,7 @@ def interval_and_test(
     resample: Resample,
     level: float,
     prior: Term = (0.0, 0.0),
+    null: float = 0.0,
 ) -> tuple[ConfidenceInterval, PValues]:
     """Computes the recommended interval and test of a difference.
 
@@ -203,6 +212,7 @@ def interval_and_test(
       resample: what is resampled.
       level: of the interval, in (0, 1).
       prior: as in `Crossing.unbiased_variance`.
+      null: the difference that is tested.
     """
     base, experiment = sides
     variance = crossing.unbiased_variance(prior)
@@ -216,16 +226,56 @@ def interval_and_test(
         if paired and (kind.is_mean or estimate == error == 0):
             if error == 0 or _differ_seldom(crossing, width, level):
                 two = _lost_and_gained(crossing, min(side.num_scored for side in sides))
-                return _of_near_bounds(two, variance, (0.0, width), level)
+                return _of_near_bounds(two, variance, (0.0, width), level, null)
         elif all(
             is_near_bounds(side.estimate, side.example_error, math.inf, level, kind.bounds)
             for side in sides
         ) and not (paired and _num_discordant(crossing.parts[0].table) >= _FEW_DISCORDANT):
-            return _of_near_bounds(sides, variance, kind.bounds, level)
+            return _of_near_bounds(sides, variance, kind.bounds, level, null)
     if error == 0:
         return _nothing_varies((-width, width), level)
     plain = clipped_interval(t_interval(estimate, error, freedom, level), (-width, width))
-    return ConfidenceInterval(*plain, level, "t"), t_p_values(estimate, error, freedom)
+    return ConfidenceInterval(*plain, level, "t"), t_p_values(estimate - null, error, freedom)
+
+
+def sameness(
+    sides: Sequence[ArmSummary],
+    crossing: Crossing,
+    kind: ScoreKind,
+    settings: ComparisonSettings,
+) -> Sameness:
+    """Tests whether two arms are equal within the settings' margin, by two one-sided tests.
+
+    Both are at one less the confidence level, so that they find what the recommended interval at
+    one less twice that shows.
+
+    Args:
+      sides: base and experiment.
+      crossing: the tables whose sum is the difference.
+      kind: of the score.
+      settings: of the comparison, with a margin in the unit that readers see.
+
+    Raises:
+      DataError: the margin is half of the metric's range or more.
+
+    Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
+    for assessing the equivalence of average bioavailability.
+    """
+    assert settings.margin is not None
+    unit, width = printed_unit(kind.metric), kind.bounds[1] - kind.bounds[0]
+    margin = settings.margin * unit
+    if margin >= width / 2:
+        of_unit = "points" if unit != 1 else f"the unit of {kind.metric}, not in points"
+        raise DataError(
+            f"found margin {settings.margin:g}, half of the range of {kind.metric} or more; it is in "
+            f"{of_unit}, expected below {width / 2 / unit:g}"
+        )
+    level = 2 * settings.confidence_level - 1
+    (ci, below), (_, above) = (
+        interval_and_test(sides, crossing, kind, settings.resample, level, null=null)
+        for null in (-margin, margin)
+    )
+    return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better)
 
 
 class _Share(NamedTuple):
@@ -242,6 +292,7 @@ def _of_near_bounds(
     variance: VarianceEstimate,
     bounds: tuple[float, float],
     level: float,
+    null: float,
 ) -> tuple[ConfidenceInterval, PValues]:
     first, second = sides
     product = first.standard_error * second.standard_error
@@ -257,6 +308,7 @@ def _of_near_bounds(
         bounds,
         (first.num_scored, second.num_scored),
         level,
+        null,
     )
     return ConfidenceInterval(*ends, level, "Newcombe"), p_values
 

@@ -21,6 +21,7 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.metrics import MetricLike
+from multiberts.stats.results.comparison import Sameness
 from multiberts.stats.runs_table import Arm
 
 
@@ -109,6 +110,17 @@ def imbens_manski(
     )
 
 
+def _bounded_sameness(
+    observed: Comparison, lowest: Comparison, highest: Comparison
+) -> Sameness | None:
+    """Returns what holds whatever the missing predictions are: each one-sided test at its worst end."""
+    own, low, high = observed.sameness, lowest.sameness, highest.sameness
+    if own is None or low is None or high is None:
+        return None
+    ci = ConfidenceInterval(low.ci.low, high.ci.high, own.ci.level, "bounds")
+    return replace(own, ci=ci, p_lower=low.p_lower, p_upper=high.p_upper)
+
+
 def with_bounds(observed: Comparison, lowest: Comparison, highest: Comparison) -> Comparison:
     """Returns a comparison whose interval and p hold whatever the missing predictions are.
 
@@ -146,6 +158,7 @@ def with_bounds(observed: Comparison, lowest: Comparison, highest: Comparison) -
             for name, found in observed.p_values.items()
             if name != "unpaired"
         },
+        sameness=_bounded_sameness(observed, lowest, highest),
         notes=(note, *notes),
         without_failed=None,
     )

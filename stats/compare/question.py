@@ -36,6 +36,7 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
+from multiberts.stats.presentation.metric_names import printed_unit
 from multiberts.stats.reading import arms_in, labelled, values_of_clusters
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
@@ -99,6 +100,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
+    margin: float | None = None,
     draws: DrawOrder = "keyed",
     studentised: bool = True,
     name: str = "",
@@ -146,6 +148,9 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       rng: a whole number that identifies the bootstrap draws: the same number, the same result. A
         NumPy Generator gives one from its stream. There is no other state, and no None: a result
         must be repeatable.
+      margin: the largest difference that does not matter, in the unit that readers see: points for
+        scores in per cent (0.5 is .005 of accuracy), else the metric's own. The result's `sameness` then
+        says whether the experiment is not worse by that much, and whether the arms are equal within it.
       draws: `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the
         single stream of the published library, whose samples `multibootstrap` returns, too.
       studentised: whether to compute the studentised interval, which takes about as long as
@@ -171,7 +176,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     """
     settings = ComparisonSettings(
         design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
-        studentised, aggregate,
+        studentised, aggregate, margin,
     )  # fmt: skip
     if experiment is None and design != "single":
         held = arms_in(base, "base") or {}
@@ -213,6 +218,8 @@ def compare_task(
     if not bound:
         return found
     ends = extreme_arms(prepared.arms, prepared.metric)
+    if settings.margin is not None:  # the ends' scores are means, which are printed as they are
+        settings = replace(settings, margin=settings.margin * printed_unit(prepared.metric.name))
     return with_bounds(
         found, *(compared(PreparedArms(tuple(end), METRICS["mean"])) for end in ends)
     )
@@ -577,7 +584,8 @@ def _pairing(base: Arm, experiment: Arm) -> Pairing:
 def kind_of(metric: MetricLike) -> ScoreKind:
     """Returns what intervals need to know of a metric."""
     is_mean = isinstance(metric, Metric) and metric.mean_of is not None
-    return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean)
+    direction = getattr(metric, "higher_is_better", None)
+    return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean, direction)
 
 
 def _check_seeds(arms: Sequence[Arm], settings: ComparisonSettings) -> None:

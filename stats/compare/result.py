@@ -175,6 +175,8 @@ class Comparison(ComparisonResult, Readable):
       without_failed: estimate, `ci` and `p_value` without the seeds that look as if their training had
         failed (of a paired design, without their pairs); None where there are none, or too few
         others.
+      sameness: whether the arms are equal within the margin that was given (see `Sameness`); None without
+        one.
       notes: what readers must know of the data, such as copies of one run under two seeds.
       variance_parts: the mean squares behind the standard error.
       pooled_seeds: whether the seeds of unpaired sides were alike enough for their mean squares to be

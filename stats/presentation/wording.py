@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -17,14 +18,15 @@ from multiberts.stats.presentation.metric_names import (
     metric_name,
     score_text,
 )
-from multiberts.stats.variance.plan import detectable_text, range_text
+from multiberts.stats.variance.plan import TARGET_POWER, detectable_text, range_text
 
 if TYPE_CHECKING:
     from multiberts.stats.intervals import Interval
-    from multiberts.stats.results.comparison import ArmSummary, ComparisonResult
+    from multiberts.stats.results.comparison import ArmSummary, ComparisonResult, Sameness
     from multiberts.stats.results.sequential import EarlyLook
     from multiberts.stats.settings import Resample
     from multiberts.stats.variance.answers import ShortAnswers
+    from multiberts.stats.variance.plan import What
 
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
@@ -42,7 +44,10 @@ SOURCES: Mapping[Resample, str] = {
 
 
 def finding(
-    item: ComparisonResult, adjusted: float | None = None, early: EarlyLook | None = None
+    item: ComparisonResult,
+    adjusted: float | None = None,
+    early: EarlyLook | None = None,
+    sameness: Sameness | None = None,
 ) -> str:
     """Describes the result in a few sentences, for a reader who is not a statistician.
 
@@ -51,6 +56,7 @@ def finding(
       adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
         judged; None: the p of this comparison alone.
       early: see `verdict`; it is then said, too.
+      sameness: its tests of sameness, corrected as `adjusted` is; None: those of this comparison alone.
     """
     metric, level = (
         item.metric,
@@ -79,9 +85,75 @@ def finding(
         f"Across {scope(item)}, {change}",
         _judgement(item, adjusted, early),
         *([] if early is None else [early_answer(early)]),
+        *([] if item.sameness is None else [_sameness(item, sameness or item.sameness)]),
         *_pairing(item),
     ]
     return " ".join(sentences)
+
+
+def _sameness(item: ComparisonResult, found: Sameness) -> str:
+    """Says whether the arms are equal within the margin, or at least the experiment not worse by it.
+
+    Args:
+      item: the comparison.
+      found: its tests, with p-values corrected for the number of comparisons.
+    """
+    assert item.experiment is not None and item.sameness is not None
+    margin, base, experiment = (
+        estimate_text(item, found.margin),
+        item.base.name,
+        item.experiment.name,
+    )
+    ci = f"{level_text(found.ci.level)} {estimate_text(item, found.ci)}"
+    holm = " after Holm's correction" if found != item.sameness else ""
+    if found.same:
+        return (
+            f"{experiment} and {base} are the same within {margin} ({ci}; two one-sided tests, "
+            f"{p_text(found.p_same)}{holm})."
+        )
+    one_sided = (
+        "" if found.p_not_worse is None else f"; one-sided {p_text(found.p_not_worse)}{holm}"
+    )
+    not_worse = f"{experiment} is not worse than {base} by {margin} or more"
+    same = "that they are the same within it is not shown"
+    if found.not_worse:
+        return f"{not_worse} ({ci}{one_sided}); {same}."
+    if found.higher_is_better is None:
+        text = f"That {experiment} and {base} are the same within {margin} is not shown ({ci}"
+        return f"{text}; two one-sided tests, {p_text(found.p_same)}{holm})."
+    end = found.ci.high if found.higher_is_better else -found.ci.low
+    beyond = f": it is worse by more than {margin}" * (end < -found.margin)
+    less = f"{experiment} is less than {margin} worse than {base}"
+    return f"These data do not show that {less} ({ci}{one_sided}){beyond}."
+
+
+def _margin_needs(item: ComparisonResult) -> list[str]:
+    """Says how many seeds show what the margin asks for, where that is not shown and can be planned."""
+    found = item.sameness
+    if found is None or found.same or found.not_worse or item.answers is None:
+        return []
+    if item.answers.detectable_difference is None or item.experiment is None:
+        return []
+    if found.p_not_worse is not None and found.p_not_worse > 1 - found.alpha:
+        return []  # shown to be worse
+    both = found.higher_is_better is None
+    plan = item.sameness_plan(target_power=(1 + TARGET_POWER) / 2 if both else TARGET_POWER)
+    margin = estimate_text(item, found.margin)
+    shown = (
+        f"that both are the same within {margin}"
+        if both
+        else f"that {item.experiment.name} is not worse by {margin}"
+    )
+    ways = []
+    kinds: tuple[tuple[What, str], ...] = (
+        ("seeds", "seeds per arm" if item.design == "unpaired" else "seeds"),
+        ("examples", _unit(item)),
+    )
+    for what, called in kinds:
+        if plan.draws_new(what) and math.isfinite(number := plan.number_needed(what)):
+            ways.append(f"{number:,.0f} {called}")
+    needed = " or ".join(ways) or f"More of both seeds and {_unit(item)}"
+    return [f"{needed} would show {shown}, 4 times in 5, if both are equally good."]
 
 
 def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
@@ -196,12 +268,23 @@ def methods(
     if {"sign flip", "permutation"} & {*item.p_values}:
         test = "sign flips of" if "sign flip" in item.p_values else "permutations of"
         sentences.append(f"Randomisation tests use {test} the seeds.")
+    if item.sameness is not None:
+        sentences.append(
+            f"Sameness within a margin of {estimate_text(item, item.sameness.margin)} was tested by two "
+            f"one-sided tests at {item.sameness.alpha:g} (Schuirmann, 1987)."
+        )
     sentences += dict.fromkeys(map(unseen_failures, items))
     sentences.append(f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng}).")
     references = (
         f"References: {SELLAM} Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of "
         "Variance Components. Biometrics Bulletin 2(6)."
     )
+    if item.sameness is not None:
+        references += (
+            " Schuirmann, D. J. (1987). A Comparison of the Two One-Sided Tests Procedure and the Power "
+            "Approach for Assessing the Equivalence of Average Bioavailability. Journal of Pharmacokinetics "
+            "and Biopharmaceutics 15(6)."
+        )
     return " ".join(sentence for sentence in sentences if sentence) + "\n\n" + references
 
 
@@ -428,6 +511,7 @@ def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None
         )
     elif not item.significant:
         sentences += _needed(item, answers)
+    sentences += _margin_needs(item)
     sentences += _doubled(item, answers)
     return [" ".join(sentences), *limits]
 

@@ -80,6 +80,9 @@ def as_json(compared: ComparedProcedures, read: str) -> str:
     ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
     for record, item in zip(records, compared.items, strict=True):
         record["p_holm"] = item.adjusted
+        if item.sameness is not None:
+            record["sameness"]["p_same_holm"] = item.sameness.p_same
+            record["sameness"]["p_not_worse_holm"] = item.sameness.p_not_worse
         record["read"] = read
         for side in ("base", "experiment") if ranked else ():
             arm = ranked[record[side]["name"]]
@@ -90,7 +93,10 @@ def as_json(compared: ComparedProcedures, read: str) -> str:
 def as_text(compared: ComparedProcedures, read: str) -> str:
     """Returns the findings, a table of all, what more would be needed, and the warnings once."""
     items = compared.comparisons
-    findings = [wording.finding(one.comparison, one.adjusted) for one in compared.items]
+    findings = [
+        wording.finding(one.comparison, one.adjusted, sameness=one.sameness)
+        for one in compared.items
+    ]
     metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
     records: list[dict[str, Cell]] = [
         {

@@ -17,7 +17,7 @@ from multiberts.evaluate.readers.columns import (
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
-from multiberts.runs.parameters import Level, PositiveInt, takes_fields_of
+from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
 from multiberts.stats.metrics import named_metric
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
@@ -66,6 +66,8 @@ class OwnComparison(ColumnNames):
       missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
         random; `bound` gives the interval that holds whatever the missing ones are.
       confidence_level: level of the intervals.
+      margin: the largest difference that does not matter, in points for scores in per cent: is each arm
+        not worse than the base by that much, and the same within it?
       n_resamples: bootstrap replicates.
       rng: number that identifies the draws: the same number, the same draws.
       html: where to write a page with the answer and its figures, one file.
@@ -81,6 +83,7 @@ class OwnComparison(ColumnNames):
     task: str | None = None
     missing: Missing = "refuse"
     confidence_level: Level = ComparisonSettings.confidence_level
+    margin: PositiveFloat | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
     rng: int = ComparisonSettings.rng
     html: str | None = None
@@ -100,6 +103,7 @@ class OwnComparison(ColumnNames):
             n_resamples=self.n_resamples,
             rng=self.rng,
             confidence_level=self.confidence_level,
+            margin=self.margin,
         )
 
 

@@ -131,7 +131,7 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "slug": slug,
         "embed": partial(figure_html, path),
         "finding": lambda item: with_minus(
-            wording.finding(item.comparison, item.adjusted, item.early)
+            wording.finding(item.comparison, item.adjusted, item.early, item.sameness)
         ),
         "answers": lambda item: [
             with_minus(text)

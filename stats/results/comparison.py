@@ -87,6 +87,56 @@ class WithoutFailed:
     p_value: float | None
 
 
+@dataclass(frozen=True, eq=False)
+class Sameness(EqualByContent):
+    """Whether two arms are equal within a margin: two one-sided tests on the recommended interval.
+
+    Attributes:
+      margin: the largest difference that does not matter, in the metric's own unit (.005 is half a
+        point of accuracy).
+      ci: the recommended interval at one less twice the level of the tests: at 90 % for tests at .05.
+      p_lower: one-sided, against a difference of -margin or less.
+      p_upper: one-sided, against a difference of margin or more.
+      higher_is_better: which way the metric points; None where neither way is better.
+
+    Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
+    for assessing the equivalence of average bioavailability.
+    """
+
+    margin: float
+    ci: ConfidenceInterval
+    p_lower: float
+    p_upper: float
+    higher_is_better: bool | None = None
+
+    @property
+    def p_same(self) -> float:
+        """Returns p against a difference of the margin or more, either way."""
+        return max(self.p_lower, self.p_upper)
+
+    @property
+    def p_not_worse(self) -> float | None:
+        """Returns p against being worse by the margin or more; None where neither way is better."""
+        if self.higher_is_better is None:
+            return None
+        return self.p_lower if self.higher_is_better else self.p_upper
+
+    @property
+    def alpha(self) -> float:
+        """Returns the level of both tests."""
+        return round((1 - self.ci.level) / 2, 12)
+
+    @property
+    def same(self) -> bool:
+        """Returns whether the arms are shown to be equal within the margin."""
+        return self.p_same < self.alpha
+
+    @property
+    def not_worse(self) -> bool:
+        """Returns whether the experiment is shown not to be worse by the margin."""
+        return self.p_not_worse is not None and self.p_not_worse < self.alpha
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ComparisonResult(EqualByContent):
     """The numbers of a `stats.Comparison`, which adds words, tables and figures. The attributes are
@@ -123,6 +173,7 @@ class ComparisonResult(EqualByContent):
     without_failed: WithoutFailed | None = None
     pooled_seeds: bool = False
     notes: tuple[str, ...] = ()
+    sameness: Sameness | None = None
 
     def plan(
         self,
@@ -171,6 +222,45 @@ class ComparisonResult(EqualByContent):
             sides=sides,
             target_power=target_power,
             effect=found.effect if effect is None else effect,
+        )
+
+    def sameness_plan(
+        self,
+        num_seeds: int | None = None,
+        num_examples: int | None = None,
+        true_difference: float = 0.0,
+        target_power: float = TARGET_POWER,
+    ) -> Plan:
+        """Plans a study like this one that shows the experiment not to be worse by the margin.
+
+        Its `seeds_needed()` is how many seeds show that, with probability `target_power`. To show that the
+        arms are equal within the margin, plan with (1 + target_power) / 2: both one-sided tests then pass
+        with `target_power` or more.
+
+        Args:
+          num_seeds: as in `plan`.
+          num_examples: as in `plan`.
+          true_difference: how much better the experiment truly is, in the metric's own unit; negative
+            where it is worse.
+          target_power: as in `plan`.
+
+        Raises:
+          DataError: the comparison has no margin, the true difference is worse than it, or as `plan`.
+
+        Example:
+          >>> import numpy as np
+          >>> from multiberts import stats
+          >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
+          >>> result = stats.compare(base, experiment, "mean", margin=0.5)
+          >>> result.sameness.p_same < 0.05, result.sameness_plan().seeds_needed()
+          (np.True_, 2)
+
+        See also: `plan`.
+        """
+        if self.sameness is None:
+            raise DataError("found a comparison without a margin; give margin to stats.compare")
+        return self.plan(
+            num_seeds, num_examples, self.sameness.margin + true_difference, target_power, sides=1
         )
 
     def _drawn_arms(self) -> list[ArmSummary]:

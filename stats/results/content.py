@@ -36,7 +36,11 @@ class EqualByContent:
         Intervals have the keys low, high, level and method; an infinite end, which JSON lacks, is None.
         """
         names = [field.name for field in dataclasses.fields(cast("Any", self))]
-        names += [name for name in ("statistic", "p_value", "answers") if hasattr(self, name)]
+        names += [
+            name
+            for name in ("statistic", "p_value", "p_same", "p_not_worse", "answers")
+            if hasattr(self, name)
+        ]
         return {name: plain_value(getattr(self, name)) for name in names if name != "samples"}
 
 

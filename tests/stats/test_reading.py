@@ -126,7 +126,7 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
     ]  # fmt: skip
     for form in forms:
         found = compare(
-            *form, metric="accuracy", clusters="template" if form == (arms,) else None, **OPTIONS
+            *form, metric="accuracy", clusters="template" if form[0] is arms else None, **OPTIONS
         )
         assert (
             found.ci
