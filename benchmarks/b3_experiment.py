@@ -97,7 +97,7 @@ def b3_experiment(
     trend_weight: float = 0.1,
     num_new_clusters: int = 200,
     simulation_seed: int = 0,
-    bootstrap_seed: int = 0,
+    rng: int = 0,
 ) -> None:
     """Compares the estimators in made-up worlds and writes a table and a figure.
 
@@ -123,7 +123,7 @@ def b3_experiment(
       trend_weight: its weight (paper: .1 for synthetic data).
       num_new_clusters: new clusters behind a truth.
       simulation_seed: names the worlds.
-      bootstrap_seed: names the draws.
+      rng: names the draws.
 
     Raises:
       UserError: a parameter is out of range, or run_dir belongs to other parameters.
@@ -347,7 +347,7 @@ def _design(groups: Indices, parameters: Mapping[str, Any], repetition: int) -> 
     sampling = LeakageSampling(
         num_train=parameters["num_train"],
         num_draws=parameters["num_draws"],
-        bootstrap_seed=parameters["bootstrap_seed"] + repetition,
+        rng=parameters["rng"] + repetition,
     )
     return LeakageDesign(groups, sampling)
 

@@ -51,7 +51,7 @@ def calibrate(
     num_close_trials: int = 1200,
     num_open_trials: int = 10_000,
     num_bootstrap_trials: int = 100,
-    num_bootstrap: int = 500,
+    n_resamples: int = 500,
     num_processes: int = 1,
     data: str = "",
 ) -> None:
@@ -68,7 +68,7 @@ def calibrate(
         less than two Monte Carlo errors. Of hundreds of conditions some are so by chance.
       num_bootstrap_trials: of these, trials with bootstrap intervals and all tests; the others count
         what needs no bootstrap and takes little time.
-      num_bootstrap: replicates per trial.
+      n_resamples: replicates per trial.
       num_processes: blocks in hand at a time; changes no number.
       data: the folder of published data, of which `REAL_ANSWERS` is read; without it the conditions
         of real answers are left out.
@@ -85,7 +85,7 @@ def calibrate(
         ("num_close_trials", num_close_trials),
         ("num_open_trials", num_open_trials),
         ("num_bootstrap_trials", num_bootstrap_trials),
-        ("num_bootstrap", num_bootstrap),
+        ("n_resamples", n_resamples),
     ):
         if value < 2:
             raise UserError(f"found {name} {value}, expected at least 2; correct the parameter")
@@ -106,7 +106,7 @@ def calibrate(
             "num_close_trials": num_close_trials,
             "num_open_trials": num_open_trials,
             "num_bootstrap_trials": num_bootstrap_trials,
-            "num_bootstrap": num_bootstrap,
+            "n_resamples": n_resamples,
             "data": data,
         },
     )
@@ -118,7 +118,7 @@ def calibrate(
     with run:
         # Every condition's first block, then every second one: what is there is always balanced.
         jobs = [
-            (c, block, num_bootstrap if block[0] < num_bootstrap_trials else 0)
+            (c, block, n_resamples if block[0] < num_bootstrap_trials else 0)
             for block in _blocks(0, num_bootstrap_trials)
             + _blocks(num_bootstrap_trials, num_trials)
             for c in conditions
@@ -169,11 +169,11 @@ def _in_processes(job: partial[None], jobs: Sequence[Job], number: int) -> Itera
 
 def simulate_and_keep(directory: Path, simulation_seed: int, data: str, task: Job) -> None:
     """Simulates a block of trials, unless it is there, and writes it whole or not at all."""
-    condition, trials, num_bootstrap = task
+    condition, trials, n_resamples = task
     file = directory / "blocks" / f"{condition.name}-{trials[0]}.json"
     if not file.exists():
         real = real_answers(data) if data else None
-        outcome = simulate(condition, simulation_seed, trials, num_bootstrap, real)
+        outcome = simulate(condition, simulation_seed, trials, n_resamples, real)
         write_atomically(file, json.dumps(asdict(outcome), indent=1) + "\n")
 
 

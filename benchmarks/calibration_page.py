@@ -319,7 +319,7 @@ def _advice(outcomes: Outcomes) -> list[str]:
         return "/".join(of(data, number, name, design) for number in (2, 3, 5, 10))
 
     return [
-        f"- **Report `result.t`.** On ordinary data it covers at least {LEAST} in {sum(covered)} of "
+        f"- **Report `result.ci`.** On ordinary data it covers at least {LEAST} in {sum(covered)} of "
         f"{len(covered)} conditions, lowest {ordinary[lowest].share():.3f} ({_name(lowest)}). Its test errs "
         f"at .05 in {np.mean(errors):.3f} of trials on average, at most {max(errors):.3f}.",
         f"- **Do not report the percentile interval of few seeds.** Where seeds dominate it covers "

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from multiberts.benchmarks.crossed_model import CLUSTER_SIZE, Condition, RealAnswers
 from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats import Task, compare_tasks
+from multiberts.stats import TaskData, compare_tasks
 from multiberts.stats.compare.conclude import Names, interval_and_test, without_failed
 from multiberts.stats.compare.question import (
     ComparisonSpec,
@@ -138,16 +138,16 @@ def questions_of(
     condition: Condition,
     simulation_seed: int,
     trials: Sequence[int],
-    num_bootstrap: int,
+    n_resamples: int,
     real: RealAnswers | None = None,
 ) -> tuple[list[ComparisonSpec], ComparisonSettings]:
     """Makes a batch of trials, ready for one bootstrap."""
     assert condition.design != "family"
     settings = ComparisonSettings(
         design=condition.design,
-        num_bootstrap=num_bootstrap,
-        bootstrap_seed=bootstrap_seed_of(condition, simulation_seed, trials[0]),
-        confidence=CONFIDENCE,
+        n_resamples=n_resamples,
+        rng=bootstrap_seed_of(condition, simulation_seed, trials[0]),
+        confidence_level=CONFIDENCE,
         aggregate=condition.aggregate,
     )
     metric = METRICS[condition.metric]
@@ -164,7 +164,7 @@ def simulate(
     condition: Condition,
     simulation_seed: int,
     trials: Sequence[int],
-    num_bootstrap: int = 0,
+    n_resamples: int = 0,
     real: RealAnswers | None = None,
 ) -> Outcome:
     """Makes and judges trials of a condition.
@@ -173,11 +173,11 @@ def simulate(
       condition: what the data are like.
       simulation_seed: names the data and the bootstrap draws, with condition and trial.
       trials: their numbers, in order.
-      num_bootstrap: replicates of each; without any, only what needs none is counted, which takes a
+      n_resamples: replicates of each; without any, only what needs none is counted, which takes a
         fifth of the time.
       real: by name, answers [seeds, examples] that are right, for conditions of real data.
     """
-    outcome = Outcome(len(trials), len(trials) if num_bootstrap else 0)
+    outcome = Outcome(len(trials), len(trials) if n_resamples else 0)
     if condition.design == "family":
         _simulate_families(condition, simulation_seed, trials, outcome)
         return outcome
@@ -186,9 +186,9 @@ def simulate(
     for start in range(0, len(trials), BATCH):
         batch = trials[start : start + BATCH]
         questions, settings = questions_of(
-            condition, simulation_seed, batch, num_bootstrap or LEAST_BOOTSTRAP, real
+            condition, simulation_seed, batch, n_resamples or LEAST_BOOTSTRAP, real
         )
-        if num_bootstrap:
+        if n_resamples:
             terms = np.sum([variance_terms(question.crossing) for question in questions], axis=0)
             outcome.terms = (np.array(outcome.terms) + terms).tolist()
             names = [Names()] * len(questions)
@@ -203,12 +203,12 @@ def simulate(
                 )
                 _judge(outcome, lengths, "generalised", np.array([reference]), truth)
                 for name in INTERVALS:
-                    interval = getattr(found, name)
-                    if interval is not None:
-                        _judge(outcome, lengths, name, np.array([interval]), truth)
+                    if name in found.intervals:
+                        _judge(outcome, lengths, name, np.array([found.intervals[name]]), truth)
                 if truth == 0:
                     for test in TESTS[1:]:
-                        _count_rejections(outcome, test, getattr(found, f"p_{test}"))
+                        p_values = found.p_values.get(test.replace("_", " "))
+                        _count_rejections(outcome, test, p_values)
         for question in questions:
             advised = recommended(question, settings)
             _judge(outcome, lengths, "t", np.array([advised.interval]), truth)
@@ -258,9 +258,9 @@ def recommended(question: ComparisonSpec, settings: ComparisonSettings) -> Recom
     counts of `docs/calibration.jsonl`, has no flag here.
     """
     sides = question.summaries(np.zeros((1, len(question.jobs))), Names(), settings)
-    metric, level = question.metric, settings.confidence
+    metric, level = question.metric, settings.confidence_level
     estimate = sides[-1].estimate - (sides[0].estimate if len(sides) == 2 else 0.0)
-    interval, p, floor, unpaired = sides[0].t, None, False, None
+    interval, p, floor, unpaired = sides[0].ci, None, False, None
     span, width = metric.bounds, metric.bounds[1] - metric.bounds[0]
     if len(sides) == 2:
         span = (-width, width)
@@ -273,14 +273,14 @@ def recommended(question: ComparisonSpec, settings: ComparisonSettings) -> Recom
         if p.two_sided < 1 - level and min(p.greater, p.less) < least:
             floor = question.crossing.variance_parts().seed_share > 0.5
     failed = any(side.failed_seeds for side in sides)
-    alike = any(side.t.low < side.t.high and side.estimate in side.t for side in sides)
+    alike = any(side.ci.low < side.ci.high and side.estimate in side.ci for side in sides)
     flags = {
         "any": failed or alike or floor,
         "data": failed or alike,
         "failed seeds": failed,
     }
     rest = question.without(sides)
-    others = interval if rest is None else without_failed(rest, level, span, p is not None).t
+    others = interval if rest is None else without_failed(rest, level, span, p is not None).ci
     return Recommended(estimate, interval, p, unpaired, others, flags)
 
 
@@ -325,22 +325,22 @@ def _simulate_families(
     for trial in trials:
         tables = condition.tasks(simulation_seed, trial)
         tasks = {
-            str(number): Task(np.zeros_like(table), table) for number, table in enumerate(tables)
+            str(number): TaskData(np.zeros_like(table), table)
+            for number, table in enumerate(tables)
         }
         seed = bootstrap_seed_of(condition, simulation_seed, trial)
         found = compare_tasks(
             tasks,
-            num_bootstrap=FAMILY_BOOTSTRAP,
-            bootstrap_seed=seed,
+            n_resamples=FAMILY_BOOTSTRAP,
+            rng=seed,
             studentised=True,
         )
         p_values = dict(found.adjusted)
-        tests = [item.p_t for item in found.comparisons.values()]
-        p_values["uncorrected"] = np.array([p.two_sided for p in tests if p is not None])
+        p_values["uncorrected"] = np.array([item.p_value for item in found.comparisons.values()])
         for test in FAMILY_TESTS:
             counts = {f"two-sided {a}": int(p_values[test].min() <= a) for a in LEVELS}
             _add(outcome.rejected.setdefault(test, {}), counts)
-        low, high = found.macro_average.t
+        low, high = found.macro_average.ci
         _add(outcome.covered, {"t": int(low <= 0 <= high)})
         lengths.append(high - low)
     outcome.length = {"t": float(np.median(lengths))}

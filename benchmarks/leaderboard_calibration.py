@@ -124,15 +124,15 @@ class LeaderboardOutcome:
     clear: int = 0
     different: int = 0
 
-    def add_trial(self, condition: LeaderboardCondition, seed: int, num_bootstrap: int) -> None:
+    def add_trial(self, condition: LeaderboardCondition, seed: int, n_resamples: int) -> None:
         """Makes one leaderboard and judges it."""
         truth = condition.truth
         tables = condition.tables(np.random.default_rng(seed))
         settings = ComparisonSettings(
             condition.design,
-            num_bootstrap=num_bootstrap,
-            bootstrap_seed=seed,
-            confidence=CONFIDENCE,
+            n_resamples=n_resamples,
+            rng=seed,
+            confidence_level=CONFIDENCE,
         )
         # The part of `stats.compare_arms` after alignment.
         labels, seeds = np.zeros(NUM_EXAMPLES), range(condition.num_seeds)
@@ -158,7 +158,7 @@ class LeaderboardOutcome:
         drawn = np.stack([of_arm[second] - of_arm[first] for first, second in pairs], axis=1)
         largest = np.quantile((np.abs(drawn - estimates) / errors).max(axis=1), CONFIDENCE)
         self.trials += 1
-        low, high = np.array([item.interval for item in found.differences]).T
+        low, high = np.array([item.ci for item in found.differences]).T
         self.differences += bool(((low <= true) & (true <= high)).all())
         self.own_variance += bool((np.abs(estimates - true) <= lengths).all())
         self.max_t += bool((np.abs(estimates - true) <= largest * np.array(errors)).all())
@@ -217,7 +217,7 @@ def calibrate_leaderboards(
     run_dir: str = "results/leaderboards",
     simulation_seed: int = 2024,
     num_trials: int = 120,
-    num_bootstrap: int = 99,
+    n_resamples: int = 99,
 ) -> None:
     """Simulates every condition that is not there yet, then writes the table.
 
@@ -225,7 +225,7 @@ def calibrate_leaderboards(
       run_dir: where to write.
       simulation_seed: names data and draws, with the condition and the trial.
       num_trials: trials per condition.
-      num_bootstrap: replicates per trial, for max-T.
+      n_resamples: replicates per trial, for max-T.
 
     Raises:
       UserError: a number is too small, or the folder holds another study.
@@ -236,7 +236,7 @@ def calibrate_leaderboards(
             "and at least 0; correct the parameters"
         )
     parameters = {
-        "simulation_seed": simulation_seed, "num_trials": num_trials, "num_bootstrap": num_bootstrap,
+        "simulation_seed": simulation_seed, "num_trials": num_trials, "n_resamples": n_resamples,
     }  # fmt: skip
     run = RunDirectory(run_dir, stage="calibrate_leaderboards", parameters=parameters)
     if run.done:
@@ -251,7 +251,7 @@ def calibrate_leaderboards(
                 for trial in range(num_trials):
                     words = [simulation_seed, zlib.crc32(condition.name.encode()), trial]
                     seed = int(np.random.SeedSequence(words).generate_state(1)[0])
-                    outcome.add_trial(condition, seed, num_bootstrap)
+                    outcome.add_trial(condition, seed, n_resamples)
                 write_atomically(file, json.dumps(asdict(outcome)) + "\n")
             outcomes.append((condition, LeaderboardOutcome(**json.loads(file.read_text()))))
             written.append(str(file.relative_to(run.path)))

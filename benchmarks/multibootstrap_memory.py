@@ -41,7 +41,7 @@ def main() -> None:
         coords={"pretrain_seed": ("run", np.arange(NUM_SEEDS))},
     )
     start = time.process_time()
-    compare(data, None, "accuracy", "single", num_bootstrap=NUM_BOOTSTRAP)
+    compare(data, None, "accuracy", design="single", n_resamples=NUM_BOOTSTRAP)
     ours = time.process_time() - start
     peak = peak_megabytes()
     start = time.process_time()

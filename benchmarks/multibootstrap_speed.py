@@ -31,7 +31,7 @@ import xarray
 from numpy.typing import NDArray
 
 from multiberts.runs import console
-from multiberts.stats import Task, compare, compare_tasks, multibootstrap
+from multiberts.stats import TaskData, compare, compare_tasks, multibootstrap
 from multiberts.stats.reading import arm_from_arrays
 
 NUM_BOOTSTRAP = 1000
@@ -180,7 +180,7 @@ def bench() -> list[Row]:
     """All rows of the table but the one of a million examples."""
     found = []
     one = runs(1, 0)
-    ours = seconds(lambda: compare(one, None, "accuracy", "single", studentised=False))
+    ours = seconds(lambda: compare(one, None, "accuracy", design="single", studentised=False))
     loop, library = looped([one], accuracy, 40), looped([one], sklearn.metrics.accuracy_score, 6)
     by_index = by_scipy([one], accuracy, 40)
     met = times_faster(ours, loop) >= 15 and times_faster(ours, library) >= 150
@@ -195,7 +195,9 @@ def bench() -> list[Row]:
     met = times_faster(ours, loop) >= 40 and times_faster(ours, library) >= 600
     found.append(Row("2 x 25 x 5 runs, accuracy", ours, loop, library, by_index, "40x, 600x", met))
 
-    tasks = {name: Task(pair[0], pair[1], name, examples_of="dev") for name in ("f1", "matthews")}
+    tasks = {
+        name: TaskData(pair[0], pair[1], name, examples_of="dev") for name in ("f1", "matthews")
+    }
     ours = seconds(lambda: compare_tasks(tasks), 2)
     loop, library = looped(pair, both, 4), looped(pair, both_by_library, 1)
     by_index = by_scipy(pair, both, 4)

@@ -101,7 +101,9 @@ def one_trial(trials: Trials, simulation_seed: int, trial: int) -> dict[str, End
             make_arm(str(place), table, arm.labels, arm.run_seeds, missing="omit")
             for place, (arm, table) in enumerate(zip(arms, holes, strict=True))
         ]
-    settings = ComparisonSettings(design=condition.design, num_bootstrap=40, confidence=CONFIDENCE)
+    settings = ComparisonSettings(
+        design=condition.design, n_resamples=40, confidence_level=CONFIDENCE
+    )
     question = ComparisonSpec(PreparedArms(tuple(arms), METRICS[condition.metric]), settings, "")
     low, high = recommended(question, settings).interval
     sides = [
@@ -135,7 +137,7 @@ def beyond_the_prior(num_trials: int) -> list[dict[str, Any]]:
 
     Arms are alike; examples have effects in common (1.5 logits) and of their own (.75).
     """
-    settings = ComparisonSettings(design="unpaired", num_bootstrap=40, confidence=CONFIDENCE)
+    settings = ComparisonSettings(design="unpaired", n_resamples=40, confidence_level=CONFIDENCE)
     random, rows = np.random.default_rng(0), []
     for spread in (0.2, 0.5, 1.0, 2.0):
         found = []
@@ -380,7 +382,7 @@ PAGE = """# Rivals of the recommended interval
 <!-- Made by `make rivals`; do not edit. -->
 
 Is there a narrower 95 % interval for 2 to 10 seeds that holds the truth as often? Here the recommended
-one (`result.t`) stands next to others on the data of [calibration.md](calibration.md#the-data), {trials}
+one (`result.ci`) stands next to others on the data of [calibration.md](calibration.md#the-data), {trials}
 trials per condition, so that a share near .95 has a standard error of {error:.3f}, and the lowest of a
 dozen lies below .92 by chance ([calibration.md](calibration.md) has more trials of ours). A rival would
 be taken if it were narrower and covered .93 in every ordinary condition (all here but *wide seeds*).

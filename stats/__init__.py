@@ -1,31 +1,119 @@
-"""Statistics over seeds and examples: the Multi-Bootstrap, intervals, tests, tables and figures.
+"""Statistics over seeds and examples: comparing, planning, components, single examples, intervals.
 
-    from multiberts.stats import compare, compare_arms, compare_tasks, from_frame, multibootstrap
+    from multiberts import stats
 
-Nothing here imports TensorFlow; pandas, xarray and Matplotlib are imported where they are first
-needed.
+Everything that is documented is here; modules below it may move. Nothing here imports TensorFlow;
+pandas, xarray and Matplotlib are imported where they are first needed.
 """
 
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.b3.fit import search_b3, solve_b3
+from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
+from multiberts.stats.b3.model import B3CrossValidator, b3
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
 from multiberts.stats.compare.arms import compare_arms
-from multiberts.stats.compare.question import TaskData as Task
-from multiberts.stats.compare.question import compare
+from multiberts.stats.compare.question import TaskData, compare
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
-from multiberts.stats.reading import from_frame
+from multiberts.stats.corrections import adjusted_p_values
+from multiberts.stats.instances.decomposition import decompose
+from multiberts.stats.instances.ensembles import ensemble, single_runs
+from multiberts.stats.instances.instance_level import (
+    decay_bound,
+    fisher_tests,
+    improvement_bound,
+    instance_accuracy,
+    threshold_bias,
+)
+from multiberts.stats.instances.run_agreement import agreement
+from multiberts.stats.instances.size_momentum import momentum
+from multiberts.stats.instances.variance_by_bias import conditional_variance
+from multiberts.stats.intervals import (
+    ConfidenceInterval,
+    PValues,
+    basic_interval,
+    bca_interval,
+    clopper_pearson_interval,
+    fisher_t_interval,
+    generalised_interval,
+    percentile_interval,
+    permutation_p_values,
+    score_interval,
+    sign_flip_p_values,
+    t_interval,
+    t_p_values,
+)
+from multiberts.stats.reading import from_frame, runs_from_dataset
 from multiberts.stats.report.own_files import read_predictions
+from multiberts.stats.results.sequential import (
+    early_look,
+    sequential_decision,
+    spending_boundaries,
+)
+from multiberts.stats.variance.components import (
+    VarianceComponents,
+    intraclass_correlation,
+    nested_variance_components,
+    unpaired_components,
+    variance_components,
+)
+from multiberts.stats.variance.crossing import crossing_of_tables
+from multiberts.stats.variance.plan import Plan
 
 __all__ = [
+    "METRICS",
     "ArmComparisons",
+    "B3CrossValidator",
     "Comparison",
-    "Task",
+    "ConfidenceInterval",
+    "PValues",
+    "Plan",
     "TaskComparisons",
+    "TaskData",
+    "VarianceComponents",
+    "adjusted_p_values",
+    "agreement",
+    "b3",
+    "basic_interval",
+    "bca_interval",
+    "binomial_matrix",
+    "clopper_pearson_interval",
     "compare",
     "compare_arms",
     "compare_tasks",
+    "conditional_variance",
+    "crossing_of_tables",
+    "decay_bound",
+    "decompose",
+    "early_look",
+    "ensemble",
+    "fisher_t_interval",
+    "fisher_tests",
     "from_frame",
+    "generalised_interval",
+    "improvement_bound",
+    "instance_accuracy",
+    "intraclass_correlation",
+    "leakage_levels",
+    "momentum",
     "multibootstrap",
+    "nested_variance_components",
+    "percentile_interval",
+    "permutation_p_values",
     "read_predictions",
     "report_ci",
+    "runs_from_dataset",
+    "score_interval",
+    "search_b3",
+    "sequential_decision",
+    "sign_flip_p_values",
+    "single_runs",
+    "solve_b3",
+    "spending_boundaries",
+    "t_interval",
+    "t_p_values",
+    "threshold_bias",
+    "unpaired_components",
+    "variance_components",
 ]

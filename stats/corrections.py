@@ -31,6 +31,13 @@ def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
     Raises:
       DataError: an unknown method, or a value outside [0, 1].
 
+    Example:
+      >>> from multiberts import stats
+      >>> stats.adjusted_p_values([0.04, 0.01, 0.03], "holm").round(2).tolist()
+      [0.06, 0.03, 0.06]
+
+    See also: `compare_tasks`.
+
     Reference: Holm (1979); Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001).
     """
     values = np.asarray(p_values, dtype=np.float64)
@@ -144,18 +151,18 @@ def required_replicates(num_hypotheses: int, alpha: float, sides: int = 1) -> in
     return math.ceil(sides * num_hypotheses / alpha * (1 - 1e-12)) - 1
 
 
-def check_num_bootstrap(num_bootstrap: int, confidence: float) -> None:
+def check_n_resamples(n_resamples: int, confidence_level: float) -> None:
     """Refuses fewer bootstrap samples than an interval needs.
 
     Raises:
       DataError: not a whole number, or so few that both ends would be the extreme samples.
     """
-    least = math.ceil(2 / (1 - confidence) - 1 - 1e-9)
-    check_whole("num_bootstrap", num_bootstrap)
-    if num_bootstrap < least:
+    least = math.ceil(2 / (1 - confidence_level) - 1 - 1e-9)
+    check_whole("n_resamples", n_resamples)
+    if n_resamples < least:
         raise DataError(
-            f"found num_bootstrap {num_bootstrap}, expected at least {least} for intervals "
-            f"at {confidence:g}, and 1000 or more for results"
+            f"found n_resamples {n_resamples}, expected at least {least} for intervals "
+            f"at {confidence_level:g}, and 1000 or more for results"
         )
 
 
@@ -170,15 +177,15 @@ def check_whole(name: str, value: object) -> None:
         raise DataError(f"found {name} {value!r}, expected a whole number of 0 or more")
 
 
-def check_replicates(num_bootstrap: int, num_hypotheses: int, alpha: float, sides: int = 1) -> None:
+def check_replicates(n_resamples: int, num_hypotheses: int, alpha: float, sides: int = 1) -> None:
     """Refuses a correction that no p-value could pass.
 
     Raises:
       DataError: fewer replicates than `required_replicates`.
     """
     required = required_replicates(num_hypotheses, alpha, sides)
-    if num_bootstrap < required:
+    if n_resamples < required:
         raise DataError(
-            f"found {num_bootstrap} bootstrap replicates for {num_hypotheses} hypotheses, expected "
+            f"found {n_resamples} bootstrap replicates for {num_hypotheses} hypotheses, expected "
             f"at least {required}: with fewer no corrected p-value can reach {alpha:g}"
         )

@@ -25,6 +25,45 @@ class Interval(NamedTuple):
     high: float
 
 
+class ConfidenceInterval(Interval):
+    """A confidence interval with its level and the method that made it.
+
+    It unpacks into (low, high), as SciPy's does.
+
+    Attributes:
+      low, high: its ends, in the unit of the score (shares from 0 to 1).
+      level: the confidence level, in (0, 1).
+      method: what made it: `t` (Student's t), `Wilson`, `Clopper-Pearson`, `Fisher z`, `Newcombe` or
+        `Imbens-Manski` for the recommended one; `range` where nothing varies, so that it is all that
+        the score can be; `percentile`, `basic`, `bca` or `studentised` for those of the bootstrap.
+
+    Example:
+      >>> from multiberts import stats
+      >>> ci = stats.ConfidenceInterval(0.1, 0.3, 0.95, "t")
+      >>> low, high = ci
+      >>> high, ci.level, ci.method
+      (0.3, 0.95, 't')
+
+    See also: `Comparison`.
+    """
+
+    level: float
+    method: str
+
+    def __new__(
+        cls, low: float, high: float, level: float = math.nan, method: str = ""
+    ) -> ConfidenceInterval:
+        """Makes it; without level and method only to unpickle."""
+        made = super().__new__(cls, low, high)
+        made.level, made.method = level, method
+        return made
+
+    def __repr__(self) -> str:
+        """Returns all four."""
+        ends = f"low={self.low}, high={self.high}"
+        return f"ConfidenceInterval({ends}, level={self.level}, method={self.method!r})"
+
+
 class PValues(NamedTuple):
     """p-values against a difference of zero.
 
@@ -32,6 +71,14 @@ class PValues(NamedTuple):
       greater: one-sided, small where the difference is positive.
       less: one-sided, small where it is negative.
       two_sided: small in either case.
+
+    Example:
+      >>> from multiberts import stats
+      >>> result = stats.compare([[0, 1, 0], [1, 0, 0]], [[1, 1, 0], [1, 0, 1]])
+      >>> result.p_values["sign flip"].greater
+      0.25
+
+    See also: `Comparison`.
     """
 
     greater: float
@@ -39,29 +86,44 @@ class PValues(NamedTuple):
     two_sided: float
 
 
-def percentile_interval(samples: ArrayLike, confidence: float) -> Interval:
-    """Returns the middle `confidence` of bootstrap samples [replicates].
+def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval:
+    """Returns the middle `confidence_level` of bootstrap samples [replicates].
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.percentile_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.5)
+      Interval(low=0.2, high=0.4)
+
+    See also: `bca_interval`, `multibootstrap`.
     """
-    tail = _tail(confidence)
+    tail = _tail(confidence_level)
     low, high = np.quantile(np.asarray(samples), [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 
-def basic_interval(samples: ArrayLike, estimate: float, confidence: float) -> Interval:
+def basic_interval(samples: ArrayLike, estimate: float, confidence_level: float) -> Interval:
     """Mirrors the percentile interval at the estimate: 2 estimate - its ends.
 
     Args:
       samples: bootstrap samples [replicates].
       estimate: the score of the data.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> low, high = stats.basic_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.25, 0.5)
+      >>> round(low, 2), round(high, 2)
+      (0.1, 0.3)
+
+    See also: `percentile_interval`, `bca_interval`.
     """
-    low, high = percentile_interval(samples, confidence)
+    low, high = percentile_interval(samples, confidence_level)
     return Interval(2 * estimate - high, 2 * estimate - low)
 
 
@@ -88,7 +150,7 @@ def acceleration(influences: Sequence[NDArray]) -> float:
 
 
 def bca_interval(
-    samples: ArrayLike, estimate: float, acceleration: float, confidence: float
+    samples: ArrayLike, estimate: float, acceleration: float, confidence_level: float
 ) -> Interval:
     """Computes the bias-corrected and accelerated interval: percentiles at shifted levels.
 
@@ -101,15 +163,23 @@ def bca_interval(
       samples: bootstrap samples [replicates].
       estimate: the score of the data.
       acceleration: see `acceleration`.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> low, high = stats.bca_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.3, 0.0, 0.5)
+      >>> round(low, 2), round(high, 2)
+      (0.2, 0.4)
+
+    See also: `percentile_interval`.
     """
     from scipy.special import ndtr, ndtri
 
     values = np.asarray(samples, dtype=np.float64)
-    tail = _tail(confidence)
+    tail = _tail(confidence_level)
     slack = _slack(values - estimate)
     below = int((values < estimate - slack).sum()) + int((values <= estimate + slack).sum())
     half = 1 / (2 * len(values))
@@ -130,7 +200,7 @@ def studentised_interval(
     sample_standard_errors: ArrayLike,
     estimate: float,
     standard_error: float,
-    confidence: float,
+    confidence_level: float,
 ) -> Interval:
     """Computes the bootstrap-t interval, from distances in each sample's own standard errors.
 
@@ -144,12 +214,12 @@ def studentised_interval(
         root of `stats.variance.crossing.Crossing.replicate_variances`.
       estimate: the score of the data.
       standard_error: its standard error, estimated the same way.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
     """
-    tail = _tail(confidence)
+    tail = _tail(confidence_level)
     if standard_error == 0:
         return Interval(estimate, estimate)
     distances = np.asarray(samples, dtype=np.float64) - estimate
@@ -167,23 +237,31 @@ def studentised_interval(
 
 
 def t_interval(
-    estimate: float, standard_error: float, degrees_of_freedom: float, confidence: float
+    estimate: float, standard_error: float, degrees_of_freedom: float, confidence_level: float
 ) -> Interval:
     """Computes estimate -+ t x standard error.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> low, high = stats.t_interval(0.80, 0.01, 4, 0.95)
+      >>> round(low, 3), round(high, 3)
+      (0.772, 0.828)
+
+    See also: `score_interval`, `t_p_values`.
     """
     from scipy.special import stdtrit
 
-    reach = float(stdtrit(degrees_of_freedom, 1 - _tail(confidence))) * standard_error
+    reach = float(stdtrit(degrees_of_freedom, 1 - _tail(confidence_level))) * standard_error
     return Interval(estimate - reach, estimate + reach)
 
 
 def generalised_interval(
     estimate: float,
     mean_squares: tuple[Sequence[Sequence[tuple[float, float]]], Sequence[tuple[float, float]]],
-    confidence: float,
+    confidence_level: float,
     num_draws: int = 20_000,
     draw_seed: int = 0,
 ) -> Interval:
@@ -200,12 +278,12 @@ def generalised_interval(
       estimate: of the data.
       mean_squares: shares of the variance with their degrees of freedom, in groups that are added and
         those that are subtracted: `stats.variance.crossing.Crossing.mean_square_shares`.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
       num_draws: of the simulation.
       draw_seed: identifies the draws.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
       >>> from multiberts.stats.variance.crossing import crossing_of_tables
@@ -215,9 +293,11 @@ def generalised_interval(
       >>> found.low < 0.83 < found.high
       True
 
+    See also: `t_interval`, `crossing_of_tables`.
+
     Reference: Weerahandi (1993), Generalized Confidence Intervals, JASA 88(423).
     """
-    _tail(confidence)
+    _tail(confidence_level)
     generator = np.random.Generator(np.random.PCG64(draw_seed))
 
     def possible(terms: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
@@ -230,12 +310,12 @@ def generalised_interval(
     added = [possible(terms) for terms in groups]
     variances = np.maximum(sum(added) - possible(subtracted), np.max(added, axis=0))
     errors = np.sqrt(variances) * np.abs(generator.standard_normal(num_draws))
-    reach = float(np.quantile(errors, confidence))
+    reach = float(np.quantile(errors, confidence_level))
     return Interval(estimate - reach, estimate + reach)
 
 
 def fisher_t_interval(
-    estimate: float, standard_error: float, degrees_of_freedom: float, confidence: float
+    estimate: float, standard_error: float, degrees_of_freedom: float, confidence_level: float
 ) -> Interval:
     """Computes `t_interval` of a correlation on Fisher's scale, z = atanh r, and transforms it back.
 
@@ -245,17 +325,25 @@ def fisher_t_interval(
       estimate: a correlation.
       standard_error: of the correlation; that of z is this over 1 - r^2.
       degrees_of_freedom: as in `t_interval`.
-      confidence: as in `t_interval`.
+      confidence_level: as in `t_interval`.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
+
+    Example:
+      >>> from multiberts import stats
+      >>> low, high = stats.fisher_t_interval(0.9, 0.05, 9, 0.95)
+      >>> round(low, 2), round(high, 2)
+      (0.7, 0.97)
+
+    See also: `t_interval`.
 
     Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
     """
     if standard_error == 0 or abs(estimate) >= 1:
-        return t_interval(estimate, standard_error, degrees_of_freedom, confidence)
+        return t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
     error = standard_error / (1 - estimate**2)
-    low, high = t_interval(math.atanh(estimate), error, degrees_of_freedom, confidence)
+    low, high = t_interval(math.atanh(estimate), error, degrees_of_freedom, confidence_level)
     return Interval(math.tanh(low), math.tanh(high))
 
 
@@ -263,7 +351,7 @@ def bounded_t_interval(
     estimate: float,
     standard_error: float,
     degrees_of_freedom: float,
-    confidence: float,
+    confidence_level: float,
     bounds: tuple[float, float],
     num_units: float,
     tail_freedom: float = math.inf,
@@ -277,25 +365,25 @@ def bounded_t_interval(
       estimate: the score.
       standard_error: of the score.
       degrees_of_freedom: as in `t_interval`.
-      confidence: as in `t_interval`.
+      confidence_level: as in `t_interval`.
       bounds: the smallest and the largest possible score; infinite where there is none.
       num_units: independent examples (or clusters, or seeds) behind the score.
       tail_freedom: as in `score_interval`.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
     """
-    if is_near_bounds(estimate, standard_error, degrees_of_freedom, confidence, bounds):
+    if is_near_bounds(estimate, standard_error, degrees_of_freedom, confidence_level, bounds):
         return score_interval(
             estimate,
             standard_error,
             degrees_of_freedom,
-            confidence,
+            confidence_level,
             bounds,
             num_units,
             tail_freedom,
         )
-    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence)
+    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
     return clipped_interval(plain, bounds)
 
 
@@ -303,7 +391,7 @@ def is_near_bounds(
     estimate: float,
     standard_error: float,
     degrees_of_freedom: float,
-    confidence: float,
+    confidence_level: float,
     bounds: tuple[float, float],
 ) -> bool:
     """Returns whether `bounded_t_interval` is other than the plain interval; its arguments."""
@@ -312,33 +400,35 @@ def is_near_bounds(
         return False
     if standard_error == 0:
         return estimate in bounds
-    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence)
+    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
     twice = 2 * (plain.high - estimate)
     inside = estimate - twice >= low and estimate + twice <= high
     return low < estimate < high and not inside
 
 
-def clopper_pearson_interval(number: int, trials: float, confidence: float) -> Interval:
+def clopper_pearson_interval(number: int, trials: float, confidence_level: float) -> Interval:
     """Computes Clopper and Pearson's interval of a rate.
 
     Args:
       number: how often it happened.
       trials: of how many, 1 or more; a mean over runs need not be whole.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
       >>> low, high = clopper_pearson_interval(0, 5, 0.95)
       >>> low, round(high, 3)
       (0.0, 0.522)
 
+    See also: `score_interval`.
+
     Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
     """
     from scipy.special import betaincinv
 
-    tail = _tail(confidence)
+    tail = _tail(confidence_level)
     if number == 0:
         return Interval(0.0, 1 - tail ** (1 / trials))
     if number == trials:
@@ -386,7 +476,7 @@ def score_interval(
     estimate: float,
     standard_error: float,
     degrees_of_freedom: float,
-    confidence: float,
+    confidence_level: float,
     bounds: tuple[float, float],
     num_units: float,
     tail_freedom: float = math.inf,
@@ -404,19 +494,21 @@ def score_interval(
       estimate: the score.
       standard_error: of the score.
       degrees_of_freedom: of the standard error.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters, or seeds) behind the score.
       tail_freedom: degrees of freedom where heavy tails of the examples count; see
         `stats.variance.crossing.Crossing.tail_freedom`.
 
     Raises:
-      ValueError: `confidence` is not inside (0, 1).
+      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
       >>> low, high = score_interval(0.98, 0.02, 9, 0.95, (0, 1), 50)
       >>> round(low, 2), round(high, 3)
       (0.87, 0.997)
+
+    See also: `t_interval`, `clopper_pearson_interval`.
 
     Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference; Korn
     & Graubard (1998), Confidence intervals for proportions with small expected number of positive
@@ -424,13 +516,13 @@ def score_interval(
     """
     (low, high), width = bounds, bounds[1] - bounds[0]
     if standard_error == 0:
-        reach = width * clopper_pearson_interval(0, num_units, confidence).high
+        reach = width * clopper_pearson_interval(0, num_units, confidence_level).high
         return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
     share = (estimate - low) / width
     size = share * (1 - share) * (width / standard_error) ** 2
 
     def half(freedom: float, answers: float) -> float:
-        return t_interval(0.0, 1.0, freedom, confidence).high ** 2 / (2 * answers)
+        return t_interval(0.0, 1.0, freedom, confidence_level).high ** 2 / (2 * answers)
 
     shift = half(degrees_of_freedom, size)
     if tail_freedom < degrees_of_freedom and size > num_units:
@@ -447,14 +539,15 @@ def near_bounds_difference(
     correlation: float,
     bounds: tuple[float, float],
     num_units: tuple[float, float],
-    confidence: float,
+    confidence_level: float,
+    null: float = 0.0,
 ) -> tuple[Interval, PValues]:
     """Computes interval and test of a difference of two scores that are both near their bounds.
 
     The interval is Newcombe's: it comes from the score intervals of the sides, which are skewed there.
     Its end towards the bound is near, too near where a standard error is small by chance, so that
     neither end is nearer than that of the normal interval. It stays within what a difference can be.
-    p is one less the level at which it begins to hold 0.
+    p is one less the level at which it begins to hold the difference that is tested.
 
     Args:
       base: estimate and standard error.
@@ -463,7 +556,8 @@ def near_bounds_difference(
       correlation: of the two estimates.
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters) behind each.
-      confidence: level of the interval, in (0, 1).
+      confidence_level: level of the interval, in (0, 1).
+      null: the difference that is tested.
 
     Reference: Newcombe (1998), Improved confidence intervals for the difference between binomial
     proportions based on paired data.
@@ -482,26 +576,30 @@ def near_bounds_difference(
         ends = Interval(min(low, normal.low), max(high, normal.high))
         return clipped_interval(ends, (-width, width))
 
-    def holds_zero(level: float) -> bool:
+    def holds_null(level: float) -> bool:
         low, high = interval(level)
-        return low <= 0 <= high
+        return low <= null <= high
 
-    low, high = 0.0, 1 - 1e-12  # levels at which 0 is outside, and inside or the last one
-    if holds_zero(1e-9):
+    low, high = 0.0, 1 - 1e-12  # levels at which it is outside, and inside or the last one
+    if holds_null(1e-9):
         high = 0.0
     for _ in range(50 if high else 0):
         middle = (low + high) / 2
-        low, high = (low, middle) if holds_zero(middle) else (middle, high)
+        low, high = (low, middle) if holds_null(middle) else (middle, high)
     p = 1 - high
     small, large = p / 2, 1 - p / 2
-    above = experiment[0] > base[0]
-    return interval(confidence), PValues(small if above else large, large if above else small, p)
+    above = experiment[0] - base[0] > null
+    return interval(confidence_level), PValues(
+        small if above else large, large if above else small, p
+    )
 
 
-def _tail(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise ValueError(f"found confidence {confidence}, expected a number between 0 and 1")
-    return (1 - confidence) / 2
+def _tail(confidence_level: float) -> float:
+    if not 0 < confidence_level < 1:
+        raise ValueError(
+            f"found confidence_level {confidence_level}, expected a number between 0 and 1"
+        )
+    return (1 - confidence_level) / 2
 
 
 def _slack(differences: NDArray) -> float:
@@ -537,7 +635,15 @@ def published_p_values(differences: ArrayLike) -> PValues:
 
 
 def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float) -> PValues:
-    """Tests a difference by Student's t; without any spread p is 0 or 1 (1 for no difference)."""
+    """Tests a difference by Student's t; without any spread p is 0 or 1 (1 for no difference).
+
+    Example:
+      >>> from multiberts import stats
+      >>> round(stats.t_p_values(0.02, 0.01, 8).two_sided, 3)
+      0.081
+
+    See also: `t_interval`, `sign_flip_p_values`.
+    """
     from scipy.special import stdtr
 
     if standard_error == 0:
@@ -559,6 +665,13 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
     Args:
       differences: one per seed [R].
       flip_seed: identifies the random patterns, used where R is large.
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.sign_flip_p_values([0.01, 0.03, 0.02]).greater  # at least 2**-3
+      0.125
+
+    See also: `permutation_p_values`.
     """
     differences = np.asarray(differences, dtype=np.float64)
     number = len(differences)
@@ -620,6 +733,13 @@ def permutation_p_values(
       base_scores: one per seed [R].
       experiment_scores: one per seed [R'].
       permutation_seed: identifies the random permutations, used where there are many.
+
+    Example:
+      >>> from multiberts import stats
+      >>> round(stats.permutation_p_values([0.80, 0.81], [0.84, 0.86]).two_sided, 3)
+      0.333
+
+    See also: `sign_flip_p_values`.
     """
     base = np.asarray(base_scores, dtype=np.float64)
     experiment = np.asarray(experiment_scores, dtype=np.float64)

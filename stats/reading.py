@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.metrics.register import metric_input, metric_variables
-from multiberts.evaluate.readers.columns import POSITION
-from multiberts.runs.errors import counted
+from multiberts.evaluate.readers.columns import POSITION, TEXT_NAMES
+from multiberts.evaluate.readers.reading import (
+    frame_of_arrays,
+    frame_of_table,
+    is_table_of_runs,
+    read_frame,
+)
+from multiberts.runs.errors import UserError, counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import MetricLike
 from multiberts.stats.runs_table import Arm, RunsTable, check_kinds, make_arm, make_runs
@@ -30,15 +38,7 @@ if TYPE_CHECKING:
 # Coordinates along examples that identify them, and along runs what two runs can have in common.
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
-# Names of columns by which a long data frame is recognised.
-_LONG_NAMES: dict[str, tuple[str, ...]] = {
-    "seed": ("seed", "pretrain_seed"),
-    "example": ("example", "example_id"),
-    "prediction": ("prediction",),
-    "score": ("score",),
-    "label": ("label",),
-    "run": ("run", "finetune_seed"),
-}
+_SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
 
 # --- Data frames ---------------------------------------------------------------------------------
@@ -214,6 +214,123 @@ def _plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
 # --- Everything else as labelled arrays ----------------------------------------------------------
 
 
+def arms_in(data: Any, what: str) -> dict[str, Any] | None:
+    """Returns the arms, by name, of what may hold several; None of other data.
+
+    Args:
+      data: a file or folder; a table (a data frame of pandas or polars, a `datasets.Dataset`, a dict of
+        columns) of usual names, long or with one column per run; a dict of arrays `predictions` or
+        `scores` [seeds, examples], with `labels` [examples] and what else a `.npz` file may hold; or a
+        dict of arms, whose values are anything but one score or prediction per example.
+      what: names it in error messages.
+
+    Returns:
+      Each arm's data, by name; "" where the data name none.
+
+    Raises:
+      DataError: columns or files are not found.
+    """
+    try:
+        frame = _frame_in(data, what)
+    except DataError:
+        raise
+    except UserError as error:
+        in_python = "; in Python stats.from_frame and stats.read_predictions name columns" * (
+            "--" in str(error)
+        )
+        raise DataError(f"{error}{in_python}") from error
+    if frame is not None:
+        return arms_of_frame(frame, what)
+    if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
+        return {str(name): own for name, own in data.items()}
+    return None
+
+
+def _frame_in(data: Any, what: str) -> pandas.DataFrame | None:
+    """Returns the rows of a file, folder, table or dict of columns; None of other data."""
+    import pandas
+
+    if isinstance(data, str | Path):
+        if Path(data).is_dir() and next(iter(find_runs(data)), None) is not None:
+            raise DataError(
+                f"{what}: {data} holds finished runs; give an arm of stats.read_predictions({str(data)!r})"
+            )
+        return read_frame(str(data))
+    if isinstance(data, Mapping):
+        if {"predictions", "scores"} & {*data}:
+            return frame_of_arrays({name: _as_array(own) for name, own in data.items()}, what)
+        if is_table_of_runs(data):
+            columns = {name: _as_array(own) for name, own in data.items()}
+            return frame_of_table(pandas.DataFrame(columns), what)
+        return None
+    if hasattr(data, "coords"):
+        return None
+    if hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
+        return frame_of_table(data.to_pandas(), what)
+    if hasattr(data, "columns") and is_table_of_runs(data.columns):
+        return frame_of_table(data, what)
+    return None
+
+
+def arms_of_frame(frame: pandas.DataFrame, what: str) -> dict[str, xarray.Dataset]:
+    """Returns the arms of rows under the names of `ColumnNames`, by name ("" where none is named).
+
+    Args:
+      frame: as `evaluate.readers.reading.read_frame` returns it.
+      what: names it in error messages.
+
+    Raises:
+      DataError: a run has two rows for one example, or an example two labels.
+    """
+    given = {name: name if name in frame else None for name in ("run", "label", "cluster")}
+    value = "prediction" if "prediction" in frame else "score"
+    options: dict[str, Any] = {"seed": "seed", "example": "example", value: value, **given}
+    try:
+        if "arm" not in frame:
+            return {"": _with_facts(from_frame(frame, **options), frame)}
+        arms = from_frame(frame, arm="arm", **options)
+        return {
+            str(arm): _with_facts(data, frame[frame["arm"] == arm]) for arm, data in arms.items()
+        }
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error
+
+
+def _with_facts(data: xarray.Dataset, frame: pandas.DataFrame) -> xarray.Dataset:
+    """Returns runs with the texts and facts of their examples as coordinates, and what was read."""
+    facts = frame.attrs["identifying"]
+    texts = [name for name in frame.columns if str(name).lower() in TEXT_NAMES]
+    names = [*dict.fromkeys([*texts, *facts])]
+    of_examples = frame.drop_duplicates("example").set_index("example")[names]
+    ids = data["example_id"].to_numpy()
+    data = data.assign_coords(
+        {name: ("example", of_examples.loc[ids, name].to_numpy(object)) for name in names}
+    )
+    identifying = [*facts, *(["cluster"] if "cluster" in frame else [])]
+    return data.assign_attrs({**frame.attrs, "identifying": identifying})
+
+
+def _is_row(data: Any) -> bool:
+    """Returns whether data are one value per example, such as those of one seed."""
+    if isinstance(data, str | Path) or hasattr(data, "coords") or hasattr(data, "columns"):
+        return False
+    values = _as_array(data)
+    if hasattr(values, "ndim"):
+        return bool(values.ndim == 1)
+    return np.iterable(values) and all(isinstance(v, str) or not np.iterable(v) for v in values)
+
+
+def _as_array(data: Any) -> Any:
+    """Returns a tensor as a NumPy array, wherever it lies; anything else as it is."""
+    if isinstance(data, list | tuple) and data and hasattr(data[0], "detach"):
+        return [_as_array(part) for part in data]
+    if not hasattr(data, "detach"):
+        return data
+    tensor = data.detach().cpu()
+    # NumPy has no bfloat16.
+    return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+
+
 def labelled(
     name: str, data: Any, metric: MetricLike | None = None
 ) -> xarray.Dataset | xarray.DataArray:
@@ -221,11 +338,11 @@ def labelled(
 
     Args:
       name: name of the arm in error messages.
-      data: a Dataset or DataArray, as it is; a long data frame with columns seed, example, and
-        prediction or score (and label, run); a wide one, whose rows are seeds (the index, with
-        the run as second level if there are several per seed) and whose columns are examples; or
-        an array or nested list [seeds, examples] or [seeds, runs, examples] (of class
-        probabilities with one more axis at the end), whose seeds are numbered from 0.
+      data: a Dataset or DataArray, as it is; a file or table (see `arms_in`) of one arm; a frame whose
+        rows are seeds (the index, with the run as second level if there are several per seed) and
+        whose columns are examples; a dict of arrays [examples] by seed; or an array, tensor or nested
+        list [seeds, examples] or [seeds, runs, examples] (of class probabilities with one more axis
+        at the end), whose seeds are numbered from 0.
       metric: decides whether the last axis is classes.
 
     Raises:
@@ -235,21 +352,25 @@ def labelled(
         return cast("xarray.Dataset | xarray.DataArray", data)
     import xarray
 
+    held = arms_in(data, name)
+    if held is not None and len(held) != 1:
+        raise DataError(
+            f"{name}: found {counted(len(held), 'arm')} ({', '.join([*held][:9])}), expected one; give one "
+            "arm to each side, or all to stats.compare_arms"
+        )
+    if held is not None:
+        [data] = held.values()
+        return labelled(name, data, metric)
     if hasattr(data, "columns"):
-        found = {
-            key: next((column for column in names if column in data.columns), None)
-            for key, names in _LONG_NAMES.items()
-        }
-        if found["seed"] and found["example"]:
-            if found["prediction"]:
-                found["score"] = None
-            read: xarray.Dataset = from_frame(data, **cast("dict[str, Any]", found))
-            return read
         return _from_wide(name, data)
-    if isinstance(data, str | bytes | Mapping) or not np.iterable(data):
+    seeds: Any = None
+    if isinstance(data, Mapping):
+        seeds, data = np.array([*data]), [*map(_as_array, data.values())]
+    data = _as_array(data)
+    if isinstance(data, bytes) or not np.iterable(data):
         raise DataError(
             f"{name}: found {type(data).__name__}, expected an xarray Dataset or DataArray, a data "
-            "frame, or an array [seeds, examples]"
+            "frame, a path, or an array [seeds, examples]"
         )
     try:
         values = np.asarray(data)
@@ -271,18 +392,17 @@ def labelled(
         raise DataError(f"{name}: found an array of shape {values.shape}, expected {shapes}{cure}")
     if values.ndim == 2:
         _refuse_tall(name, values.shape)
-    coordinates = {"pretrain_seed": np.arange(len(values))}
-    by_order = {"columns": {"seed": POSITION}}
+    coordinates = {"pretrain_seed": np.arange(len(values)) if seeds is None else seeds}
+    by_order = {"columns": {"seed": POSITION}} if seeds is None else {}
     return xarray.DataArray(values, dims=dims_of[values.ndim], coords=coordinates, attrs=by_order)
 
 
 def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
     import xarray
 
-    names = {*_LONG_NAMES["seed"]}
-    if set(frame.columns.names) & names or set(frame.index.names) & {*_LONG_NAMES["example"]}:
+    if set(frame.columns.names) & _SEED_NAMES or set(frame.index.names) & _EXAMPLE_NAMES:
         raise DataError(f"{name}: found seeds as columns, expected them as rows; give frame.T")
-    if not set(frame.index.names) & names and set(frame.index.names) == {None}:
+    if not set(frame.index.names) & _SEED_NAMES and set(frame.index.names) == {None}:
         _refuse_tall(name, frame.shape)
     coordinates: dict[str, Any] = {}
     for place, level in enumerate(("pretrain_seed", "finetune_seed")[: frame.index.nlevels]):
@@ -329,6 +449,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
       DataError: the values have other dims, or ids that differ from those of the predictions.
     """
     own: NDArray | None = None
+    values = _as_array(values)
     if hasattr(values, "coords"):
         if values.dims != ("example",):
             raise DataError(f"{what} have dims {values.dims}, expected (example,)")
@@ -593,6 +714,18 @@ def runs_from_dataset(
 
     Raises:
       DataError: a variable, dim or coordinate is missing.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import xarray
+      >>> answers = [[1, 0, 1], [1, 1, 1], [0, 0, 1], [1, 0, 1]]
+      >>> variables = {'prediction': (('run', 'example'), answers), 'label': ('example', [1, 0, 1])}
+      >>> places = {'pretrain_seed': ('run', [0, 0, 1, 1]), 'finetune_seed': ('run', [0, 1, 0, 1])}
+      >>> data = xarray.Dataset(variables, places)
+      >>> stats.runs_from_dataset(data).predictions.tolist()  # 1 where right
+      [[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 1]]
+
+    See also: `single_runs`, `instance_accuracy`.
     """
     needed = ("prediction", "label") if variable == "correct" else (variable,)
     missing = [name for name in needed if name not in data] + [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal, TypedDict, cast
+from typing import Literal
 
 import numpy as np
 
-from multiberts.stats.corrections import check_num_bootstrap, check_whole
+from multiberts.stats.corrections import check_n_resamples, check_whole
 from multiberts.stats.errors import DataError, check_choice
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
@@ -17,19 +18,6 @@ DrawOrder = Literal["keyed", "published"]
 Resample = Literal["both", "seeds", "examples"]
 Aggregate = Literal["mean", "median", "iqm"]
 Missing = Literal["refuse", "omit", "bound"]
-
-
-class ComparisonOptions(TypedDict, total=False):
-    """Keyword arguments that `compare` and `compare_tasks` share: fields of their settings."""
-
-    examples: Examples
-    resample: Resample
-    num_bootstrap: int
-    bootstrap_seed: int
-    confidence: float
-    draws: DrawOrder
-    studentised: bool
-    aggregate: Aggregate
 
 
 @dataclass(frozen=True)
@@ -43,12 +31,13 @@ class ComparisonSettings:
     design: Design = "paired"
     examples: Examples = "shared"
     resample: Resample = "both"
-    num_bootstrap: int = 1000
-    bootstrap_seed: int = 42
-    confidence: float = 0.95
+    n_resamples: int = 1000
+    rng: int = 42
+    confidence_level: float = 0.95
     draws: DrawOrder = "keyed"
     studentised: bool = True
     aggregate: Aggregate = "mean"
+    margin: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("design", self.design, Design)
@@ -56,20 +45,32 @@ class ComparisonSettings:
         check_choice("examples", self.examples, Examples)
         check_choice("draws", self.draws, DrawOrder)
         check_choice("aggregate", self.aggregate, Aggregate)
-        number = isinstance(self.confidence, int | float | np.floating)
-        if not number or not 0 < self.confidence < 1:
+        number = isinstance(self.confidence_level, int | float | np.floating)
+        if not number or not 0 < self.confidence_level < 1:
             raise DataError(
-                f"found confidence {self.confidence!r}, expected a number between 0 and 1"
+                f"found confidence_level {self.confidence_level!r}, expected a number between 0 and 1"
             )
-        check_num_bootstrap(self.num_bootstrap, self.confidence)
-        check_whole("bootstrap_seed", self.bootstrap_seed)
+        if self.margin is not None and not (
+            isinstance(self.margin, int | float | np.floating) and 0 < self.margin < math.inf
+        ):
+            raise DataError(f"found margin {self.margin!r}, expected a number above 0")
+        if self.margin is not None and self.design == "single":
+            raise DataError(
+                "found a margin in a single design, expected two arms to compare; leave it out"
+            )
+        check_n_resamples(self.n_resamples, self.confidence_level)
+        check_whole("rng", self.rng)
         if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
             raise DataError(
                 f"found separate examples in a {self.design} design, expected a paired or unpaired "
                 "one; use examples='shared'"
             )
 
-    def options(self) -> ComparisonOptions:
-        """Returns all settings but the design, as keyword arguments."""
-        names = ComparisonOptions.__annotations__
-        return cast("ComparisonOptions", {name: getattr(self, name) for name in names})
+
+def whole_number(rng: int | np.random.Generator) -> int:
+    """Returns the number that names all draws: itself, or one from the generator's stream.
+
+    Draws are addressed by a number, not taken from a stream, so that a result can record it and be
+    repeated.
+    """
+    return int(rng.integers(2**32)) if isinstance(rng, np.random.Generator) else rng

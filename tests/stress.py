@@ -145,14 +145,14 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
         "score": bound("score", {"run_dir": "out", "predictions": predictions}),
         "report": {
             **bound("report", {"run_dir": "out", "predictions": predictions, "title": "stress"}),
-            **bound("report", {"comparisons": [comparison], "num_bootstrap": 50}),
+            **bound("report", {"comparisons": [comparison], "n_resamples": 50}),
         },
         "compare": bound(
             "compare",
             {
                 "base": str(inputs / "base.csv"),
                 "experiment": [str(inputs / "new.csv")],
-                "num_bootstrap": 200,
+                "n_resamples": 200,
                 **{kind: f"out/page.{kind}" for kind in ("html", "csv", "latex")},
             },
         ),

@@ -25,7 +25,7 @@ from multiberts.docs.worked_example_parts.printing import table
 @functools.cache
 def one_billion_against_100_million(data: Data) -> stats.TaskComparisons:
     tasks = {
-        test_set: stats.Task(
+        test_set: stats.TaskData(
             data.group(test_set, "roberta-base-100M"),
             data.group(test_set, "roberta-base-1B"),
             "accuracy",
@@ -33,7 +33,7 @@ def one_billion_against_100_million(data: Data) -> stats.TaskComparisons:
         for test_set in data.correct
     }
     return stats.compare_tasks(
-        tasks, "unpaired", base_name="RoBERTa 100M", experiment_name="RoBERTa 1B"
+        tasks, design="unpaired", base_name="RoBERTa 100M", experiment_name="RoBERTa 1B"
     )
 
 
@@ -47,10 +47,10 @@ def groups(data: Data) -> str:
                 "Examples": found.num_examples,
                 "100M": found.base.estimate,
                 "1B - 100M": found.estimate,
-                "95% CI (t)": found.t,
-                "p (t)": found.p_t.two_sided,
-                "p (percentile)": found.p_percentile.two_sided,
-                "p (permutation)": found.p_permutation.two_sided,
+                "95% CI (t)": found.ci,
+                "p (t)": found.p_value,
+                "p (percentile)": found.p_values["percentile"].two_sided,
+                "p (permutation)": found.p_values["permutation"].two_sided,
             }
         )
     return table(rows, ".3f", **dict.fromkeys(("100M", "1B - 100M", "95% CI (t)"), ".1%"))
@@ -61,12 +61,12 @@ def corrections(data: Data) -> str:
     rows = [
         {
             "Test set": name,
-            "p (t)": found.p_t.two_sided,
+            "p (t)": found.p_value,
             "Holm": family.adjusted["holm"][place],
             "Benjamini-Hochberg": family.adjusted["bh"][place],
         }
         for place, (name, found) in enumerate(family.comparisons.items())
-        if found.p_t.two_sided < 0.1
+        if found.p_value < 0.1
     ]
     mnli = family.comparisons["mnli"]
     return "\n".join(
@@ -78,15 +78,15 @@ def fixed_baseline(data: Data) -> str:
     one = data.published.assign_coords(template=data.hans["template"])
     rows = []
     for unit in (None, "template"):
-        found = stats.compare(one, data.hans, "accuracy", "fixed_baseline", clusters=unit)
+        found = stats.compare(one, data.hans, "accuracy", design="fixed_baseline", clusters=unit)
         rows.append(
             {
                 "Drawn whole": unit or "example",
                 "Published": found.base.estimate,
                 "Ten seeds": found.experiment.estimate,
                 "Difference": found.estimate,
-                "95% CI (t)": found.t,
-                "p (t)": found.p_t.two_sided,
+                "95% CI (t)": found.ci,
+                "p (t)": found.p_value,
             }
         )
     return table(rows, ".1%", **{"p (t)": ".1g"})
@@ -96,8 +96,8 @@ def looks(data: Data) -> str:
     planned, p_values, rows = (4, 7, 10), [], []
     for number in planned:
         first = data.hans.isel(run=slice(number))
-        found = stats.compare(data.published, first, "accuracy", "fixed_baseline")
-        p_values.append(found.p_t.two_sided)
+        found = stats.compare(data.published, first, "accuracy", design="fixed_baseline")
+        p_values.append(found.p_value)
         decision = sequential_decision(p_values, planned[: len(p_values)], planned_seeds=10)
         rows.append(
             {

@@ -35,15 +35,15 @@ def scopes(data: Data) -> str:
             ("examples", "these seeds, new examples"),
             ("both", "new seeds, new examples"),
         ):
-            found = stats.compare(runs, None, "accuracy", "single", resample=resample)
+            found = stats.compare(runs, None, "accuracy", design="single", resample=resample)
             rows.append(
                 {
                     "Set": name,
                     "resample": resample,
                     "Speaks about": speaks_about,
                     "Accuracy": found.estimate,
-                    "95% CI": found.t,
-                    "Width": found.t.high - found.t.low,
+                    "95% CI": found.ci,
+                    "Width": found.ci.high - found.ci.low,
                 }
             )
     return table(rows, ".2%")
@@ -58,14 +58,14 @@ def clusters(data: Data) -> str:
         ("HANS", data.hans, "template"),
         ("HANS", data.hans, "subcase"),
     ):
-        found = stats.compare(runs, None, "accuracy", "single", clusters=unit)
+        found = stats.compare(runs, None, "accuracy", design="single", clusters=unit)
         rows.append(
             {
                 "Set": name,
                 "Drawn whole": unit or "example",
                 "Number": found.base.num_clusters or found.num_examples,
-                "95% CI": found.t,
-                "Width": found.t.high - found.t.low,
+                "95% CI": found.ci,
+                "Width": found.ci.high - found.ci.low,
             }
         )
     return table(rows, ".2%")
@@ -76,16 +76,16 @@ def intervals(data: Data) -> str:
     for name, runs in (("MNLI", data.mnli), ("HANS", data.hans)):
         for number in (3, 5, 10):
             first = runs.isel(run=slice(number))
-            found = stats.compare(first, None, "accuracy", "single")
+            found = stats.compare(first, None, "accuracy", design="single")
             rows.append(
                 {
                     "Set": name,
                     "Seeds": number,
                     "Accuracy": found.estimate,
-                    "t (recommended)": found.t,
-                    "Percentile (published)": found.percentile,
-                    "BCa": found.bca,
-                    "Studentised": found.studentised,
+                    "t (recommended)": found.ci,
+                    "Percentile (published)": found.intervals["percentile"],
+                    "BCa": found.intervals["bca"],
+                    "Studentised": found.intervals["studentised"],
                 }
             )
     return table(rows, ".2%")
@@ -134,15 +134,15 @@ def other_metrics(data: Data) -> str:
     rows = []
     for name, runs in (("MNLI", data.mnli), ("HANS", data.hans)):
         for metric in ("log_loss", "brier", "ece"):
-            found = stats.compare(runs, None, metric, "single")
+            found = stats.compare(runs, None, metric, design="single")
             rows.append(
                 {
                     "Set": name,
                     "Metric": metric,
                     "Estimate": found.estimate,
                     "SD over seeds": found.base.seed_scores.std(ddof=1),
-                    "95% CI (t)": found.t,
-                    "95% CI (percentile)": found.percentile,
+                    "95% CI (t)": found.ci,
+                    "95% CI (percentile)": found.intervals["percentile"],
                     "Bias (bootstrap)": found.bias,
                 }
             )

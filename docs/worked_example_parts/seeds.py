@@ -173,11 +173,11 @@ def components_from_margins(data: Data) -> str:
     return table(rows, "", **{"SD of seeds": ".2%", "Seed": ".2g"})
 
 
-def interval_of_deviation(scores: np.ndarray, confidence: float = 0.95) -> Interval:
+def interval_of_deviation(scores: np.ndarray, confidence_level: float = 0.95) -> Interval:
     """Returns intervals of the standard deviation of normal scores, [groups, seeds]."""
     freedom = scores.shape[0] * (scores.shape[1] - 1)
     deviation = math.sqrt(scores.var(axis=1, ddof=1).mean())
-    tail = (1 - confidence) / 2
+    tail = (1 - confidence_level) / 2
     high, low = (float(scipy.stats.chi2.ppf(share, freedom)) for share in (tail, 1 - tail))
     return Interval(deviation * math.sqrt(freedom / low), deviation * math.sqrt(freedom / high))
 

@@ -8,17 +8,19 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.columns import (
     BY_NAME,
     NUMBERED,
     POSITION,
+    USUAL_NAMES,
     ColumnNames,
     is_doubtful,
     settled,
@@ -506,11 +508,71 @@ def _has_parts(value: Any) -> bool:
     return isinstance(value, list | dict)
 
 
+def frame_of_table(table: pandas.DataFrame, what: str) -> pandas.DataFrame:
+    """Returns a table in memory as `read_frame` returns a file of the same columns.
+
+    Args:
+      table: long, or with one column per run.
+      what: names it in error messages.
+
+    Raises:
+      UserError: columns are not found; the line lists those there are.
+
+    Example:
+      >>> import pandas
+      >>> table = pandas.DataFrame({"random_seed": [0, 1], "doc_id": ["a", "a"], "acc": [1, 0]})
+      >>> frame_of_table(table, "base")[["seed", "example", "score"]].to_numpy().tolist()
+      [[0, 'a', 1], [1, 'a', 0]]
+    """
+    chosen = standard_frame(table, ColumnNames(), what)
+    return settled(chosen, ColumnNames(), what, chosen.attrs["columns"])
+
+
+def is_table_of_runs(columns: Iterable[object]) -> bool:
+    """Returns whether columns are those of predictions: with seeds, or with ids beside runs.
+
+    Example:
+      >>> is_table_of_runs(["seed", "id", "correct"]), is_table_of_runs(["id", "seed_0", "seed_1"])
+      (True, True)
+      >>> is_table_of_runs(["a1", "a2"])
+      False
+    """
+    names = {str(name).lower() for name in columns}
+    if names & {*USUAL_NAMES["seed"]}:
+        return True
+    of_examples = {*USUAL_NAMES["example"], *USUAL_NAMES["label"]}
+    return bool(names & of_examples) and any(re.search(r"\d$", name) for name in names)
+
+
+def frame_of_arrays(found: Mapping[str, NDArray], what: str) -> pandas.DataFrame:
+    """Returns arrays `predictions` or `scores` [seeds, examples] as one row per prediction.
+
+    Args:
+      found: these, and optionally `labels` [examples], `seeds`, `example_ids` and `clusters`.
+      what: names them in error messages.
+
+    Raises:
+      UserError: there are none, or their shapes differ.
+
+    Example:
+      >>> import numpy as np
+      >>> arrays = {"scores": np.array([[1, 0]]), "seeds": np.array([7])}
+      >>> frame_of_arrays(arrays, "base")[["seed", "score"]].to_numpy().tolist()
+      [[7, 1], [7, 0]]
+    """
+    frame = _rows_of_arrays(found, what)
+    chosen = standard_frame(frame, ColumnNames(), what)
+    return settled(chosen, ColumnNames(), what, chosen.attrs["columns"])
+
+
 def _read_npz(path: Path) -> pandas.DataFrame:
     """Reads arrays [seeds, examples] as one row per prediction."""
+    return _rows_of_arrays(read_arrays(path), str(path))
+
+
+def _rows_of_arrays(found: Mapping[str, NDArray], path: str) -> pandas.DataFrame:
     import pandas
 
-    found = read_arrays(path)
     value = next((name for name in ("predictions", "scores") if name in found), None)
     if value is None or found[value].ndim != 2:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in found.items())

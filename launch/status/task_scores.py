@@ -121,7 +121,7 @@ def _summary(directories: tuple[str, ...]) -> tuple[str, str, ArmSummary] | None
     runs = [FinishedRun(Path(path), read_run(path)) for path in directories]
     group, _ = choose_learning_rate(make_groups(runs)[0], reader)
     for name, metrics in group.evaluation_sets().items():
-        settings = ComparisonSettings(design="single", num_bootstrap=40)
+        settings = ComparisonSettings(design="single", n_resamples=40)
         item = compare_dumps(
             reader(group, name), None, metrics[0], settings, (group.name, ""), group.task
         )

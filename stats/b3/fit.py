@@ -87,6 +87,17 @@ def solve_b3(
 
     Raises:
       DataError: shapes differ, or a value is not finite or not a probability.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> levels = stats.leakage_levels(0.1, np.linspace(0, 1, 21))
+      >>> by_count = 0.5 - 0.02 * np.arange(11)  # loss with 0 to 10 samples of the own cluster
+      >>> losses = stats.binomial_matrix(10, levels) @ by_count
+      >>> round(float(losses[0]), 2), round(stats.solve_b3(10, levels, losses).e_0, 2)
+      (0.48, 0.5)
+
+    See also: `b3`, `search_b3`.
     """
     rules = regularisation or Regularisation()
     rules.check(num_train)
@@ -145,6 +156,18 @@ def search_b3(
 
     Raises:
       DataError: there are no candidates, or one is out of range.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> levels = stats.leakage_levels(0.1, np.linspace(0, 1, 21))
+      >>> by_count = 0.5 - 0.02 * np.arange(11)  # loss with 0 to 10 samples of the own cluster
+      >>> losses = stats.binomial_matrix(10, levels) @ by_count
+      >>> fit = stats.search_b3(10, np.linspace(0, 1, 21), losses, [0.05, 0.1, 0.2])
+      >>> 0.4 < fit.e_0 < 0.7
+      True
+
+    See also: `b3`, `solve_b3`.
     """
     values = np.asarray(candidates, dtype=np.float64)
     if values.ndim != 1 or not values.size:

@@ -35,6 +35,13 @@ def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
 
     Raises:
       DataError: n' is below 1 or a leakage outside [0, 1].
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.binomial_matrix(2, [0.0, 0.5]).round(2).tolist()
+      [[1.0, 0.0, 0.0], [0.25, 0.5, 0.25]]
+
+    See also: `solve_b3`.
     """
     from scipy.stats import binom
 
@@ -59,6 +66,13 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
 
     Raises:
       DataError: p_0 is outside [0, 1), purity outside (p_0, 1], or a dose outside [0, 1].
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.leakage_levels(0.1, [0.0, 0.5, 1.0]).round(2).tolist()
+      [0.1, 0.55, 1.0]
+
+    See also: `solve_b3`.
     """
     doses = np.asarray(injections, dtype=np.float64)
     if not 0 <= p_0 < 1:
@@ -116,7 +130,7 @@ class LeakageSampling:
       max_injection: the largest dose.
       num_test: samples tested per draw; None for half of the smallest cluster of two or more, at
         most 10. Clusters of `num_test` samples or fewer only train.
-      bootstrap_seed: identifies the draws.
+      rng: identifies the draws.
     """
 
     num_train: int = 100
@@ -124,7 +138,7 @@ class LeakageSampling:
     num_draws: int = 2500
     max_injection: float = 1.0
     num_test: int | None = None
-    bootstrap_seed: int = 0
+    rng: int = 0
 
 
 class LeakageDesign:
@@ -135,7 +149,7 @@ class LeakageDesign:
     clusters. Clusters come up in proportion to their size, the same at every level, so that
     differences between clusters do not blur differences between levels.
 
-    Every draw is a function of (bootstrap_seed, level, draw): the order does not matter, and more
+    Every draw is a function of (rng, level, draw): the order does not matter, and more
     draws keep the earlier ones.
 
     Attributes:
@@ -185,8 +199,8 @@ class LeakageDesign:
                 "a share in (0, 1]",
             ),
             (
-                not 0 <= sampling.bootstrap_seed < 2**64,
-                f"bootstrap_seed {sampling.bootstrap_seed}",
+                not 0 <= sampling.rng < 2**64,
+                f"rng {sampling.rng}",
                 "0 to 2**64 - 1",
             ),
             (
@@ -203,7 +217,7 @@ class LeakageDesign:
             if wrong:
                 raise DataError(f"found {found}, expected {expected}")
         self.num_train, self.num_draws, self.num_test = num_train, num_draws, num_test
-        self.num_levels, self.bootstrap_seed = num_levels, sampling.bootstrap_seed
+        self.num_levels, self.rng = num_levels, sampling.rng
         self.groups = labels
         self.injections = sampling.max_injection * np.linspace(0, 1, num_levels)
         self._sizes = sizes
@@ -242,7 +256,7 @@ class LeakageDesign:
         # Tests are `num_test` random members, the same at every level; the rest is injected.
         rank = self._members(cluster, start)
         test = np.take_along_axis(rank, np.arange(self.num_test)[None, :], axis=1)
-        numbers = _uniforms(self.bootstrap_seed, level + 1, start, stop, 2 * self.num_train)
+        numbers = _uniforms(self.rng, level + 1, start, stop, 2 * self.num_train)
         coins, places = numbers[:, : self.num_train], numbers[:, self.num_train :]
         inside = coins < self.injections[level]
         outside_place = (places * (len(self.groups) - size)).astype(np.int64)
@@ -260,16 +274,16 @@ class LeakageDesign:
         if self._kept is not None and self._kept[:2] == (start, len(cluster)):
             return self._kept[2]
         width = int(self._sizes[self._tested].max())
-        keys = _uniforms(self.bootstrap_seed, 0, start, start + len(cluster), width)
+        keys = _uniforms(self.rng, 0, start, start + len(cluster), width)
         keys = np.where(np.arange(width) < self._sizes[cluster][:, None], keys, 2.0)
         order = np.argsort(keys, axis=1, kind="stable")
         self._kept = (start, len(cluster), order)
         return order
 
 
-def _uniforms(bootstrap_seed: int, stream: int, start: int, stop: int, width: int) -> Floats:
+def _uniforms(rng: int, stream: int, start: int, stop: int, width: int) -> Floats:
     """Draws uniform numbers [stop - start, width], each a function of its position only."""
     blocks = -(-width // 4)  # Philox makes four numbers at a time
-    bits = np.random.Philox(key=[bootstrap_seed, stream], counter=[start * blocks, 0, 0, 0])
+    bits = np.random.Philox(key=[rng, stream], counter=[start * blocks, 0, 0, 0])
     generator = np.random.Generator(bits)
     return generator.random((stop - start, 4 * blocks))[:, :width]

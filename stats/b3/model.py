@@ -186,8 +186,8 @@ def b3(
     sampling: LeakageSampling | None = None,
     *,
     loss: Literal["zero_one", "squared"] | Callable[[NDArray, NDArray], Any] = "zero_one",
-    confidence: float = 0.95,
-    num_bootstrap: int = 200,
+    confidence_level: float = 0.95,
+    n_resamples: int = 200,
 ) -> B3Result:
     """Estimates a learner's expected loss on samples of clusters it has not seen.
 
@@ -203,8 +203,8 @@ def b3(
       model: the algorithm; `B3Model()` by default.
       sampling: sizes and seed of the draws; `LeakageSampling()` by default.
       loss: `zero_one`, `squared`, or a function (y_true, y_pred) -> losses [tests] or their mean.
-      confidence: level of the interval.
-      num_bootstrap: bootstrap samples for it.
+      confidence_level: level of the interval.
+      n_resamples: bootstrap samples for it.
 
     Raises:
       DataError: the clusters, sizes or leakages are not possible, or a loss is not finite.
@@ -220,7 +220,7 @@ def b3(
     design = LeakageDesign(groups, sampling)
     model.check(design)
     losses = sample_losses(design, _loss_function(learner, X, y, loss, len(design.groups)))
-    return estimate_loss(design, losses, model, confidence, num_bootstrap)
+    return estimate_loss(design, losses, model, confidence_level, n_resamples)
 
 
 def sample_losses(
@@ -308,26 +308,26 @@ def _loss_function(
 
 
 def estimate_loss(
-    design: LeakageDesign, losses: Floats, model: B3Model, confidence: float, num_bootstrap: int
+    design: LeakageDesign, losses: Floats, model: B3Model, confidence_level: float, n_resamples: int
 ) -> B3Result:
     """Estimates the loss on new clusters from losses [levels, draws, tests]; see `b3`."""
     means = losses.mean(axis=2)  # [levels, draws]
     fit = model.fit(design, means.mean(axis=1))
     tested, codes = np.unique(design.clusters, return_inverse=True)
     interval = None
-    if len(tested) >= 2 and num_bootstrap >= 1:
+    if len(tested) >= 2 and n_resamples >= 1:
         member = np.eye(len(tested))[codes]  # [draws, clusters]
         sums, counts = means @ member, member.sum(axis=0)
-        bits = np.random.Philox(key=[design.bootstrap_seed, 2**63])
+        bits = np.random.Philox(key=[design.rng, 2**63])
         generator = np.random.Generator(bits)
         even = np.full(len(tested), 1 / len(tested))
-        weights = generator.multinomial(len(tested), even, size=num_bootstrap)
+        weights = generator.multinomial(len(tested), even, size=n_resamples)
         tables = (weights @ sums.T) / (weights @ counts)[:, None]  # [bootstrap, levels]
         levels = fit.leakages
         replicates = [
             solve_b3(design.num_train, levels, table, model.regularisation).e_0 for table in tables
         ]
-        interval = percentile_interval(replicates, confidence)
+        interval = percentile_interval(replicates, confidence_level)
     return B3Result(fit.e_0, interval, fit, design.injections, losses)
 
 
@@ -404,8 +404,8 @@ class B3CrossValidator:
         self,
         losses: ArrayLike,
         groups: ArrayLike,
-        confidence: float = 0.95,
-        num_bootstrap: int = 200,
+        confidence_level: float = 0.95,
+        n_resamples: int = 200,
     ) -> B3Result:
         """Estimates the loss on new clusters, from the losses of the splits.
 
@@ -413,8 +413,8 @@ class B3CrossValidator:
           losses: one per split, smaller is better [splits]: 1 - accuracy, or minus scikit-learn's
             `neg_...` scores.
           groups: the observed clusters of `split` [samples].
-          confidence: level of the interval.
-          num_bootstrap: bootstrap samples for it.
+          confidence_level: level of the interval.
+          n_resamples: bootstrap samples for it.
 
         Raises:
           DataError: there are not as many losses as splits, or one is not finite.
@@ -433,7 +433,7 @@ class B3CrossValidator:
             )
         design = self._design(groups)
         table = values.reshape(self.num_levels, self.num_draws, 1)
-        return estimate_loss(design, table, self._model, confidence, num_bootstrap)
+        return estimate_loss(design, table, self._model, confidence_level, n_resamples)
 
     def _design(self, groups: ArrayLike) -> LeakageDesign:
         design = LeakageDesign(groups, self._sampling)

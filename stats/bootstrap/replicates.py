@@ -176,15 +176,15 @@ class KeyedDraws:
     So the draws of a comparison do not depend on what else is compared.
     """
 
-    def __init__(self, bootstrap_seed: int):
-        self.bootstrap_seed = bootstrap_seed
+    def __init__(self, rng: int):
+        self.rng = rng
         self._streams: dict[tuple[str, str], np.random.Generator] = {}
 
     def __call__(self, kind: str, name: str, number: int) -> NDArray[np.int64]:
         """Draws from the stream of that pool or set."""
         stream = self._streams.get((kind, name))
         if stream is None:
-            key = [self.bootstrap_seed, zlib.crc32(kind.encode()), zlib.crc32(name.encode())]
+            key = [self.rng, zlib.crc32(kind.encode()), zlib.crc32(name.encode())]
             stream = np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
             self._streams[kind, name] = stream
         return stream.integers(0, number, size=number)
@@ -193,8 +193,8 @@ class KeyedDraws:
 def draws_of(settings: ComparisonSettings) -> DrawSource:
     """Returns the source of a comparison's draws."""
     if settings.draws == "keyed":
-        return KeyedDraws(settings.bootstrap_seed)
-    return PublishedDraws(np.random.RandomState(settings.bootstrap_seed))
+        return KeyedDraws(settings.rng)
+    return PublishedDraws(np.random.RandomState(settings.rng))
 
 
 @dataclass
@@ -226,7 +226,7 @@ class Chunk:
 def bootstrap(
     jobs: Sequence[ScoreJob],
     draws: DrawSource,
-    num_bootstrap: int,
+    n_resamples: int,
     *,
     progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
     on_chunk: Callable[[Chunk], None] | None = None,
@@ -237,7 +237,7 @@ def bootstrap(
       jobs: what to score.
       draws: the source of draws; called for pools in the order in which jobs name them, then
         for sets of examples, replicate by replicate.
-      num_bootstrap: replicates.
+      n_resamples: replicates.
       progress: wraps the range of replicates, as tqdm does.
       on_chunk: called with every chunk of draws, for statistics computed from the draws.
     """
@@ -247,12 +247,12 @@ def bootstrap(
         assert job.pool is None or pools[job.pool] == len(job.arm.seeds)
         assert job.examples is None or sets[job.examples] == job.arm.num_units
     wanted = {job.examples for job in jobs if isinstance(job.score, FunctionMetric)}
-    scores = np.empty((num_bootstrap, len(jobs)))
-    undefined = np.zeros((num_bootstrap, len(jobs)), dtype=bool)
-    one_seed = np.zeros(num_bootstrap, dtype=bool)
-    key = (draws.bootstrap_seed, num_bootstrap) if isinstance(draws, KeyedDraws) else None
+    scores = np.empty((n_resamples, len(jobs)))
+    undefined = np.zeros((n_resamples, len(jobs)), dtype=bool)
+    one_seed = np.zeros(n_resamples, dtype=bool)
+    key = (draws.rng, n_resamples) if isinstance(draws, KeyedDraws) else None
     known = [key in job.replicates for job in jobs]
-    for chunk in _chunks(draws, pools, sets, wanted, progress(range(num_bootstrap))):
+    for chunk in _chunks(draws, pools, sets, wanted, progress(range(n_resamples))):
         rows = slice(chunk.start, chunk.start + chunk.size)
         for column, job in enumerate(jobs):
             if not known[column]:

@@ -17,7 +17,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,12 +41,20 @@ from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import labelled
+from multiberts.stats.reading import arms_in, labelled
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.ranking import ArmDifference
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
-from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Missing
+from multiberts.stats.settings import (
+    Aggregate,
+    ComparisonSettings,
+    DrawOrder,
+    Missing,
+    Resample,
+    whole_number,
+)
 from multiberts.stats.variance.aggregation import aggregated_table, seed_freedom
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart
@@ -57,35 +65,45 @@ ManyDesign = Literal["unpaired", "paired"]
 _LEAST_ARMS = 4
 
 
-def compare_arms(
+def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     arms: Any,
     metric: str | MetricLike | ScoreFunction | None = None,
-    design: ManyDesign = "unpaired",
     *,
+    design: ManyDesign = "paired",
     against: str | None = None,
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
+    resample: Resample = "both",
+    aggregate: Aggregate = "mean",
+    confidence_level: float = 0.95,
+    n_resamples: int = 1000,
+    rng: int | np.random.Generator = 42,
+    draws: DrawOrder = "keyed",
     name: str = "",
     evaluation_set: str = "",
-    **options: Unpack[ComparisonOptions],
 ) -> ArmComparisons:
     """Compares many procedures on the same examples: differences, ranks and ties.
 
     Args:
-      arms: by name, predictions or scores as `stats.compare` takes them; or a long data frame with a
-        column `arm` (see `stats.from_frame` for other names).
+      arms: by name, predictions or scores as `stats.compare` takes them; or a table or file with a
+        column `arm` or `model` (see `stats.from_frame` for other names).
       metric: as in `stats.compare`.
-      design: `unpaired` draws the seeds of each arm separately, as those of different models;
-        `paired` is for arms whose runs of one seed descend from one checkpoint: it uses the seeds
-        that all arms have, and draws them together.
+      design: `paired` uses the seeds that all arms have, and draws them together, as of arms whose runs
+        of one seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, as
+        those of different models.
       against: name of the arm that every other is compared with; by default all pairs are compared.
       labels: as in `stats.compare`.
       clusters: as in `stats.compare`; values are those of the first arm's examples.
       missing: as in `stats.compare`.
+      resample: as in `stats.compare`.
+      aggregate: as in `stats.compare`.
+      confidence_level: as in `stats.compare`.
+      n_resamples: as in `stats.compare`.
+      rng: as in `stats.compare`.
+      draws: as in `stats.compare`.
       name: of the comparison in tables and texts.
       evaluation_set: its name there.
-      **options: as in `stats.compare`; examples are shared.
 
     Raises:
       DataError: there are fewer than two arms, none is called `against`, they do not fit together,
@@ -97,7 +115,7 @@ def compare_arms(
       >>> random = np.random.default_rng(0)
       >>> skills = {"small": 0.6, "large": 0.8, "large, again": 0.8}
       >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
-      >>> result = stats.compare_arms(arms)
+      >>> result = stats.compare_arms(arms, design="unpaired")
       >>> for arm in result.arms:
       ...     print(arm.name, arm.rank_low, arm.rank_high, *arm.groups)
       large 1 2 a
@@ -105,11 +123,14 @@ def compare_arms(
       small 3 3 b
       >>> result.differences[-1].base, result.differences[-1].clear
       ('small', True)
+
+    See also: `compare`, `adjusted_p_values`.
     """
     check_choice("design", design, ManyDesign)
-    settings = ComparisonSettings(design, **options)
-    if settings.examples == "separate":
-        raise DataError("found separate examples, expected arms with the same examples")
+    settings = ComparisonSettings(
+        design, "shared", resample, n_resamples, whole_number(rng), confidence_level, draws,
+        studentised=False, aggregate=aggregate,
+    )  # fmt: skip
     given = _by_name(arms)
     if len(given) < 2:
         raise DataError(
@@ -163,7 +184,7 @@ def compare_prepared(
     """
     sides = _sides(arms, metric, settings, shared or SharedArms())
     replicates = bootstrap(
-        [side.job for side in sides.values()], draws_of(settings), settings.num_bootstrap
+        [side.job for side in sides.values()], draws_of(settings), settings.n_resamples
     )
     check_finite(replicates, [metric])
     summaries = {
@@ -188,11 +209,11 @@ def compare_prepared(
         against=against,
         arms=ranked([summaries[name] for name in order], differences, higher is not False),
         differences=tuple(differences),
-        confidence=settings.confidence,
+        confidence_level=settings.confidence_level,
         shared_degrees_of_freedom=weight,
         pairing=pairing_of(list(arms.values())) if settings.design == "paired" else None,
-        num_bootstrap=settings.num_bootstrap,
-        bootstrap_seed=settings.bootstrap_seed,
+        n_resamples=settings.n_resamples,
+        rng=settings.rng,
         samples=replicates.scores[:, places],
     )
 
@@ -236,19 +257,18 @@ class _Side:
 
 
 def _by_name(arms: Any) -> dict[str, Any]:
-    if hasattr(arms, "columns"):
-        if "arm" not in arms.columns:
-            raise DataError(
-                f"found no column 'arm' in the frame, only {', '.join(map(str, arms.columns))}; give "
-                "stats.from_frame(frame, ..., arm=...)"
-            )
-        return {str(name): rows for name, rows in arms.groupby("arm", sort=False)}
-    if not isinstance(arms, Mapping):
+    held = arms_in(arms, "arms")
+    if held is None and isinstance(arms, Mapping):
+        held = {str(name): data for name, data in arms.items()}
+    if held is None or "" in held:
+        names = getattr(arms, "columns", ())
+        columns = f" of columns {', '.join(map(str, names))}" * bool(len(names))
         raise DataError(
-            f"found {type(arms).__name__}, expected arms by name, such as {{'a': ..., 'b': ...}}, or a "
-            "long data frame with a column 'arm'"
+            f"found {type(arms).__name__}{columns}, expected arms by name, such as {{'a': ..., 'b': ...}}, "
+            "or a long table with columns such as arm, seed, example and score; "
+            "stats.from_frame(frame, ..., arm=...) takes columns of other names"
         )
-    return {str(name): data for name, data in arms.items()}
+    return held
 
 
 def _prepared(
@@ -307,7 +327,7 @@ def _differences(
 ) -> tuple[list[ArmDifference], float]:
     """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
     prior = _prior(sides, settings)
-    level = 1 - (1 - settings.confidence) / len(pairs)
+    level = 1 - (1 - settings.confidence_level) / len(pairs)
     kind = kind_of(next(iter(sides.values())).job.score)
     found = []
     for base, experiment in pairs:
@@ -324,16 +344,16 @@ def _differences(
                 experiment,
                 estimate=pair[1].estimate - pair[0].estimate,
                 standard_error=math.sqrt(variance.variance),
-                degrees_of_freedom=variance.cautious_degrees_of_freedom,
-                interval=interval,
-                p=p,
-                p_simultaneous=min(1.0, len(pairs) * p),
-                p_holm=p,
+                df=variance.cautious_degrees_of_freedom,
+                ci=ConfidenceInterval(*interval, settings.confidence_level, interval.method),
+                p_value=min(1.0, len(pairs) * p),
+                p_values={"uncorrected": p},
             )
         )
-    holm = adjusted_p_values([item.p for item in found], "holm")
-    corrected = [replace(item, p_holm=float(p)) for item, p in zip(found, holm, strict=True)]
-    return corrected, prior[1]
+    holm = adjusted_p_values([item.p_values["uncorrected"] for item in found], "holm")
+    for item, p in zip(found, holm.tolist(), strict=True):
+        item.p_values["holm"] = p
+    return found, prior[1]
 
 
 def _prior(sides: Mapping[str, _Side], settings: ComparisonSettings) -> Term:

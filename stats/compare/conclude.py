@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.compare.result import Comparison
+from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import (
-    Interval,
+    ConfidenceInterval,
     PValues,
     acceleration,
     basic_interval,
@@ -32,7 +33,8 @@ from multiberts.stats.intervals import (
     t_interval,
     t_p_values,
 )
-from multiberts.stats.results.comparison import ArmSummary, Pairing, WithoutFailed
+from multiberts.stats.presentation.metric_names import printed_unit
+from multiberts.stats.results.comparison import ArmSummary, Pairing, Sameness, WithoutFailed
 from multiberts.stats.settings import ComparisonSettings, Resample
 from multiberts.stats.variance.crossing import Crossing, Term, VarianceEstimate
 from multiberts.stats.variance.effect_size import EffectSizes, effect_sizes
@@ -53,12 +55,14 @@ class ScoreKind:
       is_correlation: whether it is a correlation.
       bounds: the smallest and the largest score there can be.
       is_mean: whether it is the mean of the examples' own scores.
+      higher_is_better: which way it points; None where neither way is better, or nothing is known.
     """
 
     metric: str
     is_correlation: bool = False
     bounds: tuple[float, float] = UNBOUNDED
     is_mean: bool = False
+    higher_is_better: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -105,35 +109,41 @@ def concluded(
     estimate = base.estimate if experiment is None else experiment.estimate - base.estimate
     unbiased, parts = crossing.unbiased_variance(), crossing.variance_parts()
     standard_error = math.sqrt(unbiased.variance)
-    level = settings.confidence
+    level = settings.confidence_level
     bounds = kind.bounds
     width = bounds[1] - bounds[0]
     span = bounds if experiment is None else (-width, width)
-    studentised = None
+    found = {
+        "percentile": percentile_interval(differences, level),
+        "basic": clipped_interval(basic_interval(differences, estimate, level), span),
+        "bca": bca_interval(differences, estimate, acceleration(crossing.influences()), level),
+    }
     if replicate_variances is not None:
         studentised = studentised_interval(
             differences, np.sqrt(replicate_variances), estimate, standard_error, level
         )
-        studentised = clipped_interval(studentised, span)
-    p_t = p_percentile = p_published = None
-    if experiment is not None:
-        p_percentile = bootstrap_p_values(differences)
-        p_published = published_p_values(differences)
-    unpaired_t = p_unpaired_t = None
-    if unpaired is not None:
-        unpaired_t, p_unpaired_t = interval_and_test(
-            sides, unpaired, kind, settings.resample, level
-        )
-    sign_flip, permutation = _seed_tests(sides, settings)
-    floor = _seed_floor(settings, [len(side.seeds) for side in sides])
-    mean = float(differences.mean())
+        found["studentised"] = clipped_interval(studentised, span)
+    intervals = {name: ConfidenceInterval(*ends, level, name) for name, ends in found.items()}
+    p_values: dict[str, PValues] = {}
     if experiment is None:
-        t = side_interval(
+        ci = side_interval(
             crossing, estimate, level, correlation=kind.is_correlation, bounds=bounds,
             units=base.num_scored,
         )  # fmt: skip
     else:
-        t, p_t = interval_and_test(sides, crossing, kind, settings.resample, level)
+        ci, p_values["t"] = interval_and_test(sides, crossing, kind, settings.resample, level)
+        p_values["percentile"] = bootstrap_p_values(differences)
+        p_values["published"] = published_p_values(differences)
+        p_values |= _seed_tests(sides, settings)
+    if unpaired is not None:
+        intervals["unpaired"], p_values["unpaired"] = interval_and_test(
+            sides, unpaired, kind, settings.resample, level
+        )
+    same = None
+    if settings.margin is not None:
+        same = sameness(sides, crossing, kind, settings)
+    floor = _seed_floor(settings, [len(side.seeds) for side in sides])
+    mean = float(differences.mean())
     return Comparison(
         name=names.name,
         evaluation_set=names.evaluation_set,
@@ -144,42 +154,33 @@ def concluded(
         experiment=experiment,
         num_examples=base.num_examples,
         estimate=estimate,
+        ci=ci,
+        standard_error=standard_error,
+        df=unbiased.cautious_degrees_of_freedom,
+        intervals=intervals,
+        p_values=p_values,
         bootstrap_mean=mean,
         bias=mean - estimate,
-        standard_error=standard_error,
-        degrees_of_freedom=unbiased.cautious_degrees_of_freedom,
         bootstrap_standard_error=math.sqrt(crossing.bootstrap_variance()),
-        confidence=level,
-        t=t,
-        percentile=percentile_interval(differences, level),
-        basic=clipped_interval(basic_interval(differences, estimate, level), span),
-        bca=bca_interval(differences, estimate, acceleration(crossing.influences()), level),
-        studentised=studentised,
-        p_t=p_t,
-        p_percentile=p_percentile,
-        p_published=p_published,
-        p_sign_flip=sign_flip,
-        p_permutation=permutation,
         effect=_effect(sides, settings),
         seed_floor=floor,
         below_seed_floor=(
             floor is not None
-            and p_t is not None
+            and "t" in p_values
             and parts.seed_share > 0.5
-            and p_t.two_sided < 1 - level
-            and min(p_t.greater, p_t.less) < floor
+            and p_values["t"].two_sided < 1 - level
+            and min(p_values["t"][:2]) < floor
         ),
-        num_bootstrap=settings.num_bootstrap,
-        bootstrap_seed=settings.bootstrap_seed,
+        n_resamples=settings.n_resamples,
+        rng=settings.rng,
         samples=samples,
         degenerate_replicates=int(undefined.any(axis=1).sum()),
         examples=settings.examples,
         pairing=pairing,
-        unpaired_t=unpaired_t,
-        p_unpaired_t=p_unpaired_t,
         variance_parts=parts,
         pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
         without_failed=None if rest is None else without_failed(rest, level, span, len(sides) > 1),
+        sameness=same,
     )
 
 
@@ -190,7 +191,8 @@ def interval_and_test(
     resample: Resample,
     level: float,
     prior: Term = (0.0, 0.0),
-) -> tuple[Interval, PValues]:
+    null: float = 0.0,
+) -> tuple[ConfidenceInterval, PValues]:
     """Computes the recommended interval and test of a difference.
 
     It is the t interval unless the scores are bounded and few examples decide:
@@ -210,6 +212,7 @@ def interval_and_test(
       resample: what is resampled.
       level: of the interval, in (0, 1).
       prior: as in `Crossing.unbiased_variance`.
+      null: the difference that is tested.
     """
     base, experiment = sides
     variance = crossing.unbiased_variance(prior)
@@ -223,16 +226,56 @@ def interval_and_test(
         if paired and (kind.is_mean or estimate == error == 0):
             if error == 0 or _differ_seldom(crossing, width, level):
                 two = _lost_and_gained(crossing, min(side.num_scored for side in sides))
-                return _of_near_bounds(two, variance, (0.0, width), level)
+                return _of_near_bounds(two, variance, (0.0, width), level, null)
         elif all(
             is_near_bounds(side.estimate, side.example_error, math.inf, level, kind.bounds)
             for side in sides
         ) and not (paired and _num_discordant(crossing.parts[0].table) >= _FEW_DISCORDANT):
-            return _of_near_bounds(sides, variance, kind.bounds, level)
+            return _of_near_bounds(sides, variance, kind.bounds, level, null)
     if error == 0:
-        return _nothing_varies((-width, width))
-    plain = t_interval(estimate, error, freedom, level)
-    return clipped_interval(plain, (-width, width)), t_p_values(estimate, error, freedom)
+        return _nothing_varies((-width, width), level)
+    plain = clipped_interval(t_interval(estimate, error, freedom, level), (-width, width))
+    return ConfidenceInterval(*plain, level, "t"), t_p_values(estimate - null, error, freedom)
+
+
+def sameness(
+    sides: Sequence[ArmSummary],
+    crossing: Crossing,
+    kind: ScoreKind,
+    settings: ComparisonSettings,
+) -> Sameness:
+    """Tests whether two arms are equal within the settings' margin, by two one-sided tests.
+
+    Both are at one less the confidence level, so that they find what the recommended interval at
+    one less twice that shows.
+
+    Args:
+      sides: base and experiment.
+      crossing: the tables whose sum is the difference.
+      kind: of the score.
+      settings: of the comparison, with a margin in the unit that readers see.
+
+    Raises:
+      DataError: the margin is half of the metric's range or more.
+
+    Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
+    for assessing the equivalence of average bioavailability.
+    """
+    assert settings.margin is not None
+    unit, width = printed_unit(kind.metric), kind.bounds[1] - kind.bounds[0]
+    margin = settings.margin * unit
+    if margin >= width / 2:
+        of_unit = "points" if unit != 1 else f"the unit of {kind.metric}, not in points"
+        raise DataError(
+            f"found margin {settings.margin:g}, half of the range of {kind.metric} or more; it is in "
+            f"{of_unit}, expected below {width / 2 / unit:g}"
+        )
+    level = 2 * settings.confidence_level - 1
+    (ci, below), (_, above) = (
+        interval_and_test(sides, crossing, kind, settings.resample, level, null=null)
+        for null in (-margin, margin)
+    )
+    return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better)
 
 
 class _Share(NamedTuple):
@@ -240,7 +283,7 @@ class _Share(NamedTuple):
 
     estimate: float
     standard_error: float
-    degrees_of_freedom: float
+    df: float
     num_scored: float
 
 
@@ -249,16 +292,15 @@ def _of_near_bounds(
     variance: VarianceEstimate,
     bounds: tuple[float, float],
     level: float,
-) -> tuple[Interval, PValues]:
+    null: float,
+) -> tuple[ConfidenceInterval, PValues]:
     first, second = sides
     product = first.standard_error * second.standard_error
     shared = first.standard_error**2 + second.standard_error**2 - variance.variance
     correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
     # The largest: with few seeds the smaller ones are over-conservative near a bound.
-    freedom = max(
-        variance.cautious_degrees_of_freedom, first.degrees_of_freedom, second.degrees_of_freedom
-    )
-    return near_bounds_difference(
+    freedom = max(variance.cautious_degrees_of_freedom, first.df, second.df)
+    ends, p_values = near_bounds_difference(
         (first.estimate, first.standard_error),
         (second.estimate, second.standard_error),
         freedom,
@@ -266,7 +308,9 @@ def _of_near_bounds(
         bounds,
         (first.num_scored, second.num_scored),
         level,
+        null,
     )
+    return ConfidenceInterval(*ends, level, "Newcombe"), p_values
 
 
 def _differ_seldom(crossing: Crossing, width: float, level: float) -> bool:
@@ -306,39 +350,40 @@ def _lost_and_gained(crossing: Crossing, units: float) -> list[_Share]:
     return found
 
 
-def _nothing_varies(span: tuple[float, float]) -> tuple[Interval, PValues]:
+def _nothing_varies(span: tuple[float, float], level: float) -> tuple[ConfidenceInterval, PValues]:
     """Returns what is known where all seeds and examples have one difference: nothing about others."""
-    return Interval(*span), PValues(1.0, 1.0, 1.0)
+    return ConfidenceInterval(*span, level, "range"), PValues(1.0, 1.0, 1.0)
 
 
 def without_failed(
-    rest: Crossing, confidence: float, span: tuple[float, float], tested: bool
+    rest: Crossing, confidence_level: float, span: tuple[float, float], tested: bool
 ) -> WithoutFailed:
     """Returns the result of the seeds that did not fail.
 
     Args:
       rest: the crossing without failed seeds.
-      confidence: level of the interval.
+      confidence_level: level of the interval.
       span: the smallest and the largest estimate there can be.
       tested: whether the estimate is a difference, which has a p-value.
     """
     found = rest.unbiased_variance()
     t_of = rest.mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom
-    interval, p_values = clipped_interval(t_interval(*t_of, confidence), span), t_p_values(*t_of)
+    plain, p_values = clipped_interval(t_interval(*t_of, confidence_level), span), t_p_values(*t_of)
+    ci = ConfidenceInterval(*plain, confidence_level, "t")
     if found.variance == 0:
-        interval, p_values = _nothing_varies(span)
-    return WithoutFailed(rest.mean, interval, p_values if tested else None)
+        ci, p_values = _nothing_varies(span, confidence_level)
+    return WithoutFailed(rest.mean, ci, p_values.two_sided if tested else None)
 
 
 def side_interval(
     crossing: Crossing,
     estimate: float,
-    confidence: float,
+    confidence_level: float,
     *,
     correlation: bool = False,
     bounds: tuple[float, float] = UNBOUNDED,
     units: float = 1,
-) -> Interval:
+) -> ConfidenceInterval:
     """Computes the recommended interval of one side's score, whose table is the crossing's.
 
     The spread of a correlation depends on its size (that of a difference of two hardly does), so it
@@ -347,7 +392,7 @@ def side_interval(
     Args:
       crossing: of the side.
       estimate: its score.
-      confidence: level, in (0, 1).
+      confidence_level: level, in (0, 1).
       correlation: whether the score is a correlation.
       bounds: the smallest and the largest score there can be.
       units: the number of its examples, clusters or seeds, whichever are drawn.
@@ -356,11 +401,24 @@ def side_interval(
     drawn = bool(crossing.seeds or crossing.examples)
     at_bound = estimate in bounds and math.isfinite(bounds[1] - bounds[0])
     if drawn and error == 0 and (correlation or not at_bound):
-        return Interval(*bounds)  # nothing varies, and nothing follows from that
+        return _nothing_varies(bounds, confidence_level)[0]
+    spread = estimate, error, freedom, confidence_level
     if correlation:
-        return fisher_t_interval(estimate, error, freedom, confidence)
+        return ConfidenceInterval(*fisher_t_interval(*spread), confidence_level, "Fisher z")
     tails = crossing.tail_freedom() if error else math.inf
-    return bounded_t_interval(estimate, error, freedom, confidence, bounds, units, tails)
+    ends = bounded_t_interval(*spread, bounds, units, tails)
+    method = "t"
+    if is_near_bounds(*spread, bounds):
+        method = "Wilson" if error else "Clopper-Pearson"
+    return ConfidenceInterval(*ends, confidence_level, method)
+
+
+def percentile_of(
+    samples: NDArray[np.float64], confidence_level: float
+) -> dict[str, ConfidenceInterval]:
+    """Returns the bootstrap's interval of one side, by its name."""
+    ends = percentile_interval(samples, confidence_level)
+    return {"percentile": ConfidenceInterval(*ends, confidence_level, "percentile")}
 
 
 def side_spread(crossing: Crossing) -> tuple[float, float]:
@@ -371,18 +429,16 @@ def side_spread(crossing: Crossing) -> tuple[float, float]:
     return math.sqrt(found.variance), found.cautious_degrees_of_freedom
 
 
-def _seed_tests(
-    sides: Sequence[ArmSummary], settings: ComparisonSettings
-) -> tuple[PValues | None, PValues | None]:
-    """Tests by sign flips and by permutations of seeds, where the design has them."""
-    if len(sides) < 2 or settings.resample == "examples":
-        return None, None
-    first, second = sides[0].seed_scores, sides[1].seed_scores
+def _seed_tests(sides: Sequence[ArmSummary], settings: ComparisonSettings) -> dict[str, PValues]:
+    """Tests by sign flips or permutations of seeds, where the design has them."""
+    first, second = (side.seed_scores for side in sides)
+    if settings.resample == "examples":
+        return {}
     if settings.design == "paired":
-        return sign_flip_p_values(second - first), None
+        return {"sign flip": sign_flip_p_values(second - first)}
     if settings.design == "unpaired":
-        return None, permutation_p_values(first, second)
-    return None, None
+        return {"permutation": permutation_p_values(first, second)}
+    return {}
 
 
 def _effect(sides: Sequence[ArmSummary], settings: ComparisonSettings) -> EffectSizes | None:

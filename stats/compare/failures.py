@@ -21,7 +21,7 @@ _RARE = 1e-3
 
 
 def failures_of(
-    job: ScoreJob, side: Crossing, scores: Array, confidence: float
+    job: ScoreJob, side: Crossing, scores: Array, confidence_level: float
 ) -> tuple[tuple, Interval | None, tuple]:
     """Returns the seeds of a job that look as if their training had failed, the rate, and constant seeds."""
     metric, labels = job.score, job.arm.labels
@@ -43,7 +43,7 @@ def failures_of(
     shown = drawn and not alike and failures_show(side, scores, chance)
     if not failed and not shown:
         return failed, None, alike
-    return failed, clopper_pearson_interval(len(failed), len(scores), confidence), alike
+    return failed, clopper_pearson_interval(len(failed), len(scores), confidence_level), alike
 
 
 def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:

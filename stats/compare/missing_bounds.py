@@ -19,8 +19,9 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.stats.compare.checks import LEFT_OUT
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import Interval, PValues
+from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.metrics import MetricLike
+from multiberts.stats.results.comparison import Sameness
 from multiberts.stats.runs_table import Arm
 
 
@@ -68,7 +69,7 @@ def extreme_arms(arms: Sequence[Arm], metric: MetricLike) -> tuple[list[Arm], li
 
 
 def imbens_manski(
-    ends: Interval, errors: tuple[float, float], degrees_of_freedom: float, confidence: float
+    ends: Interval, errors: tuple[float, float], degrees_of_freedom: float, confidence_level: float
 ) -> tuple[Interval, PValues]:
     """Returns Imbens and Manski's interval, and p-values against 0 by its inversion.
 
@@ -79,7 +80,7 @@ def imbens_manski(
       ends: the lowest and the highest estimate.
       errors: their standard errors.
       degrees_of_freedom: of the t.
-      confidence: level of the interval.
+      confidence_level: level of the interval.
 
     Example:
       >>> interval, p = imbens_manski(Interval(0.1, 0.3), (0.05, 0.05), float("inf"), 0.95)
@@ -97,8 +98,8 @@ def imbens_manski(
     def level(c: float) -> float:
         return float(cumulative(c + width) - cumulative(-c))
 
-    most = float(distributions.t(degrees_of_freedom).ppf((1 + confidence) / 2))
-    c = optimize.brentq(lambda c: level(c) - confidence, 0, most + 1)
+    most = float(distributions.t(degrees_of_freedom).ppf((1 + confidence_level) / 2))
+    c = optimize.brentq(lambda c: level(c) - confidence_level, 0, most + 1)
     interval = Interval(ends.low - c * below, ends.high + c * above)
     # An end without error uses the other's: its own would make any distance certain.
     distance = max(ends.low / (below or largest), -ends.high / (above or largest))
@@ -107,6 +108,17 @@ def imbens_manski(
         float(cumulative(ends.high / (above or largest))),
         1.0 if distance <= 0 else 1 - level(distance),
     )
+
+
+def _bounded_sameness(
+    observed: Comparison, lowest: Comparison, highest: Comparison
+) -> Sameness | None:
+    """Returns what holds whatever the missing predictions are: each one-sided test at its worst end."""
+    own, low, high = observed.sameness, lowest.sameness, highest.sameness
+    if own is None or low is None or high is None:
+        return None
+    ci = ConfidenceInterval(low.ci.low, high.ci.high, own.ci.level, "bounds")
+    return replace(own, ci=ci, p_lower=low.p_lower, p_upper=high.p_upper)
 
 
 def with_bounds(observed: Comparison, lowest: Comparison, highest: Comparison) -> Comparison:
@@ -123,23 +135,30 @@ def with_bounds(observed: Comparison, lowest: Comparison, highest: Comparison) -
     interval, p_values = imbens_manski(
         ends,
         (lowest.standard_error, highest.standard_error),
-        min(lowest.degrees_of_freedom, highest.degrees_of_freedom),
-        observed.confidence,
+        min(lowest.df, highest.df),
+        observed.confidence_level,
     )
     least, most = (0.0, 1.0) if observed.experiment is None else (-1.0, 1.0)
     what = "score" if observed.experiment is None else "difference"
     note = (
         f"Whatever the missing predictions are, the {what} on these examples is between {ends.low:.3g} and "
-        f"{ends.high:.3g} (as shares of 1). The interval {'and p are' if observed.p_t else 'is'} Imbens and "
-        "Manski's (2004) for the true value; the estimate, and all other intervals, leave them out."
+        f"{ends.high:.3g} (as shares of 1). The interval {'and p are' if observed.p_values else 'is'} Imbens "
+        "and Manski's (2004) for the true value; the estimate, and all other intervals, leave them out."
     )
     notes = [text.replace(LEFT_OUT, "are missing") for text in observed.notes]
     return replace(
         observed,
-        t=Interval(max(least, interval.low), min(most, interval.high)),
-        p_t=observed.p_t and p_values,
+        ci=ConfidenceInterval(
+            max(least, interval.low), min(most, interval.high), observed.ci.level, "Imbens-Manski"
+        ),
+        # The answer of unpaired seeds leaves the missing predictions out, and so is none here.
+        intervals={name: ends for name, ends in observed.intervals.items() if name != "unpaired"},
+        p_values={
+            name: p_values if name == "t" else found
+            for name, found in observed.p_values.items()
+            if name != "unpaired"
+        },
+        sameness=_bounded_sameness(observed, lowest, highest),
         notes=(note, *notes),
-        unpaired_t=None,
-        p_unpaired_t=None,
         without_failed=None,
     )

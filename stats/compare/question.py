@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from multiberts.stats.compare.conclude import (
     Names,
     ScoreKind,
     concluded,
+    percentile_of,
     side_interval,
     side_spread,
 )
@@ -35,12 +36,21 @@ from multiberts.stats.compare.missing_bounds import extreme_arms, with_bounds
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import percentile_interval
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import labelled, values_of_clusters
+from multiberts.stats.presentation.metric_names import printed_unit
+from multiberts.stats.reading import arms_in, labelled, values_of_clusters
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
-from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Design, Missing
+from multiberts.stats.settings import (
+    Aggregate,
+    ComparisonSettings,
+    Design,
+    DrawOrder,
+    Examples,
+    Missing,
+    Resample,
+    whole_number,
+)
 from multiberts.stats.variance.aggregation import aggregated_table, over_seeds, seed_freedom
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart, rows_of
@@ -48,7 +58,7 @@ from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart,
 
 @dataclass(frozen=True)
 class TaskData:
-    """The predictions of two procedures on one task; `stats.Task` to users.
+    """The predictions of two arms on one task, for `compare_tasks`.
 
     Attributes:
       base, experiment: predictions or scores, as in `stats.compare`; no experiment in a `single`
@@ -63,7 +73,7 @@ class TaskData:
       >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0]], ("pretrain_seed", "example")
       >>> right = DataArray(rows, {"pretrain_seed": [0, 1]}, dims)
       >>> labels = DataArray([1, 1, 1, 1], dims="example")
-      >>> stats.Task(right, None, "accuracy", labels).missing
+      >>> stats.TaskData(right, None, "accuracy", labels).missing
       'refuse'
     """
 
@@ -76,31 +86,42 @@ class TaskData:
     examples_of: str | None = None
 
 
-def compare(
+def compare(  # noqa: PLR0913 -- users see every option with its default
     base: Any,
-    experiment: Any,
+    experiment: Any = None,
     metric: str | MetricLike | ScoreFunction | None = None,
-    design: Design = "paired",
     *,
+    design: Design = "paired",
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
+    examples: Examples = "shared",
+    resample: Resample = "both",
+    aggregate: Aggregate = "mean",
+    confidence_level: float = 0.95,
+    n_resamples: int = 1000,
+    rng: int | np.random.Generator = 42,
+    margin: float | None = None,
+    draws: DrawOrder = "keyed",
+    studentised: bool = True,
     name: str = "",
     evaluation_set: str = "",
     base_name: str = "base",
     experiment_name: str = "experiment",
-    **options: Unpack[ComparisonOptions],
 ) -> Comparison:
     """Compares two procedures, or describes one.
 
     Args:
-      base: predictions, or each example's own scores: an xarray Dataset (as
+      base: predictions, or each example's own scores, as any of: an array, tensor or nested list
+        [seeds, examples] or [seeds, runs, examples]; a dict of arrays [examples] by seed; a data frame
+        (pandas, polars) or `datasets.Dataset` with columns of usual names, one row per prediction or
+        one column per run; a frame whose rows are seeds and whose columns are examples; the path of
+        anything that `multiberts compare` reads; an xarray Dataset (as
         `evaluate.dumps.predictions.read_predictions` returns it) or DataArray with dims run or
-        pretrain_seed, and example; an array or nested list [seeds, examples] or [seeds, runs,
-        examples]; a data frame, wide (rows are seeds, columns examples) or long (see
-        `stats.from_frame`). Runs of one pre-training seed are averaged, level by level; seeds may
-        have different numbers of runs.
-      experiment: the same for the other side, aligned by example id; None in a `single` design.
+        pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
+        may have different numbers of runs.
+      experiment: the same for the other arm, aligned by example id; None in a `single` design, or where
+        the table, file or dict that is the base holds two arms: the first is then the base.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
         replicate and without each example in turn. By default `mean` of scores without labels.
@@ -111,29 +132,34 @@ def compare(
         values count by position.
       clusters: examples that belong together (such as sentences of one template) and are drawn
         together: the name of a coordinate or variable along `example`, or one value per example
-        of the base, given as labels are.
+        of the base, given as labels are. A table's column `cluster` or `template` is used without
+        being named, as the command does.
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
         cells were missing at random; `bound` assumes nothing of them: interval and p hold whatever they
         are (Imbens and Manski, 2004), of a metric that is a mean over examples.
+      examples: `separate` where the two arms were scored on different test sets, which are then
+        drawn separately.
+      resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
+        `examples` alone, with the other held fixed.
+      aggregate: the average over seeds: `mean`; or `median` or `iqm` (the interquartile mean: without
+        the quarter of the seeds at either end), which failed seeds hardly move, with their own
+        intervals and p; tests of the seeds' order and effect sizes stay those of the mean.
+      confidence_level: level of the intervals, in (0, 1).
+      n_resamples: bootstrap replicates, 39 or more for intervals at 95 %.
+      rng: a whole number that identifies the bootstrap draws: the same number, the same result. A
+        NumPy Generator gives one from its stream. There is no other state, and no None: a result
+        must be repeatable.
+      margin: the largest difference that does not matter, in the unit that readers see: points for
+        scores in per cent (0.5 is .005 of accuracy), else the metric's own. The result's `sameness` then
+        says whether the experiment is not worse by that much, and whether the arms are equal within it.
+      draws: `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the
+        single stream of the published library, whose samples `multibootstrap` returns, too.
+      studentised: whether to compute the studentised interval, which takes about as long as
+        everything else; there is none of a function, or of another average than the mean.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set there.
       base_name: name of the base there.
       experiment_name: name of the experiment there.
-      **options: any of
-        `examples` ("shared"): "separate" where the two sides were scored on different test sets,
-        which are then drawn separately;
-        `resample` ("both"): or "seeds" or "examples" alone, with the other held fixed;
-        `num_bootstrap` (1000): replicates;
-        `bootstrap_seed` (42): identifies the draws;
-        `confidence` (0.95): level of the intervals, in (0, 1);
-        `draws` ("keyed"): streams of their own for each pool (see
-        `stats.bootstrap.replicates.KeyedDraws`), or the single stream of the "published" library,
-        whose samples `stats.multibootstrap` returns too;
-        `aggregate` ("mean"): the average over seeds, or "median" or "iqm" (the interquartile mean:
-        without the quarter of the seeds at either end), which failed seeds hardly move, with their
-        own intervals and p; tests of the seeds' order and effect sizes stay those of the mean;
-        `studentised` (True): whether to compute the studentised interval, which takes about as
-        long as everything else; never of a function, or of another average than the mean.
 
     Raises:
       DataError: the arrays do not fit together, or an arm has too few seeds to estimate how seeds
@@ -144,10 +170,26 @@ def compare(
       >>> base = [[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]]  # seeds x examples
       >>> experiment = [[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]]
       >>> result = stats.compare(base, experiment, "accuracy", labels=[1, 0, 1, 0])
-      >>> result.estimate, result.p_sign_flip.greater
+      >>> result.estimate, result.p_values["sign flip"].greater
       (0.25, 0.125)
+
+    See also: `compare_tasks`, `compare_arms`, `from_frame`, `Comparison`.
     """
-    settings = ComparisonSettings(design, **options)
+    settings = ComparisonSettings(
+        design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
+        studentised, aggregate, margin,
+    )  # fmt: skip
+    if experiment is None and design != "single":
+        held = arms_in(base, "base") or {}
+        if len(held) > 2:
+            raise DataError(
+                f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
+                "stats.compare_arms, or one to each side"
+            )
+        if len(held) == 2:
+            (first, base), (second, experiment) = held.items()
+            base_name = first if base_name == "base" else base_name
+            experiment_name = second if experiment_name == "experiment" else experiment_name
     task = TaskData(base, experiment, metric, labels, clusters, missing)
     return compare_task(task, settings, Names(name, evaluation_set, base_name, experiment_name))
 
@@ -177,6 +219,8 @@ def compare_task(
     if not bound:
         return found
     ends = extreme_arms(prepared.arms, prepared.metric)
+    if settings.margin is not None:  # the ends' scores are means, which are printed as they are
+        settings = replace(settings, margin=settings.margin * printed_unit(prepared.metric.name))
     return with_bounds(
         found, *(compared(PreparedArms(tuple(end), METRICS["mean"])) for end in ends)
     )
@@ -235,8 +279,11 @@ def prepare_arms(
         tuple(notes_of(data, arm, design)) for data, arm in zip(sources.values(), arms, strict=True)
     ]
     notes[0] = (*unseen, *notes[0])
-    if task.clusters is not None:
-        arms = _in_clusters(task.clusters, sources, arms, made, aligned=aligned)
+    clusters = task.clusters
+    if clusters is None and any("cluster" in _columns_read(data) for data in sources.values()):
+        clusters = "cluster"
+    if clusters is not None:
+        arms = _in_clusters(clusters, sources, arms, made, aligned=aligned)
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
         if not arms[0].seeds:
@@ -246,6 +293,12 @@ def prepare_arms(
             )
     used = bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
     return PreparedArms(tuple(arms), used, tuple(notes))
+
+
+def _columns_read(data: Any) -> Mapping[str, str]:
+    """Returns which column of a table was read as what; nothing of arrays."""
+    found: Mapping[str, str] = getattr(data, "attrs", {}).get("columns", {})
+    return found
 
 
 def bounded_mean(
@@ -265,8 +318,8 @@ def bounded_mean(
         return metric
     if all(is_binary(arm.predictions) for arm in arms):
         return replace(METRICS["mean"], bounds=(0.0, 1.0))
-    columns = [getattr(data, "attrs", {}).get("columns", {}).get("score") for data in sources]
-    named = METRICS.get(columns[0]) if len({*columns}) == 1 else None
+    columns = [_columns_read(data).get("score") for data in sources]
+    named = METRICS.get(columns[0] or "") if len({*columns}) == 1 else None
     if named is not None:
         low, high = named.bounds
         if all(
@@ -470,21 +523,21 @@ def summarise_side(
       name: its name in tables and texts.
       settings: of the comparison.
     """
-    arm, scores, confidence = job.arm, job.plain[0][0], settings.confidence
+    arm, scores, confidence_level = job.arm, job.plain[0][0], settings.confidence_level
     estimate = float(over_seeds(scores, job.aggregate))
     units = len(arm.seeds) if settings.resample == "seeds" else _num_scored(job, estimate)
     return ArmSummary(
         name,
         estimate,
-        percentile_interval(samples, confidence),
         side_interval(
             side,
             estimate,
-            confidence,
+            confidence_level,
             correlation=job.score.is_correlation,
             bounds=job.score.bounds,
             units=units,
         ),
+        percentile_of(samples, confidence_level),
         arm.seeds,
         scores,
         len(arm.run_seeds),
@@ -492,7 +545,7 @@ def summarise_side(
         None if arm.clusters is None else arm.num_units,
         arm.cluster_name,
         arm.left_out,
-        *failures_of(job, side, scores, confidence),
+        *failures_of(job, side, scores, confidence_level),
         *side_spread(side),
         side.example_error,
         units,
@@ -540,7 +593,8 @@ def pairing_of(arms: Sequence[Arm]) -> Pairing:
 def kind_of(metric: MetricLike) -> ScoreKind:
     """Returns what intervals need to know of a metric."""
     is_mean = isinstance(metric, Metric) and metric.mean_of is not None
-    return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean)
+    direction = getattr(metric, "higher_is_better", None)
+    return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean, direction)
 
 
 def check_seeds(arms: Mapping[str, Arm], settings: ComparisonSettings, cure: str = "") -> None:
@@ -589,7 +643,7 @@ def compare_specs(
     replicates = bootstrap(
         [job for spec in specs for job in spec.jobs],
         draws_of(settings),
-        settings.num_bootstrap,
+        settings.n_resamples,
         on_chunk=observe if settings.studentised and whole else None,
     )
     check_finite(replicates, [spec.metric for spec in specs])

@@ -43,11 +43,11 @@ class ArmComparisons(RankingResult, Readable):
       arms: best first.
       differences: the better arm minus the worse one, pairs of the best arms first; or each arm minus
         the one they are compared with.
-      confidence: level of all intervals; those of differences and ranks hold for all together.
+      confidence_level: level of all intervals; those of differences and ranks hold for all together.
       shared_degrees_of_freedom: for how many degrees of freedom the mean variance of all arms counts
         in each arm's own (in a paired design, of all pairs in each pair's).
       pairing: what pairs the seeds of a paired design, as in `Comparison`.
-      num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
+      n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, arms], each row from one draw of seeds and examples.
 
     Example:
@@ -56,7 +56,7 @@ class ArmComparisons(RankingResult, Readable):
       >>> random = np.random.default_rng(0)
       >>> skills = {"small": 0.6, "medium": 0.79, "large": 0.8}
       >>> arms = {name: random.random((5, 400)) < skill for name, skill in skills.items()}
-      >>> result = stats.compare_arms(arms, name="sizes")
+      >>> result = stats.compare_arms(arms, design="unpaired", name="sizes")
       >>> result.groups
       (('medium', 'large'), ('small',))
       >>> print(result.table().markdown())

@@ -43,16 +43,20 @@ class Readable:
             where = [item.name or item.metric] if len(items) > 1 else []
             sides = [item.base, *([item.experiment] if item.experiment else [])]
             for side in sides:
-                rows.append((*where, side.name, side.estimate, side.t, len(side.seeds), None))
-            if item.experiment is not None and item.p_t is not None:
+                rows.append((*where, side.name, side.estimate, side.ci, len(side.seeds), None))
+            if item.experiment is not None:
                 seeds = min(len(side.seeds) for side in sides)
-                rows.append(
-                    (*where, "difference", item.estimate, item.t, seeds, item.p_t.two_sided)
-                )
-                if len(items) == 1 and item.p_unpaired_t and item.pairing == "seed number":
-                    p = item.p_unpaired_t.two_sided
-                    rows.append(("... unpaired", item.estimate, item.unpaired_t, seeds, p))
-        level = f"{items[0].confidence:.0%} t interval"
+                rows.append((*where, "difference", item.estimate, item.ci, seeds, item.p_value))
+                if (
+                    len(items) == 1
+                    and "unpaired" in item.p_values
+                    and item.pairing == "seed number"
+                ):
+                    p = item.p_values["unpaired"].two_sided
+                    rows.append(
+                        ("... unpaired", item.estimate, item.intervals["unpaired"], seeds, p)
+                    )
+        level = f"{items[0].confidence_level:.0%} t interval"
         score = metric_name(items[0].metric) if len(items) == 1 else "score"
         columns = ["", score, level, "seeds", "p (t)"]
         if len(items) > 1:
@@ -79,7 +83,7 @@ class Readable:
     def __repr__(self) -> str:
         """Returns the result's type and estimates; `print` shows the finding."""
         found = [
-            f"{item.name or item.metric}: {item.estimate:.4g} ({item.t.low:.4g} to {item.t.high:.4g})"
+            f"{item.name or item.metric}: {item.estimate:.4g} ({item.ci.low:.4g} to {item.ci.high:.4g})"
             for item in self.comparisons_shown()
         ]
         return f"<{type(self).__name__} {'; '.join(found)}>"
@@ -132,31 +136,28 @@ class Comparison(ComparisonResult, Readable):
         `single` design.
       bootstrap_mean: mean of its bootstrap samples.
       bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
-      standard_error: of `estimate`, the root of an unbiased variance (see
-        `stats.variance.crossing`).
-      degrees_of_freedom: of the t: the cautious ones of
-        `stats.variance.crossing.VarianceEstimate`.
-      bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
-        its linear part, where the metric is not a mean).
-      confidence: level of all intervals.
-      t: the recommended interval: estimate -+ t x standard error, within the metric's bounds. For
-        one procedure it is computed on Fisher's z (correlations) or, near the bounds, is Wilson's
-        score interval (`stats.intervals.score_interval`); where all answers are right, or wrong, it
+      ci: the recommended interval, with its level and method: estimate -+ t x standard error, within the
+        metric's bounds. For one procedure it is computed on Fisher's z (correlations) or, near the
+        bounds, is Wilson's score interval (`score_interval`); where all answers are right, or wrong, it
         is Clopper and Pearson's on the examples. Where so few examples are wrong on both sides of a
         difference, or so few differ between paired sides, that it is far from normal, it comes from
-        score intervals, see `interval_and_test`. It reaches from one end of the range to the other
-        where nothing varies and nothing follows from that.
-      percentile: the published interval. Too narrow with few seeds.
-      basic, bca: other intervals from the same samples. Also too narrow with few seeds.
-      studentised: from each replicate's own standard error. Wide with few seeds. None where it
-        was not requested.
-      p_t: the recommended p-values, of the same interval; None in a `single` design, as all p-values.
-      p_percentile: (k + 1) / (B + 1) from the samples.
-      p_published: k / B, at least 1 / B: the published form.
-      p_sign_flip: randomisation test of the signs of paired seeds, on these examples only: it does
-        not ask whether new examples would agree. None in other designs, or where seeds are not
-        resampled.
-      p_permutation: the same of the seeds of unpaired sides; None likewise.
+        score intervals (Newcombe). It reaches from one end of the range to the other where nothing
+        varies and nothing follows from that.
+      p_value: the recommended p, two-sided, of the same interval; None in a `single` design.
+      statistic: estimate / standard_error, Student's t where `ci.method` is `t`; None without spread.
+      df: degrees of freedom of the t, Satterthwaite's with mean squares at the upper end of their range.
+      standard_error: of `estimate`, the root of an unbiased variance of the crossed design.
+      intervals: the others, by name: `percentile`, the published one, too narrow with few seeds; `basic`
+        and `bca` from the same samples, also too narrow; `studentised`, from each replicate's own
+        standard error, wide with few seeds, where it was asked for; in a paired design `unpaired`, what
+        `ci` would be were the seeds unrelated.
+      p_values: by name, each with `greater`, `less` and `two_sided`, empty in a `single` design: `t`, the
+        recommended; `percentile`, (k + 1) / (B + 1) from the samples; `published`, k / B and at least
+        1 / B; `sign flip` of paired seeds or `permutation` of unpaired ones, randomisation tests on
+        these examples only, which do not ask whether new examples would agree; in a paired design
+        `unpaired`, of that interval.
+      bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
+        its linear part, where the metric is not a mean).
       effect: effect sizes over seeds; None in a `single` design or with one seed per side.
       seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
         or against a fixed baseline, else one over the number of ways to assign the seeds to the
@@ -164,22 +165,22 @@ class Comparison(ComparisonResult, Readable):
       below_seed_floor: whether the difference is significant, seeds carry it (more than half of
         the variance) and the t's p lies under that floor, so that it relies on seeds being normally
         distributed.
-      num_bootstrap, bootstrap_seed: replicates and the seed of their draws.
+      n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
       examples: whether the two sides share their examples.
       pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
         seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
         both sides have in common), else `seed number`, which may be chance. None in other designs.
-      without_failed: estimate, `t` and `p_t` without the seeds that look as if their training had
+      without_failed: estimate, `ci` and `p_value` without the seeds that look as if their training had
         failed (of a paired design, without their pairs); None where there are none, or too few
         others.
+      sameness: whether the arms are equal within the margin that was given (see `Sameness`); None without
+        one.
       notes: what readers must know of the data, such as copies of one run under two seeds.
       variance_parts: the mean squares behind the standard error.
       pooled_seeds: whether the seeds of unpaired sides were alike enough for their mean squares to be
         pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.
-      unpaired_t, p_unpaired_t: what `t` and `p_t` would be, were the seeds unrelated. None in
-        other designs, and for a macro-average.
 
     Example:
       >>> from xarray import DataArray
@@ -187,8 +188,8 @@ class Comparison(ComparisonResult, Readable):
       >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1]], ("pretrain_seed", "example")
       >>> right = DataArray(rows, {"pretrain_seed": [0, 1, 2]}, dims)
       >>> labels = DataArray([1, 1, 1, 1], dims="example")
-      >>> result = stats.compare(right, None, "accuracy", "single", labels=labels)
-      >>> round(result.estimate, 3), result.base.seeds, result.p_t
+      >>> result = stats.compare(right, None, "accuracy", design="single", labels=labels)
+      >>> round(result.estimate, 3), result.base.seeds, result.p_value
       (0.667, (0, 1, 2), None)
       >>> print(result)
       Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.67 % (95 % CI 17.39 to 95.00 %).

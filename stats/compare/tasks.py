@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from multiberts.stats.compare.conclude import (
     Names,
     ScoreKind,
     concluded,
+    percentile_of,
     side_interval,
     side_spread,
 )
@@ -26,11 +26,18 @@ from multiberts.stats.compare.question import (
 from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.corrections import adjusted_p_values, check_replicates, max_t_p_values
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import percentile_interval
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.runs_table import Arm, sorted_seeds
-from multiberts.stats.settings import ComparisonOptions, ComparisonSettings, Design
+from multiberts.stats.settings import (
+    Aggregate,
+    ComparisonSettings,
+    Design,
+    DrawOrder,
+    Examples,
+    Resample,
+    whole_number,
+)
 from multiberts.stats.variance.crossing import Crossing
 
 
@@ -55,8 +62,8 @@ class TaskComparisons(EqualByContent, Readable):
       >>> labels = DataArray([1, 1, 1, 1], dims="example")
       >>> full = DataArray(rows, {"pretrain_seed": [0, 1, 2]}, dims)
       >>> sides = {"A": full, "B": full[:2]}
-      >>> tasks = {name: stats.Task(side, None, "accuracy", labels) for name, side in sides.items()}
-      >>> family = stats.compare_tasks(tasks, "single")
+      >>> tasks = {name: stats.TaskData(side, None, "accuracy", labels) for name, side in sides.items()}
+      >>> family = stats.compare_tasks(tasks, design="single")
       >>> family.comparisons["A"].base.seeds, family.left_out, family.adjusted
       ((0, 1), {'A': (2,)}, {})
     """
@@ -73,11 +80,18 @@ class TaskComparisons(EqualByContent, Readable):
 
 def compare_tasks(
     tasks: Mapping[str, TaskData],
-    design: Design = "paired",
     *,
+    design: Design = "paired",
+    examples: Examples = "shared",
+    resample: Resample = "both",
+    aggregate: Aggregate = "mean",
+    confidence_level: float = 0.95,
+    n_resamples: int = 1000,
+    rng: int | np.random.Generator = 42,
+    draws: DrawOrder = "keyed",
+    studentised: bool = False,
     base_name: str = "base",
     experiment_name: str = "experiment",
-    **options: Unpack[ComparisonOptions],
 ) -> TaskComparisons:
     """Compares two procedures on several tasks with common draws of seeds.
 
@@ -87,9 +101,16 @@ def compare_tasks(
     Args:
       tasks: by name.
       design: as in `stats.compare`.
+      examples: as in `stats.compare`.
+      resample: as in `stats.compare`.
+      aggregate: as in `stats.compare`.
+      confidence_level: as in `stats.compare`.
+      n_resamples: as in `stats.compare`.
+      rng: as in `stats.compare`.
+      draws: as in `stats.compare`.
+      studentised: as in `stats.compare`; the correction `max_t` needs it.
       base_name: name of the base in tables and texts.
       experiment_name: name of the experiment there.
-      **options: as in `stats.compare`; `studentised` is False unless given.
 
     Raises:
       DataError: a task's arrays do not fit together, tasks have no seeds in common, tasks that
@@ -104,13 +125,17 @@ def compare_tasks(
       >>> base = DataArray([[1, 1, 1, 1], [0, 0, 1, 0], [1, 0, 0, 0]], seeds, dims)
       >>> experiment = DataArray([[1, 0, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0]], seeds, dims)
       >>> names = ("accuracy", "matthews")
-      >>> tasks = {name: stats.Task(base, experiment, name, labels) for name in names}
+      >>> tasks = {name: stats.TaskData(base, experiment, name, labels) for name in names}
       >>> family = stats.compare_tasks(tasks)
       >>> family.comparisons["accuracy"].estimate, len(family.adjusted["holm"])
       (0.25, 2)
+
+    See also: `compare`, `adjusted_p_values`.
     """
-    options.setdefault("studentised", False)
-    settings = ComparisonSettings(design, **options)
+    settings = ComparisonSettings(
+        design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
+        studentised, aggregate,
+    )  # fmt: skip
     return compare_family(tasks, settings, (base_name, experiment_name))
 
 
@@ -128,7 +153,7 @@ def compare_family(
     if not tasks:
         raise DataError("found no tasks, expected at least one")
     if design != "single":
-        check_replicates(settings.num_bootstrap, len(tasks), 1 - settings.confidence)
+        check_replicates(settings.n_resamples, len(tasks), 1 - settings.confidence_level)
     prepared = {name: _arms(name, task, settings) for name, task in tasks.items()}
     arms, left_out = _common_seeds({name: list(one.arms) for name, one in prepared.items()})
     specs = {
@@ -243,14 +268,14 @@ def _mean_side(
     return ArmSummary(
         sides[0].name,
         estimate,
-        percentile_interval(samples, settings.confidence),
-        side_interval(crossing, estimate, settings.confidence),
+        side_interval(crossing, estimate, settings.confidence_level),
+        percentile_of(samples, settings.confidence_level),
         sides[0].seeds,
         scores,
         sum(side.num_runs for side in sides),
         sum(side.num_examples for side in sides),
         standard_error=error,
-        degrees_of_freedom=freedom,
+        df=freedom,
     )
 
 
@@ -259,7 +284,7 @@ def _adjusted(
     variances: list[NDArray[np.float64] | None],
     one_seed: NDArray[np.bool_],
 ) -> dict[str, NDArray[np.float64]]:
-    p_values = [item.p_t.two_sided for item in items if item.p_t is not None]
+    p_values = [item.p_value for item in items if item.p_value is not None]
     if not p_values:
         return {}
     adjusted = {

@@ -142,8 +142,8 @@ def analyse_sizes(
     ensembled: Tasks | None = None,
     levels: Sequence[float] = (0.05, 0.1, 0.2),
     num_buckets: int = 5,
-    num_bootstrap: int = 1000,
-    bootstrap_seed: int = 0,
+    n_resamples: int = 1000,
+    rng: int = 0,
     split_seed: int = 0,
     with_curves: bool = True,
 ) -> InstanceAnalysis:
@@ -156,8 +156,8 @@ def analyse_sizes(
         Give `ensemble(predictions, labels)` where there are more than two classes.
       levels: false discovery rates of the Fisher tests.
       num_buckets: of the paper's estimator of momentum.
-      num_bootstrap: bootstrap samples of examples.
-      bootstrap_seed: of these.
+      n_resamples: bootstrap samples of examples.
+      rng: of these.
       split_seed: of the splits of seeds for curves.
       with_curves: whether to fit the variance given bias too.
 
@@ -185,7 +185,7 @@ def analyse_sizes(
             for task, sizes in runs.items()
         },
         pairs=[
-            _pair(task, sizes, votes[task], names, levels, num_bootstrap, bootstrap_seed)
+            _pair(task, sizes, votes[task], names, levels, n_resamples, rng)
             for task, sizes in runs.items()
             for names in itertools.combinations(sizes, 2)
         ],
@@ -250,8 +250,8 @@ def _pair(
     votes: Mapping[str, RunsTable],
     names: tuple[str, str],
     levels: Sequence[float],
-    num_bootstrap: int,
-    bootstrap_seed: int,
+    n_resamples: int,
+    rng: int,
 ) -> PairOfSizes:
     few, many = (runs[name] for name in names)
     small, large = (votes[name] for name in names)
@@ -264,7 +264,7 @@ def _pair(
         decay=decay_bound(small, large),
         improvement=improvement_bound(small, large),
         decay_bias=threshold_bias(
-            small, large, num_bootstrap=num_bootstrap, bootstrap_seed=bootstrap_seed
+            small, large, n_resamples=n_resamples, rng=rng
         ),
         fisher={level: fisher_tests(small, large, level=level) for level in levels},
     )  # fmt: skip

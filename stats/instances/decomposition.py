@@ -96,6 +96,14 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
 
     Raises:
       DataError: a level where no node has two members.
+
+    Example:
+      >>> from multiberts import stats
+      >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
+      >>> sorted(stats.decompose(runs).variances)
+      ['finetune_seed', 'pretrain_seed']
+
+    See also: `conditional_variance`, `variance_components`.
     """
     nested = as_runs(runs)
     _refuse_lone_levels(nested)

@@ -29,6 +29,14 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Run
 
     Raises:
       DataError: without labels, a score is not 0 or 1.
+
+    Example:
+      >>> from multiberts import stats
+      >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
+      >>> stats.ensemble(runs).predictions.tolist()
+      [[1, 0, 0], [1, 0, 1]]
+
+    See also: `single_runs`, `decay_bound`.
     """
     nested = as_runs(runs)
     if labels is None:
@@ -53,7 +61,16 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Run
 
 
 def single_runs(runs: Runs) -> RunsTable:
-    """Returns the first run of every pre-training seed by key, with its noise of fine-tuning."""
+    """Returns the first run of every pre-training seed by key, with its noise of fine-tuning.
+
+    Example:
+      >>> from multiberts import stats
+      >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
+      >>> stats.single_runs(runs).predictions.tolist()
+      [[1, 0, 1], [0, 0, 1]]
+
+    See also: `ensemble`, `decay_bound`.
+    """
     nested = as_runs(runs)
     rows = [members[0] for members in nested.groups(1).values()]
     return replace(

@@ -432,7 +432,7 @@ def momentum_figure(momenta: Mapping[Triple, Momentum], title: str = "") -> Figu
             drawing.row(axes, row, item.r, (item.low, item.high))
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
         axes.set_xlim(-1.03, 1.03)
-        confidence = next(iter(momenta.values())).confidence
-        label = f"r of true improvements, {confidence:.0%} interval (no dot: unknown)"
+        confidence_level = next(iter(momenta.values())).confidence_level
+        label = f"r of true improvements, {confidence_level:.0%} interval (no dot: unknown)"
         drawing.finish_rows(axes, [" to ".join(names) for names in momenta], label, title)
     return figure

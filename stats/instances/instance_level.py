@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.corrections import adjusted_p_values, check_num_bootstrap
+from multiberts.stats.corrections import adjusted_p_values, check_n_resamples
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.ensembles import refuse_fractions
 from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
@@ -102,7 +102,7 @@ class InstanceBound:
         """Returns the lower confidence limit of the share of such examples, at 95 %."""
         return self.lower_limit()
 
-    def lower_limit(self, confidence: float = 0.95) -> float:
+    def lower_limit(self, confidence_level: float = 0.95) -> float:
         """Computes a one-sided lower confidence limit of the share of such examples.
 
         The bound is the value that is expected: it often exceeds the true share. The limit chooses the
@@ -110,7 +110,7 @@ class InstanceBound:
         examples and, by leaving out one seed after another, of seeds.
 
         Args:
-          confidence: with which the true share is above the limit, in (0, 1).
+          confidence_level: with which the true share is above the limit, in (0, 1).
 
         Returns:
           From 0 to 1; 0 where a size has one seed, or a half fewer than two examples.
@@ -120,8 +120,10 @@ class InstanceBound:
         """
         from scipy.special import stdtrit
 
-        if not 0 < confidence < 1:
-            raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
+        if not 0 < confidence_level < 1:
+            raise DataError(
+                f"found confidence_level {confidence_level}, expected a number between 0 and 1"
+            )
         if 1 in self.num_seeds or self.num_examples < 4:
             return 0.0
         order = np.random.Generator(np.random.Philox(key=0)).permutation(self.num_examples)
@@ -151,7 +153,9 @@ class InstanceBound:
             of_seeds.append((float(np.var(left_out)) * freedom, freedom))  # the jackknife's
         examples = ((float(of_examples), self.num_examples - 2),)
         spread = VarianceParts(tuple(of_seeds), examples, ()).scaled(1, 1)
-        reach = stdtrit(spread.cautious_degrees_of_freedom, confidence) * math.sqrt(spread.variance)
+        reach = stdtrit(spread.cautious_degrees_of_freedom, confidence_level) * math.sqrt(
+            spread.variance
+        )
         return max(0.0, float(value - reach))
 
     @staticmethod
@@ -178,7 +182,7 @@ class ThresholdBias:
         applied to the other; without this bias, by construction.
       standard_error: of the adaptive bound over bootstrap samples of examples.
       low, high: interval of the corrected bound, from the spread of the samples' bounds.
-      num_bootstrap, bootstrap_seed: of the bootstrap.
+      n_resamples, rng: of the bootstrap.
     """
 
     bound: float
@@ -188,8 +192,8 @@ class ThresholdBias:
     standard_error: float
     low: float
     high: float
-    num_bootstrap: int
-    bootstrap_seed: int
+    n_resamples: int
+    rng: int
 
 
 def instance_accuracy(runs: Runs) -> Array:
@@ -200,6 +204,14 @@ def instance_accuracy(runs: Runs) -> Array:
 
     Returns:
       float64 [examples].
+
+    Example:
+      >>> from multiberts import stats
+      >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
+      >>> stats.instance_accuracy(runs).round(2).tolist()
+      [0.83, 0.17, 0.67]
+
+    See also: `decay_bound`, `decompose`.
     """
     return as_runs(runs).mean()
 
@@ -391,6 +403,17 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
     Raises:
       DataError: a score is not 0 or 1, the examples differ, one side alone has example ids, or the
         threshold is not negative.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> found = stats.decay_bound(small, large)
+      >>> 0 < found.lower < found.bound < 0.5  # half of the examples are worse
+      True
+
+    See also: `improvement_bound`, `fisher_tests`, `single_runs`.
     """
     if threshold is not None and not threshold < 0:
         raise DataError(f"found a threshold of {threshold}, expected one below 0")
@@ -429,6 +452,16 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
       large: as for `decay_bound`.
       threshold: a t > 0 fixed in advance; by default the best one. Differences of at least t
         count.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> 0 < stats.improvement_bound(small, large).lower < 0.5
+      True
+
+    See also: `decay_bound`.
     """
     if threshold is not None and not threshold > 0:
         raise DataError(f"found a threshold of {threshold}, expected one above 0")
@@ -462,9 +495,9 @@ def threshold_bias(
     small: Runs,
     large: Runs,
     direction: Direction = "decay",
-    num_bootstrap: int = 1000,
-    bootstrap_seed: int = 0,
-    confidence: float = 0.95,
+    n_resamples: int = 1000,
+    rng: int = 0,
+    confidence_level: float = 0.95,
 ) -> ThresholdBias:
     """Estimates how much a bound gains because its threshold was chosen on the same examples.
 
@@ -474,38 +507,49 @@ def threshold_bias(
       small: as for `decay_bound`.
       large: as for `decay_bound`.
       direction: decay or improvement.
-      num_bootstrap: bootstrap samples of examples.
-      bootstrap_seed: of the samples and of the halves for cross-fitting.
-      confidence: of the percentile interval.
+      n_resamples: bootstrap samples of examples.
+      rng: of the samples and of the halves for cross-fitting.
+      confidence_level: of the percentile interval.
 
     Raises:
       DataError: there are too few bootstrap samples for the interval.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> found = stats.threshold_bias(small, large, n_resamples=100)
+      >>> found.low <= found.high
+      True
+
+    See also: `decay_bound`.
     """
-    check_num_bootstrap(num_bootstrap, confidence)
+    check_n_resamples(n_resamples, confidence_level)
     pair = (small, large) if direction == "decay" else (large, small)
     lattice = _lattice(*aligned(*pair))
     units = np.unique(lattice.differences[lattice.differences < 0])
     # The first column stands for a threshold below everything, where the bound is 0.
     excess = np.hstack([np.zeros((len(lattice.counts), 1)), _excess(lattice, units)])
     number = int(lattice.counts.sum())
-    random = np.random.Generator(np.random.Philox(key=bootstrap_seed))
+    random = np.random.Generator(np.random.Philox(key=rng))
     half = random.permutation(number)[: number // 2]
     gaps = lattice.shares @ excess  # [thresholds]
-    own, gains = np.empty(num_bootstrap), np.empty(num_bootstrap)
+    own, gains = np.empty(n_resamples), np.empty(n_resamples)
     block = max(1, _BLOCK_CELLS // len(lattice.counts))
-    for start in range(0, num_bootstrap, block):
-        draws = min(block, num_bootstrap - start)
+    for start in range(0, n_resamples, block):
+        draws = min(block, n_resamples - start)
         samples = random.multinomial(number, lattice.shares, size=draws) @ excess / number
         best = samples.argmax(axis=1)
         rows = slice(start, start + draws)
         own[rows] = samples[np.arange(draws), best]
         gains[rows] = own[rows] - gaps[best]
-    bias, tails = float(gains.mean()), [(1 - confidence) / 2, (1 + confidence) / 2]
+    bias, tails = float(gains.mean()), [(1 - confidence_level) / 2, (1 + confidence_level) / 2]
     corrected = float(gaps.max()) - bias
     low, high = (corrected + np.quantile(own - own.mean(), tails)).tolist()
     return ThresholdBias(
         float(gaps.max()), bias, corrected, _cross_fitted(lattice, excess, half),
-        float(own.std(ddof=1)), low, high, num_bootstrap, bootstrap_seed,
+        float(own.std(ddof=1)), low, high, n_resamples, rng,
     )  # fmt: skip
 
 
@@ -570,6 +614,17 @@ def fisher_tests(
 
     Raises:
       DataError: there are several runs per seed, or a score is not 0 or 1.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> found = stats.fisher_tests(small, large)
+      >>> found.p_values.shape, bool((found.p_values < 0.05).mean() > 0.1)
+      ((500,), True)
+
+    See also: `decay_bound`.
     """
     from scipy.stats import hypergeom
 

@@ -77,7 +77,7 @@ class Agreement:
 
 
 def agreement(
-    data: xarray.Dataset, kind: Kind | None = None, confidence: float = 0.95
+    data: xarray.Dataset, kind: Kind | None = None, confidence_level: float = 0.95
 ) -> Agreement:
     """Estimates the mean agreement of two runs, within and between pre-training seeds.
 
@@ -87,11 +87,24 @@ def agreement(
         used. Where there is `prediction_text`, answers agree where these texts are equal.
       kind: how answers are compared; by default as classes where all are texts or integers, else
         by correlation. The correlation of a run with constant answers is 0.
-      confidence: level of the intervals, over examples.
+      confidence_level: level of the intervals, over examples.
 
     Raises:
       DataError: there is one run or one example only, a prediction is missing, or the kind is
         unknown.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import xarray
+      >>> answers = [[1, 0, 1], [1, 1, 1], [0, 0, 1], [1, 0, 1]]
+      >>> variables = {'prediction': (('run', 'example'), answers), 'label': ('example', [1, 0, 1])}
+      >>> places = {'pretrain_seed': ('run', [0, 0, 1, 1]), 'finetune_seed': ('run', [0, 1, 0, 1])}
+      >>> data = xarray.Dataset(variables, places)
+      >>> found = stats.agreement(data)
+      >>> round(found.same_seed.value, 2), round(found.different_seeds.value, 2)
+      (0.67, 0.67)
+
+    See also: `decompose`.
     """
     import xarray
 
@@ -111,7 +124,7 @@ def agreement(
     found = dict(zip(weights, compute(arm.predictions, list(weights.values())), strict=True))
     if len(found) == 2:
         found["difference"] = found["same_seed"] - found["different_seeds"]
-    estimates = {name: _estimate(found[name], confidence) for name in found}
+    estimates = {name: _estimate(found[name], confidence_level) for name in found}
     return Agreement(
         kind,
         estimates.get("same_seed"),
@@ -196,7 +209,7 @@ def _correlations(predictions: NDArray, weights: list[Array]) -> list[Array]:
     return found
 
 
-def _estimate(values: Array, confidence: float) -> Estimate:
+def _estimate(values: Array, confidence_level: float) -> Estimate:
     value = float(values.mean())
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    return Estimate(value, error, t_interval(value, error, len(values) - 1, confidence))
+    return Estimate(value, error, t_interval(value, error, len(values) - 1, confidence_level))

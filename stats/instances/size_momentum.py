@@ -56,7 +56,7 @@ class Momentum:
     Attributes:
       r: the estimate, in [-1, 1]; NaN where the seeds' noise hides how examples differ.
       low, high: interval over seeds and examples; -1 and 1 where r is NaN.
-      confidence: of the interval.
+      confidence_level: of the interval.
       num_seeds: pre-training seeds of the small, the middle and the large size.
       num_examples: examples.
     """
@@ -64,7 +64,7 @@ class Momentum:
     r: float
     low: float
     high: float
-    confidence: float
+    confidence_level: float
     num_seeds: tuple[int, ...]
     num_examples: int
 
@@ -89,7 +89,7 @@ class MomentumIndex:
     kind: Correlation
 
 
-def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95) -> Momentum:
+def momentum(small: Runs, middle: Runs, large: Runs, *, confidence_level: float = 0.95) -> Momentum:
     """Estimates the correlation of true improvements (middle - small) and (large - middle).
 
     Args:
@@ -97,7 +97,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95
         Runs below a seed are averaged.
       middle: the same.
       large: the same.
-      confidence: of the interval, in (0, 1).
+      confidence_level: of the interval, in (0, 1).
 
     Raises:
       DataError: a size has one seed, or the examples differ or cannot be matched.
@@ -110,9 +110,13 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95
       >>> found = momentum(*sizes)
       >>> found.r > 0.9, found.low > 0.7
       (True, True)
+
+    See also: `decay_bound`, `instance_accuracy`.
     """
-    if not 0 < confidence < 1:
-        raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
+    if not 0 < confidence_level < 1:
+        raise DataError(
+            f"found confidence_level {confidence_level}, expected a number between 0 and 1"
+        )
     sizes = [
         runs.averaged(1).predictions.astype(np.float64) for runs in aligned(small, middle, large)
     ]
@@ -131,7 +135,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95
     floor = [_ROUNDING * float((scores**2).mean()) for scores in sizes]
 
     def result(r: float, low: float, high: float) -> Momentum:
-        return Momentum(r, low, high, confidence, tuple(map(len, sizes)), number)
+        return Momentum(r, low, high, confidence_level, tuple(map(len, sizes)), number)
 
     unknown = result(np.nan, -1.0, 1.0)
     if covariances[1, 1] <= floor[1]:
@@ -160,7 +164,7 @@ def momentum(small: Runs, middle: Runs, large: Runs, *, confidence: float = 0.95
 
         lagrange = ((value**2 - value) / 2, 1 - value**2, (value**2 + value) / 2)
         variance = _mixed(at_three, lagrange).scaled(1, 1)
-        reach = stdtrit(variance.cautious_degrees_of_freedom, (1 + confidence) / 2)
+        reach = stdtrit(variance.cautious_degrees_of_freedom, (1 + confidence_level) / 2)
         return float(abs(c + value * scale) - reach * np.sqrt(variance.variance))
 
     if abs(c) > scale and excess(r) > 0:

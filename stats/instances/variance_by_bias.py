@@ -39,7 +39,7 @@ class VarianceCurve:
       bin_counts: its examples [groups].
       length_scale: of the fitted kernel, in units of absolute bias.
       amplitude: standard deviation of the fitted process.
-      confidence: of the band.
+      confidence_level: of the band.
     """
 
     grid: Array
@@ -52,7 +52,7 @@ class VarianceCurve:
     bin_counts: NDArray[np.int64]
     length_scale: float
     amplitude: float
-    confidence: float
+    confidence_level: float
 
 
 def variance_curve(
@@ -60,7 +60,7 @@ def variance_curve(
     variance: ArrayLike,
     num_bins: int = 60,
     grid: ArrayLike | None = None,
-    confidence: float = 0.95,
+    confidence_level: float = 0.95,
 ) -> VarianceCurve:
     """Fits the expected variance as a smooth function of squared bias.
 
@@ -77,7 +77,7 @@ def variance_curve(
         together.
       grid: squared biases to predict at; by default 101 points from 0, or the least of the data if
         that is larger, to the largest.
-      confidence: of the band.
+      confidence_level: of the band.
 
     Raises:
       DataError: shapes differ, a value is not finite, or there are fewer than 3 groups.
@@ -100,10 +100,13 @@ def variance_curve(
     fitted, deviation, amplitude, length = _gaussian_process(
         places, (means - centre) / spread, (errors / spread) ** 2, _absolute(points)
     )
-    mean, reach = centre + spread * fitted, norm.ppf((1 + confidence) / 2) * spread * deviation
+    mean, reach = (
+        centre + spread * fitted,
+        norm.ppf((1 + confidence_level) / 2) * spread * deviation,
+    )
     return VarianceCurve(
         points, mean, mean - reach, mean + reach, bias, means, errors, counts, length,
-        float(np.sqrt(amplitude) * spread), confidence,
+        float(np.sqrt(amplitude) * spread), confidence_level,
     )  # fmt: skip
 
 
@@ -182,7 +185,7 @@ def conditional_variance(
     level: str = "finetune_seed",
     num_bins: int = 60,
     grid: ArrayLike | None = None,
-    confidence: float = 0.95,
+    confidence_level: float = 0.95,
     split_seed: int = 0,
 ) -> VarianceCurve:
     """Fits the expected variance of one level given squared bias, from the runs of one size.
@@ -196,11 +199,22 @@ def conditional_variance(
       level: the level of the variance.
       num_bins: see `variance_curve`.
       grid: see `variance_curve`.
-      confidence: see `variance_curve`.
+      confidence_level: see `variance_curve`.
       split_seed: of the halves.
 
     Raises:
       DataError: fewer than 4 seeds, or no such level.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 100)
+      >>> runs = random.random((6, 3, 100)) < chance  # seeds, runs, examples
+      >>> curve = stats.conditional_variance(runs, num_bins=10)
+      >>> curve.confidence_level
+      0.95
+
+    See also: `decompose`.
     """
     nested = as_runs(runs)
     if level not in nested.levels:
@@ -214,4 +228,6 @@ def conditional_variance(
         decompose(nested.with_seeds([nested.seeds[place] for place in part]))
         for part in np.array_split(order, 2)
     )
-    return variance_curve(first.bias_squared, second.variances[level], num_bins, grid, confidence)
+    return variance_curve(
+        first.bias_squared, second.variances[level], num_bins, grid, confidence_level
+    )

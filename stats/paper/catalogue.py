@@ -366,7 +366,7 @@ class Catalogue:
                 for name, part in dump.split(self.parts[dump.evaluation_set]).items():
                     dumps[f"{dump.set_name}, {name}"] = part
             for name, part in dumps.items():
-                found[name] = agreement(part.data, confidence=self.settings.confidence)
+                found[name] = agreement(part.data, confidence_level=self.settings.confidence_level)
         return found
 
     @cached_property

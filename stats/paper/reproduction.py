@@ -102,9 +102,9 @@ class PaperSettings:
       early_step: the earlier step that the base's last is compared with; None: half of the last.
       parts: by evaluation set, the coordinate of its examples (or `label`) by which scores are
         drawn separately, such as {"hans": "label"}.
-      num_bootstrap: bootstrap replicates of every comparison.
-      bootstrap_seed: seed of their draws.
-      confidence: level of all intervals.
+      n_resamples: bootstrap replicates of every comparison.
+      rng: number that identifies the draws: the same number, the same draws.
+      confidence_level: level of all intervals.
     """
 
     run_dir: str
@@ -116,9 +116,9 @@ class PaperSettings:
     extra: str = "base_extra_seeds"
     early_step: NonNegativeInt | None = None
     parts: Mapping[str, str] | None = None
-    num_bootstrap: PositiveInt = ComparisonSettings.num_bootstrap
-    bootstrap_seed: NonNegativeInt = ComparisonSettings.bootstrap_seed
-    confidence: Level = ComparisonSettings.confidence
+    n_resamples: PositiveInt = ComparisonSettings.n_resamples
+    rng: NonNegativeInt = ComparisonSettings.rng
+    confidence_level: Level = ComparisonSettings.confidence_level
 
 
 @takes_fields_of(PaperSettings)
@@ -139,9 +139,9 @@ def paper(settings: PaperSettings) -> None:
     parameters, _ = IDENTITY.of(told)
     comparison = replace(
         PUBLISHED,
-        num_bootstrap=settings.num_bootstrap,
-        bootstrap_seed=settings.bootstrap_seed,
-        confidence=settings.confidence,
+        n_resamples=settings.n_resamples,
+        rng=settings.rng,
+        confidence_level=settings.confidence_level,
     )
     roles = Roles(**{field.name: told[field.name] for field in fields(Roles)})
     runs = finished_runs(settings.predictions)
@@ -379,7 +379,7 @@ def _training(made: Catalogue) -> Iterator[tuple[str, str, Callable[[], Figure]]
 def _training_figure(made: Catalogue, dumps: Sequence[Dump]) -> Figure:
     measure = dumps[0].measures[0]
     curve = curve_of_dumps(dumps, measure)
-    level = made.settings.confidence
+    level = made.settings.confidence_level
     return training_figure([curve], dumps[0].set_name, measure, level)
 
 

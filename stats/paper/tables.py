@@ -60,7 +60,7 @@ def comparison_table(
     """
     if direction not in get_args(Direction):
         raise DataError(f"found direction {direction!r}, expected greater or less")
-    levels = sorted({item.confidence for item in comparisons})
+    levels = sorted({item.confidence_level for item in comparisons})
     if len(levels) != 1:
         raise DataError(
             f"found {len(comparisons)} comparisons of confidence {levels}, expected comparisons of one level"
@@ -68,7 +68,7 @@ def comparison_table(
     level = f"{levels[0]:.0%}"
     records: list[dict[str, Cell]] = []
     for item in comparisons:
-        if item.experiment is None or item.p_t is None or item.p_published is None:
+        if item.experiment is None:
             raise DataError(
                 f"{item.name or item.evaluation_set}: found a single design, expected a "
                 "comparison of two sides; use stats.presentation.comparison_tables"
@@ -81,11 +81,11 @@ def comparison_table(
                 "Experiment": item.experiment.name, "Base seeds": len(item.base.seeds),
                 "Experiment seeds": len(item.experiment.seeds),
                 "Base score": item.base.estimate, "Experiment score": item.experiment.estimate,
-                "Difference": item.estimate, f"Difference ({level} CI, t)": item.t,
-                "p (t)": item.p_t.two_sided, "Base mean": float(base),
+                "Difference": item.estimate, f"Difference ({level} CI, t)": item.ci,
+                "p (t)": item.p_value, "Base mean": float(base),
                 "Experiment mean": float(experiment), "Mean difference": item.bootstrap_mean,
-                f"Mean difference ({level} percentile)": item.percentile,
-                f"p (published, {direction})": getattr(item.p_published, direction),
+                f"Mean difference ({level} percentile)": item.intervals["percentile"],
+                f"p (published, {direction})": getattr(item.p_values["published"], direction),
                 "p below seed floor": item.below_seed_floor if item.seed_floor is not None else None,
             }
         )  # fmt: skip
@@ -111,9 +111,9 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
     """Makes a table of differences on several tasks, corrected p-values and the macro-average."""
     records: list[dict[str, Cell]] = []
     items = [*family.comparisons.items(), ("macro-average", family.macro_average)]
-    level = f"{family.macro_average.confidence:.0%}"
+    level = f"{family.macro_average.confidence_level:.0%}"
     for place, (task, item) in enumerate(items):
-        if item.experiment is None or item.p_t is None:
+        if item.experiment is None:
             raise DataError("found tasks of a single design, expected comparisons of two sides")
         corrected = {
             f"p ({CORRECTION_NAMES[method]})": float(p_values[place])
@@ -125,7 +125,7 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
             {
                 "Task": task, "Metric": item.metric, item.base.name: item.base.estimate,
                 item.experiment.name: item.experiment.estimate, "Difference": item.estimate,
-                f"Difference ({level} CI, t)": item.t, "p (t)": item.p_t.two_sided, **corrected,
+                f"Difference ({level} CI, t)": item.ci, "p (t)": item.p_value, **corrected,
             }
         )  # fmt: skip
     return Table.from_records(records, dict.fromkeys(list(records[0])[6:], ".2g"), title)

@@ -66,8 +66,8 @@ def _draw_difference(
     axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str
 ) -> None:
     """Draws the estimate and t interval of a row; the marker is filled where they exclude 0."""
-    clear = item.t.low > 0 or item.t.high < 0
-    drawing.row(axes, row, item.estimate, item.t, colour=colour, marker=marker, filled=clear)
+    clear = item.ci.low > 0 or item.ci.high < 0
+    drawing.row(axes, row, item.estimate, item.ci, colour=colour, marker=marker, filled=clear)
 
 
 def seed_figure(comparison: ComparisonResult) -> Figure:
@@ -152,11 +152,11 @@ def _draw_intervals(
     axes: Axes, item: ComparisonResult, place: float, apart: float, across: bool
 ) -> None:
     """Draws the recommended and the published interval next to each other, each with its centre."""
-    level = f"{item.confidence:.0%}"
+    level = f"{item.confidence_level:.0%}"
     kinds = (
-        (item.t, item.estimate, f"estimate, {level} t interval (recommended)"),
+        (item.ci, item.estimate, f"estimate, {level} t interval (recommended)"),
         (
-            item.percentile, item.bootstrap_mean,
+            item.intervals["percentile"], item.bootstrap_mean,
             f"bootstrap mean, {level} percentile interval (published)",
         ),
     )  # fmt: skip
@@ -198,7 +198,7 @@ def sources_figure(comparisons: Sequence[ComparisonResult], title: str = "") -> 
         drawing.show_unit(axes.xaxis, score_format(first.metric))
         what = "what is resampled"
         if len(comparisons) == 1:
-            what = f"{first.num_bootstrap} bootstrap samples"
+            what = f"{first.n_resamples} bootstrap samples"
         axes.set_title(title or f"{first.evaluation_set}: {what}")
         drawing.legend_below(figure, [axes], 1)
     return figure
@@ -239,7 +239,7 @@ def forest_figure(
         units = {score_format(item.metric, True) for item in items}
         unit = units.pop() if len(units) == 1 else ""
         drawing.show_unit(axes.xaxis, unit)
-        level = f"{items[0].confidence:.0%} t interval (filled: it excludes 0)"
+        level = f"{items[0].confidence_level:.0%} t interval (filled: it excludes 0)"
         names = [*comparisons, "macro-average"][: len(items)]
         label = f"{heading('difference', unit)}, {level}"
         drawing.finish_rows(axes, names, label, title or items[0].name)
@@ -251,7 +251,7 @@ def _p_text(p: float) -> str:
 
 
 def training_figure(
-    curves: Sequence[Curve], evaluation_set: str, metric: str, confidence: float | None = None
+    curves: Sequence[Curve], evaluation_set: str, metric: str, confidence_level: float | None = None
 ) -> Figure:
     """Draws scores against pre-training steps: seeds as thin lines, their mean as a thick one.
 
@@ -259,7 +259,7 @@ def training_figure(
       curves: one per procedure.
       evaluation_set: the title.
       metric: of the scores.
-      confidence: level of a band of t intervals of the mean over seeds, at steps with two seeds
+      confidence_level: level of a band of t intervals of the mean over seeds, at steps with two seeds
         or more; None draws no band.
     """
     from matplotlib.ticker import EngFormatter
@@ -272,8 +272,8 @@ def training_figure(
                     curve.steps, scores, ".-", color=colour, linewidth=0.7, markersize=4, alpha=0.55
                 )
             table = np.array(list(curve.scores.values()))  # [seeds, steps]
-            if confidence is not None:
-                _draw_band(axes, curve, table, confidence, colour)
+            if confidence_level is not None:
+                _draw_band(axes, curve, table, confidence_level, colour)
             axes.plot(
                 curve.steps, np.nanmean(table, axis=0), linewidth=2.2,
                 label=f"{curve.name}: mean of {counted(len(table), 'seed')}",
@@ -283,14 +283,14 @@ def training_figure(
         axes.set_xlabel("pre-training step")
         axes.set_ylabel(metric_label(metric))
         drawing.show_unit(axes.yaxis, score_format(metric))
-        band = "" if confidence is None else f" (band: {confidence:.0%} CI over seeds)"
+        band = "" if confidence_level is None else f" (band: {confidence_level:.0%} CI over seeds)"
         axes.set_title(evaluation_set + band)
         figure.legend(loc="outside lower left", ncols=min(3, len(curves)))
     return figure
 
 
 def _draw_band(
-    axes: Axes, curve: Curve, table: NDArray[np.float64], confidence: float, colour: str
+    axes: Axes, curve: Curve, table: NDArray[np.float64], confidence_level: float, colour: str
 ) -> None:
     """Draws t intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
     numbers = np.isfinite(table).sum(axis=0)
@@ -302,7 +302,7 @@ def _draw_band(
         scores = table[np.isfinite(table[:, step]), step]
         error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
         bounds = curve.bounds if error else UNBOUNDED  # seeds that agree have no interval to bound
-        spread = float(scores.mean()), error, len(scores) - 1, confidence
+        spread = float(scores.mean()), error, len(scores) - 1, confidence_level
         intervals.append(bounded_t_interval(*spread, bounds, len(scores)))
     low, high = np.array(intervals).T
     axes.fill_between(

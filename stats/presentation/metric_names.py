@@ -103,6 +103,11 @@ def score_format(metric: str, difference: bool = False) -> str:
     return POINTS if difference else PERCENT
 
 
+def printed_unit(metric: str) -> float:
+    """Returns one printed unit in the metric's own: 0.01 for shares, which are printed in per cent."""
+    return 0.01 if score_format(metric) else 1.0
+
+
 def score_text(score: float | Interval, metric: str) -> str:
     """Returns a score for a sentence, with its unit: `72.30 %`, or `0.723` of a correlation."""
     text = format_cell(score, score_format(metric))

@@ -18,15 +18,15 @@ def draw_ranking(result: RankingResult) -> Figure:
     """Draws a row per arm, best first, with its score (or its difference from the one that all are
     compared with), its possible ranks, and the letters of its groups.
     """
-    level, arms = f"{result.confidence:.0%}", result.arms
+    level, arms = f"{result.confidence_level:.0%}", result.arms
     against = {item.experiment: item for item in result.differences if result.against}
     with canvas(7.2, 1.5 + 0.34 * len(arms), 2, width_ratios=[1.4, 1]) as (figure, (left, right)):
         for row, arm in enumerate(arms):
             if result.against is None:
-                drawing.row(left, row, arm.estimate, arm.t)
+                drawing.row(left, row, arm.estimate, arm.ci)
             elif arm.name in against:
                 item = against[arm.name]
-                drawing.row(left, row, item.estimate, item.interval, filled=item.clear)
+                drawing.row(left, row, item.estimate, item.ci, filled=item.clear)
             right.plot([arm.rank_low, arm.rank_high], [row] * 2, color=COLOURS[1], linewidth=3)
             right.plot(arm.rank, row, "s", color=COLOURS[1], markersize=6)
             right.text(

@@ -35,7 +35,7 @@ def finding(result: RankingResult) -> str:
         f"Of {len(result.arms)} arms with {numbers} {paired}seed{'s' * (numbers != '1')} each and "
         f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
         f"{metric_name(result.metric)}, with {score_text(first.estimate, result.metric)} "
-        f"({level_text(result.confidence)} {score_text(first.t, result.metric)})."
+        f"({level_text(result.confidence_level)} {score_text(first.ci, result.metric)})."
     )
     count = f"{clear} of {counted(len(result.differences), 'difference')}"
     are = "is" if clear == 1 else "are"
@@ -48,7 +48,7 @@ def finding(result: RankingResult) -> str:
         return " ".join([scope, f"{count} from {result.against} {are} clear.", *words])
     tied = [arm.name for arm in result.arms[1:] if set(arm.groups) & set(first.groups)]
     ahead = f"{_names(tied)} cannot be distinguished from it." if tied else "It leads clearly."
-    return f"{scope} {ahead} {count} {are} clear at {result.confidence:.0%} for all together."
+    return f"{scope} {ahead} {count} {are} clear at {result.confidence_level:.0%} for all together."
 
 
 def _numbers_of_seeds(result: RankingResult) -> str:
@@ -75,14 +75,14 @@ def _names(names: list[str]) -> str:
 
 def arms_table(result: RankingResult) -> Table:
     """Makes the table of the arms, best first."""
-    level, metric = f"{result.confidence:.0%}", metric_name(result.metric)
+    level, metric = f"{result.confidence_level:.0%}", metric_name(result.metric)
     records: list[dict[str, Cell]] = [
         {
             "rank": arm.rank,
             f"{level} ranks": rank_text(arm),
             "arm": arm.name,
             metric: arm.estimate,
-            f"{level} CI": arm.t,
+            f"{level} CI": arm.ci,
             "seeds": len(arm.seeds),
             **({"group": "".join(arm.groups)} if arm.groups else {}),
         }
@@ -102,16 +102,16 @@ def rank_text(arm: RankedArm) -> str:
 
 def differences_table(result: RankingResult) -> Table:
     """Makes the table of the differences."""
-    level = f"simultaneous {result.confidence:.0%} CI"
+    level = f"simultaneous {result.confidence_level:.0%} CI"
     records = [
         {
             "arm": item.experiment,
             "against": item.base,
             "difference": item.estimate,
-            level: item.interval,
-            "p": item.p,
-            "p (Bonferroni)": item.p_simultaneous,
-            "p (Holm)": item.p_holm,
+            level: item.ci,
+            "p": item.p_values["uncorrected"],
+            "p (Bonferroni)": item.p_value,
+            "p (Holm)": item.p_values["holm"],
             "result": "clear" if item.clear else "not clear",
         }
         for item in result.differences
@@ -133,7 +133,7 @@ def notes(result: RankingResult) -> list[str]:
         if arm.left_out:
             seeds = ", ".join(map(str, arm.left_out))
             found.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
-        found += about_seeds(arm, result.metric, result.confidence, f" {LIMITED_WEIGHT}")
+        found += about_seeds(arm, result.metric, result.confidence_level, f" {LIMITED_WEIGHT}")
     if result.pairing == "seed number":
         found.append(f"{PAIRED_BY_NUMBER} If they are unrelated, give design='unpaired'.")
     return found
@@ -141,7 +141,7 @@ def notes(result: RankingResult) -> list[str]:
 
 def methods(result: RankingResult) -> str:
     """Writes the paragraph on methods for a paper, with references."""
-    level = f"{result.confidence:.0%}"
+    level = f"{result.confidence_level:.0%}"
     drawn = random_samples(result.resample, "pre-training seeds")
     pairs = "all pairs" if result.against is None else f"each with {result.against}"
     sentences = [
@@ -186,5 +186,5 @@ def caption(result: RankingResult) -> str:
         for arm in result.arms
     ]
     where = f" on {result.name}" if result.name else ""
-    level = f"{result.confidence:.0%}"
+    level = f"{result.confidence_level:.0%}"
     return f"Ranking by {metric_name(result.metric)}{where} with {level} rank intervals: {'; '.join(arms)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.formats import NONE
@@ -15,7 +15,7 @@ from multiberts.stats.presentation.metric_names import (
     score_text,
 )
 from multiberts.stats.presentation.sections import ReportSection
-from multiberts.stats.results.comparison import ComparisonResult
+from multiberts.stats.results.comparison import ComparisonResult, Sameness
 from multiberts.stats.results.sequential import EarlyLook, early_look
 
 
@@ -30,6 +30,7 @@ class ReportedComparison:
       result: in a word or two, by the corrected p; a dash in a `single` design.
       early: fewer seeds than planned; None where all are there, or no plan is known.
       figures: of this comparison.
+      sameness: its tests of sameness within a margin, corrected likewise; None without a margin.
     """
 
     comparison: ComparisonResult
@@ -37,6 +38,7 @@ class ReportedComparison:
     result: str
     early: EarlyLook | None = None
     figures: Sequence[ReportSection] = ()
+    sameness: Sameness | None = None
 
 
 def judged(
@@ -52,21 +54,41 @@ def judged(
       figures: of each.
     """
     number = len(comparisons)
-    tested = [item.p_t.two_sided for item in comparisons if item.p_t is not None]
+    tested = [item.p_value for item in comparisons if item.p_value is not None]
     corrected = iter(adjusted_p_values(tested, "holm").tolist() if tested else [])
     rows = zip(comparisons, planned_seeds or [None] * number, figures or [()] * number, strict=True)
     found = []
     for item, planned, own in rows:
-        if item.p_t is None:
+        if item.p_value is None:
             found.append(ReportedComparison(item, None, NONE, figures=own))
             continue
         p, look = float(next(corrected)), None
         seeds = min(len(side.seeds) for side in (item.base, item.experiment) if side)
         if planned is not None and 2 <= seeds < planned:
-            look = early_look(p, seeds, planned, round(1 - item.confidence, 12))
+            look = early_look(p, seeds, planned, round(1 - item.confidence_level, 12))
         result = wording.verdict(item, p, higher_is_better(item.metric), look)
         found.append(ReportedComparison(item, p, result, look, own))
-    return found
+    return _with_sameness(found)
+
+
+def _with_sameness(items: list[ReportedComparison]) -> list[ReportedComparison]:
+    """Corrects both one-sided tests of every comparison with a margin for their number."""
+    tests = [one.comparison.sameness for one in items]
+    found = [test for test in tests if test is not None]
+    if not found:
+        return items
+    corrected = (
+        adjusted_p_values([getattr(test, name) for test in found], "holm").tolist()
+        for name in ("p_lower", "p_upper")
+    )
+    pairs = iter(zip(*corrected, strict=True))
+    made = []
+    for one, test in zip(items, tests, strict=True):
+        if test is not None:
+            p_lower, p_upper = next(pairs)
+            one = replace(one, sameness=replace(test, p_lower=p_lower, p_upper=p_upper))
+        made.append(one)
+    return made
 
 
 def answer(items: Sequence[ReportedComparison]) -> str:
@@ -92,8 +114,8 @@ def answer(items: Sequence[ReportedComparison]) -> str:
         f"{sides}, {lead} {named}{metric_name(item.metric)} on {item.evaluation_set}, "
         f"{score_text(item.experiment.estimate, item.metric)} against "
         f"{score_text(item.base.estimate, item.metric)}: difference "
-        f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence)} "
-        f"{wording.estimate_text(item, item.t)}, {wording.p_text(clearest.adjusted)}"
+        f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence_level)} "
+        f"{wording.estimate_text(item, item.ci)}, {wording.p_text(clearest.adjusted)}"
         f"{' after correction' * several}), from {wording.scope(item)}."
     )
     return (

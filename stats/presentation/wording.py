@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -17,14 +18,15 @@ from multiberts.stats.presentation.metric_names import (
     metric_name,
     score_text,
 )
-from multiberts.stats.variance.plan import detectable_text, range_text
+from multiberts.stats.variance.plan import TARGET_POWER, detectable_text, range_text
 
 if TYPE_CHECKING:
     from multiberts.stats.intervals import Interval
-    from multiberts.stats.results.comparison import ArmSummary, ComparisonResult
+    from multiberts.stats.results.comparison import ArmSummary, ComparisonResult, Sameness
     from multiberts.stats.results.sequential import EarlyLook
     from multiberts.stats.settings import Resample
     from multiberts.stats.variance.answers import ShortAnswers
+    from multiberts.stats.variance.plan import What
 
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
@@ -46,7 +48,10 @@ SOURCES: Mapping[Resample, str] = {
 
 
 def finding(
-    item: ComparisonResult, adjusted: float | None = None, early: EarlyLook | None = None
+    item: ComparisonResult,
+    adjusted: float | None = None,
+    early: EarlyLook | None = None,
+    sameness: Sameness | None = None,
 ) -> str:
     """Describes the result in a few sentences, for a reader who is not a statistician.
 
@@ -55,8 +60,12 @@ def finding(
       adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
         judged; None: the p of this comparison alone.
       early: see `verdict`; it is then said, too.
+      sameness: its tests of sameness, corrected as `adjusted` is; None: those of this comparison alone.
     """
-    metric, level = item.metric, f"{level_text(item.confidence)} {estimate_text(item, item.t)}"
+    metric, level = (
+        item.metric,
+        f"{level_text(item.confidence_level)} {estimate_text(item, item.ci)}",
+    )
     if item.experiment is None:
         return (
             f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {metric_name(metric)} of "
@@ -80,9 +89,75 @@ def finding(
         f"Across {scope(item)}, {change}",
         _judgement(item, adjusted, early),
         *([] if early is None else [early_answer(early)]),
+        *([] if item.sameness is None else [_sameness(item, sameness or item.sameness)]),
         *_pairing(item),
     ]
     return " ".join(sentences)
+
+
+def _sameness(item: ComparisonResult, found: Sameness) -> str:
+    """Says whether the arms are equal within the margin, or at least the experiment not worse by it.
+
+    Args:
+      item: the comparison.
+      found: its tests, with p-values corrected for the number of comparisons.
+    """
+    assert item.experiment is not None and item.sameness is not None
+    margin, base, experiment = (
+        estimate_text(item, found.margin),
+        item.base.name,
+        item.experiment.name,
+    )
+    ci = f"{level_text(found.ci.level)} {estimate_text(item, found.ci)}"
+    holm = " after Holm's correction" if found != item.sameness else ""
+    if found.same:
+        return (
+            f"{experiment} and {base} are the same within {margin} ({ci}; two one-sided tests, "
+            f"{p_text(found.p_same)}{holm})."
+        )
+    one_sided = (
+        "" if found.p_not_worse is None else f"; one-sided {p_text(found.p_not_worse)}{holm}"
+    )
+    not_worse = f"{experiment} is not worse than {base} by {margin} or more"
+    same = "that they are the same within it is not shown"
+    if found.not_worse:
+        return f"{not_worse} ({ci}{one_sided}); {same}."
+    if found.higher_is_better is None:
+        text = f"That {experiment} and {base} are the same within {margin} is not shown ({ci}"
+        return f"{text}; two one-sided tests, {p_text(found.p_same)}{holm})."
+    end = found.ci.high if found.higher_is_better else -found.ci.low
+    beyond = f": it is worse by more than {margin}" * (end < -found.margin)
+    less = f"{experiment} is less than {margin} worse than {base}"
+    return f"These data do not show that {less} ({ci}{one_sided}){beyond}."
+
+
+def _margin_needs(item: ComparisonResult) -> list[str]:
+    """Says how many seeds show what the margin asks for, where that is not shown and can be planned."""
+    found = item.sameness
+    if found is None or found.same or found.not_worse or item.answers is None:
+        return []
+    if item.answers.detectable_difference is None or item.experiment is None:
+        return []
+    if found.p_not_worse is not None and found.p_not_worse > 1 - found.alpha:
+        return []  # shown to be worse
+    both = found.higher_is_better is None
+    plan = item.sameness_plan(target_power=(1 + TARGET_POWER) / 2 if both else TARGET_POWER)
+    margin = estimate_text(item, found.margin)
+    shown = (
+        f"that both are the same within {margin}"
+        if both
+        else f"that {item.experiment.name} is not worse by {margin}"
+    )
+    ways = []
+    kinds: tuple[tuple[What, str], ...] = (
+        ("seeds", "seeds per arm" if item.design == "unpaired" else "seeds"),
+        ("examples", _unit(item)),
+    )
+    for what, called in kinds:
+        if plan.draws_new(what) and math.isfinite(number := plan.number_needed(what)):
+            ways.append(f"{number:,.0f} {called}")
+    needed = " or ".join(ways) or f"More of both seeds and {_unit(item)}"
+    return [f"{needed} would show {shown}, 4 times in 5, if both are equally good."]
 
 
 def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
@@ -92,9 +167,9 @@ def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
     return difference_text(number, item.metric)
 
 
-def level_text(confidence: float) -> str:
+def level_text(confidence_level: float) -> str:
     """Returns what an interval is called in a sentence, `95 % CI`."""
-    return f"{100 * confidence:g} % CI"
+    return f"{100 * confidence_level:g} % CI"
 
 
 def scope(item: ComparisonResult) -> str:
@@ -126,10 +201,11 @@ def _pairing(item: ComparisonResult) -> list[str]:
                 f"Left out, as the other side lacks {'them' if len(side.left_out) > 1 else 'it'}: "
                 f"{_seed_names(side.left_out)} of {side.name}."
             )
-    if item.pairing == "seed number" and item.unpaired_t and item.p_unpaired_t:
+    if item.pairing == "seed number" and "unpaired" in item.intervals:
         found.append(
             f"{PAIRED_BY_NUMBER} Were they unrelated, the interval would be "
-            f"{estimate_text(item, item.unpaired_t)} ({p_text(item.p_unpaired_t.two_sided)})."
+            f"{estimate_text(item, item.intervals['unpaired'])} "
+            f"({p_text(item.p_values['unpaired'].two_sided)})."
         )
     return found
 
@@ -163,7 +239,7 @@ def methods(
       runs_are: what the data call several runs of one seed, such as "fine-tuning runs".
     """
     item = items[0]
-    level, seeds = f"{item.confidence:.0%}", len(item.base.seeds)
+    level, seeds = f"{item.confidence_level:.0%}", len(item.base.seeds)
     over_runs = any(side.num_runs > len(side.seeds) for side in _arms(item))
     what = " and ".join(dict.fromkeys(metric_name(found.metric) for found in items))
     drawn = random_samples(item.resample, seeds_are)
@@ -194,17 +270,26 @@ def methods(
             "The mean squares of the seeds of the two sides were pooled where their ratio was below the "
             "90 % point of its F distribution."
         )
-    if item.p_sign_flip or item.p_permutation:
-        test = "sign flips of" if item.p_sign_flip else "permutations of"
+    if {"sign flip", "permutation"} & {*item.p_values}:
+        test = "sign flips of" if "sign flip" in item.p_values else "permutations of"
         sentences.append(f"Randomisation tests use {test} the seeds.")
+    if item.sameness is not None:
+        sentences.append(
+            f"Sameness within a margin of {estimate_text(item, item.sameness.margin)} was tested by two "
+            f"one-sided tests at {item.sameness.alpha:g} (Schuirmann, 1987)."
+        )
     sentences += dict.fromkeys(map(unseen_failures, items))
-    sentences.append(
-        f"Bootstrap intervals use {item.num_bootstrap:,} replicates (seed {item.bootstrap_seed})."
-    )
+    sentences.append(f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng}).")
     references = (
         f"References: {SELLAM} Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of "
         "Variance Components. Biometrics Bulletin 2(6)."
     )
+    if item.sameness is not None:
+        references += (
+            " Schuirmann, D. J. (1987). A Comparison of the Two One-Sided Tests Procedure and the Power "
+            "Approach for Assessing the Equivalence of Average Bioavailability. Journal of Pharmacokinetics "
+            "and Biopharmaceutics 15(6)."
+        )
     return " ".join(sentence for sentence in sentences if sentence) + "\n\n" + references
 
 
@@ -236,7 +321,7 @@ def verdict(
 
 def _is_clear(item: ComparisonResult, p: float, early: EarlyLook | None = None) -> bool:
     # Rounded: 1 - 0.95 is above 0.05.
-    return p < round(1 - item.confidence, 12) if early is None else early.is_enough
+    return p < round(1 - item.confidence_level, 12) if early is None else early.is_enough
 
 
 def early_answer(look: EarlyLook) -> str:
@@ -271,8 +356,8 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
 
     It is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
     """
-    assert item.p_t is not None
-    own = item.p_t.two_sided
+    assert item.p_value is not None
+    own = item.p_value
     judged = own if adjusted is None else adjusted
     drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
     if item.standard_error == 0 and own == 1 and item.estimate != 0:
@@ -282,7 +367,7 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
         test = f"{test}, and {p_text(adjusted)} after Holm's correction"
     if not _is_clear(item, judged, early):
         test = f"{test}: the data do not rule out zero difference"
-        if (adjusted is not None or early is not None) and not item.t.low <= 0 <= item.t.high:
+        if (adjusted is not None or early is not None) and not item.ci.low <= 0 <= item.ci.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
     if item.estimate == 0:
         return f"{test}."  # every study shows a difference of 0 or more
@@ -300,9 +385,9 @@ def _rate(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def about_seeds(side: ArmSummary, metric: str, confidence: float, cure: str) -> list[str]:
+def about_seeds(side: ArmSummary, metric: str, confidence_level: float, cure: str) -> list[str]:
     """Says which seeds of an arm seem to have failed, with the cure, and whether all are constant."""
-    found = [_failure(side, metric, confidence) + cure] if side.failed_seeds else []
+    found = [_failure(side, metric, confidence_level) + cure] if side.failed_seeds else []
     number = len(side.seeds)
     if len(side.constant_seeds) == number:
         seeds = f"All {number} seeds" if number > 1 else "The one seed"
@@ -313,7 +398,7 @@ def about_seeds(side: ArmSummary, metric: str, confidence: float, cure: str) -> 
     return found
 
 
-def _failure(side: ArmSummary, metric: str, confidence: float) -> str:
+def _failure(side: ArmSummary, metric: str, confidence_level: float) -> str:
     """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
     failed, number = len(side.failed_seeds), len(side.seeds)
     pairs = zip(side.seeds, side.seed_scores, strict=True)
@@ -322,7 +407,8 @@ def _failure(side: ArmSummary, metric: str, confidence: float) -> str:
     return (
         f"Of {number} seeds of {side.name}, {failed} ({_seed_names(side.failed_seeds)}) "
         f"{_signs(side, metric)}, and may have failed to train "
-        f"({level_text(confidence)} of the rate {format_cell(side.failure_rate)}){others if rest else ''}. "
+        f"({level_text(confidence_level)} of the rate "
+        f"{format_cell(side.failure_rate)}){others if rest else ''}. "
         "With failed seeds intervals of few seeds cover less than they say."
     )
 
@@ -357,11 +443,12 @@ def _seed_names(seeds: Sequence) -> str:
 def _without_failed(item: ComparisonResult) -> str:
     """Returns the result of the other seeds, of a comparison of two sides."""
     found = item.without_failed
-    if found is None or found.p_t is None:
+    if found is None or found.p_value is None:
         return ""
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
-        f"({level_text(item.confidence)} {estimate_text(item, found.t)}, {p_text(found.p_t.two_sided)}); "
+        f"({level_text(item.confidence_level)} {estimate_text(item, found.ci)}, "
+        f"{p_text(found.p_value)}); "
         f"{LIMITED_WEIGHT}"
     )
 
@@ -384,8 +471,8 @@ def unseen_failures(item: ComparisonResult) -> str:
     limit = " and ".join(f"{100 * high:.0f} %" for high in limits)
     return (
         f"{' and n'.join([names[0], *(name[1:] for name in names[1:])])} failed to train, which is "
-        f"compatible with {rates} of up to {limit} ({level_text(item.confidence)}). The interval does not "
-        "cover failed runs."
+        f"compatible with {rates} of up to {limit} ({level_text(item.confidence_level)}). The interval does "
+        "not cover failed runs."
     )
 
 
@@ -429,6 +516,7 @@ def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None
         )
     elif not item.significant:
         sentences += _needed(item, answers)
+    sentences += _margin_needs(item)
     sentences += _doubled(item, answers)
     return [" ".join(sentences), *limits]
 
@@ -495,13 +583,13 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
     """
     found = [*item.notes]
     if item.below_seed_floor and item.seed_floor is not None:
-        assert item.p_t is not None and item.p_percentile is not None
         floor = Fraction(item.seed_floor).limit_denominator(10**9)
-        own = f" (bootstrap {min(item.p_percentile[:2]):.2g}, t {min(item.p_t[:2]):.2g})"
+        own = f" (bootstrap {min(item.p_values['percentile'][:2]):.2g}, "
+        own += f"t {min(item.p_values['t'][:2]):.2g})"
         flips = (
             f" The sign-flip test, which makes no assumption about this distribution and concerns "
-            f"only these {_unit(item)}, gives p = {item.p_sign_flip.two_sided:.2g} (two-sided)."
-            if item.p_sign_flip
+            f"only these {_unit(item)}, gives p = {item.p_values['sign flip'].two_sided:.2g} (two-sided)."
+            if "sign flip" in item.p_values
             else ""
         )
         found.append(
@@ -511,9 +599,9 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
             f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"
         )
     for side in _arms(item):
-        found += about_seeds(side, item.metric, item.confidence, _without_failed(item))
+        found += about_seeds(side, item.metric, item.confidence_level, _without_failed(item))
     alike = [
-        side.name for side in _arms(item) if side.t.low < side.t.high and side.estimate in side.t
+        side.name for side in _arms(item) if side.ci.low < side.ci.high and side.estimate in side.ci
     ]
     if alike:
         found.append(
@@ -526,7 +614,7 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
             "is no more than what cannot be ruled out for new ones."
         )
     if item.degenerate_replicates:
-        share = f"{item.degenerate_replicates} of {item.num_bootstrap}" if numbers else "some"
+        share = f"{item.degenerate_replicates} of {item.n_resamples}" if numbers else "some"
         found.append(
             f"In {share} bootstrap samples the score of some run was 0/0 and was taken as "
             f"{'one half' if item.metric == 'auc' else '0'}."

@@ -53,7 +53,7 @@ class KnownTruth:
     @property
     def in_interval(self) -> bool:
         """Returns whether the t interval contains the truth."""
-        return self.comparison.t.low <= self.truth <= self.comparison.t.high
+        return self.comparison.ci.low <= self.truth <= self.comparison.ci.high
 
 
 @dataclass
@@ -259,7 +259,7 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
                     curves,
                     name,
                     measure,
-                    analysis.settings.confidence,
+                    analysis.settings.confidence_level,
                 ),
             )
         )

@@ -266,9 +266,9 @@ def _pictures(
     )
     yield ReportSection(
         f"{pair.place}-difference",
-        f"Bootstrap distribution and {item.confidence:.0%} intervals of {metric_name(item.metric)} on "
-        f"{item.evaluation_set}: t {wording.estimate_text(item, item.t)}, "
-        f"percentile {wording.estimate_text(item, item.percentile)}",
+        f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} on "
+        f"{item.evaluation_set}: t {wording.estimate_text(item, item.ci)}, "
+        f"percentile {wording.estimate_text(item, item.intervals['percentile'])}",
         partial(figures.sources_figure, [item]),
     )
     # A correlation would show the same dots as the slope before it.
@@ -280,7 +280,7 @@ def _pictures(
     for dump, arm in zip(pair.dumps, (item.base, item.experiment), strict=False):
         assert arm is not None
         truth = truth_of(dump, measure) if truth_of and measure.endswith("slope") else None
-        interval = arm.t if measure.endswith("slope") else None
+        interval = arm.ci if measure.endswith("slope") else None
         arms.append(dump.occupation_scores(measure, arm.name, arm.seeds, truth, interval))
     bias = OCCUPATION_MEASURES[measure][0] == "bias"
     label = "bias score of the occupation" if bias else "P(feminine pronoun)"

@@ -12,7 +12,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import seeds_of
 from multiberts.stats.formats import Cell
 from multiberts.stats.presentation import ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import full_table, unclear_beyond_zero
+from multiberts.stats.presentation.comparison_tables import unclear_beyond_zero
 from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedProcedures
@@ -75,32 +75,34 @@ def _task_of(arms: Mapping[str, xarray.Dataset], base: str, task: str | None) ->
 
 
 def as_json(compared: ComparedProcedures, read: str) -> str:
-    """Returns every number, and what was read, as JSON."""
-    table = full_table(compared.comparisons)
-    records: list[dict[str, Any]] = [
-        dict(zip(table.columns, row, strict=True)) for row in table.rows
-    ]
+    """Returns every number, and what was read, as JSON, with the keys of `Comparison.to_dict`."""
+    records: list[dict[str, Any]] = [item.to_dict() for item in compared.comparisons]
     ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
     for record, item in zip(records, compared.items, strict=True):
         record["p_holm"] = item.adjusted
+        if item.sameness is not None:
+            record["sameness"]["p_same_holm"] = item.sameness.p_same
+            record["sameness"]["p_not_worse_holm"] = item.sameness.p_not_worse
         record["read"] = read
         for side in ("base", "experiment") if ranked else ():
-            arm = ranked[str(record[f"{side}_name"])]
-            record[f"{side}_ranks"] = [arm.rank_low, arm.rank_high]
-            record[f"{side}_groups"] = list(arm.groups)
+            arm = ranked[record[side]["name"]]
+            record[side] |= {"ranks": [arm.rank_low, arm.rank_high], "groups": list(arm.groups)}
     return json.dumps(records, indent=2, default=str)
 
 
 def as_text(compared: ComparedProcedures, read: str) -> str:
     """Returns the findings, a table of all, what more would be needed, and the warnings once."""
     items = compared.comparisons
-    findings = [wording.finding(one.comparison, one.adjusted) for one in compared.items]
-    metric, level = items[0].metric, f"{items[0].confidence:.0%} CI"  # one of all items
+    findings = [
+        wording.finding(one.comparison, one.adjusted, sameness=one.sameness)
+        for one in compared.items
+    ]
+    metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
     records: list[dict[str, Cell]] = [
         {
             "Compared": item.name, "Base": item.base.estimate,
-            "Experiment": item.experiment.estimate, "Difference": item.estimate, level: item.t,
-            "p": item.p_t.two_sided if item.p_t else None, "p (Holm)": one.adjusted,
+            "Experiment": item.experiment.estimate, "Difference": item.estimate, level: item.ci,
+            "p": item.p_value, "p (Holm)": one.adjusted,
             "Result": one.result,
         }
         for item, one in zip(items, compared.items, strict=True)

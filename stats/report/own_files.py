@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from multiberts.evaluate.dumps.run_file import find_runs
-from multiberts.evaluate.readers.columns import TEXT_NAMES, ColumnNames
+from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
-from multiberts.stats.errors import DataError
-from multiberts.stats.reading import from_frame
+from multiberts.stats.reading import arms_of_frame
 from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.selection import dumps_of_runs, finished_runs
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
 
@@ -55,32 +53,7 @@ def read_predictions(
         return {dump.name: dump.data for dump in _own_dumps(path, task)}
     names = ColumnNames(**columns)
     frame = read_frame(path, names, task)
-    given = {name: name if name in frame else None for name in ("run", "label", "cluster")}
-    value = "prediction" if "prediction" in frame else "score"
-    options: dict[str, Any] = {"seed": "seed", "example": "example", value: value, **given}
-    try:
-        if "arm" not in frame:
-            return {"": _with_facts(from_frame(frame, **options), frame)}
-        arms = from_frame(frame, arm="arm", **options)
-        return {
-            str(arm): _with_facts(data, frame[frame["arm"] == arm]) for arm, data in arms.items()
-        }
-    except DataError as error:
-        raise UserError(f"{path}: {error}") from error
-
-
-def _with_facts(data: xarray.Dataset, frame: pandas.DataFrame) -> xarray.Dataset:
-    """Returns runs with the texts and facts of their examples as coordinates, and what was read."""
-    facts = frame.attrs["identifying"]
-    texts = [name for name in frame.columns if str(name).lower() in TEXT_NAMES]
-    names = [*dict.fromkeys([*texts, *facts])]
-    of_examples = frame.drop_duplicates("example").set_index("example")[names]
-    ids = data["example_id"].to_numpy()
-    data = data.assign_coords(
-        {name: ("example", of_examples.loc[ids, name].to_numpy(object)) for name in names}
-    )
-    identifying = [*facts, *(["cluster"] if "cluster" in frame else [])]
-    return data.assign_attrs({**frame.attrs, "identifying": identifying})
+    return arms_of_frame(frame, path)
 
 
 def _own_dumps(path: str, task: str | None) -> list[Dump]:

@@ -17,7 +17,7 @@ from multiberts.evaluate.readers.columns import (
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
-from multiberts.runs.parameters import Level, PositiveInt, takes_fields_of
+from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
 from multiberts.stats.metrics import named_metric
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
@@ -65,9 +65,11 @@ class OwnComparison(ColumnNames):
       cluster: column of groups of examples that belong together, such as sentences of one template.
       missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
         random; `bound` gives the interval that holds whatever the missing ones are.
-      confidence: level of the intervals.
-      num_bootstrap: bootstrap replicates.
-      bootstrap_seed: seed of their draws.
+      confidence_level: level of the intervals.
+      margin: the largest difference that does not matter, in points for scores in per cent: is each arm
+        not worse than the base by that much, and the same within it?
+      n_resamples: bootstrap replicates.
+      rng: number that identifies the draws: the same number, the same draws.
       html: where to write a page with the answer and its figures, one file.
       latex: where to write the table in LaTeX.
       csv: where to write every number.
@@ -80,9 +82,10 @@ class OwnComparison(ColumnNames):
     design: Design = "paired"
     task: str | None = None
     missing: Missing = "refuse"
-    confidence: Level = ComparisonSettings.confidence
-    num_bootstrap: PositiveInt = ComparisonSettings.num_bootstrap
-    bootstrap_seed: int = ComparisonSettings.bootstrap_seed
+    confidence_level: Level = ComparisonSettings.confidence_level
+    margin: PositiveFloat | None = None
+    n_resamples: PositiveInt = ComparisonSettings.n_resamples
+    rng: int = ComparisonSettings.rng
     html: str | None = None
     latex: str | None = None
     csv: str | None = None
@@ -97,9 +100,10 @@ class OwnComparison(ColumnNames):
         """Returns the settings of each comparison."""
         return ComparisonSettings(
             design=design,
-            num_bootstrap=self.num_bootstrap,
-            bootstrap_seed=self.bootstrap_seed,
-            confidence=self.confidence,
+            n_resamples=self.n_resamples,
+            rng=self.rng,
+            confidence_level=self.confidence_level,
+            margin=self.margin,
         )
 
 

@@ -131,7 +131,7 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "slug": slug,
         "embed": partial(figure_html, path),
         "finding": lambda item: with_minus(
-            wording.finding(item.comparison, item.adjusted, item.early)
+            wording.finding(item.comparison, item.adjusted, item.early, item.sameness)
         ),
         "answers": lambda item: [
             with_minus(text)
@@ -156,20 +156,18 @@ def _metrics(content: ReportContent) -> list[str]:
 
 def _tests(item: Comparison) -> Table:
     """Returns a table of all intervals and tests of a comparison."""
+    two_sided = {name: p_values.two_sided for name, p_values in item.p_values.items()}
     rows: list[tuple[Cell, ...]] = [
-        ("t (recommended)", item.t, item.p_t and item.p_t.two_sided),
-        (
-            "percentile bootstrap (as published)", item.percentile,
-            item.p_percentile and item.p_percentile.two_sided,
-        ),
-        ("BCa bootstrap", item.bca, None),
-        ("basic bootstrap", item.basic, None),
-        ("studentised bootstrap", item.studentised, None),
-        ("sign flips of seeds", None, item.p_sign_flip and item.p_sign_flip.two_sided),
-        ("permutations of seeds", None, item.p_permutation and item.p_permutation.two_sided),
+        (text, item.ci if name == "t" else item.intervals.get(name), two_sided.get(name))
+        for name, text in (
+            ("t", "t (recommended)"), ("percentile", "percentile bootstrap (as published)"),
+            ("bca", "BCa bootstrap"), ("basic", "basic bootstrap"),
+            ("studentised", "studentised bootstrap"), ("sign flip", "sign flips of seeds"),
+            ("permutation", "permutations of seeds"),
+        )
     ]  # fmt: skip
     kept = [row for row in rows if row[1] is not None or row[2] is not None]
-    level = f"{item.confidence:.0%} interval"
+    level = f"{item.confidence_level:.0%} interval"
     unit = score_format(item.metric, item.experiment is not None)
     return Table(("Method", level, "two-sided p"), kept, {level: unit, "two-sided p": "p"})
 
@@ -196,7 +194,7 @@ def _tables(content: ReportContent) -> dict[str, Table]:
             [
                 (
                     row.comparison.base.name, row.comparison.evaluation_set, row.comparison.metric,
-                    row.truth, row.comparison.estimate, *row.comparison.t, row.in_interval,
+                    row.truth, row.comparison.estimate, *row.comparison.ci, row.in_interval,
                 )
                 for row in content.truths
             ],

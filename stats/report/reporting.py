@@ -38,9 +38,9 @@ def report(
     title: str,
     comparisons: Sequence[Mapping[str, Any]],
     truth: str | None = None,
-    num_bootstrap: PositiveInt = ComparisonSettings.num_bootstrap,
-    bootstrap_seed: NonNegativeInt = ComparisonSettings.bootstrap_seed,
-    confidence: Level = ComparisonSettings.confidence,
+    n_resamples: PositiveInt = ComparisonSettings.n_resamples,
+    rng: NonNegativeInt = ComparisonSettings.rng,
+    confidence_level: Level = ComparisonSettings.confidence_level,
     learning_rate_rule: LearningRateRule = "dev",
 ) -> None:
     """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
@@ -62,9 +62,9 @@ def report(
         the design is `single`.
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
         how the data were made, or None.
-      num_bootstrap: bootstrap replicates.
-      bootstrap_seed: seed of their draws.
-      confidence: level of all intervals.
+      n_resamples: bootstrap replicates.
+      rng: number that identifies the draws: the same number, the same draws.
+      confidence_level: level of all intervals.
       learning_rate_rule: `dev`: chosen on the development set, as the papers do, slightly
         optimistic there; `held_out`: on the fifth of the training data that runs with
         `held_out_fold` left out, which must be there for every learning rate.
@@ -75,7 +75,7 @@ def report(
     parameters, _ = IDENTITY.of(locals())
     check_arguments(report, parameters)
     bootstrap = ComparisonSettings(
-        num_bootstrap=num_bootstrap, bootstrap_seed=bootstrap_seed, confidence=confidence
+        n_resamples=n_resamples, rng=rng, confidence_level=confidence_level
     )
     runs = finished_runs(predictions)
     requests = []

@@ -38,8 +38,8 @@ def instances(
     run_dir: str,
     predictions: str | Sequence[str],
     sizes: Sequence[str],
-    num_bootstrap: PositiveInt = 1000,
-    bootstrap_seed: NonNegativeInt = 0,
+    n_resamples: PositiveInt = 1000,
+    rng: NonNegativeInt = 0,
     split_seed: NonNegativeInt = 0,
 ) -> None:
     """Compares model sizes example by example, and lists examples that the larger one gets wrong.
@@ -51,8 +51,8 @@ def instances(
       run_dir: of this report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       sizes: the procedures to compare, the smallest model first; the last step of each is used.
-      num_bootstrap: bootstrap samples of examples.
-      bootstrap_seed: seed of these.
+      n_resamples: bootstrap samples of examples.
+      rng: number that identifies the draws: the same number, the same draws.
       split_seed: seed of the splits of pre-training seeds.
 
     Raises:
@@ -86,8 +86,8 @@ def instances(
             for name, own in dumps.items()
         },
         votes,
-        num_bootstrap=num_bootstrap,
-        bootstrap_seed=bootstrap_seed,
+        n_resamples=n_resamples,
+        rng=rng,
         split_seed=split_seed,
     )
     listed = {

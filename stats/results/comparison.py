@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import Interval, PValues
+from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.settings import Design, Examples, Resample
 from multiberts.stats.variance.answers import ShortAnswers, opposite_chance, short_answers
@@ -29,9 +29,9 @@ class ArmSummary(EqualByContent):
     Attributes:
       name: the procedure.
       estimate: mean over seeds of the mean over runs of the score on all examples.
-      percentile: the bootstrap's percentile interval of it.
-      t: the recommended interval of it, for new seeds and examples as far as the comparison draws
+      ci: the recommended interval of it, for new seeds and examples as far as the comparison draws
         them.
+      intervals: the bootstrap's interval of it, `percentile`.
       seeds: pre-training seeds [R].
       seed_scores: score of each seed, its runs averaged [R].
       num_runs: fine-tuning runs.
@@ -47,7 +47,7 @@ class ArmSummary(EqualByContent):
       constant_seeds: seeds all of whose runs give every example one answer: they predict one class (of
         correlations and the AUC, one value), or score the same below 1 on every example where scores
         are given. Where others do not, they are failed seeds, too.
-      standard_error, degrees_of_freedom: of the estimate, as in `Comparison`.
+      standard_error, df: of the estimate, as in `Comparison`.
       example_error: the standard error that examples alone give, with the seeds held fixed.
       num_scored: examples (or clusters) that the score rests on near its bounds: all of them for an
         accuracy, the positives for a recall (`evaluate.metrics.column_metric.Metric.scored`).
@@ -55,8 +55,8 @@ class ArmSummary(EqualByContent):
 
     name: str
     estimate: float
-    percentile: Interval
-    t: Interval
+    ci: ConfidenceInterval
+    intervals: dict[str, ConfidenceInterval]
     seeds: tuple
     seed_scores: NDArray[np.float64]
     num_runs: int
@@ -68,7 +68,7 @@ class ArmSummary(EqualByContent):
     failure_rate: Interval | None = None
     constant_seeds: tuple = ()
     standard_error: float = 0.0
-    degrees_of_freedom: float = math.inf
+    df: float = math.inf
     example_error: float = 0.0
     num_scored: float = math.inf
 
@@ -83,8 +83,58 @@ class WithoutFailed:
     """The result of the seeds that did not fail; see `Comparison`."""
 
     estimate: float
-    t: Interval
-    p_t: PValues | None
+    ci: ConfidenceInterval
+    p_value: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Sameness(EqualByContent):
+    """Returns whether two arms are equal within a margin: two one-sided tests on the recommended interval.
+
+    Attributes:
+      margin: the largest difference that does not matter, in the metric's own unit (.005 is half a
+        point of accuracy).
+      ci: the recommended interval at one less twice the level of the tests: at 90 % for tests at .05.
+      p_lower: one-sided, against a difference of -margin or less.
+      p_upper: one-sided, against a difference of margin or more.
+      higher_is_better: which way the metric points; None where neither way is better.
+
+    Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
+    for assessing the equivalence of average bioavailability.
+    """
+
+    margin: float
+    ci: ConfidenceInterval
+    p_lower: float
+    p_upper: float
+    higher_is_better: bool | None = None
+
+    @property
+    def p_same(self) -> float:
+        """Returns p against a difference of the margin or more, either way."""
+        return max(self.p_lower, self.p_upper)
+
+    @property
+    def p_not_worse(self) -> float | None:
+        """Returns p against being worse by the margin or more; None where neither way is better."""
+        if self.higher_is_better is None:
+            return None
+        return self.p_lower if self.higher_is_better else self.p_upper
+
+    @property
+    def alpha(self) -> float:
+        """Returns the level of both tests."""
+        return round((1 - self.ci.level) / 2, 12)
+
+    @property
+    def same(self) -> bool:
+        """Returns whether the arms are shown to be equal within the margin."""
+        return self.p_same < self.alpha
+
+    @property
+    def not_worse(self) -> bool:
+        """Returns whether the experiment is shown not to be worse by the margin."""
+        return self.p_not_worse is not None and self.p_not_worse < self.alpha
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,37 +152,28 @@ class ComparisonResult(EqualByContent):
     experiment: ArmSummary | None
     num_examples: int
     estimate: float
+    ci: ConfidenceInterval
+    standard_error: float
+    df: float
+    intervals: dict[str, ConfidenceInterval]
+    p_values: dict[str, PValues]
     bootstrap_mean: float
     bias: float
-    standard_error: float
-    degrees_of_freedom: float
     bootstrap_standard_error: float
-    confidence: float
-    t: Interval
-    percentile: Interval
-    basic: Interval
-    bca: Interval
-    studentised: Interval | None
-    p_t: PValues | None
-    p_percentile: PValues | None
-    p_published: PValues | None
-    p_sign_flip: PValues | None
-    p_permutation: PValues | None
     effect: EffectSizes | None
     seed_floor: float | None
     below_seed_floor: bool
-    num_bootstrap: int
-    bootstrap_seed: int
+    n_resamples: int
+    rng: int
     samples: NDArray[np.float64]
     degenerate_replicates: int
     examples: Examples = "shared"
     pairing: Pairing | None = None
-    unpaired_t: Interval | None = None
-    p_unpaired_t: PValues | None = None
     variance_parts: VarianceParts | None = None
     without_failed: WithoutFailed | None = None
     pooled_seeds: bool = False
     notes: tuple[str, ...] = ()
+    sameness: Sameness | None = None
 
     def plan(
         self,
@@ -172,7 +213,7 @@ class ComparisonResult(EqualByContent):
             min(len(side.seeds) for side in drawn),
             self.num_examples,
             self.design,
-            1 - self.confidence,
+            1 - self.ci.level,
             self.estimate,
             round(sum(side.num_runs for side in drawn) / sum(len(side.seeds) for side in drawn)),
         )
@@ -181,6 +222,45 @@ class ComparisonResult(EqualByContent):
             sides=sides,
             target_power=target_power,
             effect=found.effect if effect is None else effect,
+        )
+
+    def sameness_plan(
+        self,
+        num_seeds: int | None = None,
+        num_examples: int | None = None,
+        true_difference: float = 0.0,
+        target_power: float = TARGET_POWER,
+    ) -> Plan:
+        """Plans a study like this one that shows the experiment not to be worse by the margin.
+
+        Its `seeds_needed()` is how many seeds show that, with probability `target_power`. To show that the
+        arms are equal within the margin, plan with (1 + target_power) / 2: both one-sided tests then pass
+        with `target_power` or more.
+
+        Args:
+          num_seeds: as in `plan`.
+          num_examples: as in `plan`.
+          true_difference: how much better the experiment truly is, in the metric's own unit; negative
+            where it is worse.
+          target_power: as in `plan`.
+
+        Raises:
+          DataError: the comparison has no margin, the true difference is worse than it, or as `plan`.
+
+        Example:
+          >>> import numpy as np
+          >>> from multiberts import stats
+          >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
+          >>> result = stats.compare(base, experiment, "mean", margin=0.5)
+          >>> result.sameness.p_same < 0.05, result.sameness_plan().seeds_needed()
+          (np.True_, 2)
+
+        See also: `plan`.
+        """
+        if self.sameness is None:
+            raise DataError("found a comparison without a margin; give margin to stats.compare")
+        return self.plan(
+            num_seeds, num_examples, self.sameness.margin + true_difference, target_power, sides=1
         )
 
     def _drawn_arms(self) -> list[ArmSummary]:
@@ -214,6 +294,21 @@ class ComparisonResult(EqualByContent):
         return self.samples[:, -1] - self.samples[:, 0] if self.experiment else self.samples[:, 0]
 
     @property
+    def confidence_level(self) -> float:
+        """Returns the level of all intervals."""
+        return self.ci.level
+
+    @property
+    def statistic(self) -> float | None:
+        """Returns estimate / standard_error; None where there is no spread."""
+        return self.estimate / self.standard_error if self.standard_error else None
+
+    @property
+    def p_value(self) -> float | None:
+        """Returns the recommended p, two-sided; None in a `single` design."""
+        return self.p_values["t"].two_sided if "t" in self.p_values else None
+
+    @property
     def significant(self) -> bool:
-        """Returns whether the recommended two-sided p is below 1 - confidence."""
-        return self.p_t is not None and self.p_t.two_sided < 1 - self.confidence
+        """Returns whether the recommended two-sided p is below 1 - confidence level."""
+        return self.p_value is not None and self.p_value < 1 - self.confidence_level

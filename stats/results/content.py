@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from multiberts.stats.intervals import Interval
+from multiberts.stats.intervals import ConfidenceInterval, Interval
 
 
 class EqualByContent:
@@ -33,10 +33,14 @@ class EqualByContent:
     def to_dict(self) -> dict[str, Any]:
         """Returns every number but the bootstrap samples, as JSON can hold them.
 
-        Intervals have the keys low and high; an infinite end, which JSON lacks, is None.
+        Intervals have the keys low, high, level and method; an infinite end, which JSON lacks, is None.
         """
         names = [field.name for field in dataclasses.fields(cast("Any", self))]
-        names += ["answers"] * hasattr(self, "answers")
+        names += [
+            name
+            for name in ("statistic", "p_value", "p_same", "p_not_worse", "answers")
+            if hasattr(self, name)
+        ]
         return {name: plain_value(getattr(self, name)) for name in names if name != "samples"}
 
 
@@ -49,6 +53,8 @@ def plain_value(value: Any) -> Any:
             field.name: plain_value(getattr(value, field.name))
             for field in dataclasses.fields(value)
         }
+    if isinstance(value, ConfidenceInterval):
+        value = {"low": value.low, "high": value.high, "level": value.level, "method": value.method}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: plain_value(part) for name, part in value._asdict().items()}
     if isinstance(value, dict):
@@ -61,11 +67,11 @@ def plain_value(value: Any) -> Any:
 
 
 def flat_values(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Joins the names of nested values: `base_estimate`, `t_low`; lists are left as they are."""
+    """Joins the names of nested values: `base_estimate`, `ci_low`; lists are left as they are."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            flat |= flat_values(value, f"{prefix}{name}_")
+            flat |= flat_values(value, f"{prefix}{name}_".replace(" ", "_"))
         else:
             flat[prefix + name] = value
     return flat

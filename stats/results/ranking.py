@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.intervals import Interval
+from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.settings import Design, Resample
@@ -21,28 +21,27 @@ class ArmDifference:
       base, experiment: their names.
       estimate: score of the experiment minus that of the base.
       standard_error: of the estimate, from variances of seeds that are moderated by those of all arms.
-      degrees_of_freedom: of its t.
-      interval: simultaneous: all intervals of the family hold the truth at the level of confidence.
-      p: two-sided, of this difference alone.
-      p_simultaneous: corrected for the number of differences as the interval is (Bonferroni): below
-        1 - confidence where the interval excludes 0.
-      p_holm: corrected by Holm; never larger, so that it may show what the interval does not.
+      df: degrees of freedom of its t.
+      ci: simultaneous: all intervals of the family hold the truth at its level.
+      p_value: two-sided, corrected for the number of differences as the interval is (Bonferroni): below
+        1 - level where the interval excludes 0.
+      p_values: two-sided: `uncorrected`, of this difference alone; and `holm`, which is never larger than
+        `p_value`, so that it may show what the interval does not.
     """
 
     base: str
     experiment: str
     estimate: float
     standard_error: float
-    degrees_of_freedom: float
-    interval: Interval
-    p: float
-    p_simultaneous: float
-    p_holm: float
+    df: float
+    ci: ConfidenceInterval
+    p_value: float
+    p_values: dict[str, float]
 
     @property
     def clear(self) -> bool:
         """Returns whether the simultaneous interval excludes 0."""
-        return self.interval.low > 0 or self.interval.high < 0
+        return self.ci.low > 0 or self.ci.high < 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +77,11 @@ class RankingResult(EqualByContent):
     against: str | None
     arms: tuple[RankedArm, ...]
     differences: tuple[ArmDifference, ...]
-    confidence: float
+    confidence_level: float
     shared_degrees_of_freedom: float
     pairing: Pairing | None
-    num_bootstrap: int
-    bootstrap_seed: int
+    n_resamples: int
+    rng: int
     samples: NDArray[np.float64]
 
     @property

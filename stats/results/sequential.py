@@ -88,6 +88,13 @@ def spending_boundaries(
     Raises:
       DataError: the fractions do not grow within (0, 1], or the level is not valid.
 
+    Example:
+      >>> from multiberts import stats
+      >>> stats.spending_boundaries([0.5, 1.0]).nominal_p.round(4).tolist()
+      [0.0031, 0.049]
+
+    See also: `sequential_decision`.
+
     Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
         Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """
@@ -159,6 +166,14 @@ def sequential_decision(
     Raises:
       DataError: there is not one p-value per look, one is outside [0, 1], no seed is planned, or a
         look is beyond the plan.
+
+    Example:
+      >>> from multiberts import stats
+      >>> decision = stats.sequential_decision([0.2, 0.004], [4, 7], planned_seeds=10)
+      >>> decision.shown, decision.look
+      (True, 2)
+
+    See also: `spending_boundaries`, `early_look`.
     """
     if len(p_values) != len(seeds_at_looks) or not all(0 <= p <= 1 for p in p_values):
         raise DataError(
@@ -221,6 +236,8 @@ def early_look(p_value: float, seeds: int, planned_seeds: int, alpha: float = 0.
       (True, 0.0123)
       >>> early_look(0.04, seeds=7, planned_seeds=10).seeds_to_boundary
       9
+
+    See also: `sequential_decision`.
     """
     from scipy.special import ndtri
 

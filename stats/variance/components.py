@@ -50,6 +50,14 @@ class VarianceComponents:
 
     Raises:
       DataError: a component is NaN or infinite.
+
+    Example:
+      >>> from multiberts import stats
+      >>> parts = stats.VarianceComponents(seed=0.0001, example=0.1, residual=0.05)
+      >>> round(parts.plan(num_seeds=5, num_examples=1000).power(0.03), 2)
+      0.71
+
+    See also: `variance_components`, `Plan`.
     """
 
     seed: float
@@ -332,6 +340,15 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
 
     Raises:
       DataError: fewer than two seeds or examples.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> scores = np.random.default_rng(0).random((5, 100)) < np.linspace(0.5, 0.9, 5)[:, None]
+      >>> round(stats.variance_components(scores).seed, 3)
+      0.034
+
+    See also: `nested_variance_components`, `unpaired_components`, `Plan`.
     """
     num_seeds, num_examples = score_table(scores).shape
     return _components(
@@ -368,6 +385,17 @@ def unpaired_components(
 
     Raises:
       DataError: fewer than two seeds or examples, or different numbers of examples.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random = np.random.default_rng(0)
+      >>> base = random.normal(size=(4, 1)) + random.normal(size=(4, 50))  # seeds x examples
+      >>> parts = stats.unpaired_components(base, 1 + random.normal(size=(5, 50)))
+      >>> round(parts.plan(10, num_examples=50, design='unpaired').power(1.0), 1)
+      1.0
+
+    See also: `variance_components`, `Plan`.
     """
     sides = [deviations(base), deviations(experiment)]
     if len(sides[0].example) != len(sides[1].example):
@@ -422,6 +450,16 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
 
     Raises:
       DataError: fewer than two seeds or examples, or no seed with two runs.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random = np.random.default_rng(0)
+      >>> runs = random.normal(size=(20, 3, 50)) + random.normal(size=(20, 1, 1))  # seeds, runs, examples
+      >>> round(stats.nested_variance_components(list(runs)).seed, 1)
+      1.1
+
+    See also: `variance_components`, `Plan`.
 
     Reference: Searle, Casella & McCulloch, Variance Components (1992), chapter 3.6.
     """
@@ -507,7 +545,7 @@ class IntraclassCorrelation:
 
 
 def intraclass_correlation(
-    scores: Scores, targets: Targets = "examples", confidence: float = 0.95
+    scores: Scores, targets: Targets = "examples", confidence_level: float = 0.95
 ) -> IntraclassCorrelation:
     """Computes ICC(2,1) and ICC(2,k) of a table of scores.
 
@@ -518,18 +556,30 @@ def intraclass_correlation(
     Args:
       scores: [R, C], the runs of a seed averaged.
       targets: `examples` (seeds rate them) or `seeds` (examples rate them).
-      confidence: level of the intervals.
+      confidence_level: level of the intervals.
 
     Raises:
       DataError: fewer than two seeds or examples, or an unknown word for targets.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random = np.random.default_rng(0)
+      >>> scores = random.normal(size=50) + random.normal(size=(4, 50))  # seeds x examples
+      >>> round(stats.intraclass_correlation(scores).single, 1)
+      0.4
+
+    See also: `variance_components`.
 
     Reference: Shrout & Fleiss (1979); McGraw & Wong (1996), table 7.
     """
     from scipy.special import fdtri
 
     check_choice("targets", targets, Targets)
-    if not 0 < confidence < 1:
-        raise DataError(f"found confidence {confidence}, expected a number between 0 and 1")
+    if not 0 < confidence_level < 1:
+        raise DataError(
+            f"found confidence_level {confidence_level}, expected a number between 0 and 1"
+        )
     squares = mean_squares(scores)
     num_seeds, num_examples = score_table(scores).shape
     k, n = (num_seeds, num_examples) if targets == "examples" else (num_examples, num_seeds)
@@ -543,7 +593,7 @@ def intraclass_correlation(
     single = (rows - rest) / scale
     if single >= 1:
         return IntraclassCorrelation(1.0, 1.0, (1.0, 1.0), (1.0, 1.0))
-    tail = (1 - confidence) / 2
+    tail = (1 - confidence_level) / 2
     # Satterthwaite's degrees of freedom of the raters' and the residual's mean square.
     a = k * single / (n * (1 - single))
     b = 1 + a * (n - 1)

@@ -347,6 +347,16 @@ def crossing_of_tables(
       tables: one table [R, C] (of the difference where seeds are paired), or base and experiment.
       resample: what is resampled.
       shared_examples: whether base and experiment draw the same examples.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> scores = np.random.default_rng(0).random((5, 100)) < 0.8  # seeds x examples
+      >>> found = stats.crossing_of_tables([scores]).unbiased_variance()
+      >>> round(found.variance**0.5, 3), round(found.cautious_degrees_of_freedom, 1)
+      (0.021, 5.1)
+
+    See also: `variance_components`, `compare`.
     """
     signs = [1.0] if len(tables) == 1 else [-1.0, 1.0]
     return Crossing(

@@ -19,7 +19,6 @@ class EffectSizes:
     """Sizes of the difference experiment - base, from one score per seed.
 
     Attributes:
-      difference: of the mean scores.
       relative_difference: the difference over the size of the base's mean; None where that is 0.
       cohens_d: the difference over the pooled standard deviation of seeds; of paired seeds d_z,
         over the standard deviation of their differences. None where there is no spread or one
@@ -31,7 +30,6 @@ class EffectSizes:
       cliffs_delta: 2 probability_of_superiority - 1.
     """
 
-    difference: float
     relative_difference: float | None
     cohens_d: float | None
     hedges_g: float | None
@@ -73,7 +71,6 @@ def effect_sizes(
     above = experiment - base if paired else experiment[:, None] - base
     superiority = float(np.mean(np.sign(above)) + 1) / 2
     return EffectSizes(
-        difference=difference,
         relative_difference=difference / abs(float(base.mean())) if base.mean() else None,
         cohens_d=cohens_d,
         hedges_g=None if cohens_d is None or freedom < 2 else cohens_d * bias_factor(freedom),

@@ -30,7 +30,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
                 exec(compile("".join(cell["source"]), f"cell {place}", "exec"), names)
         assert Path("difference.png").stat().st_size > 1000
     result = names["result"]
-    assert isinstance(result, stats.Comparison) and result.t.low < 0.05 < result.t.high
+    assert isinstance(result, stats.Comparison) and result.ci.low < 0.05 < result.ci.high
 
 
 def scores(step: int) -> np.ndarray:
@@ -52,7 +52,7 @@ def test_the_page_on_pythia_says_what_its_samples_give() -> None:
     first, last = scores(1000), scores(143000)
     ours = stats.compare(first, last)
     over = {1: "seeds", 0: "examples"}
-    expected = {"`multiberts compare`": row(ours.estimate, *ours.t, ours.p_t.two_sided)}
+    expected = {"`multiberts compare`": row(ours.estimate, *ours.ci, ours.p_value)}
     for axis, name in over.items():
         test = ttest_rel(last.mean(axis), first.mean(axis))
         interval = test.confidence_interval()
@@ -82,5 +82,5 @@ def test_the_page_on_pythia_says_what_its_samples_give() -> None:
         f"| rliable's method, on the differences per seed | 0.200 | {low:.3f} to {high:.3f} |"
         in page
     )
-    percentile = ours.percentile
+    percentile = ours.intervals["percentile"]
     assert f"| 0.200 | {percentile.low:.3f} to {percentile.high:.3f} |" in page

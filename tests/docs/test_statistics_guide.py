@@ -17,7 +17,7 @@ def test_every_block_runs_and_finds_what_was_put_in():
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
     result = names["result"]
-    assert result.t.low < 0.08 < result.t.high  # the difference in skill, .78 - .70
+    assert result.ci.low < 0.08 < result.ci.high  # the difference in skill, .78 - .70
     assert set(names["family"].comparisons) == {"one", "two"}
     # B3's estimates on a known curve are those of the table below the block.
     rows = re.findall(r"^\| (0\.\d+) \| (0\.550 .*) \|$", PAGE.read_text(), flags=re.MULTILINE)

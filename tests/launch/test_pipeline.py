@@ -39,7 +39,7 @@ SMALL = {
     "facts/finetune.num_epochs": 1,
     "questions/finetune.num_epochs": 1,
     "coreference/finetune.num_epochs": 1,
-    "report.num_bootstrap": 50,
+    "report.n_resamples": 50,
 }
 NUM_RUNS = 1 + 2 + 4 + 2 * 3 * 4 + 2
 

@@ -150,4 +150,4 @@ def sizes():
 @pytest.fixture(scope="session")
 def analysis(sizes):
     plain = {size: runs[:, 0] for size, runs in sizes.items()}
-    return analyse_sizes({"NLI": sizes, "one run": plain}, num_bootstrap=40)
+    return analyse_sizes({"NLI": sizes, "one run": plain}, n_resamples=40)

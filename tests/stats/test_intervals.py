@@ -234,9 +234,9 @@ def test_studentised_with_replicates_without_spread():
     assert nothing == (2.0, 2.0)
     # Replicates equal to the estimate lie at no distance from it, spread or not.
     assert studentised_interval(np.full(5, 2.0), np.zeros(5), 2.0, 0.1, 0.9) == (2.0, 2.0)
-    for confidence in (0.0, 1.0, 95):
+    for confidence_level in (0.0, 1.0, 95):
         with pytest.raises(ValueError, match="between 0 and 1"):
-            studentised_interval(samples, errors, 10.0, 1.0, confidence)
+            studentised_interval(samples, errors, 10.0, 1.0, confidence_level)
 
 
 def test_compatible_p_is_the_share_with_a_floor():

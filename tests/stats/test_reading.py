@@ -1,6 +1,7 @@
 """What `compare` takes: the same numbers from every form, put in order by coordinates."""
 
 import itertools
+import json
 
 import numpy as np
 import pandas
@@ -9,13 +10,14 @@ import sklearn.metrics
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats import Task, compare, compare_tasks, from_frame
+from multiberts.stats import TaskData, compare, compare_tasks, from_frame
 from multiberts.stats.errors import DataError
+from multiberts.stats.report.own_predictions import compare_files
 
 SEEDS, EXAMPLES = 4, 30
 LABELS = np.random.default_rng(0).integers(0, 2, EXAMPLES)
 IDS = [f"id {place}" for place in range(EXAMPLES)]
-OPTIONS = {"num_bootstrap": 50}
+OPTIONS = {"n_resamples": 50}
 
 
 def predictions(skill, key, runs=None):
@@ -49,7 +51,7 @@ def long(values, arm="", runs=1):
 
 def same(one, other):
     np.testing.assert_allclose(one.differences, other.differences, atol=1e-12)
-    assert one.t == pytest.approx(other.t) and one.estimate == pytest.approx(other.estimate)
+    assert one.ci == pytest.approx(other.ci) and one.estimate == pytest.approx(other.estimate)
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +81,86 @@ def test_long_frames_give_the_numbers_of_arrays_in_any_order_of_rows(expected):
     arms = from_frame(frame, arm="arm", **names)
     assert list(arms) == ["old", "new"]
     found = compare(arms["old"], arms["new"], "accuracy", **OPTIONS)
-    assert found.t == pytest.approx(expected.t)  # examples come in another order, so draws differ
-    same(compare(long(BASE), long(EXPERIMENT), "accuracy", **OPTIONS), found)
+    assert found.ci == pytest.approx(expected.ci)  # examples come in another order, so draws differ
+    plain = [long(values).drop(columns=["arm", "template"]) for values in (BASE, EXPERIMENT)]
+    same(compare(*plain, "accuracy", **OPTIONS), found)
     clusters = from_frame(long(BASE), cluster="template", **names)
-    single = compare(clusters, None, "accuracy", "single", clusters="template", **OPTIONS)
+    single = compare(clusters, None, "accuracy", design="single", clusters="template", **OPTIONS)
     assert single.base.num_clusters == 10
     plain = [f"t{place // 3}" for place in range(EXAMPLES)]
-    other = compare(BASE, None, "accuracy", "single", labels=LABELS, clusters=plain, **OPTIONS)
-    assert single.t == pytest.approx(other.t)
+    other = compare(
+        BASE, None, "accuracy", design="single", labels=LABELS, clusters=plain, **OPTIONS
+    )
+    assert single.ci == pytest.approx(other.ci)
+
+
+def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
+    """Tables of usual names, one per arm or with both, in memory or in a file: one reader."""
+    arrow, datasets = pytest.importorskip("pyarrow"), pytest.importorskip("datasets")
+    renames = {"arm": "model", "seed": "random_seed", "example": "doc_id", "prediction": "pred",
+               "label": "gold"}  # fmt: skip
+    frames = [
+        long(values, arm).rename(columns=renames)
+        for arm, values in (("old", BASE), ("new", EXPERIMENT))
+    ]
+    both = pandas.concat(frames)
+    path = tmp_path / "both.csv"
+    both.to_csv(path, index=False)
+    (printed,) = json.loads(
+        compare_files(
+            base=str(path), metric="accuracy", json=True, n_resamples=OPTIONS["n_resamples"]
+        )
+    )
+    arms = {name: from_frame(long(values), cluster="template", seed="seed", example="example",
+                             prediction="prediction", label="label")
+            for name, values in (("old", BASE), ("new", EXPERIMENT))}  # fmt: skip
+    expected = compare(*arms.values(), "accuracy", clusters="template", **OPTIONS)
+    assert expected.base.num_clusters == 10
+    files = [tmp_path / f"{name}.csv" for name in arms]
+    for file, frame in zip(files, frames, strict=True):
+        frame.drop(columns="model").to_csv(file, index=False)
+    columns = both.to_dict("list")
+    forms = [
+        (both,), frames, (path,), (str(path),), files, (columns,), (arms,),
+        (arrow.Table.from_pandas(both),), (datasets.Dataset.from_dict(columns),),
+    ]  # fmt: skip
+    for form in forms:
+        found = compare(
+            *form, metric="accuracy", clusters="template" if form[0] is arms else None, **OPTIONS
+        )
+        assert (
+            found.ci
+            == pytest.approx(expected.ci)
+            == tuple(printed["ci"][end] for end in ("low", "high"))
+        )
+        assert found.base.num_clusters == 10
+        named = (found.base.name, found.experiment.name)
+        assert named == (("old", "new") if len(form) == 1 else ("base", "experiment"))
+
+
+def test_tensors_and_dicts_by_seed_give_the_numbers_of_arrays(expected):
+    torch = pytest.importorskip("torch")
+    forms = [
+        (torch.from_numpy, torch.from_numpy(LABELS)),
+        (lambda values: torch.tensor(values, dtype=torch.bfloat16, requires_grad=True), LABELS),
+        (lambda values: [torch.from_numpy(row) for row in values], LABELS),
+        (lambda values: dict(enumerate(values)), LABELS),
+        (lambda values: {"predictions": values, "labels": LABELS}, None),
+    ]
+    for make, labels in forms:
+        same(compare(make(BASE), make(EXPERIMENT), "accuracy", labels=labels, **OPTIONS), expected)
+
+
+def test_data_of_too_many_or_unknown_arms_are_refused_in_one_line():
+    three = pandas.concat([long(BASE, arm) for arm in "abc"])
+    with pytest.raises(DataError, match="found 3 arms .a, b, c., expected two; give them to"):
+        compare(three, metric="accuracy")
+    with pytest.raises(DataError, match="experiment: found 3 arms"):
+        compare(BASE, three, metric="accuracy")
+    with pytest.raises(DataError, match="missing.csv does not exist"):
+        compare("missing.csv", "other.csv")
+    with pytest.raises(DataError, match="base: found no column of .*in Python stats.from_frame"):
+        compare(long(BASE).drop(columns="prediction"), BASE)
 
 
 def test_runs_of_a_seed_are_averaged_in_every_form():
@@ -95,7 +169,7 @@ def test_runs_of_a_seed_are_averaged_in_every_form():
     index = pandas.MultiIndex.from_product([range(SEEDS), range(3)], names=["seed", "run"])
     wide = pandas.DataFrame(values.reshape(-1, EXAMPLES), index)
     for form, labels in ((values, LABELS), (frame, None), (wide, LABELS)):
-        found = compare(form, None, "accuracy", "single", labels=labels, **OPTIONS)
+        found = compare(form, None, "accuracy", design="single", labels=labels, **OPTIONS)
         np.testing.assert_allclose(found.base.seed_scores, (values == LABELS).mean(axis=(1, 2)))
         assert found.base.num_runs == 12
 
@@ -106,11 +180,11 @@ def test_scores_need_no_labels():
     same(compare(*right, **OPTIONS), expected)
     same(compare(*map(with_ids, right), "mean", **OPTIONS), expected)
     frames = [
-        long(values).drop(columns="label").rename(columns={"prediction": "score"})
+        long(values).drop(columns=["label", "template"]).rename(columns={"prediction": "score"})
         for values in right
     ]
-    assert compare(*frames, **OPTIONS).t == pytest.approx(expected.t)
-    family = compare_tasks({"one": Task(*right), "two": Task(*right)}, num_bootstrap=50)
+    assert compare(*frames, **OPTIONS).ci == pytest.approx(expected.ci)
+    family = compare_tasks({"one": TaskData(*right), "two": TaskData(*right)}, n_resamples=50)
     assert family.macro_average.estimate == pytest.approx(expected.estimate)
     with pytest.raises(UserError, match="found no labels, which f1 compares"):
         compare(*right, "f1")
@@ -142,8 +216,8 @@ def test_labels_and_clusters_are_put_in_order_by_their_coordinates(expected):
             clusters=clusters,
             **OPTIONS,
         )
-        assert found.t == pytest.approx(
-            compare(BASE, EXPERIMENT, "accuracy", labels=LABELS, clusters=template, **OPTIONS).t
+        assert found.ci == pytest.approx(
+            compare(BASE, EXPERIMENT, "accuracy", labels=LABELS, clusters=template, **OPTIONS).ci
         )
     numbers = pandas.Series(LABELS[order], order)
     arms = [values.assign_coords(example_id=("example", np.arange(EXAMPLES))) for values in
@@ -197,7 +271,7 @@ def test_kinds_that_cannot_agree_are_refused():
 def test_a_square_matrix_of_probabilities_is_not_taken_for_classes():
     random = np.random.default_rng(4)
     labels, values = np.arange(6) % 2, random.random((6, 6))
-    found = compare(values, None, "log_loss", "single", labels=labels, **OPTIONS)
+    found = compare(values, None, "log_loss", design="single", labels=labels, **OPTIONS)
     losses = [sklearn.metrics.log_loss(labels, row) for row in values]
     np.testing.assert_allclose(found.base.seed_scores, losses)
 
@@ -213,8 +287,8 @@ def test_wrong_shapes_get_a_message_with_the_right_one():
         compare(BASE[0], EXPERIMENT[0])
     with pytest.raises(UserError, match="rows of different lengths"):
         compare([[1, 2], [1]], BASE)
-    with pytest.raises(UserError, match="found str, expected an xarray Dataset"):
-        compare("predictions.csv", BASE)
+    with pytest.raises(UserError, match="found int, expected an xarray Dataset"):
+        compare(3, BASE)
     with pytest.raises(UserError, match=r"found seeds as columns.*give frame.T"):
         compare(pandas.DataFrame(BASE.T, columns=pandas.Index(range(4), name="seed")), BASE)
     with pytest.raises(UserError, match="found the variables x"):
@@ -243,8 +317,8 @@ def test_rows_that_are_missing_are_missing_cells():
     frame = long(BASE)
     lacking = frame[~((frame.seed == 2) & (frame.example == "id 7"))]
     with pytest.raises(UserError, match="found nan.*missing='omit'"):
-        compare(lacking, None, "accuracy", "single")
-    found = compare(lacking, None, "accuracy", "single", missing="omit", **OPTIONS)
+        compare(lacking, None, "accuracy", design="single")
+    found = compare(lacking, None, "accuracy", design="single", missing="omit", **OPTIONS)
     right = BASE == LABELS
     assert found.base.seed_scores[2] == pytest.approx(np.delete(right[2], 7).mean())
 
@@ -259,17 +333,23 @@ def test_a_function_that_is_a_mean_has_the_error_of_the_mean():
         for design in ("paired", "unpaired"):
             ours, exact = (
                 compare(
-                    BASE, EXPERIMENT, metric, design, labels=LABELS, clusters=clusters, **OPTIONS
+                    BASE,
+                    EXPERIMENT,
+                    metric,
+                    design=design,
+                    labels=LABELS,
+                    clusters=clusters,
+                    **OPTIONS,
                 )
                 for metric in (share_right, "accuracy")
             )
             same(ours, exact)
             assert ours.standard_error == pytest.approx(exact.standard_error)
-            assert ours.studentised is None and ours.metric == "share_right"
+            assert "studentised" not in ours.intervals and ours.metric == "share_right"
     holes = BASE.astype(float)
     holes[1, 3:9] = np.nan
     ours, exact = (
-        compare(holes, None, metric, "single", labels=LABELS, missing="omit", **OPTIONS)
+        compare(holes, None, metric, design="single", labels=LABELS, missing="omit", **OPTIONS)
         for metric in (share_right, "accuracy")
     )
     assert ours.standard_error == pytest.approx(exact.standard_error, rel=1e-9)
@@ -278,7 +358,7 @@ def test_a_function_that_is_a_mean_has_the_error_of_the_mean():
 def test_a_function_of_another_library_is_our_metric():
     fast = compare(BASE, EXPERIMENT, sklearn.metrics.f1_score, labels=LABELS, **OPTIONS)
     same(fast, compare(BASE, EXPERIMENT, "f1", labels=LABELS, **OPTIONS))
-    assert fast.studentised is not None
+    assert "studentised" in fast.intervals
 
 
 def test_the_jackknife_of_a_correlation_is_near_its_delta_method():
@@ -286,7 +366,9 @@ def test_the_jackknife_of_a_correlation_is_near_its_delta_method():
     labels = random.normal(size=400)
     values = 0.6 * labels + random.normal(size=(3, 400))
     ours, exact = (
-        compare(values, None, metric, "single", labels=labels, resample="examples", **OPTIONS)
+        compare(
+            values, None, metric, design="single", labels=labels, resample="examples", **OPTIONS
+        )
         for metric in (lambda x, y: np.corrcoef(x, y)[0, 1], "pearson")
     )
     assert ours.standard_error == pytest.approx(exact.standard_error, rel=0.02)
@@ -297,21 +379,35 @@ def test_many_examples_are_left_out_in_groups():
     scores = random.normal(size=(3, 2500))
     ours, exact = (
         compare(
-            scores, None, metric, "single", labels=np.zeros(2500), resample="examples", **OPTIONS
+            scores,
+            None,
+            metric,
+            design="single",
+            labels=np.zeros(2500),
+            resample="examples",
+            **OPTIONS,
         )
         for metric in (lambda _labels, values: values.mean(), "mean")
     )
     assert ours.standard_error == pytest.approx(exact.standard_error, rel=4 / np.sqrt(2 * 1000))
     with pytest.raises(UserError, match="found nan or infinite scores|returned nan"):
-        compare(scores[:, :9], None, lambda _x, _y: np.nan, "single", labels=np.zeros(9), **OPTIONS)
+        compare(
+            scores[:, :9],
+            None,
+            lambda _x, _y: np.nan,
+            design="single",
+            labels=np.zeros(9),
+            **OPTIONS,
+        )
 
 
 @pytest.mark.parametrize(
     "option",
     [
-        {"num_bootstrap": 38}, {"num_bootstrap": 100.5}, {"num_bootstrap": "100"},
-        {"num_bootstrap": True}, {"bootstrap_seed": -1}, {"bootstrap_seed": 1.5},
-        {"confidence": 95}, {"confidence": "95"}, {"confidence": np.nan}, {"aggregate": "average"},
+        {"n_resamples": 38}, {"n_resamples": 100.5}, {"n_resamples": "100"},
+        {"n_resamples": True}, {"rng": -1}, {"rng": 1.5},
+        {"confidence_level": 95}, {"confidence_level": "95"}, {"confidence_level": np.nan},
+        {"aggregate": "average"},
         {"missing": "drop"}, {"resample": "seed"}, {"examples": "apart"}, {"draws": "own"},
     ],
 )  # fmt: skip

@@ -2,14 +2,15 @@
 
 import dataclasses
 import inspect
-import typing
 
+import numpy as np
 import pytest
 
+from multiberts import stats
 from multiberts.stats.paper.reproduction import paper
 from multiberts.stats.report.own_predictions import compare_files
 from multiberts.stats.report.reporting import report
-from multiberts.stats.settings import ComparisonOptions, ComparisonSettings
+from multiberts.stats.settings import ComparisonSettings
 
 
 @pytest.mark.parametrize("command", [report, paper, compare_files])
@@ -20,16 +21,29 @@ def test_commands_have_the_defaults_of_the_library(command):
         for name, parameter in inspect.signature(command).parameters.items()
         if name in defaults
     }
-    assert {"num_bootstrap", "bootstrap_seed", "confidence"} <= set(shared)
+    assert {"n_resamples", "rng", "confidence_level"} <= set(shared)
     assert shared == {name: defaults[name] for name in shared}
 
 
-def test_keyword_arguments_are_the_settings_but_the_design():
-    settings = typing.get_type_hints(ComparisonSettings)
-    assert settings.pop("design")
-    assert typing.get_type_hints(ComparisonOptions) == settings
+@pytest.mark.parametrize("function", [stats.compare, stats.compare_arms, stats.compare_tasks])
+def test_functions_show_their_options_with_the_settings_defaults(function):
+    """No option is passed on unseen, only data count by position, and one default is the same everywhere."""
+    parameters = inspect.signature(function).parameters
+    assert all(item.kind is not item.VAR_KEYWORD for item in parameters.values())
+    defaults = {field.name: field.default for field in dataclasses.fields(ComparisonSettings)}
+    shared = {name: item for name, item in parameters.items() if name in defaults}
+    assert {*defaults} - {*shared} <= {"examples", "studentised", "margin"}
+    assert all(item.kind is item.KEYWORD_ONLY for item in shared.values())
+    # The studentised interval costs as much as everything else, for each task.
+    apart = {"studentised"} if function is stats.compare_tasks else set()
+    assert {name for name, item in shared.items() if item.default != defaults[name]} == apart
 
 
-def test_options_give_the_same_settings_again():
-    settings = ComparisonSettings("unpaired", resample="seeds", num_bootstrap=100)
-    assert ComparisonSettings("unpaired", **settings.options()) == settings
+def test_a_generator_gives_the_number_of_the_draws():
+    scores = np.random.default_rng(0).random((2, 4, 30))
+    first = stats.compare(*scores, rng=np.random.default_rng(5), n_resamples=50)
+    again = stats.compare(*scores, rng=first.rng, n_resamples=50)
+    assert first == again and first.rng != 42
+    other = np.random.default_rng(5)
+    pair = [stats.compare(*scores, rng=other, n_resamples=50) for _ in range(2)]
+    assert pair[0] == first and (pair[1].samples != first.samples).any()

@@ -214,7 +214,7 @@ def test_two_ways_of_training_are_compared_across_seeds(
                 **SMALL,
             )
         sides[num_epochs] = read_predictions(runs, "dev")
-    found = compare(sides[0.2], sides[10], "squad_f1", num_bootstrap=200)
+    found = compare(sides[0.2], sides[10], "squad_f1", n_resamples=200)
     means = [
         np.mean(
             [scores_of(tmp_path / f"epochs_{n}-seed_{seed}", "dev")["squad_f1"] for seed in (0, 1)]
@@ -225,7 +225,7 @@ def test_two_ways_of_training_are_compared_across_seeds(
     assert found.experiment is not None
     assert found.experiment.estimate == pytest.approx(means[1], abs=1e-9)
     assert found.estimate == pytest.approx(means[1] - means[0], abs=1e-9)
-    low, high = found.percentile.low, found.percentile.high
+    low, high = found.intervals["percentile"].low, found.intervals["percentile"].high
     assert 0 < low <= found.estimate <= high <= 1
 
 

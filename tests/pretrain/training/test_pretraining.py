@@ -147,7 +147,7 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
             read_predictions([tmp_path / "finetuned" / name for name in side], "dev")
             for side in names
         )
-        result = compare(base_side, experiment_side, "accuracy", num_bootstrap=40)
+        result = compare(base_side, experiment_side, "accuracy", n_resamples=40)
         assert ("by seed number only" in str(result)) == (result.pairing == "seed number")
         return result.pairing
 

@@ -251,7 +251,7 @@ PAIRED_P_0, PAIRED_PURITY = 30 / 240, 29 / 59
     ("observed", "p_0", "purity"), [(HALVES, HALVES_P_0, 1), (PAIRED, PAIRED_P_0, PAIRED_PURITY)]
 )
 def test_drawn_leakage_is_that_of_the_model(observed, p_0, purity):
-    design = designed(observed, num_train=20, num_draws=3000, num_test=3, bootstrap_seed=1)
+    design = designed(observed, num_train=20, num_draws=3000, num_test=3, rng=1)
     leakages = leakage_levels(p_0, design.injections, purity)
     for level in (0, 10, 20, 40):
         drawn = design.draws(level)
@@ -265,7 +265,7 @@ def test_drawn_leakage_is_that_of_the_model(observed, p_0, purity):
 
 
 def test_tests_are_never_trained_on_and_doses_are_kept():
-    design = designed(HALVES, num_train=20, num_draws=500, bootstrap_seed=3)
+    design = designed(HALVES, num_train=20, num_draws=500, rng=3)
     for level in (0, 7, 40):
         train, test, cluster = design.draws(level)
         assert not (train[:, :, None] == test[:, None, :]).any()
@@ -286,12 +286,12 @@ def test_every_sample_is_tested_alike():
 
 
 def test_draws_do_not_depend_on_order_or_number():
-    design = designed(HALVES, num_train=7, num_draws=50, bootstrap_seed=9)
-    more = designed(HALVES, num_train=7, num_draws=90, bootstrap_seed=9)
+    design = designed(HALVES, num_train=7, num_draws=50, rng=9)
+    more = designed(HALVES, num_train=7, num_draws=90, rng=9)
     whole = design.draws(5)
     for part, expected in zip(more.draws(5, 20, 30), whole, strict=True):
         np.testing.assert_array_equal(part, expected[20:30])
-    other = designed(HALVES, num_train=7, num_draws=50, bootstrap_seed=10).draws(5)
+    other = designed(HALVES, num_train=7, num_draws=50, rng=10).draws(5)
     assert not np.array_equal(other.train, whole.train)
     assert not np.array_equal(design.draws(6).train, whole.train)
 
@@ -318,8 +318,8 @@ def made_up_learner(curve, key=0, noise=0.1):
 def repeated(curve, observed, num_draws=200, **options):
     """Five runs with other noise and other draws."""
     return [
-        estimated(made_up_learner(curve, key), observed, num_draws=num_draws, num_bootstrap=0,
-           num_train=len(curve) - 1, bootstrap_seed=key, **options)
+        estimated(made_up_learner(curve, key), observed, num_draws=num_draws, n_resamples=0,
+           num_train=len(curve) - 1, rng=key, **options)
         for key in range(5)
     ]  # fmt: skip
 
@@ -367,7 +367,7 @@ def test_searched_p_0_recovers_it_where_it_can_be_found(observed, directions, p_
 
 def test_interval_covers_draws_and_clusters():
     curve = 0.1 + 0.4 * (1 - np.arange(6) / 5)
-    options = {"p_0": HALVES_P_0, "num_train": 5, "num_bootstrap": 100}
+    options = {"p_0": HALVES_P_0, "num_train": 5, "n_resamples": 100}
     wide = estimated(made_up_learner(curve), HALVES, num_draws=20, **options)
     tight = estimated(made_up_learner(curve), HALVES, num_draws=500, **options)
     assert tight.interval.high - tight.interval.low < (wide.interval.high - wide.interval.low) / 3
@@ -392,7 +392,7 @@ def test_histogram_recovers_the_distribution_on_new_clusters():
         number = generator.random(len(test))
         return np.where(number < two[same], 2.0, np.where(number < two[same] + one[same], 1.0, 0.0))
 
-    result = estimated(learner, HALVES, num_train=10, num_draws=1000, num_bootstrap=0,
+    result = estimated(learner, HALVES, num_train=10, num_draws=1000, n_resamples=0,
                 p_0=HALVES_P_0, regularisation=Regularisation(trend_order=3))  # fmt: skip
     histogram = loss_histogram(
         10, result.fit.leakages, result.losses, [0, 0.5, 1.5, 2], Regularisation(trend_order=3)
@@ -439,14 +439,14 @@ def test_cross_validator_works_in_scikit_learn():
 
     x, y = tilted_data()
     validator = B3CrossValidator(
-        *settings({"p_0": HALVES_P_0, "num_train": 10, "num_draws": 6, "bootstrap_seed": 4})
+        *settings({"p_0": HALVES_P_0, "num_train": 10, "num_draws": 6, "rng": 4})
     )
     scores = cross_val_score(RidgeClassifier(), x, y, groups=HALVES, cv=validator)
     assert len(scores) == validator.get_n_splits() == 21 * 6
     assert np.isfinite(scores).all()
     result = validator.estimate(1 - scores, HALVES)
     same = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=10, num_draws=6,
-              bootstrap_seed=4)  # fmt: skip
+              rng=4)  # fmt: skip
     assert result.e_0 == pytest.approx(same.e_0, abs=1e-9)
     assert result.interval == pytest.approx(same.interval, abs=1e-6)
     both = cross_validate(
@@ -454,7 +454,7 @@ def test_cross_validator_works_in_scikit_learn():
     )
     np.testing.assert_array_equal(both["test_accuracy"], scores)
     squared = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=10, num_draws=6,
-                 bootstrap_seed=4, loss=mean_squared_error)  # fmt: skip
+                 rng=4, loss=mean_squared_error)  # fmt: skip
     assert squared.e_0 == pytest.approx(4 * same.e_0, rel=0.2)
 
 

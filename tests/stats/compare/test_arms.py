@@ -23,13 +23,13 @@ from multiberts.benchmarks.leaderboard_calibration import (
 from multiberts.stats.compare.arms import seed_prior
 from multiberts.stats.compare.ranking import ranked
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import Interval, clopper_pearson_interval, t_interval
+from multiberts.stats.intervals import ConfidenceInterval, clopper_pearson_interval, t_interval
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.ranking import ArmDifference
 from multiberts.stats.variance.crossing import crossing_of_tables
 
 Tables = dict[str, NDArray[np.float64]]
-FEW = {"num_bootstrap": 50}
+FEW = {"n_resamples": 50}
 
 
 def leaderboard(skills: dict[str, float], seeds: int = 5, examples: int = 200) -> Tables:
@@ -54,13 +54,15 @@ def test_two_arms_agree_with_compare(design, resample, aggregate, metric):
     arms = {name: SIX[name].astype(int) for name in ("a", "c")}
     labels = (np.arange(200) % 2).astype(int)
     options = {"labels": labels, "resample": resample, "aggregate": aggregate, **FEW}
-    pair = stats.compare(arms["a"], arms["c"], metric, design, **options)
-    found = stats.compare_arms(arms, metric, design, against="a", **options)
+    pair = stats.compare(arms["a"], arms["c"], metric, design=design, **options)
+    found = stats.compare_arms(arms, metric, design=design, against="a", **options)
     (difference,) = found.differences
     assert difference.estimate == pair.estimate
-    assert difference.interval == pytest.approx(pair.t, rel=1e-12)
-    assert difference.p == difference.p_holm == pytest.approx(pair.p_t.two_sided, rel=1e-9)
-    assert {arm.name: arm.t for arm in found.arms} == {"a": pair.base.t, "c": pair.experiment.t}
+    assert difference.ci == pytest.approx(pair.ci, rel=1e-12)
+    assert (
+        difference.p_value == difference.p_values["holm"] == pytest.approx(pair.p_value, rel=1e-9)
+    )
+    assert {arm.name: arm.ci for arm in found.arms} == {"a": pair.base.ci, "c": pair.experiment.ci}
 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
@@ -72,12 +74,12 @@ def test_names_and_order_of_arms_change_nothing(design):
     assert ranks == [(a.name, a.rank, a.rank_low, a.rank_high, a.groups) for a in again.arms]
     for first, second in zip(found.differences, again.differences, strict=True):
         assert f"model {first.base}" == second.base
-        assert first.interval == pytest.approx(second.interval, rel=1e-9)
-        assert first.p_holm == pytest.approx(second.p_holm, rel=1e-6)
+        assert first.ci == pytest.approx(second.ci, rel=1e-9)
+        assert first.p_values == pytest.approx(second.p_values, rel=1e-6)
 
 
 def test_ranks_and_ties_of_arms_far_apart():
-    found = stats.compare_arms(SIX, **FEW)
+    found = stats.compare_arms(SIX, design="unpaired", **FEW)
     places = {arm.name: (arm.rank_low, arm.rank_high) for arm in found.arms}
     assert places == {
         "e": (1, 2), "f": (1, 2), "b": (3, 5), "c": (3, 5), "d": (3, 5), "a": (6, 6),
@@ -93,15 +95,15 @@ def test_equal_scores_share_their_rank():
     assert {arm.name: arm.rank for arm in found.arms} == {"three": 1, "one": 2, "two": 2}
     same = next(item for item in found.differences if "three" not in (item.base, item.experiment))
     reach = clopper_pearson_interval(0, 200, 1 - 0.05 / 3).high  # no example differs
-    assert (same.estimate, same.p_holm) == (0.0, 1.0)
-    assert same.interval == pytest.approx((-reach, reach))
+    assert (same.estimate, same.p_values["holm"]) == (0.0, 1.0)
+    assert same.ci == pytest.approx((-reach, reach))
     assert not same.clear
 
 
 def test_where_less_is_better_the_least_comes_first():
     labels = np.ones(200)
-    by_accuracy = stats.compare_arms(SIX, "accuracy", labels=labels, **FEW)
-    by_error = stats.compare_arms(SIX, "error", labels=labels, **FEW)
+    by_accuracy = stats.compare_arms(SIX, "accuracy", labels=labels, design="unpaired", **FEW)
+    by_error = stats.compare_arms(SIX, "error", labels=labels, design="unpaired", **FEW)
     assert [arm.name for arm in by_error.arms] == [arm.name for arm in by_accuracy.arms]
     for first, second in zip(by_accuracy.arms, by_error.arms, strict=True):
         assert (first.rank_low, first.rank_high) == (second.rank_low, second.rank_high)
@@ -110,14 +112,17 @@ def test_where_less_is_better_the_least_comes_first():
 
 
 def test_against_one_arm_corrects_for_fewer_differences():
-    every, against = stats.compare_arms(SIX, **FEW), stats.compare_arms(SIX, against="c", **FEW)
+    every, against = (
+        stats.compare_arms(SIX, design="unpaired", **FEW),
+        stats.compare_arms(SIX, against="c", design="unpaired", **FEW),
+    )
     assert {item.base for item in against.differences} == {"c"} and len(against.differences) == 5
     widths = {
-        frozenset((item.base, item.experiment)): item.interval.high - item.interval.low
+        frozenset((item.base, item.experiment)): item.ci.high - item.ci.low
         for item in every.differences
     }
     for item in against.differences:
-        width = item.interval.high - item.interval.low
+        width = item.ci.high - item.ci.low
         assert width < widths[frozenset((item.base, item.experiment))]
     assert against.groups == () and not against.arms[0].groups
     places = {arm.name: (arm.rank_low, arm.rank_high) for arm in against.arms}
@@ -129,10 +134,14 @@ def test_against_one_arm_corrects_for_fewer_differences():
 def test_letters_are_the_largest_sets_of_tied_arms(seed):
     random = np.random.default_rng(seed)
     names = list("uvwxyz")
-    plain = stats.compare_arms(dict.fromkeys(names, SIX["a"]), resample="seeds", **FEW).arms
+    plain = stats.compare_arms(
+        dict.fromkeys(names, SIX["a"]), resample="seeds", design="unpaired", **FEW
+    ).arms
     tied = {pair: random.random() < 0.5 for pair in itertools.combinations(names, 2)}
     differences = [
-        ArmDifference(worse, better, 1.0, 1.0, 9.0, Interval(-1.0 if same else 0.5, 3.0), 1, 1, 1)
+        ArmDifference(
+            worse, better, 1.0, 1.0, 9.0, ConfidenceInterval(-1.0 if same else 0.5, 3.0), 1, {}
+        )
         for (better, worse), same in tied.items()
     ]
     fields = [field.name for field in dataclasses.fields(ArmSummary)]
@@ -171,7 +180,7 @@ def test_variances_that_are_alike_are_shared_at_most_half():
 
 
 def test_intervals_are_moderated_and_bonferronis():
-    found = stats.compare_arms(SIX, resample="seeds", **FEW)
+    found = stats.compare_arms(SIX, resample="seeds", design="unpaired", **FEW)
     variances = {name: table.mean(axis=1).var(ddof=1) for name, table in SIX.items()}
     assert found.shared_degrees_of_freedom == 4
     mean = np.mean(list(variances.values()))
@@ -180,14 +189,14 @@ def test_intervals_are_moderated_and_bonferronis():
         pair = [moderated[item.base] / 5, moderated[item.experiment] / 5]
         freedom = sum(pair) ** 2 / sum(share**2 / 8 for share in pair)
         expected = t_interval(item.estimate, math.sqrt(sum(pair)), freedom, 1 - 0.05 / 15)
-        assert item.interval == pytest.approx(expected, rel=1e-9)
-        assert item.p_simultaneous == min(1.0, 15 * item.p)
-        assert item.clear == (item.p_simultaneous < 0.05)
+        assert item.ci == pytest.approx(expected, rel=1e-9)
+        assert item.p_value == min(1.0, 15 * item.p_values["uncorrected"])
+        assert item.clear == (item.p_value < 0.05)
 
 
 def test_three_arms_share_no_variances():
     three = {name: SIX[name] for name in "abc"}
-    found = stats.compare_arms(three, **FEW)
+    found = stats.compare_arms(three, design="unpaired", **FEW)
     assert found.shared_degrees_of_freedom == 0
     for item in found.differences:
         variance = crossing_of_tables(
@@ -198,10 +207,10 @@ def test_three_arms_share_no_variances():
 
 def test_arms_whose_answers_are_all_right_have_no_interval_of_one_point():
     perfect = {"one": np.ones((5, 50)), "two": np.ones((5, 50)), "three": np.zeros((5, 50))}
-    found = stats.compare_arms(perfect, "accuracy", labels=np.ones(50), **FEW)
+    found = stats.compare_arms(perfect, "accuracy", labels=np.ones(50), design="unpaired", **FEW)
     for item in found.differences:
-        assert item.interval.low < item.estimate < item.interval.high or abs(item.estimate) == 1
-        assert item.interval.high - item.interval.low > 0.05
+        assert item.ci.low < item.estimate < item.ci.high or abs(item.estimate) == 1
+        assert item.ci.high - item.ci.low > 0.05
 
 
 def test_clusters_and_ids_are_those_of_compare():
@@ -223,7 +232,7 @@ def test_clusters_and_ids_are_those_of_compare():
         pair = stats.compare(arms["a"], arms[item.experiment], clusters="family", **FEW)
         assert item.estimate == pytest.approx(pair.estimate)
         assert item.standard_error == pytest.approx(pair.standard_error)
-    long = stats.compare_arms(frame.drop(columns="family"), **FEW)
+    long = stats.compare_arms(frame.drop(columns="family"), design="unpaired", **FEW)
     assert [arm.estimate for arm in long.arms] == pytest.approx([a.estimate for a in found.arms])
 
 
@@ -235,7 +244,7 @@ def test_paired_arms_keep_the_seeds_that_all_have():
     assert {arm.name: arm.seeds for arm in found.arms} == dict.fromkeys(SIX, (0, 1, 2))
     assert found.arms[0].left_out == (3, 4) and "Left out of e" in str(found)
     assert found.pairing == "seed number" and "give design='unpaired'" in str(found)
-    every = stats.compare_arms(short, **FEW)
+    every = stats.compare_arms(short, design="unpaired", **FEW)
     assert {arm.name: len(arm.seeds) for arm in every.arms} == {**dict.fromkeys(SIX, 5), "c": 3}
 
 
@@ -256,7 +265,7 @@ def test_trainings_of_one_name_and_other_weights_pair_no_seeds():
 
 
 def test_readers_get_words_tables_figures_and_json():
-    found = stats.compare_arms(SIX, name="six", **FEW)
+    found = stats.compare_arms(SIX, name="six", design="unpaired", **FEW)
     text = str(found)
     assert text.startswith("Of 6 arms with 5 seeds each and 200 shared examples, ")
     assert "cannot be distinguished from it. 11 of 15 differences are clear" in text
@@ -269,10 +278,10 @@ def test_readers_get_words_tables_figures_and_json():
     assert found.samples.shape == (50, 6)
     labels = [text.get_text() for text in found.plot().axes[0].get_yticklabels()]
     assert labels == [arm.name for arm in found.arms]
-    against = stats.compare_arms(SIX, against="c", **FEW)
+    against = stats.compare_arms(SIX, against="c", design="unpaired", **FEW)
     assert "Worse than c: a." in str(against)
     assert len(against.plot().axes[0].lines) == 2 * 5 + 1
-    same = stats.compare_arms(SIX, name="six", **FEW)
+    same = stats.compare_arms(SIX, name="six", design="unpaired", **FEW)
     assert same == found and hash(same) == hash(found) and against != found
 
 
@@ -282,15 +291,14 @@ def test_unusable_arms_are_refused_in_one_line():
         ({"a": table}, {}, "found 1 arm .a., expected two or more"),
         (SIX, {"against": "x"}, "found no arm 'x' to compare with, only a, b, c, d, e, f"),
         (SIX, {"design": "single"}, "found design 'single', expected one of unpaired, paired"),
-        (SIX, {"examples": "separate"}, "found separate examples"),
         ([table, table], {}, "found list, expected arms by name"),
-        (pd.DataFrame({"model": [1]}), {}, "found no column 'arm' in the frame, only model"),
+        (pd.DataFrame({"model": [1]}), {}, "found DataFrame of columns model, expected arms by name"),
         ({"a": table, "b": table[:1]}, {}, "b has one seed .0., expected two or more"),
         ({"a": table, "b": table[:, :9]}, {}, "b .experiment. against a .base.: .* 200 examples and"),
     ]  # fmt: skip
     for arms, options, line in refusals:
         with pytest.raises(DataError, match=line) as refused:
-            stats.compare_arms(arms, **options)
+            stats.compare_arms(arms, **({"design": "unpaired"} | options))
         assert "\n" not in str(refused.value)
     table, other = (
         pd.DataFrame(table, index=pd.Index(range(first, first + 5), name="seed"))
@@ -299,7 +307,7 @@ def test_unusable_arms_are_refused_in_one_line():
     with pytest.raises(DataError, match="found no seed that all of a, b have"):
         stats.compare_arms({"a": pd.DataFrame(table), "b": other}, design="paired")
     with pytest.raises(DataError, match="found rows 'pairs', expected one of"):
-        stats.compare_arms(SIX, **FEW).to_frame("pairs")
+        stats.compare_arms(SIX, design="unpaired", **FEW).to_frame("pairs")
 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])

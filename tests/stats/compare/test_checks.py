@@ -86,8 +86,14 @@ def test_seeds_without_names_are_paired_only_where_there_are_equally_many() -> N
         compare(base, new, "accuracy", labels=LABELS)
     with pytest.raises(DataError, match="5 seeds of a, 4 seeds of b"):
         arms = {"a": base, "b": new, "c": base}
-        stats.compare_arms(arms, "accuracy", "paired", labels=LABELS)
-    assert compare(base, new, "accuracy", "unpaired", labels=LABELS).base.seeds == (0, 1, 2, 3, 4)
+        stats.compare_arms(arms, "accuracy", design="paired", labels=LABELS)
+    assert compare(base, new, "accuracy", design="unpaired", labels=LABELS).base.seeds == (
+        0,
+        1,
+        2,
+        3,
+        4,
+    )
     named = compare(dataset(base), dataset(new), "accuracy")
     assert named.base.left_out == (4,)
 
@@ -139,5 +145,5 @@ def test_missing_cells_are_counted_for_each_side() -> None:
 
 def test_an_area_below_chance_is_noted() -> None:
     scores = 1 - 0.6 * LABELS + 0.5 * RANDOM.random((4, 40))
-    found = compare(scores, None, "auc", "single", labels=LABELS)
+    found = compare(scores, None, "auc", design="single", labels=LABELS)
     assert found.notes[0].startswith("AUC of base is") and "below chance" in found.notes[0]

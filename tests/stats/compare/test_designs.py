@@ -11,7 +11,7 @@ import sklearn.metrics
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats import Task, compare, compare_tasks
+from multiberts.stats import TaskData, compare, compare_tasks
 from multiberts.stats.bootstrap.replicates import KeyedDraws
 from multiberts.stats.variance.crossing import crossing_of_tables
 
@@ -61,12 +61,12 @@ def accuracy(labels, predictions):
     return np.mean(labels == predictions)
 
 
-def plain_loop(sides, score, pools, sets, bootstrap_seed=42):
+def plain_loop(sides, score, pools, sets, rng=42):
     """Draws as `KeyedDraws` names them, scores one at a time.
 
     `sets`: for each side the name of its draw and the members of its units.
     """
-    draws = KeyedDraws(bootstrap_seed)
+    draws = KeyedDraws(rng)
     samples = []
     for _ in range(NUM_BOOTSTRAP):
         seeds_of, units_of, row = {}, {}, []
@@ -97,7 +97,7 @@ def agrees_with_exact_error(item):
 
 def test_fixed_baseline_holds_the_base_and_shares_examples():
     base, experiment = arm(0.6, seeds=1, runs=3), arm(0.75, key=1, first_seed=10)
-    item = compare(base, experiment, "accuracy", "fixed_baseline", num_bootstrap=NUM_BOOTSTRAP)
+    item = compare(base, experiment, "accuracy", design="fixed_baseline", n_resamples=NUM_BOOTSTRAP)
     examples = (" examples", singles(base))
     expected = plain_loop((base, experiment), accuracy, (None, "seeds"), (examples, examples))
     np.testing.assert_allclose(item.samples, expected, atol=1e-12)
@@ -111,7 +111,9 @@ def test_fixed_baseline_holds_the_base_and_shares_examples():
     assert item.standard_error == pytest.approx(
         np.sqrt(crossing_of_tables([table]).unbiased_variance().variance)
     )
-    assert item.seed_floor == 1 / 32 and item.p_sign_flip is None and item.effect is None
+    assert (
+        item.seed_floor == 1 / 32 and item.p_values.get("sign flip") is None and item.effect is None
+    )
 
 
 def test_different_test_sets_are_drawn_apart():
@@ -121,7 +123,12 @@ def test_different_test_sets_are_drawn_apart():
         ("paired", ("seeds", "seeds")),
     ):
         item = compare(
-            base, experiment, "accuracy", design, examples="separate", num_bootstrap=NUM_BOOTSTRAP
+            base,
+            experiment,
+            "accuracy",
+            design=design,
+            examples="separate",
+            n_resamples=NUM_BOOTSTRAP,
         )
         sets = (
             (" examples of base", singles(base)),
@@ -134,7 +141,7 @@ def test_different_test_sets_are_drawn_apart():
         (side["prediction"] == side["label"]).to_numpy().reshape(5, 2, -1).mean(axis=1)
         for side in (base, experiment)
     ]
-    unpaired = compare(base, experiment, "accuracy", "unpaired", examples="separate")
+    unpaired = compare(base, experiment, "accuracy", design="unpaired", examples="separate")
     variance = crossing_of_tables([*right], shared_examples=False).unbiased_variance().variance
     assert unpaired.standard_error == pytest.approx(np.sqrt(variance))
     # Paired on sets of their own: the seeds' part is that of the differences of their means.
@@ -147,22 +154,22 @@ def test_clusters_are_drawn_whole():
     base, experiment = arm(0.6), arm(0.75, key=1)
     template = np.array([f"t{n}" for n in np.repeat(np.arange(9), [1, 2, 3, 4, 5, 6, 7, 8, 4])])
     members = [np.flatnonzero(template == name) for name in np.unique(template)]
-    by_values = compare(base, experiment, "f1", clusters=template, num_bootstrap=NUM_BOOTSTRAP)
+    by_values = compare(base, experiment, "f1", clusters=template, n_resamples=NUM_BOOTSTRAP)
     f1 = sklearn.metrics.f1_score
     examples = (" examples", members)
     expected = plain_loop((base, experiment), f1, ("seeds", "seeds"), (examples, examples))
     np.testing.assert_allclose(by_values.samples, expected, atol=1e-12)
     assert by_values.base.num_clusters == 9
     sides = [side.assign_coords(template=("example", template)) for side in (base, experiment)]
-    by_name = compare(*sides, "f1", clusters="template", num_bootstrap=NUM_BOOTSTRAP)
+    by_name = compare(*sides, "f1", clusters="template", n_resamples=NUM_BOOTSTRAP)
     np.testing.assert_array_equal(by_name.samples, by_values.samples)
     # Sentences of a template that go wrong together: clusters must widen the error.
     together = base.isel(example=np.repeat(np.arange(10), 4))
     together = together.assign_coords(example_id=("example", np.arange(40)))
-    options = {"resample": "examples", "num_bootstrap": NUM_BOOTSTRAP}
-    alone = compare(together, None, "accuracy", "single", **options)
+    options = {"resample": "examples", "n_resamples": NUM_BOOTSTRAP}
+    alone = compare(together, None, "accuracy", design="single", **options)
     whole = compare(
-        together, None, "accuracy", "single", clusters=np.repeat(np.arange(10), 4),
+        together, None, "accuracy", design="single", clusters=np.repeat(np.arange(10), 4),
         **options,
     )  # fmt: skip
     # Four copies of ten examples: 40 x 39 pairs of examples stand for 4 x 10 x 9.
@@ -190,12 +197,10 @@ def test_ranks_take_clusters_and_equal_the_libraries(metric):
     members = [np.flatnonzero(codes == code) for code in range(20)]
     item = compare(
         base["prediction"], experiment["prediction"], metric, labels=base["label"], clusters=codes,
-        num_bootstrap=NUM_BOOTSTRAP, bootstrap_seed=3,
+        n_resamples=NUM_BOOTSTRAP, rng=3,
     )  # fmt: skip
     sets = ((" examples", members),) * 2
-    expected = plain_loop(
-        (base, experiment), functions[metric], ("seeds", "seeds"), sets, bootstrap_seed=3
-    )
+    expected = plain_loop((base, experiment), functions[metric], ("seeds", "seeds"), sets, rng=3)
     np.testing.assert_allclose(item.samples, expected, atol=1e-10)
 
 
@@ -205,13 +210,15 @@ def test_missing_cells_leave_only_their_run():
     holes[:, 0] = True  # an example that nobody answered
     broken = data.assign(prediction=data["prediction"].where(~holes))
     with pytest.raises(UserError, match="found nan"):
-        compare(broken, None, "mse", "single")
+        compare(broken, None, "mse", design="single")
     for metric, function in (
         ("mse", sklearn.metrics.mean_squared_error),
         ("pearson", lambda labels, values: scipy.stats.pearsonr(labels, values)[0]),
         ("spearman", lambda labels, values: scipy.stats.spearmanr(labels, values)[0]),
     ):
-        item = compare(broken, None, metric, "single", missing="omit", num_bootstrap=NUM_BOOTSTRAP)
+        item = compare(
+            broken, None, metric, design="single", missing="omit", n_resamples=NUM_BOOTSTRAP
+        )
         scores = [
             function(data["label"].to_numpy()[~gone], values[~gone])
             for values, gone in zip(data["prediction"].to_numpy(), holes, strict=True)
@@ -246,7 +253,7 @@ def test_runs_are_averaged_level_by_level():
     ]
     for order in (("checkpoint", "example"), ("example", "checkpoint")):
         given = grid.transpose("finetune_seed", *order, "pretrain_seed")
-        item = compare(given, None, "mean", "single", labels=labels, num_bootstrap=40)
+        item = compare(given, None, "mean", design="single", labels=labels, n_resamples=40)
         np.testing.assert_allclose(item.base.seed_scores, expected)
         assert item.base.num_runs == 7
 
@@ -255,32 +262,32 @@ def test_probabilities_come_from_the_logits_of_a_dataset():
     data = arm(0.7, num_examples=30)
     logits = np.random.default_rng(1).normal(size=(10, 30, 2))
     data = data.assign(scores=(("run", "example", "class"), logits))
-    item = compare(data, None, "log_loss", "single", num_bootstrap=40)
+    item = compare(data, None, "log_loss", design="single", n_resamples=40)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     expected = np.mean([sklearn.metrics.log_loss(data["label"], p) for p in probabilities])
     assert item.estimate == pytest.approx(expected)
-    ranked = compare(data, None, "auc", "single", num_bootstrap=40)
+    ranked = compare(data, None, "auc", design="single", n_resamples=40)
     areas = [sklearn.metrics.roc_auc_score(data["label"], row[:, 1] - row[:, 0]) for row in logits]
     assert ranked.estimate == pytest.approx(np.mean(areas))
 
 
 def tasks_of(**options):
     return {
-        name: Task(arm(0.6, key=key, **options), arm(0.75, key=key + 1, **options), metric)
+        name: TaskData(arm(0.6, key=key, **options), arm(0.75, key=key + 1, **options), metric)
         for name, key, metric in (("one", 0, "accuracy"), ("two", 10, "f1"))
     }
 
 
 def test_tasks_share_their_seeds_and_each_equals_its_own_comparison():
     tasks = tasks_of()
-    family = compare_tasks(tasks, num_bootstrap=NUM_BOOTSTRAP)
+    family = compare_tasks(tasks, n_resamples=NUM_BOOTSTRAP)
     average = family.macro_average
     estimates = [item.estimate for item in family.comparisons.values()]
     assert average.estimate == pytest.approx(np.mean(estimates))
     stacked = np.mean([item.differences for item in family.comparisons.values()], axis=0)
     np.testing.assert_allclose(average.differences, stacked)
     # Seeds of one replicate are the same in both tasks, examples are not.
-    seeds_only = compare_tasks(tasks, resample="seeds", num_bootstrap=NUM_BOOTSTRAP)
+    seeds_only = compare_tasks(tasks, resample="seeds", n_resamples=NUM_BOOTSTRAP)
     draws = KeyedDraws(42)
     for replicate in range(5):
         drawn = draws("seeds", "seeds", 5)
@@ -295,21 +302,23 @@ def test_tasks_share_their_seeds_and_each_equals_its_own_comparison():
         mean_of_seeds.std(ddof=1) / np.sqrt(5)
     )
     alone = compare(tasks["one"].base, tasks["one"].experiment, "accuracy")
-    assert family.comparisons["one"].t == pytest.approx(alone.t)
+    assert family.comparisons["one"].ci == pytest.approx(alone.ci)
 
 
 def test_macro_average_of_one_task_twice_is_that_task():
     """Examples in common are drawn once, and residuals with them: doubling wins nothing."""
     task = tasks_of()["one"]
-    twice = {name: Task(task.base, task.experiment, "accuracy", examples_of="set") for name in "ab"}
-    family = compare_tasks(twice, num_bootstrap=NUM_BOOTSTRAP, studentised=True)
+    twice = {
+        name: TaskData(task.base, task.experiment, "accuracy", examples_of="set") for name in "ab"
+    }
+    family = compare_tasks(twice, n_resamples=NUM_BOOTSTRAP, studentised=True)
     average, one = family.macro_average, family.comparisons["a"]
     np.testing.assert_allclose(average.samples, one.samples)
     assert average.standard_error == pytest.approx(one.standard_error)
-    assert average.degrees_of_freedom == pytest.approx(one.degrees_of_freedom)
-    assert average.studentised == pytest.approx(one.studentised)
+    assert average.df == pytest.approx(one.df)
+    assert average.intervals["studentised"] == pytest.approx(one.intervals["studentised"])
     apart = compare_tasks(
-        {name: Task(task.base, task.experiment, "accuracy") for name in "ab"}, num_bootstrap=100
+        {name: TaskData(task.base, task.experiment, "accuracy") for name in "ab"}, n_resamples=100
     )
     assert apart.macro_average.bootstrap_standard_error < 0.9 * one.bootstrap_standard_error
 
@@ -318,31 +327,31 @@ def test_macro_average_of_one_task_twice_is_that_task():
 def test_macro_average_has_the_exact_error_of_its_samples(design):
     tasks = tasks_of(runs=1)
     if design == "single":
-        tasks = {name: Task(task.base, None, "accuracy") for name, task in tasks.items()}
+        tasks = {name: TaskData(task.base, None, "accuracy") for name, task in tasks.items()}
     else:
-        tasks = {name: Task(t.base, t.experiment, "accuracy") for name, t in tasks.items()}
-    family = compare_tasks(tasks, design, num_bootstrap=NUM_BOOTSTRAP, bootstrap_seed=5)
+        tasks = {name: TaskData(t.base, t.experiment, "accuracy") for name, t in tasks.items()}
+    family = compare_tasks(tasks, design=design, n_resamples=NUM_BOOTSTRAP, rng=5)
     assert agrees_with_exact_error(family.macro_average)
     assert bool(family.adjusted) == (design != "single")
 
 
 def test_p_values_are_corrected_for_the_number_of_tasks():
-    family = compare_tasks(tasks_of(), num_bootstrap=NUM_BOOTSTRAP)
-    raw = [item.p_t.two_sided for item in family.comparisons.values()]
+    family = compare_tasks(tasks_of(), n_resamples=NUM_BOOTSTRAP)
+    raw = [item.p_value for item in family.comparisons.values()]
     np.testing.assert_allclose(family.adjusted["bonferroni"], np.minimum(1, 2 * np.array(raw)))
     assert set(family.adjusted) == {"bonferroni", "holm", "bh", "by"}
-    with_max_t = compare_tasks(tasks_of(), num_bootstrap=NUM_BOOTSTRAP, studentised=True)
+    with_max_t = compare_tasks(tasks_of(), n_resamples=NUM_BOOTSTRAP, studentised=True)
     assert (with_max_t.adjusted["max_t"] >= raw).all()
     with pytest.raises(UserError, match="19"):
-        compare_tasks(tasks_of(), num_bootstrap=19)
+        compare_tasks(tasks_of(), n_resamples=19)
 
 
 def test_seeds_that_a_task_lacks_are_left_out_and_named():
     tasks = tasks_of()
-    tasks["three"] = Task(
+    tasks["three"] = TaskData(
         arm(0.6, seeds=3, first_seed=1), arm(0.7, seeds=3, first_seed=1, key=1), "accuracy"
     )
-    family = compare_tasks(tasks, num_bootstrap=200)
+    family = compare_tasks(tasks, n_resamples=200)
     assert {item.base.seeds for item in family.comparisons.values()} == {(1, 2, 3)}
     assert family.left_out["one"] == (0, 4)
     assert "three" not in family.left_out
@@ -350,25 +359,25 @@ def test_seeds_that_a_task_lacks_are_left_out_and_named():
 
 def test_bad_tasks_are_refused_by_name():
     tasks = tasks_of()
-    broken = Task(tasks["one"].base, tasks["one"].experiment.isel(example=slice(5)), "accuracy")
+    broken = TaskData(tasks["one"].base, tasks["one"].experiment.isel(example=slice(5)), "accuracy")
     with pytest.raises(UserError, match="task 'bad': base has 40 examples and experiment 5"):
-        compare_tasks({**tasks, "bad": broken}, num_bootstrap=200)
-    far = Task(arm(first_seed=50), arm(first_seed=50, key=1), "accuracy")
+        compare_tasks({**tasks, "bad": broken}, n_resamples=200)
+    far = TaskData(arm(first_seed=50), arm(first_seed=50, key=1), "accuracy")
     with pytest.raises(UserError, match="no seed of the base in common"):
-        compare_tasks({**tasks, "far": far}, num_bootstrap=200)
+        compare_tasks({**tasks, "far": far}, n_resamples=200)
     short = arm(num_examples=12)
     sharing = {
-        "one": Task(tasks["one"].base, None, "accuracy", examples_of="dev"),
-        "two": Task(short, None, "accuracy", examples_of="dev"),
+        "one": TaskData(tasks["one"].base, None, "accuracy", examples_of="dev"),
+        "two": TaskData(short, None, "accuracy", examples_of="dev"),
     }
     with pytest.raises(UserError, match="share their examples by examples_of and have 40 and 12"):
-        compare_tasks(sharing, "single", num_bootstrap=200)
+        compare_tasks(sharing, design="single", n_resamples=200)
 
 
 def test_bad_designs_are_refused():
     base, experiment = arm(), arm(key=1)
     with pytest.raises(UserError, match="separate examples in a single design"):
-        compare(base, None, "accuracy", "single", examples="separate")
+        compare(base, None, "accuracy", design="single", examples="separate")
     with pytest.raises(UserError, match="no coordinate 'template' to cluster by"):
         compare(base, experiment, "accuracy", clusters="template")
     with pytest.raises(UserError, match="all examples are in the cluster"):
@@ -376,7 +385,7 @@ def test_bad_designs_are_refused():
     with pytest.raises(UserError, match="one for each of 40 examples"):
         compare(base, experiment, "accuracy", clusters=np.zeros(39))
     with pytest.raises(UserError, match="has one seed.*fixed_baseline"):
-        compare(arm(seeds=1), experiment, "accuracy", "unpaired")
+        compare(arm(seeds=1), experiment, "accuracy", design="unpaired")
     with (
         warnings.catch_warnings(),
         pytest.raises(UserError, match="found one example, expected two"),
@@ -390,4 +399,4 @@ def test_bad_designs_are_refused():
     empty = base.assign(prediction=base["prediction"].astype(float))
     empty["prediction"][3] = np.nan
     with pytest.raises(UserError, match="run 3 has no prediction at all"):
-        compare(empty, None, "mean", "single", missing="omit")
+        compare(empty, None, "mean", design="single", missing="omit")

@@ -206,12 +206,12 @@ def test_the_interval_of_a_high_accuracy_covers_and_stays_below_one(
 
 def test_sides_that_are_all_right_still_leave_room_for_new_examples():
     right = np.ones((3, 40))
-    found = compare(right, right, "accuracy", labels=np.ones(40), num_bootstrap=40)
+    found = compare(right, right, "accuracy", labels=np.ones(40), n_resamples=40)
     reach = 1 - 0.025 ** (1 / 40)
-    assert found.base.t == pytest.approx((1 - reach, 1))
-    assert found.t == pytest.approx((-reach, reach))
-    wrong = compare(0 * right, right, "accuracy", labels=np.ones(40), num_bootstrap=40)
-    assert wrong.t == pytest.approx((1 - np.hypot(reach, reach), 1))
+    assert found.base.ci == pytest.approx((1 - reach, 1))
+    assert found.ci == pytest.approx((-reach, reach))
+    wrong = compare(0 * right, right, "accuracy", labels=np.ones(40), n_resamples=40)
+    assert wrong.ci == pytest.approx((1 - np.hypot(reach, reach), 1))
     assert "Clopper" in str(found)
 
 
@@ -221,12 +221,14 @@ def test_no_interval_leaves_the_range_of_the_metric():
     base, experiment = (
         np.where(random.random((3, 12)) < skill, labels, 1 - labels) for skill in (0.1, 0.95)
     )
+    kinds = ("percentile", "basic", "bca")  # a studentised one may be infinite
     for metric, low in (("accuracy", 0), ("f1", 0), ("matthews", -1), ("error", 0)):
-        alone = compare(experiment, None, metric, "single", labels=labels, num_bootstrap=60)
-        both = compare(base, experiment, metric, "unpaired", labels=labels, num_bootstrap=60)
-        for kind in ("t", "percentile", "basic", "bca"):
-            assert low - 1e-12 <= getattr(alone, kind).low <= getattr(alone, kind).high <= 1 + 1e-12
-            assert max(map(abs, getattr(both, kind))) <= 1 - low + 1e-12
+        alone = compare(experiment, None, metric, design="single", labels=labels, n_resamples=60)
+        both = compare(base, experiment, metric, design="unpaired", labels=labels, n_resamples=60)
+        for ends in (alone.ci, *(alone.intervals[kind] for kind in kinds)):
+            assert low - 1e-12 <= ends.low <= ends.high <= 1 + 1e-12
+        for ends in (both.ci, *(both.intervals[kind] for kind in kinds)):
+            assert max(map(abs, ends)) <= 1 - low + 1e-12
 
 
 def answers(random, accuracy, spread, num_seeds, num_examples, fails):
@@ -259,8 +261,8 @@ def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
     labels = random.integers(0, 2, 200)
     right = answers(random, 0.9, 0.1, 5, 200, np.arange(5) == 3).astype(bool)
     found = compare(
-        np.where(right, labels, 1 - labels), None, "accuracy", "single", labels=labels,
-        num_bootstrap=40,
+        np.where(right, labels, 1 - labels), None, "accuracy", design="single", labels=labels,
+        n_resamples=40,
     )  # fmt: skip
     assert found.base.failed_seeds == (3,)
     text = str(found)
@@ -277,7 +279,7 @@ def test_the_floor_of_seeds_is_named_where_seeds_carry_the_result(spread, least,
     for _ in range(100):
         effects = 3 + spread * random.normal(size=(5, 1))
         table = effects + random.normal(size=50) + 0.3 * random.normal(size=(5, 50))
-        flags += compare(np.zeros((5, 50)), table, num_bootstrap=40).below_seed_floor
+        flags += compare(np.zeros((5, 50)), table, n_resamples=40).below_seed_floor
     assert least <= flags / 100 <= most
 
 
@@ -286,9 +288,9 @@ def test_the_floor_of_seeds_is_not_named_where_nothing_is_claimed():
     random, flags, below = np.random.default_rng(13), 0, 0
     for _ in range(100):
         table = random.normal(size=(2, 1)) + 0.1 * random.normal(size=(2, 20))
-        found = compare(np.zeros((2, 20)), table, num_bootstrap=40)
+        found = compare(np.zeros((2, 20)), table, n_resamples=40)
         flags += found.below_seed_floor
-        below += min(found.p_t[:2]) < found.seed_floor
+        below += min(found.p_values["t"][:2]) < found.seed_floor
     assert below > 35
     assert flags <= 12
 
@@ -318,15 +320,15 @@ def test_the_interval_of_a_difference_near_the_ends_covers(skills, num_seeds, nu
             for side, skill in enumerate(skills)
         ]
         found = compare(
-            *tables, "accuracy", design, labels=np.ones(num_examples, bool), num_bootstrap=40,
+            *tables, "accuracy", design=design, labels=np.ones(num_examples, bool), n_resamples=40,
             studentised=False,
         )  # fmt: skip
         truth = skills[1] - skills[0]
-        covered += found.t.low <= truth <= found.t.high
-        assert -1 <= found.t.low <= found.t.high <= 1
-        assert (found.t.low <= 0 <= found.t.high) == (found.p_t.two_sided >= 0.05)
+        covered += found.ci.low <= truth <= found.ci.high
+        assert -1 <= found.ci.low <= found.ci.high <= 1
+        assert (found.ci.low <= 0 <= found.ci.high) == (found.p_value >= 0.05)
         significant += found.significant
-        low, high = t_interval(found.estimate, found.standard_error, found.degrees_of_freedom, 0.95)
+        low, high = t_interval(found.estimate, found.standard_error, found.df, 0.95)
         plain += low <= truth <= high
         found_by_t += not low <= 0 <= high
     assert covered / trials >= 0.93
@@ -358,8 +360,8 @@ def test_few_seeds_without_a_failure_say_how_many_may_fail(num_seeds, limit):
     labels = random.integers(0, 2, 400)
     right = answers(random, 0.9, 0.1, num_seeds, 400, np.zeros(num_seeds, bool)).astype(bool)
     predictions = np.where(right, labels, 1 - labels)
-    both = compare(predictions, predictions[::-1], "accuracy", labels=labels, num_bootstrap=40)
-    alone = compare(predictions, None, "accuracy", "single", labels=labels, num_bootstrap=40)
+    both = compare(predictions, predictions[::-1], "accuracy", labels=labels, n_resamples=40)
+    alone = compare(predictions, None, "accuracy", design="single", labels=labels, n_resamples=40)
     exact = scipy.stats.binomtest(0, num_seeds).proportion_ci(0.95, method="exact")
     for found in (both, alone):
         assert found.base.failed_seeds == ()
@@ -381,23 +383,23 @@ def test_seeds_of_which_none_can_be_seen_to_fail_say_nothing_of_a_rate():
     near_chance = np.where(random.random((5, 100)) < 0.6, labels, 1 - labels)
     scores = random.random((5, 100))
     sides = {
-        "near chance": compare(near_chance, None, "accuracy", "single", labels=labels),
-        "no chance level": compare(scores, None, None, "single"),
+        "near chance": compare(near_chance, None, "accuracy", design="single", labels=labels),
+        "no chance level": compare(scores, None, None, design="single"),
     }
     right = answers(random, 0.95, 0.1, 5, 100, np.zeros(5, bool)).astype(bool)
     predictions = np.where(right, labels, 1 - labels)
-    options = {"labels": labels, "num_bootstrap": 40}
+    options = {"labels": labels, "n_resamples": 40}
     sides["these seeds alone"] = compare(
-        predictions, None, "accuracy", "single", resample="examples", **options
+        predictions, None, "accuracy", design="single", resample="examples", **options
     )
     sides["an average that failures hardly move"] = compare(
-        predictions, None, "accuracy", "single", aggregate="iqm", **options
+        predictions, None, "accuracy", design="single", aggregate="iqm", **options
     )
     for name, found in sides.items():
         assert found.base.failure_rate is None and "failed to train" not in str(found), name
-    fixed = compare(predictions, predictions, "accuracy", "fixed_baseline", **options)
+    fixed = compare(predictions, predictions, "accuracy", design="fixed_baseline", **options)
     assert fixed.base.failure_rate is None and fixed.experiment.failure_rate is not None
-    unlike = compare(predictions, predictions[:3], "accuracy", "unpaired", **options)
+    unlike = compare(predictions, predictions[:3], "accuracy", design="unpaired", **options)
     assert (
         "None of the 5 seeds of base and none of the 3 seeds of experiment failed to train"
         in str(unlike)
@@ -405,7 +407,7 @@ def test_seeds_of_which_none_can_be_seen_to_fail_say_nothing_of_a_rate():
     assert "failure rates of up to 52 % and 71 % (95 % CI)" in str(unlike)
     failed = predictions.copy()
     failed[2] = 1
-    some = compare(predictions, failed, "accuracy", "unpaired", **options)
+    some = compare(predictions, failed, "accuracy", design="unpaired", **options)
     assert some.experiment.failure_rate == pytest.approx((0.0050507634, 0.716417936))
     assert "None of the 5 seeds of base failed to train" in str(some)
     assert "seeds of experiment failed to train" not in str(some)
@@ -416,10 +418,10 @@ def test_a_seed_of_one_class_is_flagged_among_any_number():
     labels = random.integers(0, 2, 60)
     predictions = np.where(random.random((2, 60)) < 0.7, labels, 1 - labels)
     predictions[1] = 1
-    found = compare(predictions, None, "accuracy", "single", labels=labels, num_bootstrap=40)
+    found = compare(predictions, None, "accuracy", design="single", labels=labels, n_resamples=40)
     assert found.base.failed_seeds == (1,)
     constant = np.ones((2, 60), int)
-    found = compare(constant, predictions, "accuracy", labels=labels, num_bootstrap=40)
+    found = compare(constant, predictions, "accuracy", labels=labels, n_resamples=40)
     assert found.base.failed_seeds == ()  # a rule, perhaps
     assert (found.base.constant_seeds, found.experiment.constant_seeds) == ((0, 1), (1,))
     assert found.experiment.failed_seeds == (1,)
@@ -438,7 +440,7 @@ def one_side_constant(texts: bool):
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "matthews"])
 def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
     trained, constant, labels = one_side_constant(texts)
-    options = {"labels": labels, "num_bootstrap": 40, "base_name": "old", "experiment_name": "new"}
+    options = {"labels": labels, "n_resamples": 40, "base_name": "old", "experiment_name": "new"}
     found = compare(trained, constant, metric, **options)
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4) and not found.base.constant_seeds
     assert found.experiment.failure_rate is None and found.base.failure_rate.high < 0.53
@@ -455,7 +457,7 @@ def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
 def test_a_seed_of_one_class_is_said_to_predict_it():
     trained, constant, labels = one_side_constant(texts=True)
     mixed = np.concatenate([trained[:4], constant[:1]])
-    found = compare(trained, mixed, "accuracy", labels=labels, num_bootstrap=40)
+    found = compare(trained, mixed, "accuracy", labels=labels, n_resamples=40)
     assert found.experiment.failed_seeds == found.experiment.constant_seeds == (4,)
     assert "Of 5 seeds of experiment, 1 (seed 4) predicts one class, and may have failed" in str(
         found
@@ -469,18 +471,18 @@ def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
     right = (trained == labels).astype(float)
     some = right.copy()
     some[2], some[3] = 0, 1
-    found = compare(right, some, num_bootstrap=40)
+    found = compare(right, some, n_resamples=40)
     assert found.experiment.constant_seeds == found.experiment.failed_seeds == (2,)
     assert "1 (seed 2) scores 0 on every example" in str(found)
-    found = compare(right, 0 * right, num_bootstrap=40)
+    found = compare(right, 0 * right, n_resamples=40)
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4)
     assert "All 5 seeds of experiment score 0 on every example" in str(found)
-    assert not compare(right, 1 + 0 * right, num_bootstrap=40).experiment.constant_seeds
+    assert not compare(right, 1 + 0 * right, n_resamples=40).experiment.constant_seeds
     of_seeds = np.repeat([[0.2], [0.4], [0.5]], 20, axis=1)  # one score per seed
-    assert not compare(of_seeds, of_seeds, num_bootstrap=40).base.constant_seeds
+    assert not compare(of_seeds, of_seeds, n_resamples=40).base.constant_seeds
     hard = np.zeros((5, 20))
     hard[range(1, 5), range(1, 5)] = 1  # one in twenty is right: all wrong in a third of seeds
-    assert not compare(hard, hard, num_bootstrap=40).base.constant_seeds
+    assert not compare(hard, hard, n_resamples=40).base.constant_seeds
 
 
 @pytest.mark.parametrize("num_seeds", [5, 8, 25])
@@ -519,14 +521,19 @@ def test_the_result_of_the_rest_is_that_without_failed_seeds():
     sides = [np.where(side == 1, labels, 1 - labels) for side in (base, experiment)]
     kept = [0, 1, 2, 4, 5]
     for design, first in (("paired", kept), ("unpaired", range(6))):
-        found = compare(*sides, "accuracy", design, labels=labels, num_bootstrap=40)
+        found = compare(*sides, "accuracy", design=design, labels=labels, n_resamples=40)
         assert found.experiment.failed_seeds == (3,)
         alone = compare(
-            sides[0][first], sides[1][kept], "accuracy", design, labels=labels, num_bootstrap=40
+            sides[0][first],
+            sides[1][kept],
+            "accuracy",
+            design=design,
+            labels=labels,
+            n_resamples=40,
         )
         assert found.without_failed.estimate == pytest.approx(alone.estimate)
-        assert found.without_failed.t == pytest.approx(alone.t)
-        assert found.without_failed.p_t == pytest.approx(alone.p_t)
+        assert found.without_failed.ci == pytest.approx(alone.ci)
+        assert found.without_failed.p_value == pytest.approx(alone.p_value)
         difference = f"{100 * alone.estimate:.2f} points"
         assert f"Without failed seeds the difference is {difference}" in str(found)
     assert alone.without_failed is None

@@ -7,13 +7,13 @@ import pytest
 from scipy import stats as distributions
 
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats import Task, compare, compare_tasks
+from multiberts.stats import TaskData, compare, compare_tasks
 from multiberts.stats.compare.missing_bounds import extreme_arms, imbens_manski
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval
 from multiberts.stats.runs_table import make_arm
 
-FAST = {"num_bootstrap": 40, "studentised": False}
+FAST = {"n_resamples": 40, "studentised": False}
 
 
 def trial(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -35,7 +35,7 @@ def test_the_interval_covers_where_leaving_out_does_not() -> None:
         base, new = trial(random)
         for missing in covered:
             found = compare(base, new, missing=missing, **FAST)
-            covered[missing] += found.t.low <= truth <= found.t.high
+            covered[missing] += found.ci.low <= truth <= found.ci.high
     assert covered["bound"] >= 0.95 * trials
     assert covered["omit"] < 0.8 * trials
 
@@ -65,7 +65,7 @@ def test_where_nothing_is_missing_the_answer_is_the_usual_one() -> None:
     random = np.random.default_rng(0)
     base, new = (1.0 * (random.random((4, 30)) < rate) for rate in (0.5, 0.8))
     bound, usual = (compare(base, new, missing=kind, **FAST) for kind in ("bound", "refuse"))
-    assert (bound.t, bound.p_t, bound.notes) == (usual.t, usual.p_t, ())
+    assert (bound.ci, bound.p_values["t"], bound.notes) == (usual.ci, usual.p_values["t"], ())
 
 
 @pytest.mark.parametrize("freedom", [4.0, float("inf")])
@@ -106,4 +106,4 @@ def test_what_has_no_bounds_is_refused() -> None:
     with pytest.raises(DataError, match="needs a metric that is a mean over examples"):
         compare(base, new, "f1", labels=labels, missing="bound")
     with pytest.raises(DataError, match="'bound' is of one comparison"):
-        compare_tasks({"a": Task(base, new, missing="bound")})
+        compare_tasks({"a": TaskData(base, new, missing="bound")})

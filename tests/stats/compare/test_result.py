@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.stats import Task, compare, compare_tasks
+from multiberts.stats import TaskData, compare, compare_tasks
 
 RANDOM = np.random.default_rng(0)
 BASE, EXPERIMENT = (
@@ -21,7 +21,7 @@ def labelled(values, first=0, **runs):
 
 
 def make(**options):
-    return compare(labelled(BASE), labelled(EXPERIMENT), **({"num_bootstrap": 60} | options))
+    return compare(labelled(BASE), labelled(EXPERIMENT), **({"n_resamples": 60} | options))
 
 
 def test_print_gives_the_finding_and_a_table():
@@ -40,41 +40,46 @@ def test_print_gives_the_finding_and_a_table():
 
 def test_separate_sets_are_not_called_shared():
     text = str(
-        compare(BASE, EXPERIMENT[:, :30], design="unpaired", examples="separate", num_bootstrap=60)
+        compare(BASE, EXPERIMENT[:, :30], design="unpaired", examples="separate", n_resamples=60)
     )
     assert "separate sets of 40 examples and 30 examples" in text and "shared" not in text
     named = labelled(BASE).assign_coords(template=("example", np.arange(40) // 8))
-    text = str(compare(named, None, design="single", clusters="template", num_bootstrap=60))
+    text = str(compare(named, None, design="single", clusters="template", n_resamples=60))
     assert "40 examples in 5 clusters (template)" in text
 
 
 def test_an_undefined_area_is_one_half():
     labels = np.array([1] + [0] * 39)
-    result = compare(BASE + 0.0, None, "auc", "single", labels=labels, num_bootstrap=60)
+    result = compare(BASE + 0.0, None, "auc", design="single", labels=labels, n_resamples=60)
     assert result.degenerate_replicates and "taken as one half" in str(result)
 
 
 def test_json_and_frames_hold_every_number():
     result = make()
     found = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-    assert found["t"] == {"low": result.t.low, "high": result.t.high}
+    assert found["ci"] == {
+        "low": result.ci.low,
+        "high": result.ci.high,
+        "level": 0.95,
+        "method": "t",
+    }
     assert found["experiment"]["left_out"] == [5] and "samples" not in found
     frame = result.to_frame()
-    assert len(frame) == 1 and frame["base_t_low"][0] == result.base.t.low
-    assert frame["p_t_two_sided"][0] == result.p_t.two_sided
-    tasks = {name: Task(labelled(BASE), labelled(EXPERIMENT)) for name in "ab"}
-    family = compare_tasks(tasks, num_bootstrap=60)
+    assert len(frame) == 1 and frame["base_ci_low"][0] == result.base.ci.low
+    assert frame["p_value"][0] == result.p_value
+    tasks = {name: TaskData(labelled(BASE), labelled(EXPERIMENT)) for name in "ab"}
+    family = compare_tasks(tasks, n_resamples=60)
     assert list(family.to_frame()["name"]) == ["a", "b", "macro-average"]
     json.dumps(family.to_dict(), allow_nan=False)
     assert str(family).count("difference |") == 3 and family.plot().axes
 
 
 def test_equal_results_are_equal_and_hash_alike():
-    first, second, other = make(), make(), make(bootstrap_seed=7)
+    first, second, other = make(), make(), make(rng=7)
     assert first == second and hash(first) == hash(second) and len({first, second, other}) == 2
     assert first != other and first.base == second.base and first != "text"
     families = [
-        compare_tasks({"a": Task(labelled(BASE), labelled(EXPERIMENT))}, num_bootstrap=60)
+        compare_tasks({"a": TaskData(labelled(BASE), labelled(EXPERIMENT))}, n_resamples=60)
         for _ in range(2)
     ]
     assert families[0] == families[1] and hash(families[0]) == hash(families[1])
@@ -83,21 +88,21 @@ def test_equal_results_are_equal_and_hash_alike():
 def test_each_arm_has_the_interval_of_its_own_comparison():
     result = make(design="unpaired")
     for side, values in ((result.base, BASE), (result.experiment, EXPERIMENT)):
-        alone = compare(values, None, design="single", num_bootstrap=60)
-        assert side.t == pytest.approx(alone.t)
+        alone = compare(values, None, design="single", n_resamples=60)
+        assert side.ci == pytest.approx(alone.ci)
     held = make(design="fixed_baseline", resample="seeds")
-    assert held.base.t == (held.base.estimate, held.base.estimate)
-    tasks = {name: Task(BASE, None, examples_of="set") for name in "ab"}
-    average = compare_tasks(tasks, "single", num_bootstrap=60).macro_average
-    assert average.base.t == pytest.approx(average.t)
+    assert held.base.ci == (held.base.estimate, held.base.estimate)
+    tasks = {name: TaskData(BASE, None, examples_of="set") for name in "ab"}
+    average = compare_tasks(tasks, design="single", n_resamples=60).macro_average
+    assert average.base.ci == pytest.approx(average.ci)
 
 
 def test_seeds_paired_by_number_only_show_the_unpaired_answer_beside():
     by_number = make()
-    unpaired = compare(BASE, EXPERIMENT[:5], design="unpaired", num_bootstrap=60)
+    unpaired = compare(BASE, EXPERIMENT[:5], design="unpaired", n_resamples=60)
     assert by_number.pairing == "seed number"
-    assert by_number.unpaired_t == pytest.approx(unpaired.t)
-    assert by_number.p_unpaired_t == pytest.approx(unpaired.p_t)
+    assert by_number.intervals["unpaired"] == pytest.approx(unpaired.ci)
+    assert by_number.p_values["unpaired"] == pytest.approx(unpaired.p_values["t"])
     assert "by seed number only" in str(by_number)
     parents = [f"seed_{number}" for number in range(6)]
     for name, base, experiment in (
@@ -105,19 +110,19 @@ def test_seeds_paired_by_number_only_show_the_unpaired_answer_beside():
         ("procedure", ["base"] * 5, ["base"] * 6),
     ):
         sides = labelled(BASE, **{name: base}), labelled(EXPERIMENT, **{name: experiment})
-        known = compare(*sides, num_bootstrap=60)
+        known = compare(*sides, n_resamples=60)
         assert known.pairing == "parent" and "by seed number only" not in str(known)
         np.testing.assert_array_equal(known.samples, by_number.samples)
     # One seed whose runs come from elsewhere is enough.
     sides = labelled(BASE, parent=parents[:5]), labelled(EXPERIMENT, parent=["x", *parents[1:]])
-    assert compare(*sides, num_bootstrap=60).pairing == "seed number"
+    assert compare(*sides, n_resamples=60).pairing == "seed number"
     assert make(resample="examples").pairing is None
 
 
 def test_too_few_replicates_for_the_ends_of_an_interval_are_refused():
-    for confidence, least in ((0.95, 39), (0.9, 19), (0.99, 199)):
-        make(confidence=confidence, num_bootstrap=least)
+    for confidence_level, least in ((0.95, 39), (0.9, 19), (0.99, 199)):
+        make(confidence_level=confidence_level, n_resamples=least)
         with pytest.raises(
-            ValueError, match=f"found num_bootstrap {least - 1}, expected at least {least}"
+            ValueError, match=f"found n_resamples {least - 1}, expected at least {least}"
         ):
-            make(confidence=confidence, num_bootstrap=least - 1)
+            make(confidence_level=confidence_level, n_resamples=least - 1)

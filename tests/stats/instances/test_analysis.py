@@ -49,7 +49,7 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
     assert analysis.accuracies["one run"]["mini"].ensembled is None
     assert list(analysis.decompositions["one run"]["mini"].variances) == ["pretrain_seed"]
     few = {size: runs[:2] for size, runs in sizes.items()}
-    found = analyse_sizes({"NLI": few}, num_bootstrap=40, with_curves=True)
+    found = analyse_sizes({"NLI": few}, n_resamples=40, with_curves=True)
     assert found.curves["NLI"] == {}
     lone = analyse_sizes({"NLI": {size: runs[:1, 0] for size, runs in sizes.items()}})
     assert lone.decompositions == {"NLI": {}} == lone.momenta
@@ -61,7 +61,7 @@ def test_what_the_data_do_not_allow_is_left_out(sizes, analysis):
 
 def test_given_votes_are_used(sizes):
     wrong = {size: np.zeros((6, 300), int) for size in SIZES}
-    found = analyse_sizes({"NLI": sizes}, {"NLI": wrong}, num_bootstrap=40, with_curves=False)
+    found = analyse_sizes({"NLI": sizes}, {"NLI": wrong}, n_resamples=40, with_curves=False)
     assert all(pair.decay.bound == 0 for pair in found.pairs)
     assert found.accuracies["NLI"]["mini"].ensembled == 0
 

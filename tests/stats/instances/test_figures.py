@@ -98,7 +98,7 @@ def test_histogram_counts_examples_by_tenths():
     """Example k is right in k of ten seeds: one example per bar, and all-right ones in the last."""
     runs = (np.arange(11) > np.arange(10)[:, None]).astype(int)
     sizes = {"t": {"small": runs, "large": runs}}
-    accuracies = analyse_sizes(sizes, num_bootstrap=40, with_curves=False).accuracies
+    accuracies = analyse_sizes(sizes, n_resamples=40, with_curves=False).accuracies
     expected = np.array([*[1] * 9, 2]) / 11
     np.testing.assert_allclose(accuracies["t"]["small"].shares, expected)
     (axes,) = histogram_figure(accuracies).axes
@@ -147,7 +147,7 @@ def test_curves_of_sizes_differ_in_colour_and_in_line(analysis):
 
 def test_a_pair_without_decay_is_drawn_too():
     sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 10), int)}
-    found = analyse_sizes({"NLI": sizes}, num_bootstrap=40, with_curves=False)
+    found = analyse_sizes({"NLI": sizes}, n_resamples=40, with_curves=False)
     _, right = decay_figure(found.pairs[0]).axes
     assert right.get_title("left") == "decaying: at least 0.00%\n(95% limit; bound 0.00%)"
     assert not right.texts

@@ -237,9 +237,7 @@ def test_threshold_bias_corrects_the_bound_towards_that_of_new_examples():
         if not np.isfinite(found.threshold):
             continue
         truth = decay_bound(small[:, 200:], large[:, 200:], threshold=found.threshold).bound
-        bias = threshold_bias(
-            small[:, :200], large[:, :200], num_bootstrap=200, bootstrap_seed=trial
-        )
+        bias = threshold_bias(small[:, :200], large[:, :200], n_resamples=200, rng=trial)
         assert bias.bound == pytest.approx(found.bound)
         assert bias.corrected == pytest.approx(bias.bound - bias.bias)
         errors.append((found.bound - truth, bias.corrected - truth, bias.cross_fitted - truth))
@@ -253,14 +251,14 @@ def test_threshold_bias_corrects_the_bound_towards_that_of_new_examples():
 def test_threshold_bias_is_the_same_every_time_and_zero_with_one_threshold():
     random = np.random.default_rng(12)
     small, large = random.integers(0, 2, (4, 200)), random.integers(0, 2, (4, 200))
-    first, second = (threshold_bias(small, large, num_bootstrap=50) for _ in range(2))
+    first, second = (threshold_bias(small, large, n_resamples=50) for _ in range(2))
     assert first == second
-    other = threshold_bias(small, large, num_bootstrap=50, bootstrap_seed=1)
+    other = threshold_bias(small, large, n_resamples=50, rng=1)
     assert other.bias != first.bias
-    up = threshold_bias(small, large, "improvement", num_bootstrap=50)
+    up = threshold_bias(small, large, "improvement", n_resamples=50)
     assert up.bound == improvement_bound(small, large).bound
     # All differences are -1, so that one threshold alone can be picked.
-    clear = threshold_bias(np.ones((4, 20), int), np.zeros((4, 20), int), num_bootstrap=50)
+    clear = threshold_bias(np.ones((4, 20), int), np.zeros((4, 20), int), n_resamples=50)
     assert clear.bias == pytest.approx(0, abs=1e-12)
     assert clear.bound == pytest.approx(1)
 
@@ -395,5 +393,5 @@ def test_the_lower_limit_finds_decay_and_is_shown_first():
     for number in (1, 2, 3):  # examples, of which a half cannot show how they vary
         ones = np.ones((4, number), int)
         assert decay_bound(ones, 0 * ones).lower == 0
-    with pytest.raises(DataError, match="found confidence 95"):
+    with pytest.raises(DataError, match="found confidence_level 95"):
         found.lower_limit(95)

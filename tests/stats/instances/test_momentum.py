@@ -90,8 +90,8 @@ def test_what_is_refused():
     runs = np.ones((3, 10))
     with pytest.raises(DataError, match="1 pre-training seed of the large size, expected 2"):
         momentum(runs, runs, runs[:1])
-    with pytest.raises(DataError, match="confidence 95"):
-        momentum(runs, runs, runs, confidence=95)
+    with pytest.raises(DataError, match="confidence_level 95"):
+        momentum(runs, runs, runs, confidence_level=95)
     with pytest.raises(DataError, match="rising"):
         momentum_index(runs, runs, runs, edges=[0, 0.5, 0.5])
     with pytest.raises(DataError, match="pearson, spearman"):

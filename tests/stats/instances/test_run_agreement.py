@@ -52,7 +52,7 @@ def test_classes_pair_by_pair():
 
 def test_interval_is_that_of_a_mean_over_examples():
     predictions = np.random.default_rng(1).integers(0, 2, (2, 50)).astype(float)
-    found = agreement(data(predictions, [7, 7]), confidence=0.9)
+    found = agreement(data(predictions, [7, 7]), confidence_level=0.9)
     equal = (predictions[0] == predictions[1]).astype(float)
     assert found.same_seed.value == equal.mean()
     assert found.same_seed.standard_error == pytest.approx(equal.std(ddof=1) / np.sqrt(50))

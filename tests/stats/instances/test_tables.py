@@ -49,7 +49,7 @@ def test_disagreement_is_twice_the_variances_in_the_table(analysis):
 
 def test_a_bound_of_zero_has_no_threshold():
     sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 10), int)}
-    found = analyse_sizes({"NLI": sizes}, num_bootstrap=40, with_curves=False)
+    found = analyse_sizes({"NLI": sizes}, n_resamples=40, with_curves=False)
     table = decay_table(found.pairs)
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert (row["Decay, ensembled"], row["Threshold"]) == (0, None)

@@ -18,7 +18,7 @@ from multiberts.stats.paper.catalogue import (
     compare_pair,
 )
 
-SETTINGS = replace(PUBLISHED, num_bootstrap=200)
+SETTINGS = replace(PUBLISHED, n_resamples=200)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def published(base, experiment, measure, **options):
     return multibootstrap(
         pd.concat(frames, ignore_index=True), np.concatenate(tables), base["label"].to_numpy(),
         lambda labels, predictions: float(metric.score(labels, predictions)),
-        nboot=SETTINGS.num_bootstrap, rng=42, verbose=False, **options,
+        nboot=SETTINGS.n_resamples, rng=42, verbose=False, **options,
     )  # fmt: skip
 
 
@@ -72,8 +72,10 @@ def test_table_1_is_the_published_paired_analysis(paper, winogender):
     np.testing.assert_allclose(bias.samples, samples, atol=1e-12)
     report = report_ci(samples, expect_negative_effect=True, verbose=False)
     assert bias.bootstrap_mean == pytest.approx(report["delta"]["mean"])
-    assert bias.percentile == pytest.approx((report["delta"]["low"], report["delta"]["high"]))
-    assert bias.p_published.less == pytest.approx(max(report["delta"]["p"], 1 / 200))
+    assert bias.intervals["percentile"] == pytest.approx(
+        (report["delta"]["low"], report["delta"]["high"])
+    )
+    assert bias.p_values["published"].less == pytest.approx(max(report["delta"]["p"], 1 / 200))
     assert (accuracy.base.name, accuracy.experiment.name) == ("base", "cda_incr")
 
 
@@ -111,11 +113,11 @@ def test_steps_are_paired_on_the_seeds_they_share(paper, find):
     assert (item.base.name, item.experiment.name) == ("1M steps", "2M steps")
     assert item.base.seeds == item.experiment.seeds == (0, 1, 2, 3, 4)
     expected = compare(
-        pairs[0][0].data, pairs[0][1].data, "accuracy", num_bootstrap=200, draws="published",
+        pairs[0][0].data, pairs[0][1].data, "accuracy", n_resamples=200, draws="published",
         studentised=False,
     )  # fmt: skip
     np.testing.assert_array_equal(item.samples, expected.samples)
-    assert (item.t, item.p_t) == (expected.t, expected.p_t)
+    assert (item.ci, item.p_values["t"]) == (expected.ci, expected.p_values["t"])
 
 
 def test_the_original_is_a_fixed_baseline_and_so_is_the_published_one_seed(paper, find):

@@ -29,7 +29,7 @@ from multiberts.stats.presentation.figures import (
 from multiberts.stats.report.dumps import RunScores, curve_of_dumps
 from multiberts.stats.variance.components import VarianceComponents
 
-SETTINGS = replace(PUBLISHED, num_bootstrap=200)
+SETTINGS = replace(PUBLISHED, n_resamples=200)
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
 
 
@@ -149,7 +149,7 @@ def test_boxes_sum_up_many_runs():
 def test_intervals_of_the_comparison_are_drawn(sources):
     _, right = bootstrap_figure(sources[0]).axes
     ends = [line.get_ydata() for line in right.get_lines() if len(line.get_ydata()) == 2]
-    for interval in (sources[0].t, sources[0].percentile):
+    for interval in (sources[0].ci, sources[0].intervals["percentile"]):
         assert any(np.allclose(found, interval) for found in ends)
     (axes,) = sources_figure(sources).axes
     labels = [label.get_text() for label in axes.get_yticklabels()]

@@ -14,7 +14,7 @@ from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, Roles
 from multiberts.stats.paper.figures import seeds_figure
 from multiberts.stats.paper.reproduction import NUMBERED, paper_report
 
-SETTINGS = replace(PUBLISHED, num_bootstrap=100)
+SETTINGS = replace(PUBLISHED, n_resamples=100)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_comparisons_stand_in_full_in_one_file(written):
     ]
     assert row["estimate"] == table["Difference"]
     assert row["base_bootstrap_mean"] == table["Base mean"]
-    assert row["p_published_less"] == table["p (published, less)"]
+    assert row["p_values_published_less"] == table["p (published, less)"]
 
 
 def test_few_dumps_give_what_they_can(dumps, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import agreement
+from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.tables import (
     agreement_table,
@@ -26,7 +27,7 @@ from multiberts.stats.report.selection import (
     learning_rate_table,
 )
 
-SETTINGS = replace(PUBLISHED, num_bootstrap=200)
+SETTINGS = replace(PUBLISHED, n_resamples=200)
 
 
 def chosen(dumps, task, procedure):
@@ -72,12 +73,14 @@ def test_comparisons_are_written_in_full(bias):
     ]  # fmt: skip
     for row, item in zip(read(table), bias, strict=True):
         assert float(row["Difference"]) == item.estimate
-        assert float(row["Difference (95% CI, t) low"]) == item.t.low
-        assert float(row["p (t)"]) == item.p_t.two_sided
+        assert float(row["Difference (95% CI, t) low"]) == item.ci.low
+        assert float(row["p (t)"]) == item.p_value
         assert float(row["Base mean"]) == item.samples[:, 0].mean()
         assert float(row["Mean difference"]) == item.bootstrap_mean
-        assert float(row["Mean difference (95% percentile) high"]) == item.percentile.high
-        assert float(row["p (published, less)"]) == item.p_published.less
+        assert (
+            float(row["Mean difference (95% percentile) high"]) == item.intervals["percentile"].high
+        )
+        assert float(row["p (published, less)"]) == item.p_values["published"].less
     # Where seeds are held fixed there is no floor.
     assert [row["p below seed floor"] for row in read(table)][-1] == ""
 
@@ -124,7 +127,9 @@ def test_scores_and_components(dumps):
     table = score_table({("RTE/dev", "accuracy"): scores})
     check_notations(table)
     first, second = read(table)
-    single = compare(late.data, None, "accuracy", "single", num_bootstrap=40, studentised=False)
+    single = compare(
+        late.data, None, "accuracy", design="single", n_resamples=40, studentised=False
+    )
     assert float(first["Mean"]) == pytest.approx(single.estimate)
     assert float(first["SD over seeds"]) == scores[0].seed_scores.std(ddof=1)
     within = sum(float(run.var(ddof=1)) for run in scores[0].by_seed.values()) / 6
@@ -155,6 +160,8 @@ def test_refusals(bias, dumps):
     with pytest.raises(DataError, match="found 0 comparisons of confidence"):
         comparison_table([])
     with pytest.raises(DataError, match=r"comparisons of confidence \[0.9, 0.95\]"):
-        comparison_table([bias[0], dataclasses.replace(bias[0], confidence=0.9)])
+        comparison_table(
+            [bias[0], dataclasses.replace(bias[0], ci=ConfidenceInterval(*bias[0].ci, 0.9, "t"))]
+        )
     with pytest.raises(DataError, match="found a single design, expected a comparison"):
         comparison_table([dataclasses.replace(bias[0], experiment=None)])

@@ -36,7 +36,7 @@ def with_extra(dumps):
 
 @pytest.fixture
 def paper(with_extra):
-    return Catalogue(with_extra, settings=replace(PUBLISHED, num_bootstrap=100))
+    return Catalogue(with_extra, settings=replace(PUBLISHED, n_resamples=100))
 
 
 def test_means_and_deviations_are_those_over_seeds(paper):

@@ -13,7 +13,6 @@ from multiberts.stats.formats import format_cell
 from multiberts.stats.intervals import Interval, PValues
 from multiberts.stats.presentation.comparison_tables import (
     FULL_COLUMNS,
-    format_p,
     full_table,
     summary_table,
 )
@@ -33,7 +32,7 @@ def side(shift):
 def comparison():
     return compare(
         side(0.0), side(-0.25), "mean", labels=xarray.DataArray(np.zeros(10), dims="example"),
-        num_bootstrap=99, name="a|b", evaluation_set="x_y & z", base_name="old",
+        n_resamples=99, name="a|b", evaluation_set="x_y & z", base_name="old",
         experiment_name="new",
     )  # fmt: skip
 
@@ -43,37 +42,38 @@ def test_numbers():
     assert texts == ["0", "0.500", "-0.150", "0.0125", "1.0e-05", "3.142", "42.00", "1234.5"]
     assert format_cell(Interval(-0.25, 0.5)) == "-0.250 to 0.500"
     assert format_cell(Interval(-np.inf, np.inf)) == "no interval"
-    assert format_p(None) == "-"
-    assert format_p(PValues(1, 1, 0.00001)) == "< 0.0001"
-    assert format_p(PValues(1, 1, 0.0123)) == "0.012"
+    assert format_cell(None, "p") == "-"
+    assert format_cell(0.00001, "p") == "< 0.0001"
+    assert format_cell(0.0123, "p") == "0.012"
 
 
 def test_csv_holds_numbers_in_full(comparison):
     (row,) = csv.DictReader(io.StringIO(full_table([comparison]).csv()))
     assert float(row["estimate"]) == comparison.estimate
-    assert float(row["t_low"]) == comparison.t.low
+    assert float(row["ci_low"]) == comparison.ci.low
     assert row["name"] == "a|b"
-    single = dataclasses.replace(comparison, experiment=None, p_t=None, p_sign_flip=None)
+    single = dataclasses.replace(comparison, experiment=None, p_values={})
     (row,) = csv.DictReader(io.StringIO(full_table([single]).csv()))
-    assert row["p_t_two_sided"] == row["experiment_estimate"] == ""
+    assert row["p_value"] == row["experiment_estimate"] == ""
 
 
 def test_csv_holds_every_interval_test_and_effect(comparison):
     (row,) = csv.DictReader(io.StringIO(full_table([comparison]).csv()))
     assert tuple(row) == FULL_COLUMNS
-    for kind in ("t", "percentile", "basic", "bca", "studentised"):
-        ends = (float(row[f"{kind}_low"]), float(row[f"{kind}_high"]))
-        assert ends == getattr(comparison, kind)
-    for test in ("t", "percentile", "published", "sign_flip"):
-        sides = [float(row[f"p_{test}_{side}"]) for side in ("greater", "less", "two_sided")]
-        assert tuple(sides) == getattr(comparison, f"p_{test}")
-    assert row["p_permutation_two_sided"] == ""  # the design is paired
+    for kind in ("percentile", "basic", "bca", "studentised"):
+        ends = tuple(float(row[f"intervals_{kind}_{end}"]) for end in ("low", "high"))
+        assert ends == comparison.intervals[kind]
+    for test in ("t", "percentile", "published", "sign flip"):
+        column = f"p_values_{test.replace(' ', '_')}"
+        sides = [float(row[f"{column}_{side}"]) for side in ("greater", "less", "two_sided")]
+        assert tuple(sides) == comparison.p_values[test]
+    assert row["p_values_permutation_two_sided"] == ""  # the design is paired
     assert float(row["bias"]) == comparison.bias
     assert float(row["experiment_bootstrap_mean"]) == comparison.samples[:, 1].mean()
-    assert float(row["cliffs_delta"]) == comparison.effect.cliffs_delta
-    plain = dataclasses.replace(comparison, effect=None, studentised=None)
+    assert float(row["effect_cliffs_delta"]) == comparison.effect.cliffs_delta
+    plain = dataclasses.replace(comparison, effect=None, intervals={})
     (row,) = csv.DictReader(io.StringIO(full_table([plain]).csv()))
-    assert row["cohens_d"] == row["studentised_high"] == ""
+    assert row["effect_cohens_d"] == row["intervals_studentised_high"] == ""
 
 
 def test_markdown_has_as_many_cells_in_every_row(comparison):
@@ -102,9 +102,15 @@ def test_words(comparison):
     limited = dataclasses.replace(comparison, below_seed_floor=True)
     assert any("1/16 = 0.062" in warning for warning in warnings(limited))
     assert not any("1/16" in warning for warning in warnings(comparison))
-    unclear = dataclasses.replace(comparison, p_t=PValues(0.9, 0.1, 0.2), below_seed_floor=False)
+    unclear = dataclasses.replace(
+        comparison,
+        p_values=comparison.p_values | {"t": PValues(0.9, 0.1, 0.2)},
+        below_seed_floor=False,
+    )
     assert "gives p = 0.2: the data do not rule out zero difference." in finding(unclear)
-    constant = dataclasses.replace(comparison, standard_error=0.0, p_t=PValues(1.0, 1.0, 1.0))
+    constant = dataclasses.replace(
+        comparison, standard_error=0.0, p_values=comparison.p_values | {"t": PValues(1.0, 1.0, 1.0)}
+    )
     assert "neither an interval nor a test" in finding(constant)
     (alike,) = warnings(constant)
     assert alike.startswith("The difference is the same for all seeds and examples")

@@ -21,7 +21,7 @@ def side(shift, key):
 def comparison():
     labels = xarray.DataArray(np.zeros(30), dims="example")
     return compare(
-        side(0.6, 0), side(0.8, 1), "mean", labels=labels, num_bootstrap=100,
+        side(0.6, 0), side(0.8, 1), "mean", labels=labels, n_resamples=100,
         name="new against old", evaluation_set="dev", base_name="old", experiment_name="new",
     )  # fmt: skip
 
@@ -42,7 +42,7 @@ def test_paired_seeds_are_joined(comparison):
 def test_both_intervals_are_drawn(comparison):
     (axes,) = figures.sources_figure([comparison]).axes
     drawn = [line[:, 0] for line in lines_of(axes)]
-    for interval in (comparison.t, comparison.percentile):
+    for interval in (comparison.ci, comparison.intervals["percentile"]):
         assert any(len(line) == 2 and np.allclose(line, interval) for line in drawn)
     assert axes.get_xlabel() == "mean: new - old"
 

@@ -25,14 +25,21 @@ def comparison():
     ]
     labels = xarray.DataArray(np.ones(40, int), {"example": range(40)})
     return compare(
-        *sides, "accuracy", labels=labels, num_bootstrap=99, name="new against old",
+        *sides, "accuracy", labels=labels, n_resamples=99, name="new against old",
         evaluation_set="dev", base_name="old", experiment_name="new",
     )  # fmt: skip
 
 
+def with_p(item, **values):
+    """Returns the result with other p-values of the recommended test."""
+    return dataclasses.replace(
+        item, p_values=item.p_values | {"t": item.p_values["t"]._replace(**values)}
+    )
+
+
 def test_the_corrected_p_decides(comparison):
     """p .042 and Holm .34 are not clear, whatever the p alone says."""
-    own = dataclasses.replace(comparison, p_t=comparison.p_t._replace(two_sided=0.042))
+    own = with_p(comparison, two_sided=0.042)
     assert verdict(own, 0.34, True) == "not clear"
     assert verdict(own, 0.049, True) == "better"
     assert verdict(own, 0.05, True) == "not clear"
@@ -45,7 +52,7 @@ def test_p_is_how_often_studies_without_a_difference_show_one_this_large(compari
     """Not how likely the difference is due to chance: principle 2 of the ASA's statement on p-values."""
     rates = {0.025: "2.5 %", 0.07: "7 %", 0.6: "60 %", 0.999: "100 %", 3e-5: "fewer than 0.01 %"}
     for p, rate in rates.items():
-        own = dataclasses.replace(comparison, p_t=comparison.p_t._replace(two_sided=p))
+        own = with_p(comparison, two_sided=p)
         sentence = (
             "If both were equally good, a difference this large would come up in "
             f"{rate} of such studies. The two-sided t test over seeds and examples gives p"
@@ -76,7 +83,7 @@ def test_better_knows_which_way_the_metric_points(comparison):
 
 def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparison):
     gain, base = 100 * comparison.estimate, 100 * comparison.base.estimate
-    low, high = (100 * end for end in comparison.t)
+    low, high = (100 * end for end in comparison.ci)
     text = str(comparison)
     assert f"accuracy of new is higher than that of old by {gain:.2f} points: " in text
     assert (
@@ -124,7 +131,7 @@ def test_sides_that_never_differ_have_a_warning():
 
 def test_equal_warnings_are_equal_texts(comparison):
     few = dataclasses.replace(comparison, seed_floor=1 / 32, below_seed_floor=True)
-    other = dataclasses.replace(few, p_t=few.p_t._replace(greater=1e-5))
+    other = with_p(few, greater=1e-5)
     assert warnings(few) != warnings(other)
     assert warnings(few, numbers=False) == warnings(other, numbers=False)
     assert "1/32" in warnings(few, numbers=False)[0]
@@ -145,7 +152,7 @@ def test_a_ranking_shows_how_often_seeds_fail():
     for name in ("old", "new", "third"):
         arms[name] = np.where(random.random((5, 400)) < 0.9, labels, 1 - labels)
     arms["third"][4] = 1
-    result = compare_arms(arms, "accuracy", labels=labels)
+    result = compare_arms(arms, "accuracy", design="unpaired", labels=labels)
     (failed,) = [text for text in notes(result) if "failed to train" in text]
     # Clopper and Pearson's limits for 1 of 5.
     assert (

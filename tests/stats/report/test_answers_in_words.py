@@ -91,7 +91,7 @@ def test_intervals_are_those_of_the_scores_example_by_example(answers):
         ("base", "dev"), ("longer", "dev"),
     ]  # fmt: skip
     base, longer = (dump.data for dump in dumps)
-    found = compare(base, longer, "squad_f1", num_bootstrap=300)
+    found = compare(base, longer, "squad_f1", n_resamples=300)
     metric = METRICS["squad_f1"]
     sides = []
     for data in (base, longer):
@@ -108,11 +108,11 @@ def test_intervals_are_those_of_the_scores_example_by_example(answers):
             ]
         )  # fmt: skip
         sides.append(data.assign(prediction=(("run", "example"), rows)))
-    expected = compare(*sides, "mean", num_bootstrap=300)
+    expected = compare(*sides, "mean", n_resamples=300)
     assert found.estimate == pytest.approx(expected.estimate, abs=1e-12)
     np.testing.assert_allclose(found.samples, expected.samples, atol=1e-12)
-    assert found.estimate > 0.1 and found.t.low < found.estimate < found.t.high
-    assert tuple(found.t) == pytest.approx(tuple(expected.t), abs=1e-12)
+    assert found.estimate > 0.1 and found.ci.low < found.estimate < found.ci.high
+    assert tuple(found.ci) == pytest.approx(tuple(expected.ci), abs=1e-12)
 
 
 def test_scores_of_runs_and_variance_components(answers):
@@ -134,7 +134,7 @@ def test_report_of_answers_in_words(answers, tmp_path):
         predictions=str(root),
         title="Questions",
         comparisons=[request],
-        num_bootstrap=100,
+        n_resamples=100,
     )
     page = (tmp_path / "report" / "index.html").read_text()
     assert "F1 of words (%)" in page and "exact match (%)" in page

@@ -44,7 +44,7 @@ def test_scores_of_seeds_are_those_of_a_comparison(dumps):
         dump = dump_of(dumps, task, "base", 2_000_000, {"MNLI": "dev"}.get(task))
         data, metric = dump.measured(measure)
         scores = dump.run_scores(measure)
-        expected = compare(data, None, metric, "single", num_bootstrap=40, studentised=False)
+        expected = compare(data, None, metric, design="single", n_resamples=40, studentised=False)
         np.testing.assert_allclose(scores.seed_scores, expected.base.seed_scores, rtol=1e-12)
         assert scores.seeds == expected.base.seeds
         assert scores.mean == pytest.approx(expected.base.estimate)

@@ -14,7 +14,7 @@ from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.evidence import Pair, Request, compare_all
 from multiberts.stats.settings import ComparisonSettings
 
-SETTINGS = ComparisonSettings(num_bootstrap=50)
+SETTINGS = ComparisonSettings(n_resamples=50)
 
 
 def answers(skill: float, seeds: int = 4) -> xarray.Dataset:
@@ -71,7 +71,7 @@ def test_three_paired_arms_are_read_and_bootstrapped_once_each(work: Counter) ->
 
 def test_three_unpaired_arms_are_read_once_and_ranked_by_draws_of_their_own(work: Counter) -> None:
     arms = dumps_of(a=answers(0.6), b=answers(0.7, 5), c=answers(0.8))
-    settings = ComparisonSettings("unpaired", num_bootstrap=50)
+    settings = ComparisonSettings("unpaired", n_resamples=50)
     (found,) = compare_all([against_first(arms, settings)])
     assert len(found.rankings) == 1
     assert work == {"read": 3, "bootstrapped": 6}
@@ -80,16 +80,16 @@ def test_three_unpaired_arms_are_read_once_and_ranked_by_draws_of_their_own(work
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
 def test_shared_work_changes_no_number(design) -> None:
     data = {"a": answers(0.6), "b": answers(0.7), "c": answers(0.8)}
-    settings = ComparisonSettings(design, num_bootstrap=50)
+    settings = ComparisonSettings(design, n_resamples=50)
     (found,) = compare_all([against_first(dumps_of(**data), settings)])
     for name, item in zip("bc", found.comparisons, strict=True):
         alone = compare(
-            data["a"], data[name], "accuracy", design, num_bootstrap=50, name=name,
+            data["a"], data[name], "accuracy", design=design, n_resamples=50, name=name,
             evaluation_set="set", base_name="a", experiment_name=name,
         )  # fmt: skip
         assert item == alone
     (ranking,) = found.rankings
-    assert ranking == compare_arms(data, "accuracy", design, num_bootstrap=50, name="set")
+    assert ranking == compare_arms(data, "accuracy", design=design, n_resamples=50, name="set")
 
 
 def test_a_seed_that_one_experiment_lacks_stays_in_the_comparison_with_the_other() -> None:
@@ -103,8 +103,8 @@ def test_a_seed_that_one_experiment_lacks_stays_in_the_comparison_with_the_other
 def test_p_values_are_corrected_for_the_length_of_a_request() -> None:
     arms = dumps_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
     both, alone = compare_all([against_first(arms), against_first(dict(list(arms.items())[::2]))])
-    assert alone.items[0].adjusted == alone.comparisons[0].p_t.two_sided
-    expected = sorted(item.p_t.two_sided for item in both.comparisons)
+    assert alone.items[0].adjusted == alone.comparisons[0].p_value
+    expected = sorted(item.p_value for item in both.comparisons)
     found = sorted(item.adjusted for item in both.items)
     assert found == pytest.approx([min(1, 2 * expected[0]), max(2 * expected[0], expected[1])])
     # The ranking of all that have this base stands with the last request.

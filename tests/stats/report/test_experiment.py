@@ -65,7 +65,7 @@ def arguments(root: Path) -> dict[str, Any]:
         "predictions": str(root / "runs"),
         "title": "Early",
         "comparisons": COMPARISONS[:1],
-        "num_bootstrap": 50,
+        "n_resamples": 50,
     }
 
 
@@ -191,8 +191,8 @@ def test_early_looks_keep_the_level_of_looks_after_every_seed(planned: int) -> N
 def test_what_is_not_clear_among_all_is_not_said_to_be_found() -> None:
     random = np.random.default_rng(1)
     base = random.normal(0.0, 0.1, (6, 40))
-    item = compare(base, base + random.normal(0.12, 0.03, (6, 1)), "mean", num_bootstrap=50)
-    assert item.p_t is not None and item.p_t.two_sided < 0.05
+    item = compare(base, base + random.normal(0.12, 0.03, (6, 1)), "mean", n_resamples=50)
+    assert item.p_value is not None and item.p_value < 0.05
     alone, among = (" ".join(short_answers_in_words(item, p)) for p in (None, 0.2))
     assert "not after correcting for the number of comparisons" in among
     assert "correcting" not in alone and "Detecting a true difference" not in alone

@@ -26,6 +26,7 @@ from multiberts.evaluate.imports.imported_runs import (
 )
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.results.content import flat_values
 
 ROOT = Path(multiberts.__file__).parent
 
@@ -59,9 +60,9 @@ def test_the_answer_is_that_of_compare(arms: Path) -> None:
     expected = stats.compare(tables["old"], tables["new"])
     first, second = json.loads(compare_files(base=str(arms), json=True))
     assert first["estimate"] == pytest.approx(expected.estimate, abs=1e-15)
-    assert (first["t_low"], first["t_high"]) == pytest.approx(tuple(expected.t), abs=1e-12)
-    assert first["p_holm"] == pytest.approx(2 * first["p_t_two_sided"])
-    assert second["p_holm"] == second["p_t_two_sided"] > 0.05
+    assert (first["ci"]["low"], first["ci"]["high"]) == pytest.approx(tuple(expected.ci), abs=1e-12)
+    assert first["p_holm"] == pytest.approx(2 * first["p_value"])
+    assert second["p_holm"] == second["p_value"] > 0.05
 
 
 def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
@@ -128,8 +129,11 @@ def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path
     tables = [html.unescape(copied[1]), numbers.read_text()]
     of_page, of_file = (next(iter(csv.DictReader(io.StringIO(table)))) for table in tables)
     assert of_page == of_file and of_page["metric"] == "accuracy"
+    flat = flat_values(of_json)
+    assert len({*flat} & {*of_file}) > 50
     for name, value in of_file.items():
-        assert value == ("" if of_json[name] is None else str(of_json[name])), name
+        number = flat.get(name)
+        assert name not in flat or value == ("" if number is None else str(number)), name
     # What readers see has the unit beside it.
     shown = f"{100 * float(of_file['estimate']):.3f}"[:5]
     assert f"is higher than that of old by {shown} points: " in text
@@ -147,7 +151,8 @@ def test_a_side_of_one_class_is_named_in_words_page_json_and_csv(tmp_path: Path)
         assert "None of the 5 seeds of old failed to train" in shown
         assert "None of the 5 seeds failed" not in shown
     (record,) = json.loads(compare_files(base=str(path), json=True))
-    assert (record["base_constant_seeds"], record["experiment_constant_seeds"]) == (0, 5)
+    assert record["base"]["constant_seeds"] == []
+    assert record["experiment"]["constant_seeds"] == [0, 1, 2, 3, 4]
 
 
 def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
@@ -160,8 +165,8 @@ def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
     assert "Ranking by mean on arms.csv with 95% rank intervals: new " in page.read_text()
     assert "new comes first" in page.read_text()
     first, second = json.loads(compare_files(base=str(arms), json=True))
-    assert (first["experiment_ranks"], first["base_ranks"]) == ([1, 1], [2, 3])
-    assert second["experiment_groups"] == second["base_groups"] == ["b"]
+    assert (first["experiment"]["ranks"], first["base"]["ranks"]) == ([1, 1], [2, 3])
+    assert second["experiment"]["groups"] == second["base"]["groups"] == ["b"]
 
 
 def test_paired_arms_without_common_seeds_are_not_ranked(tmp_path: Path) -> None:
@@ -194,7 +199,7 @@ def test_clusters_widen_the_interval(arms: Path) -> None:
 
     def width(**options: str) -> float:
         first = json.loads(compare_files(base=str(path), json=True, **options))[0]
-        return float(first["t_high"] - first["t_low"])
+        return float(first["ci"]["high"] - first["ci"]["low"])
 
     assert width(cluster="family") > 1.2 * width()
 
@@ -406,7 +411,7 @@ def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> No
     path, page, table = (tmp_path / name for name in ("a.csv", "page.html", "table.tex"))
     text = compare_files(base=str(path), html=str(page), latex=str(table))
     found = json.loads(compare_files(base=str(path), json=True))
-    beyond = [row for row in found if row["p_holm"] >= 0.05 > row["p_t_two_sided"]]
+    beyond = [row for row in found if row["p_holm"] >= 0.05 > row["p_value"]]
     assert beyond
     latex = table.read_text()
     assert "p (Holm) & Result" in latex and latex.count("not clear") > len(beyond)
@@ -448,7 +453,7 @@ def test_a_missing_row_is_named_and_bounds_hold_whatever_it_is(arms: Path) -> No
         kind: json.loads(compare_files(base=str(arms), missing=kind, json=True))[0]
         for kind in ("omit", "bound")
     }
-    low, high = (found["bound"][f"t_{end}"] - found["omit"][f"t_{end}"] for end in ("low", "high"))
+    low, high = (found["bound"]["ci"][end] - found["omit"]["ci"][end] for end in ("low", "high"))
     assert low < 0 < high and found["bound"]["estimate"] == found["omit"]["estimate"]
     assert "Imbens and Manski's (2004)" in compare_files(base=str(arms), missing="bound")
 
@@ -466,7 +471,7 @@ def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) ->
 
     sys.setprofile(watch)
     try:
-        compare_files(base=str(arms), num_bootstrap=40)
+        compare_files(base=str(arms), n_resamples=40)
     finally:
         sys.setprofile(None)
     assert ("evidence.py", "compare_all") in called

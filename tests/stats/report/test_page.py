@@ -60,7 +60,7 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         for name, data in zip(names, sides, strict=True)
     ]
     item = compare(
-        *sides, "accuracy", num_bootstrap=50, name=HOSTILE, evaluation_set=HOSTILE,
+        *sides, "accuracy", n_resamples=50, name=HOSTILE, evaluation_set=HOSTILE,
         base_name=names[0], experiment_name=names[1],
     )  # fmt: skip
     pictures = [
@@ -74,7 +74,7 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
     folder.mkdir()
     content = ReportContent([compared], [], [], [], [])
     write_page(
-        folder, HOSTILE, content, ComparisonSettings(num_bootstrap=50), "dev", {"Command": HOSTILE}
+        folder, HOSTILE, content, ComparisonSettings(n_resamples=50), "dev", {"Command": HOSTILE}
     )
     return folder / "index.html"
 

@@ -143,7 +143,7 @@ def arguments(world):
         "title": "A made-up world",
         "comparisons": COMPARISONS,
         "truth": str(world / "truth.json"),
-        "num_bootstrap": 200,
+        "n_resamples": 200,
     }
 
 
@@ -166,9 +166,13 @@ def test_true_values_are_found_and_their_difference_is_significant(written):
         assert float(row["low"]) <= float(row["truth"]) <= float(row["high"])
     comparisons = read_table(written / "tables" / "comparisons.csv")
     slope = next(row for row in comparisons if row["metric"] == "bias_slope")
-    assert float(slope["t_low"]) < -0.7 < float(slope["t_high"]) < 0
-    assert float(slope["p_t_two_sided"]) < 0.01
-    assert (slope["base_seeds"], slope["base_runs"], slope["num_examples"]) == ("5", "10", "24")
+    assert float(slope["ci_low"]) < -0.7 < float(slope["ci_high"]) < 0
+    assert float(slope["p_value"]) < 0.01
+    assert (slope["base_num_seeds"], slope["base_num_runs"], slope["num_examples"]) == (
+        "5",
+        "10",
+        "24",
+    )
 
 
 def test_every_shared_set_and_metric_is_compared(written):
@@ -200,9 +204,7 @@ def test_the_better_learning_rate_is_chosen_and_said(written):
 def test_p_values_of_a_section_are_corrected_for_their_number(written):
     """Holm by hand: sorted, times the number still in play, never falling."""
     rows = read_table(written / "tables" / "comparisons.csv")
-    p_values = [
-        float(row["p_t_two_sided"]) for row in rows if row["name"] == COMPARISONS[0]["name"]
-    ]
+    p_values = [float(row["p_value"]) for row in rows if row["name"] == COMPARISONS[0]["name"]]
     corrected, running = {}, 0.0
     for rank, place in enumerate(np.argsort(p_values)):
         running = max(running, min(1.0, (len(p_values) - rank) * p_values[place]))
@@ -218,7 +220,7 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     paper(
         run_dir=str(tmp_path / "paper"),
         predictions=str(world / "runs"),
-        num_bootstrap=100,
+        n_resamples=100,
     )
     said = capsys.readouterr().out
     assert "left out original: " in said
@@ -227,8 +229,8 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     assert (tmp_path / "paper" / "DONE").is_file()
     with pytest.raises(UserError, match="found no dumps of the base procedure 'other'"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
-    with pytest.raises(UserError, match=r"paper\.confidence is 95"):
-        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), confidence=95)
+    with pytest.raises(UserError, match=r"paper\.confidence_level is 95"):
+        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), confidence_level=95)
     assert not (tmp_path / "b").exists()
 
 
@@ -250,7 +252,7 @@ def test_arms_with_one_base_are_ranked_with_the_last_of_them(tmp_path, arguments
         "base": {"procedure": "base", "step": 600},
         "experiment": {"procedure": "base", "step": 0},
     }
-    arguments = {**arguments, "comparisons": [COMPARISONS[0], early], "num_bootstrap": 50}
+    arguments = {**arguments, "comparisons": [COMPARISONS[0], early], "n_resamples": 50}
     report(run_dir=str(tmp_path / "report"), **arguments)
     page = (tmp_path / "report" / "index.html").read_text()
     first, second = page.split('<h2 id="comparison-2">')
@@ -271,7 +273,7 @@ def test_arms_that_cannot_be_ranked_are_named(tmp_path, arguments):
         "experiment": {"procedure": "base", "step": 0},
     }
     comparisons = [{**item, "design": "fixed_baseline"} for item in (COMPARISONS[0], early)]
-    arguments = {**arguments, "comparisons": comparisons, "num_bootstrap": 50}
+    arguments = {**arguments, "comparisons": comparisons, "n_resamples": 50}
     report(run_dir=str(tmp_path / "report"), **arguments)
     first, second = (tmp_path / "report" / "index.html").read_text().split('id="comparison-2">')
     assert "pairs/dev, accuracy: no ranking of all arms: it needs two seeds" in second
@@ -290,7 +292,7 @@ def test_the_page_allows_nothing_from_elsewhere(written):
 
 def test_curves_have_a_band_and_axes_with_units(world):
     runs = finished_runs(str(world / "runs"))
-    content = analyse(runs, [], {}, ComparisonSettings(num_bootstrap=40), "dev")
+    content = analyse(runs, [], {}, ComparisonSettings(n_resamples=40), "dev")
     labels = []
     for picture in content.curves:
         (axes,) = picture.make().axes
@@ -337,7 +339,7 @@ def test_a_warning_of_several_comparisons_stands_once():
     base = np.tile([[0.2], [0.4], [0.5]], (1, 30))
     better = base + np.array([[0.299], [0.3], [0.302]])
     items = [
-        compare(base, better, "mean", num_bootstrap=50, evaluation_set=name) for name in ("a", "b")
+        compare(base, better, "mean", n_resamples=50, evaluation_set=name) for name in ("a", "b")
     ]
     content = ReportContent([ComparedProcedures("x", "paired", judged(items))], [], [], [], [])
     ((text, concerned),) = _warnings(content).items()
@@ -360,8 +362,8 @@ def test_a_finished_report_is_left_alone_and_other_parameters_are_refused(
     before = (written / "index.html").stat().st_mtime_ns
     report(run_dir=str(written), **arguments)
     assert (written / "index.html").stat().st_mtime_ns == before
-    with pytest.raises(UserError, match="num_bootstrap"):
-        report(run_dir=str(written), **{**arguments, "num_bootstrap": 100})
+    with pytest.raises(UserError, match="n_resamples"):
+        report(run_dir=str(written), **{**arguments, "n_resamples": 100})
 
 
 @pytest.mark.parametrize(
@@ -374,7 +376,10 @@ def test_a_finished_report_is_left_alone_and_other_parameters_are_refused(
         ({"comparisons": [{**COMPARISONS[0], "design": "single"}]}, "takes no experiment"),
         ({"truth": "absent.json"}, "absent.json does not exist"),
         ({"predictions": "absent"}, "absent"),
-        ({"confidence": 95}, "report.confidence is 95, expected float above 0 and below 1"),
+        (
+            {"confidence_level": 95},
+            "report.confidence_level is 95, expected float above 0 and below 1",
+        ),
     ],
 )
 def test_bad_parameters_are_refused_before_anything_is_written(
@@ -402,7 +407,7 @@ def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path, 
         "PREDICTIONS": str(world / "runs"),
         "BASE": "base",
         "EXPERIMENT": "cda_incr",
-        "report.num_bootstrap": 40,
+        "report.n_resamples": 40,
     }
     bindings = [f"--gin_param={name} = {value!r}" for name, value in given.items()]
     command = ["-m", "stats", "--gin_file=configs/stats/paired.gin", *bindings]

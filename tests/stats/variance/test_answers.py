@@ -98,7 +98,7 @@ def arms(seeds, shift, spread=0.3):
 
 def test_every_comparison_has_the_answers_in_print_and_json():
     for design in ("paired", "unpaired", "fixed_baseline"):
-        found = compare(*arms(5, 0.2), design=design, num_bootstrap=50)
+        found = compare(*arms(5, 0.2), design=design, n_resamples=50)
         text, answers = str(found), found.answers
         chance = f"opposite sign with probability {100 * answers.opposite_chance:.0f} %"
         assert chance in text and chance in found._repr_html_()
@@ -111,14 +111,14 @@ def test_every_comparison_has_the_answers_in_print_and_json():
         kept = json.loads(json.dumps(found.to_dict()))["answers"]
         assert kept["detectable_difference"] == answers.detectable_difference
         assert kept["detectable_difference_range"] == {"low": low, "high": high}
-    alone = compare(arms(5, 0.2)[0], None, design="single", num_bootstrap=50)
+    alone = compare(arms(5, 0.2)[0], None, design="single", n_resamples=50)
     assert alone.answers is None and alone.to_dict()["answers"] is None
-    fixed = compare(*arms(5, 0.2), resample="examples", num_bootstrap=50)
+    fixed = compare(*arms(5, 0.2), resample="examples", n_resamples=50)
     assert fixed.answers.seeds_needed is None and "doubling the seeds" not in str(fixed).lower()
 
 
 def test_numbers_needed_are_printed_with_their_range():
-    found = compare(*arms(5, 0.25), num_bootstrap=50)
+    found = compare(*arms(5, 0.25), n_resamples=50)
     assert not found.significant and abs(found.estimate) > found.standard_error
     (text,) = short_answers_in_words(found)[:1]
     (low, number, high) = (
@@ -134,12 +134,12 @@ def test_numbers_needed_are_printed_with_their_range():
 
 
 def test_nothing_is_planned_from_two_seeds_or_for_an_estimate_near_zero():
-    two = compare(*arms(2, 0.3), num_bootstrap=50)
+    two = compare(*arms(2, 0.3), n_resamples=50)
     assert two.answers.detectable_difference is two.answers.error_of_twice_the_seeds is None
     assert two.answers.opposite_chance is not None
     (text,) = short_answers_in_words(two)[:1]
     assert text.endswith("planned from 2 seeds, which do not show how much seeds vary.")
-    null = compare(*arms(5, 0.05), num_bootstrap=50)
+    null = compare(*arms(5, 0.05), n_resamples=50)
     assert abs(null.estimate) < null.standard_error
     (text,) = short_answers_in_words(null)[:1]
     assert "within one standard error of zero" in text and "takes" not in text

@@ -194,7 +194,7 @@ def test_the_interval_of_the_icc_covers():
         table = (
             random.normal(size=(5, 1)) + random.normal(size=(1, 20)) + random.normal(size=(5, 20))
         )
-        low, high = intraclass_correlation(table, confidence=0.9).single_interval
+        low, high = intraclass_correlation(table, confidence_level=0.9).single_interval
         covered += low <= 1 / 3 <= high
     assert covered / trials == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / trials))
 
@@ -247,5 +247,5 @@ def test_scores_that_are_not_numbers_are_refused():
             estimate(table)
     with pytest.raises(DataError, match="found targets 'runs', expected one of examples, seeds"):
         intraclass_correlation(SHROUT_FLEISS, "runs")
-    with pytest.raises(DataError, match="found confidence nan"):
-        intraclass_correlation(SHROUT_FLEISS, confidence=float("nan"))
+    with pytest.raises(DataError, match="found confidence_level nan"):
+        intraclass_correlation(SHROUT_FLEISS, confidence_level=float("nan"))

@@ -87,13 +87,13 @@ def test_monte_carlo_standard_error_agrees_with_the_exact_one(paired):
         make_arm("arm", (random.random((len(seeds), 80)) < 0.7) == labels, labels, seeds)
         for seeds in (base_seeds, experiment_seeds)
     ]
-    num_bootstrap = 20_000
+    n_resamples = 20_000
     pools = ("seeds", "seeds") if paired else ("seeds of base", "seeds of experiment")
     jobs = [
         ScoreJob(arm, METRICS["accuracy"], pool, "examples")
         for arm, pool in zip(arms, pools, strict=True)
     ]
-    replicates = bootstrap(jobs, PublishedDraws(np.random.default_rng(0)), num_bootstrap)
+    replicates = bootstrap(jobs, PublishedDraws(np.random.default_rng(0)), n_resamples)
     simulated = (replicates.scores[:, 1] - replicates.scores[:, 0]).std()
     tables = [arm_table(arm, METRICS["accuracy"]) for arm in arms]
     exact = (
@@ -101,7 +101,7 @@ def test_monte_carlo_standard_error_agrees_with_the_exact_one(paired):
         if paired
         else crossing_of_tables([*tables]).bootstrap_variance()
     )
-    assert abs(simulated / np.sqrt(exact) - 1) < 4 / np.sqrt(2 * num_bootstrap)
+    assert abs(simulated / np.sqrt(exact) - 1) < 4 / np.sqrt(2 * n_resamples)
 
 
 @pytest.mark.parametrize("name", ["pearson", "slope", "matthews", "f1"])
@@ -115,9 +115,9 @@ def test_linearised_variance_agrees_with_the_bootstrap(name):
         labels = random.integers(0, 2, 500)
         predictions = np.where(random.random((4, 500)) < 0.8, labels, 1 - labels)
     arm = make_arm("arm", predictions, labels, range(4))
-    num_bootstrap = 8_000
+    n_resamples = 8_000
     jobs = [ScoreJob(arm, METRICS[name], "seeds", "examples")]
-    replicates = bootstrap(jobs, PublishedDraws(np.random.default_rng(1)), num_bootstrap)
+    replicates = bootstrap(jobs, PublishedDraws(np.random.default_rng(1)), n_resamples)
     exact = np.sqrt(crossing_of_tables([arm_table(arm, METRICS[name])]).bootstrap_variance())
     assert replicates.scores.std() / exact == pytest.approx(1, abs=0.05)
 

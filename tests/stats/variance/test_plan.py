@@ -315,7 +315,7 @@ def test_a_result_and_its_components_give_one_plan(arms):
     luck = random.normal(scale=0.3, size=(5, 80)) + random.normal(scale=0.1, size=(5, 1))
     runs = list(np.stack([experiment - base - luck, experiment - base + luck], axis=1))
     plans = [
-        compare(base, experiment, "mean", num_bootstrap=39).plan(),
+        compare(base, experiment, "mean", n_resamples=39).plan(),
         variance_components(experiment - base).plan(5, num_examples=80),
         nested_variance_components(runs).plan(5, 2, 80),
     ]
@@ -327,7 +327,7 @@ def test_a_result_and_its_components_give_one_plan(arms):
     ):
         first, *others = map(ask, plans)
         assert others == pytest.approx([first] * 2, rel=1e-6)
-    apart = compare(base, experiment, "mean", "unpaired", num_bootstrap=39).plan()
+    apart = compare(base, experiment, "mean", design="unpaired", n_resamples=39).plan()
     of_arms = unpaired_components(base, experiment).plan(5, num_examples=80, design="unpaired")
     assert of_arms.variance == pytest.approx(apart.variance)
     # The result knows both arms' own variances, the components their mean.
@@ -336,7 +336,7 @@ def test_a_result_and_its_components_give_one_plan(arms):
 
 def test_the_plan_of_a_result_has_its_own_test(arms):
     """The estimate is planned for; seeds, examples and the effect can be others."""
-    result = compare(*arms, "mean", num_bootstrap=39)
+    result = compare(*arms, "mean", n_resamples=39)
     plan = result.plan()
     assert plan.effect == result.estimate and plan.alpha == pytest.approx(0.05)
     assert plan.variance == pytest.approx(result.standard_error**2)
@@ -386,7 +386,7 @@ def test_two_seeds_are_too_few_to_plan_from(arms):
     base, experiment = arms
     for design in ("paired", "unpaired", "fixed_baseline"):
         kept = base[:2] if design == "paired" else base
-        found = compare(kept, experiment[:2], "mean", design, num_bootstrap=39)
+        found = compare(kept, experiment[:2], "mean", design=design, n_resamples=39)
         with pytest.raises(
             DataError, match="found too few seeds to plan from .* expected three or more"
         ):
@@ -394,14 +394,14 @@ def test_two_seeds_are_too_few_to_plan_from(arms):
     with pytest.raises(DataError, match="found too few seeds"):
         variance_components(experiment[:2]).plan(5)
     # Where seeds are not drawn, their number does not matter.
-    fixed = compare(base[:2], experiment[:2], "mean", resample="examples", num_bootstrap=39)
+    fixed = compare(base[:2], experiment[:2], "mean", resample="examples", n_resamples=39)
     assert fixed.plan().minimum_detectable_effect() > 0
 
 
 def test_an_estimate_near_zero_is_not_planned_for(arms):
     base, experiment = arms
-    found = compare(base, experiment, "mean", num_bootstrap=39)
-    null = compare(base, experiment - 0.9 * found.estimate, "mean", num_bootstrap=39)
+    found = compare(base, experiment, "mean", n_resamples=39)
+    null = compare(base, experiment - 0.9 * found.estimate, "mean", n_resamples=39)
     assert 0 < abs(null.estimate) < null.standard_error
     with pytest.raises(DataError, match="within one standard error of 0 .* give effect"):
         null.plan().seeds_needed()
@@ -412,6 +412,6 @@ def test_examples_in_clusters_are_planned_from_two_clusters_on():
     """A difference this large needs fewer examples than one cluster has."""
     random = np.random.default_rng(0)
     base, experiment = (random.random((2, 5, 100)) < np.array([0.2, 0.95])[:, None, None]) * 1
-    found = compare(base, experiment, clusters=np.arange(100) // 20, num_bootstrap=40)
+    found = compare(base, experiment, clusters=np.arange(100) // 20, n_resamples=40)
     assert found.plan(effect=0.9).examples_needed() >= 40
     assert "no interval" not in str(found)

@@ -1,0 +1,161 @@
+"""Sameness within a margin: two one-sided tests on the recommended interval, in words and in plans."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from scipy.special import ndtri
+
+from multiberts import stats
+from multiberts.stats.errors import DataError
+from multiberts.stats.report.own_predictions import compare_files
+
+FEW = {"n_resamples": 40, "studentised": False}
+
+
+def answers(accuracies, num_seeds=5, num_examples=1000, key=0):
+    """0/1 answers [arms, seeds, examples] of arms with seeds of their own and common examples."""
+    random = np.random.default_rng([key, num_seeds])
+    examples = random.normal(size=num_examples)
+    return [
+        (
+            random.normal(size=(num_seeds, num_examples))
+            < ndtri(accuracy) * math.sqrt(2.0025)
+            + examples
+            + random.normal(0, 0.05, (num_seeds, 1))
+        ).astype(int)
+        for accuracy in accuracies
+    ]
+
+
+def compare(accuracies, metric="accuracy", **options):
+    arms = answers(accuracies, key=options.pop("key", 0))
+    labels = np.ones(arms[0].shape[1], int)
+    return stats.compare(*arms, metric, labels=labels, **{**FEW, **options})
+
+
+@pytest.mark.parametrize("design", ["paired", "unpaired", "fixed_baseline"])
+@pytest.mark.parametrize("accuracies", [(0.7, 0.7), (0.7, 0.72), (0.985, 0.98), (0.72, 0.7)])
+def test_arms_are_the_same_where_the_recommended_interval_lies_within_the_margin(
+    accuracies, design
+):
+    """At .05 that is the 90 % interval, plain or near a bound, and each p agrees with its own end."""
+    for margin in (0.5, 1.5, 3.0, 6.0):
+        found = compare(accuracies, design=design, margin=margin).sameness
+        low, high = compare(accuracies, design=design, confidence_level=0.9).ci
+        assert tuple(found.ci) == pytest.approx((low, high), abs=1e-12)
+        assert found.margin == pytest.approx(margin / 100)
+        assert (found.p_lower < 0.05) == found.not_worse == (low > -found.margin)
+        assert (found.p_upper < 0.05) == (high < found.margin)
+        assert found.same == (-found.margin < low and high < found.margin)
+
+
+def test_of_seeds_alone_it_is_scipys_one_sided_t():
+    differences = np.array([0.010, -0.004, 0.006, 0.002, 0.003])
+    base = np.repeat([[0.0], [0.1], [0.2], [0.3], [0.4]], 6, axis=1)
+    found = stats.compare(
+        base,
+        base + differences[:, None],
+        "mae",
+        labels=np.zeros(6),
+        margin=0.01,
+        resample="seeds",
+        **FEW,
+    ).sameness
+    for p, null, side in ((found.p_lower, -0.01, "greater"), (found.p_upper, 0.01, "less")):
+        expected = scipy.stats.ttest_1samp(differences, null, alternative=side).pvalue
+        assert p == pytest.approx(expected, rel=1e-9)
+    assert found.p_not_worse == found.p_upper  # of an error, less is better
+
+
+def test_the_margin_is_in_the_unit_that_is_printed():
+    in_points = compare((0.7, 0.7), margin=2.0)
+    shares = [table.astype(float) for table in answers((0.7, 0.7))]
+    in_shares = stats.compare(*shares, margin=0.02, **FEW)
+    assert in_points.sameness == in_shares.sameness
+    assert "within 2.00" in str(compare((0.7, 0.7), margin=20.0)).replace("20.00", "2.00")
+    with pytest.raises(
+        DataError, match=r"margin 50, half of the range of accuracy or more; it is in points"
+    ):
+        compare((0.7, 0.7), margin=50)
+    with pytest.raises(
+        DataError, match=r"margin 0\.5, half of the range of mean .*, not in points"
+    ):
+        stats.compare(*shares, margin=0.5, **FEW)
+    for bad in (0, -1, math.inf, "1"):
+        with pytest.raises(DataError, match="expected a number above 0"):
+            compare((0.7, 0.7), margin=bad)
+    with pytest.raises(DataError, match="found a margin in a single design"):
+        stats.compare(shares[0], design="single", margin=0.02, **FEW)
+
+
+def test_the_sentence_says_what_is_shown():
+    same = str(compare((0.7, 0.7), margin=10))
+    assert "experiment and base are the same within 10.00 points (90 % CI " in same
+    assert "; two one-sided tests, p" in same
+    better = str(compare((0.7, 0.8), margin=6))
+    assert "experiment is not worse than base by 6.000 points or more (90 % CI " in better
+    assert "that they are the same within it is not shown." in better
+    worse = str(compare((0.8, 0.7), margin=1))
+    assert (
+        "These data do not show that experiment is less than 1.000 points worse than base" in worse
+    )
+    assert "it is worse by more than 1.000 points." in worse
+    assert "4 times in 5" not in worse
+    unclear = compare((0.7, 0.7), margin=0.5)
+    assert (
+        "would show that experiment is not worse by 0.500 points, 4 times in 5, if both are"
+        in str(unclear)
+    )
+    assert "two one-sided tests at 0.05 (Schuirmann, 1987)" in unclear.methods()
+    assert "Sameness" not in compare((0.7, 0.7)).methods()
+    assert unclear.to_dict()["sameness"]["p_not_worse"] == unclear.sameness.p_lower
+
+
+def test_a_plan_holds_in_simulated_studies():
+    """Equals are shown not to be worse as often as planned, from components that are known."""
+    parts = stats.VarianceComponents(seed=1.0, example=0.0, residual=0.0)
+    random, trials, number = np.random.default_rng(0), 2000, 6
+    plan = parts.plan(num_seeds=number, sides=1)
+    differences = random.normal(0, 1, (trials, number))
+    margin = plan.minimum_detectable_effect()
+    p_values = scipy.stats.ttest_1samp(differences, -margin, axis=1, alternative="greater").pvalue
+    assert np.mean(p_values < 0.05) == pytest.approx(0.8, abs=0.03)
+    result = compare((0.7, 0.7), margin=1.0)
+    ours = result.sameness_plan()
+    assert (ours.sides, ours.effect) == (1, pytest.approx(0.01))
+    assert ours.at(int(ours.number_needed("seeds"))).power() >= 0.8
+    assert result.sameness_plan(true_difference=0.005).effect == pytest.approx(0.015)
+    with pytest.raises(DataError, match="found a comparison without a margin"):
+        compare((0.7, 0.7)).sameness_plan()
+
+
+def test_missing_predictions_are_taken_at_their_worst():
+    base, experiment = (table.astype(float) for table in answers((0.7, 0.7)))
+    experiment[0, :40] = np.nan
+    options = {"labels": np.ones(1000), "margin": 3.0, **FEW}
+    left_out = stats.compare(base, experiment, "accuracy", missing="omit", **options).sameness
+    bound = stats.compare(base, experiment, "accuracy", missing="bound", **options).sameness
+    assert bound.margin == left_out.margin == pytest.approx(0.03)
+    assert bound.p_lower > left_out.p_lower and bound.p_upper > left_out.p_upper
+    assert bound.ci.low < left_out.ci.low < left_out.ci.high < bound.ci.high
+
+
+def test_the_command_corrects_for_the_number_of_arms(tmp_path):
+    frames = [
+        pd.DataFrame({"model": name, "seed": seed, "id": range(1000), "correct": row})
+        for name, table in zip("abc", answers((0.7, 0.7, 0.7)), strict=True)
+        for seed, row in enumerate(table)
+    ]
+    path, page = tmp_path / "arms.csv", tmp_path / "page.html"
+    pd.concat(frames).to_csv(path, index=False)
+    first, second = json.loads(compare_files(base=str(path), margin=0.1, json=True))
+    own = sorted(item["sameness"]["p_not_worse"] for item in (first, second))
+    holm = sorted(item["sameness"]["p_not_worse_holm"] for item in (first, second))
+    assert holm == pytest.approx([2 * own[0], max(2 * own[0], own[1])])
+    text = compare_files(base=str(path), margin=0.1, html=str(page))
+    assert "the same within 0.100" in text and "after Holm's correction" in text
+    assert "the same within 0.100" in page.read_text()
