@@ -96,7 +96,7 @@ def reap(
 
 
 @dataclass(frozen=True)
-class Left:
+class Leftover:
     """A process that a launcher left.
 
     Attributes:
@@ -118,7 +118,7 @@ class Left:
         return process_is_alive(self.process.pid, self.created)
 
 
-def left_processes(root: PathLike, holder: Holder | None) -> list[Left]:
+def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
     """Returns the processes on this machine of launchers of an experiment that are gone.
 
     This process and those it descends from are never among them, nor are those of other users.
@@ -143,7 +143,7 @@ def left_processes(root: PathLike, holder: Holder | None) -> list[Left]:
             created = creation_time(process.pid)
             if created is not None and not _has_launcher(mark, holder):
                 command = " ".join(process.cmdline()).strip()
-                found.append(Left(process, created, command[:80]))
+                found.append(Leftover(process, created, command[:80]))
     return found
 
 
@@ -165,7 +165,7 @@ def _mark_in(value: str | None) -> Mark | None:
 
 def end_processes(
     root: PathLike, holder: Holder | None, seconds_to_save: float = SECONDS_TO_SAVE
-) -> list[tuple[Left, str]]:
+) -> list[tuple[Leftover, str]]:
     """Asks left processes to save and leave, and ends those that do not within `seconds_to_save`.
 
     Returns:

@@ -37,7 +37,7 @@ _TAKES_SECONDS = (
     "launch/estimate/test_estimate.py::test_ten_thousand_runs",
     "launch/estimate/test_work.py::test_products_by_an_independent_count",
     "launch/plan/test_experiment.py::test_ten_thousand_runs",
-    "launch/status/test_picture.py::test_ten_thousand_runs",
+    "launch/status/test_snapshot.py::test_ten_thousand_runs",
     "launch/status/test_plan_report.py",
     "launch/tpu/",
     "launch/workers/",

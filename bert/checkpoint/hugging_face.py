@@ -203,7 +203,7 @@ def write_files(
         )
     pieces = read_vocabulary(vocabulary_path)
     tensors = {
-        place: np.ascontiguousarray(_turned(name, parameters[name]), np.float32)
+        place: np.ascontiguousarray(_transposed(name, parameters[name]), np.float32)
         for name, place in names.items()
     }
     # `transformers` requires this mark: the orientation is PyTorch's.
@@ -374,11 +374,11 @@ def read_weights(
                 f"{path} holds {name}, which a pre-trained BERT of its {CONFIG} does not have; load "
                 "it with transformers.BertForPreTraining and save that"
             )
-        parameters[ours[name]] = np.ascontiguousarray(_turned(ours[name], tensors[name]))
+        parameters[ours[name]] = np.ascontiguousarray(_transposed(ours[name], tensors[name]))
     return {name: parameters[name] for name in sorted(parameters)}
 
 
-def _turned(name: str, values: np.ndarray) -> np.ndarray:
+def _transposed(name: str, values: np.ndarray) -> np.ndarray:
     """Transposes kernels: they are [inputs, outputs] here and [outputs, inputs] there."""
     return values.T if name.endswith("/kernel") else values
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from json import dumps as to_json
 from pathlib import Path
 
-from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike

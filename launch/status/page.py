@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 from multiberts.launch.estimate import quantities
-from multiberts.launch.status.picture import STATES, Status, SweepRow
 from multiberts.launch.status.progress import logged_curves
+from multiberts.launch.status.snapshot import STATES, Status, SweepRow
 from multiberts.runs.files import PathLike, write_atomically
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.formats import format_cell, with_minus

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from multiberts.launch.estimate import quantities
-from multiberts.launch.status.picture import STATES, Cell, FailureRow, Status, SweepRow
 from multiberts.launch.status.progress import Pretraining
+from multiberts.launch.status.snapshot import STATES, Cell, FailureRow, Status, SweepRow
 from multiberts.runs.errors import counted
 
 COLOURS = {
@@ -84,14 +84,14 @@ def _heading(status: Status) -> Text:
     text.append(f"; {quantities.duration(3600 * status.hours)} spent by all attempts")
     if status.dollars is not None:
         text.append(f", {quantities.dollars(status.dollars)}")
-    outlook = status.outlook
-    if outlook.seconds:
-        text.append(f"; {quantities.duration(outlook.seconds)} left")
-        if outlook.dollars:
-            text.append(f", {quantities.dollars(outlook.dollars)}")
-        if outlook.wall_seconds is not None:
-            end = quantities.moment(status.time + outlook.wall_seconds)
-            text.append(f", to {end} with {counted(outlook.at_a_time, 'run')} at a time")
+    forecast = status.forecast
+    if forecast.seconds:
+        text.append(f"; {quantities.duration(forecast.seconds)} left")
+        if forecast.dollars:
+            text.append(f", {quantities.dollars(forecast.dollars)}")
+        if forecast.wall_seconds is not None:
+            end = quantities.moment(status.time + forecast.wall_seconds)
+            text.append(f", to {end} with {counted(forecast.at_a_time, 'run')} at a time")
     text.append("\n")
     return text
 

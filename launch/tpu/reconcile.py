@@ -45,7 +45,7 @@ class Beat:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class Observation:
     """Observation of a run at one moment.
 
     Attributes:
@@ -124,7 +124,7 @@ class GiveUp:
 Action = Wait | Show | Create | Delete | End | Finish | GiveUp
 
 
-def decide(seen: Seen, settings: TpuSettings) -> Action:
+def decide(seen: Observation, settings: TpuSettings) -> Action:
     """Returns the next thing to do about a run.
 
     | seen | action |
@@ -243,7 +243,7 @@ def _failures_in_a_row(attempts: Sequence[Attempt], left_out: frozenset[str] = f
     return sum(1 for _ in itertools.takewhile({"failed", "lost"}.__contains__, outcomes))
 
 
-def _with_resource(resource: Resource, seen: Seen, settings: TpuSettings) -> Action:
+def _with_resource(resource: Resource, seen: Observation, settings: TpuSettings) -> Action:
     zone = resource.zone
     if settings.budget is not None and seen.spent >= settings.budget:
         return Delete(resource, "failed", _error("Budget", _over_budget(seen.spent, settings)))
@@ -272,14 +272,14 @@ def _with_resource(resource: Resource, seen: Seen, settings: TpuSettings) -> Act
     return Wait(f"{resource.name} is in the state {resource.state}")
 
 
-def _had_node(seen: Seen) -> bool:
+def _had_node(seen: Observation) -> bool:
     """Returns whether the last attempt's node has been ready: only then it cost money, and counts."""
     last = seen.attempts[-1] if seen.attempts else None
     is_priced = last is not None and last.dollars_per_hour is not None
     return is_priced or seen.beat is not None or (seen.node is not None and seen.node.is_ready)
 
 
-def _is_working(seen: Seen) -> bool:
+def _is_working(seen: Observation) -> bool:
     """Returns whether a node's trainer still writes to the bucket; deleting it would cut that short."""
     beat = seen.beat
     if beat is None or beat.phase not in ("training", "restarting"):
@@ -287,7 +287,7 @@ def _is_working(seen: Seen) -> bool:
     return seen.now - beat.time < _FRESH_SECONDS
 
 
-def _of_active(resource: Resource, seen: Seen, settings: TpuSettings) -> Action:
+def _of_active(resource: Resource, seen: Observation, settings: TpuSettings) -> Action:
     node, beat, zone = seen.node, seen.beat, resource.zone
     health = "" if node is None else f"; its node is {node.state}, {node.health} {node.message}"
     if node is not None and node.is_taken:
@@ -323,7 +323,7 @@ def _of_active(resource: Resource, seen: Seen, settings: TpuSettings) -> Action:
     )
 
 
-def _without_resource(seen: Seen, last: Attempt | None, settings: TpuSettings) -> Action:
+def _without_resource(seen: Observation, last: Attempt | None, settings: TpuSettings) -> Action:
     if last is not None and last.ended is None:
         if last.job is None:
             return Create(last.attempt, last.zone or settings.zones[0])

@@ -34,7 +34,7 @@ from multiberts.launch.tpu.reconcile import (
     End,
     Finish,
     GiveUp,
-    Seen,
+    Observation,
     Show,
     Wait,
     after_refusal,
@@ -159,7 +159,7 @@ class Reconciler:
 
     def _seen(
         self, run: PlannedRun, mine: tuple[Resource, ...], unseen: tuple[str, ...], spent: float
-    ) -> Seen:
+    ) -> Observation:
         attempts = tuple(a for a in attempts_at(self._root, run.path) if a.engine == ENGINE)
         last = attempts[-1] if attempts else None
         word = None if last is None else self._places.read_beat(run, last.attempt)
@@ -174,7 +174,7 @@ class Reconciler:
             since = node.created if node is not None and node.is_ready else None
             attempts = (*attempts[:-1], self._note_alive(last, since, word))
         is_done = Bucket(self._places.run(run)).read(DONE) is not None
-        return Seen(time.time(), is_done, mine, unseen, attempts, node, word, spent)
+        return Observation(time.time(), is_done, mine, unseen, attempts, node, word, spent)
 
     def _note_alive(self, attempt: Attempt, since: float | None, word: Beat | None) -> Attempt:
         """Records since when a node costs money, and that the attempt is alive."""
@@ -188,7 +188,7 @@ class Reconciler:
         beat(self._root, attempt)
         return attempt
 
-    def _carry_out(self, run: PlannedRun, action: Action, seen: Seen) -> None:
+    def _carry_out(self, run: PlannedRun, action: Action, seen: Observation) -> None:
         match action:
             case Create(attempt, zone):
                 self._create(run, attempt, zone, seen)
@@ -216,7 +216,7 @@ class Reconciler:
             case GiveUp(message, _):
                 self._say(run.path, f"{run.name}: given up: {message}")
 
-    def _create(self, run: PlannedRun, number: int, zone: str, seen: Seen) -> None:
+    def _create(self, run: PlannedRun, number: int, zone: str, seen: Observation) -> None:
         """Asks for a node. The attempt is recorded before, so that a lost answer makes no second node."""
         arguments = self._places.put_inputs(run, self._root)
         name = self._places.name(run)
@@ -284,7 +284,9 @@ class Reconciler:
             return False
         return True
 
-    def _end(self, run: PlannedRun, seen: Seen, outcome: str, error: dict[str, str] | None) -> None:
+    def _end(
+        self, run: PlannedRun, seen: Observation, outcome: str, error: dict[str, str] | None
+    ) -> None:
         """Records how the last attempt ended, and keeps what its node printed."""
         if not seen.attempts or seen.attempts[-1].ended is not None:
             return

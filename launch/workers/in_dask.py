@@ -25,7 +25,7 @@ from multiberts.launch.workers.worker import (
     Call,
     LostWorkerError,
     Outcome,
-    Place,
+    WorkerPlace,
     carry_out_calls,
     end_if_it_cannot_save,
 )
@@ -136,7 +136,7 @@ async def leave(launch: str | None, dask_worker: Any) -> None:
 
 
 def carry_out(
-    launch: str, calls: Sequence[Call], known: Sequence[int], place: Place
+    launch: str, calls: Sequence[Call], known: Sequence[int], place: WorkerPlace
 ) -> tuple[list[Outcome], float]:
     """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
 

@@ -21,7 +21,7 @@ from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.page import PAGE, write_status_page
-from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
@@ -31,7 +31,7 @@ from multiberts.launch.workers.worker import (
     Call,
     Error,
     LostWorkerError,
-    Place,
+    WorkerPlace,
 )
 from multiberts.runs.console import progress, report
 from multiberts.runs.errors import UserError
@@ -55,7 +55,7 @@ class OnePass:
         self,
         plan: Sequence[PlannedRun],
         engine: Engine,
-        place: Place,
+        place: WorkerPlace,
         attempts: int,
         budget: float | None,
         silent_seconds: float,
@@ -305,7 +305,7 @@ def carry_out_plan(
       UserError: the estimate is above the budget; nothing has been written. Or see `OnePass`.
     """
     lease = Lease(root)
-    place = Place(root, engine.name, lease.owner, workers_per_accelerator)
+    place = WorkerPlace(root, engine.name, lease.owner, workers_per_accelerator)
     one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
     try:
         with lease:

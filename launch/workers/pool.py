@@ -29,7 +29,7 @@ from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs
 from multiberts.launch.workers.worker import (
     Call,
     LostWorkerError,
-    Place,
+    WorkerPlace,
     environment_of_workers,
 )
 from multiberts.runs.console import progress
@@ -75,7 +75,7 @@ class Pool:
     """
 
     def __init__(
-        self, engine: Engine, place: Place, silent_seconds: float, *, dashboard: bool = False
+        self, engine: Engine, place: WorkerPlace, silent_seconds: float, *, dashboard: bool = False
     ):
         """Starts a scheduler, and on this machine its workers; or connects to another cluster's.
 

@@ -70,7 +70,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """Where a worker works.
 
     Attributes:
@@ -87,7 +87,7 @@ class Place:
 
 
 def carry_out_calls(
-    calls: Sequence[Call], place: Place, rank: int = 0
+    calls: Sequence[Call], place: WorkerPlace, rank: int = 0
 ) -> tuple[list[Outcome], float]:
     """Carries out runs one after the other.
 
@@ -129,7 +129,9 @@ def end_if_it_cannot_save() -> None:
         os._exit(1)
 
 
-def _carry_out(call: Call, place: Place, device: str, should_stop: Callable[[], bool]) -> Outcome:
+def _carry_out(
+    call: Call, place: WorkerPlace, device: str, should_stop: Callable[[], bool]
+) -> Outcome:
     """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
         return "done", None

@@ -16,7 +16,7 @@ import numpy as np
 
 from multiberts.pretrain.batches.corpus_batches import open_batches
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.pretrain.training.recipe import CONTINUE, learning_rates
+from multiberts.pretrain.training.settings import CONTINUE, learning_rates
 from multiberts.runs.directory import CONFIG, fingerprint, read_config
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike

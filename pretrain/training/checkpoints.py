@@ -19,7 +19,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.bert.training.state import STATE
-from multiberts.pretrain.training.recipe import CONTINUE
+from multiberts.pretrain.training.settings import CONTINUE
 from multiberts.runs.directory import read_unfetched
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike

@@ -17,7 +17,7 @@ from multiberts.pretrain.training.checkpoints import (
     read_initial_checkpoint,
     steps_before,
 )
-from multiberts.pretrain.training.recipe import (
+from multiberts.pretrain.training.settings import (
     IDENTITY,
     PretrainingSettings,
     check_positions,

@@ -84,7 +84,7 @@ COMMANDS = {
         report="runs.directory:describe_outputs",
     ),
     "hold-out": Command(
-        "pretrain.corpus.setting_aside:hold_out",
+        "pretrain.corpus.held_out_documents:hold_out",
         "set whole documents of a text aside",
         report="runs.directory:describe_outputs",
     ),

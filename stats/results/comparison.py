@@ -89,7 +89,7 @@ class WithoutFailed:
 
 @dataclass(frozen=True, eq=False)
 class Sameness(EqualByContent):
-    """Returns whether two arms are equal within a margin: two one-sided tests on the recommended interval.
+    """Equality of two arms within a margin: two one-sided tests on the recommended interval.
 
     Attributes:
       margin: the largest difference that does not matter, in the metric's own unit (.005 is half a

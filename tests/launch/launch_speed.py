@@ -28,8 +28,8 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.command import show_status
 from multiberts.launch.status.page import render_status_page
-from multiberts.launch.status.picture import collect_status
 from multiberts.launch.status.plan_report import show_plan
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.runs.console import report
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.files import write_atomically

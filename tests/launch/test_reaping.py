@@ -26,7 +26,7 @@ from multiberts.launch.markers.attempts import (
 )
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.reaping import close_attempts, end_processes, left_processes, reap
-from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.tpu.reaping import delete_resources
 from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
 from multiberts.launch.workers.pool import FOLDER, KEYS

@@ -18,12 +18,12 @@ import pytest
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
-from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers import pool
 from multiberts.launch.workers.bundles import Bundle
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import OnePass
-from multiberts.launch.workers.worker import Place
+from multiberts.launch.workers.worker import WorkerPlace
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 
@@ -184,7 +184,7 @@ def test_what_dies_beside_the_launcher_is_replaced(
 
 def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None:
     runs = (quick_run("note", "first"), quick_run("note", "second"))
-    place = Place(str(tmp_path), "local", owner="owner")
+    place = WorkerPlace(str(tmp_path), "local", owner="owner")
     one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
     for _ in range(2):
         one_pass._take_lost(Bundle("both", runs), [0, 0])

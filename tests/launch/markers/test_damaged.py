@@ -13,7 +13,7 @@ from multiberts.launch.estimate.measured import examples_in
 from multiberts.launch.imports.register import imported_runs
 from multiberts.launch.markers.attempts import attempts_of, begin_attempt, read_attempt
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import read_plan
 

@@ -12,7 +12,7 @@ import pytest
 
 from multiberts.launch.plan.planned_run import Output
 from multiberts.launch.status.page import render_status_page, write_status_page
-from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.tests.browser import CONTRASTS, Browser
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
 from multiberts.tests.patience import PATIENCE

@@ -17,8 +17,8 @@ from rich.console import Console
 from multiberts.launch.estimate import quantities
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.page import render_status_page
-from multiberts.launch.status.picture import collect_status
 from multiberts.launch.status.plan_report import show_plan
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.status.terminal import print_status, terminal_view
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.made_up import MadeUp, make_sweep

@@ -25,7 +25,7 @@ from multiberts.launch.tpu.reconcile import (
     End,
     Finish,
     GiveUp,
-    Seen,
+    Observation,
     after_refusal,
     decide,
     reason_to_hold,
@@ -225,7 +225,7 @@ class _Simulation:
     def _look(self, run: _Run, is_proven: bool) -> None:
         done = run.trained >= self._cloud.hours_of_training
         resources = () if run.resource is None else (run.resource,)
-        seen = Seen(self._now, done, resources, (), tuple(run.attempts), run.node, run.beat)
+        seen = Observation(self._now, done, resources, (), tuple(run.attempts), run.node, run.beat)
         action = decide(seen, self._settings)
         in_use = sum(other.resource is not None for other in self._runs)
         is_held = reason_to_hold(in_use, is_proven, self._settings) is not None

@@ -19,7 +19,7 @@ from multiberts.launch.tpu.reconcile import (
     End,
     Finish,
     GiveUp,
-    Seen,
+    Observation,
     Show,
     Wait,
     after_refusal,
@@ -92,72 +92,90 @@ TAKEN = dataclasses.replace(NODE, state="PREEMPTED")
 REPAIRED = dataclasses.replace(NODE, health="UNHEALTHY_MAINTENANCE")
 OPEN = (attempt(),)
 
-ROWS: list[tuple[str, Seen, Action | type]] = [
+ROWS: list[tuple[str, Observation, Action | type]] = [
     # DONE: delete the resource; finished.
-    ("done, trains", Seen(NOW, True, (resource("ACTIVE"),), (), OPEN), Delete),
-    ("done, ends", Seen(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word()), Wait),
-    ("done, ended", Seen(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word("done")), Delete),
+    ("done, trains", Observation(NOW, True, (resource("ACTIVE"),), (), OPEN), Delete),
+    ("done, ends", Observation(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word()), Wait),
     (
-        "done, stuck",
-        Seen(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word(age=90.0)),
+        "done, ended",
+        Observation(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word("done")),
         Delete,
     ),
-    ("done, waits", Seen(NOW, True, (resource("ACCEPTED", "b"),), (), OPEN), Delete),
-    ("done, attempt open", Seen(NOW, True, (), (), OPEN), End("done")),
+    (
+        "done, stuck",
+        Observation(NOW, True, (resource("ACTIVE"),), (), OPEN, NODE, word(age=90.0)),
+        Delete,
+    ),
+    ("done, waits", Observation(NOW, True, (resource("ACCEPTED", "b"),), (), OPEN), Delete),
+    ("done, attempt open", Observation(NOW, True, (), (), OPEN), End("done")),
     (
         "done, being deleted",
-        Seen(NOW, True, (resource("DELETING"),), (), (over(1, "done"),)),
+        Observation(NOW, True, (resource("DELETING"),), (), (over(1, "done"),)),
         Wait("run-1 is being deleted"),
     ),
     (
         "done, a zone unseen",
-        Seen(NOW, True, (), ("b",), (over(1, "done"),)),
+        Observation(NOW, True, (), ("b",), (over(1, "done"),)),
         Wait("b does not answer"),
     ),
-    ("done, nothing left", Seen(NOW, True, (), (), (over(1, "done"),)), Finish()),
+    ("done, nothing left", Observation(NOW, True, (), (), (over(1, "done"),)), Finish()),
     # Nothing: create, within limits.
-    ("nothing yet", Seen(NOW), Create(1, "a")),
-    ("a zone unseen", Seen(NOW, False, (), ("c",)), Wait("c does not answer")),
-    ("call not confirmed", Seen(NOW, attempts=(attempt(job=None, zone="b"),)), Create(1, "b")),
-    ("gone", Seen(NOW, attempts=OPEN), End),
-    ("gone after it failed", Seen(NOW, attempts=OPEN, beat=word("failed", error=None)), End),
-    ("preempted before", Seen(NOW, attempts=(over(3, "preempted", "Preempted"),)), Create(4, "a")),
-    ("stock-out before", Seen(NOW, attempts=(over(3, "failed", "Stockout"),)), Create(4, "b")),
+    ("nothing yet", Observation(NOW), Create(1, "a")),
+    ("a zone unseen", Observation(NOW, False, (), ("c",)), Wait("c does not answer")),
     (
-        "quota before, last zone",
-        Seen(NOW, attempts=(over(3, "failed", "Quota", "c"),)),
+        "call not confirmed",
+        Observation(NOW, attempts=(attempt(job=None, zone="b"),)),
+        Create(1, "b"),
+    ),
+    ("gone", Observation(NOW, attempts=OPEN), End),
+    ("gone after it failed", Observation(NOW, attempts=OPEN, beat=word("failed", error=None)), End),
+    (
+        "preempted before",
+        Observation(NOW, attempts=(over(3, "preempted", "Preempted"),)),
         Create(4, "a"),
     ),
-    ("crash just before", Seen(NOW, attempts=(over(1, "failed", "Crashed"),)), Wait),
+    (
+        "stock-out before",
+        Observation(NOW, attempts=(over(3, "failed", "Stockout"),)),
+        Create(4, "b"),
+    ),
+    (
+        "quota before, last zone",
+        Observation(NOW, attempts=(over(3, "failed", "Quota", "c"),)),
+        Create(4, "a"),
+    ),
+    ("crash just before", Observation(NOW, attempts=(over(1, "failed", "Crashed"),)), Wait),
     (
         "crash long before",
-        Seen(NOW, attempts=(over(1, "failed", "Crashed", ago=61),)),
+        Observation(NOW, attempts=(over(1, "failed", "Crashed", ago=61),)),
         Create(2, "a"),
     ),
-    ("bad input", Seen(NOW, attempts=(over(1, "failed", "UserError"),)), GiveUp),
+    ("bad input", Observation(NOW, attempts=(over(1, "failed", "UserError"),)), GiveUp),
     (
         "preempted again and again",
-        Seen(NOW, attempts=tuple(over(n, "preempted") for n in range(1, 600))),
+        Observation(NOW, attempts=tuple(over(n, "preempted") for n in range(1, 600))),
         Create(600, "a"),
     ),
     (
         "refused by every zone, again and again",
-        Seen(NOW, attempts=tuple(over(n, "failed", "Refused", "abc"[n % 3]) for n in range(1, 16))),
+        Observation(
+            NOW, attempts=tuple(over(n, "failed", "Refused", "abc"[n % 3]) for n in range(1, 16))
+        ),
         GiveUp,
     ),
     (
         "the request of an attempt that is over came through",
-        Seen(NOW, False, (resource("ACTIVE"),), (), (over(1, "failed", "Internal"),)),
+        Observation(NOW, False, (resource("ACTIVE"),), (), (over(1, "failed", "Internal"),)),
         Delete(resource("ACTIVE")),
     ),
     # Waiting states: wait; past patience delete.
-    ("creating", Seen(NOW, False, (resource("CREATING"),), (), OPEN), Wait),
-    ("accepted", Seen(NOW, False, (resource("ACCEPTED"),), (), OPEN), Wait),
-    ("provisioning", Seen(NOW, False, (resource("PROVISIONING"),), (), OPEN), Wait),
-    ("queued", Seen(NOW, False, (resource("WAITING_FOR_RESOURCES"),), (), OPEN), Wait),
+    ("creating", Observation(NOW, False, (resource("CREATING"),), (), OPEN), Wait),
+    ("accepted", Observation(NOW, False, (resource("ACCEPTED"),), (), OPEN), Wait),
+    ("provisioning", Observation(NOW, False, (resource("PROVISIONING"),), (), OPEN), Wait),
+    ("queued", Observation(NOW, False, (resource("WAITING_FOR_RESOURCES"),), (), OPEN), Wait),
     (
         "queued too long",
-        Seen(NOW, False, (resource("WAITING_FOR_RESOURCES", age=601),), (), OPEN),
+        Observation(NOW, False, (resource("WAITING_FOR_RESOURCES", age=601),), (), OPEN),
         Delete(
             resource("WAITING_FOR_RESOURCES", age=601),
             "failed",
@@ -166,68 +184,86 @@ ROWS: list[tuple[str, Seen, Action | type]] = [
     ),
     (
         "provisioning is never cut short",
-        Seen(NOW, False, (resource("PROVISIONING", age=9999),), (), OPEN),
+        Observation(NOW, False, (resource("PROVISIONING", age=9999),), (), OPEN),
         Wait,
     ),
     # Active.
-    ("trains", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word()), Show(word())),
-    ("boots", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN), Wait("booting in a")),
+    (
+        "trains",
+        Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word()),
+        Show(word()),
+    ),
+    ("boots", Observation(NOW, False, (resource("ACTIVE"),), (), OPEN), Wait("booting in a")),
     (
         "never spoke",
-        Seen(NOW, False, (resource("ACTIVE", age=9999),), (), OPEN, NODE),
+        Observation(NOW, False, (resource("ACTIVE", age=9999),), (), OPEN, NODE),
         Delete,
     ),
-    ("silent", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(age=901)), Delete),
+    (
+        "silent",
+        Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(age=901)),
+        Delete,
+    ),
     (
         "no step",
-        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(progressed=NOW - 901)),
+        Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(progressed=NOW - 901)),
         Delete,
     ),
     (
         "boots, and its node cannot be looked up",
-        Seen(NOW, False, (resource("ACTIVE", age=1e6),), (), OPEN),
+        Observation(NOW, False, (resource("ACTIVE", age=1e6),), (), OPEN),
         Wait("booting in a"),
     ),
     (
         "in maintenance",
-        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, REPAIRED, word(age=3600)),
+        Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, REPAIRED, word(age=3600)),
         Wait("in maintenance in a for 60 minutes"),
     ),
     (
         "in maintenance, as was announced",
-        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(age=3600, maintenance="NOW")),
+        Observation(
+            NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(age=3600, maintenance="NOW")
+        ),
         Wait("in maintenance in a for 60 minutes"),
     ),
     (
         "in maintenance for ever",
-        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, REPAIRED, word(age=15000)),
+        Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, REPAIRED, word(age=15000)),
         Delete,
     ),
-    ("taken, node says", Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, TAKEN, word()), Delete),
+    (
+        "taken, node says",
+        Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, TAKEN, word()),
+        Delete,
+    ),
     (
         "taken, saved",
-        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word("preempted")),
+        Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word("preempted")),
         Delete,
     ),
     # Suspending, suspended, failed: delete.
-    ("suspended", Seen(NOW, False, (resource("SUSPENDED"),), (), OPEN, None, word()), Delete),
+    (
+        "suspended",
+        Observation(NOW, False, (resource("SUSPENDED"),), (), OPEN, None, word()),
+        Delete,
+    ),
     (
         "suspending, saves",
-        Seen(NOW, False, (resource("SUSPENDING"),), (), OPEN, None, word()),
+        Observation(NOW, False, (resource("SUSPENDING"),), (), OPEN, None, word()),
         Wait("preempted in a, still saving"),
     ),
     (
         "suspending, silent",
-        Seen(NOW, False, (resource("SUSPENDING"),), (), OPEN, None, word(age=61)),
+        Observation(NOW, False, (resource("SUSPENDING"),), (), OPEN, None, word(age=61)),
         Delete,
     ),
-    ("failed", Seen(NOW, False, (resource("FAILED"),), (), OPEN), Delete),
-    ("being deleted", Seen(NOW, False, (resource("DELETING"),), (), OPEN), Wait),
+    ("failed", Observation(NOW, False, (resource("FAILED"),), (), OPEN), Delete),
+    ("being deleted", Observation(NOW, False, (resource("DELETING"),), (), OPEN), Wait),
 ]
 
 
 @pytest.mark.parametrize(("seen", "expected"), [row[1:] for row in ROWS], ids=[r[0] for r in ROWS])
-def test_row(seen: Seen, expected: Action | type) -> None:
+def test_row(seen: Observation, expected: Action | type) -> None:
     action = decide(seen, SETTINGS)
     if isinstance(expected, type):
         assert isinstance(action, expected), action
@@ -235,15 +271,15 @@ def test_row(seen: Seen, expected: Action | type) -> None:
         assert action == expected
 
 
-def ended(state: str, code: int = 0, message: str = "", **seen: Any) -> Seen:
+def ended(state: str, code: int = 0, message: str = "", **seen: Any) -> Observation:
     found = resource(state, code=code, message=message)
-    return Seen(NOW, False, (found,), (), OPEN, **seen)
+    return Observation(NOW, False, (found,), (), OPEN, **seen)
 
 
 @pytest.mark.parametrize(
     ("seen", "outcome", "kind"),
     [
-        (Seen(NOW, True, (resource("ACTIVE"),), (), OPEN), "done", None),
+        (Observation(NOW, True, (resource("ACTIVE"),), (), OPEN), "done", None),
         (ended("SUSPENDED", beat=word()), "preempted", "Preempted"),
         (ended("SUSPENDED"), "failed", "NoNode"),
         (ended("FAILED", 8, "There is no more capacity in the zone"), "failed", "Stockout"),
@@ -267,7 +303,7 @@ def ended(state: str, code: int = 0, message: str = "", **seen: Any) -> Seen:
         ),
     ],
 )
-def test_how_an_attempt_ended(seen: Seen, outcome: str, kind: str | None) -> None:
+def test_how_an_attempt_ended(seen: Observation, outcome: str, kind: str | None) -> None:
     action = decide(seen, SETTINGS)
     assert isinstance(action, Delete)
     assert action.outcome == outcome
@@ -277,7 +313,7 @@ def test_how_an_attempt_ended(seen: Seen, outcome: str, kind: str | None) -> Non
 def test_health_is_reported_of_a_silent_node() -> None:
     ill = Node("READY", "UNHEALTHY_TENSORFLOW", NOW - 5000, "no answer")
     action = decide(
-        Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, ill, word(age=1800)), SETTINGS
+        Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, ill, word(age=1800)), SETTINGS
     )
     assert isinstance(action, Delete) and action.error is not None
     assert action.error["message"] == (
@@ -287,11 +323,11 @@ def test_health_is_reported_of_a_silent_node() -> None:
 
 def test_budget_deletes_what_runs_and_makes_nothing_new() -> None:
     wanted = dataclasses.replace(SETTINGS, budget=10.0)
-    running = Seen(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(), spent=10.01)
+    running = Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, NODE, word(), spent=10.01)
     action = decide(running, wanted)
     assert isinstance(action, Delete) and (action.error or {})["kind"] == "Budget"
     assert decide(dataclasses.replace(running, spent=9.99), wanted) == Show(word())
-    nothing = Seen(NOW, attempts=(over(1, "preempted"),), spent=12.5)
+    nothing = Observation(NOW, attempts=(over(1, "preempted"),), spent=12.5)
     assert decide(nothing, wanted) == GiveUp(
         "$12.50 of the budget of $10.00 are spent; raise --budget", is_user_error=True
     )
@@ -300,7 +336,9 @@ def test_budget_deletes_what_runs_and_makes_nothing_new() -> None:
 def test_of_two_resources_of_a_run_the_last_attempts_is_kept() -> None:
     two = (resource("ACTIVE", "a", age=50), resource("ACTIVE", "b", age=5))
     for zone, other in (("a", 1), ("b", 0)):
-        action = decide(Seen(NOW, False, two, (), (attempt(zone=zone),), NODE, word()), SETTINGS)
+        action = decide(
+            Observation(NOW, False, two, (), (attempt(zone=zone),), NODE, word()), SETTINGS
+        )
         assert action == Delete(two[other])
 
 
@@ -329,10 +367,10 @@ def test_a_zone_that_errs_is_asked_again_and_then_left() -> None:
         error, has_ended = after_refusal(asked, "Internal", "an internal error has occurred")
         errors.append(has_ended)
         asked = dataclasses.replace(asked, error=error)
-        assert decide(Seen(NOW, attempts=(asked,)), SETTINGS) == Create(1, "a")
+        assert decide(Observation(NOW, attempts=(asked,)), SETTINGS) == Create(1, "a")
     assert errors == [False, False, True]
     left = dataclasses.replace(asked, ended=NOW - 1, outcome="failed")
-    assert decide(Seen(NOW, attempts=(left,)), SETTINGS) == Create(2, "b")
+    assert decide(Observation(NOW, attempts=(left,)), SETTINGS) == Create(2, "b")
     # Another error begins to count again; a stock-out leaves at once.
     assert after_refusal(asked, "Busy", "not now") == (
         {"kind": "Busy", "message": "not now", "times": "1"},
@@ -350,25 +388,25 @@ def test_a_zone_that_errs_is_asked_again_and_then_left() -> None:
 def test_a_queue_of_weeks_ends_nothing() -> None:
     waiting = resource("WAITING_FOR_RESOURCES", age=1e6)
     one_zone = dataclasses.replace(SETTINGS, zones=("a",))
-    assert isinstance(decide(Seen(NOW, False, (waiting,), (), OPEN), one_zone), Wait)
+    assert isinstance(decide(Observation(NOW, False, (waiting,), (), OPEN), one_zone), Wait)
     for kind in ("Quota", "Stockout", "Internal", "Busy", "Unreachable", "NoNode"):
         refused = tuple(over(n, "failed", kind, ago=1e4) for n in range(1, 501))
-        assert decide(Seen(NOW, attempts=refused), one_zone) == Create(501, "a")
+        assert decide(Observation(NOW, attempts=refused), one_zone) == Create(501, "a")
 
 
 def test_failures_in_a_row_end_it_and_the_zones_do_not_count() -> None:
     kinds = ["Crashed", "Stockout", "Accelerator", "Quota", "Silent", "Crashed", "Internal", "Gone"]
     attempts = tuple(over(n, "failed", kind, ago=1e5) for n, kind in enumerate(kinds, start=1))
-    assert decide(Seen(NOW, attempts=attempts), SETTINGS) == GiveUp(
+    assert decide(Observation(NOW, attempts=attempts), SETTINGS) == GiveUp(
         "5 attempts in a row failed; the last: Gone it was"
     )
-    assert isinstance(decide(Seen(NOW, attempts=attempts[:-1]), SETTINGS), Create)
+    assert isinstance(decide(Observation(NOW, attempts=attempts[:-1]), SETTINGS), Create)
     broken = (
         *attempts[:6],
         over(7, "preempted"),
         *(over(8 + n, "lost", ago=1e5) for n in range(4)),
     )
-    assert isinstance(decide(Seen(NOW, attempts=broken), SETTINGS), Create)
+    assert isinstance(decide(Observation(NOW, attempts=broken), SETTINGS), Create)
 
 
 def test_a_plan_survives_five_weeks_of_all_that_users_report() -> None:
@@ -436,7 +474,7 @@ def test_never_two_resources_and_only_ours_deleted(events: list[tuple[str, Any]]
         elif event == "done":
             done = True
         shown = tuple(one for one in cloud.values() if one.zone not in unseen)
-        action = decide(Seen(now, done, shown, unseen, tuple(attempts), None, beat), wanted)
+        action = decide(Observation(now, done, shown, unseen, tuple(attempts), None, beat), wanted)
         match action:
             case Create(number, zone):
                 assert not done and not unseen
@@ -488,7 +526,7 @@ def test_left_alone_after_done_nothing_stays(states: list[str]) -> None:
     ]
     attempts = [attempt()]
     for _ in range(len(states) + 2):
-        action = decide(Seen(NOW, True, tuple(cloud), (), tuple(attempts)), SETTINGS)
+        action = decide(Observation(NOW, True, tuple(cloud), (), tuple(attempts)), SETTINGS)
         if isinstance(action, Finish):
             break
         if isinstance(action, Delete):

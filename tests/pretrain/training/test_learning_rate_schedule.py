@@ -15,7 +15,7 @@ from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import CorpusBatches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
-from multiberts.pretrain.training.recipe import IDENTITY, PretrainingSettings, learning_rates
+from multiberts.pretrain.training.settings import IDENTITY, PretrainingSettings, learning_rates
 from multiberts.runs.errors import UserError
 
 Arguments = Callable[..., dict[str, Any]]

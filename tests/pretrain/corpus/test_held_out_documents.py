@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from multiberts.pretrain.corpus.documents import Piece, read_documents
-from multiberts.pretrain.corpus.setting_aside import HELD_OUT, TRAINED, hold_out
+from multiberts.pretrain.corpus.held_out_documents import HELD_OUT, TRAINED, hold_out
 from multiberts.runs.errors import UserError
 
 

@@ -13,7 +13,7 @@ from multiberts.runs.plan_marker import MarkedRun
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Forecast:
     """The rest of a plan.
 
     Attributes:
@@ -29,13 +29,13 @@ class Outlook:
     at_a_time: int
 
 
-def outlook_of(
+def forecast_of(
     plan: Sequence[MarkedRun],
     states: Mapping[str, str],
     attempts: Mapping[str, Sequence[Attempt]],
     known: Mapping[str, float],
     now: float,
-) -> Outlook:
+) -> Forecast:
     """Estimates what is left of a plan.
 
     A run takes what the plan's marker estimated, times how much longer than estimated the done runs of its
@@ -43,7 +43,7 @@ def outlook_of(
 
     Args:
       plan: every run after its parents.
-      states: by path, `launch.status.picture.STATES`.
+      states: by path, `launch.status.snapshot.STATES`.
       attempts: by path.
       known: seconds that running runs are known to need yet, by path.
       now: Unix seconds.
@@ -64,7 +64,7 @@ def outlook_of(
             dollars += float(run.estimate["dollars"]) * seconds[run.path] / estimated
     at_a_time = sum(state == "running" for state in states.values())
     ends = is_known and at_a_time and not {"failed", "blocked"} & set(states.values())
-    return Outlook(
+    return Forecast(
         sum(seconds.values()) if is_known else None,
         dollars if is_known else None,
         wall_seconds(_linked(plan), seconds, {"": at_a_time}, lambda _: "") if ends else None,

@@ -16,8 +16,8 @@ from multiberts.launch.markers.attempts import begin_attempt, write_attempt
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.status.command import show_status
-from multiberts.launch.status.picture import STATES, Status, collect_status
 from multiberts.launch.status.progress import SECONDS_OF_SPEED, logged_curves, speed_of
+from multiberts.launch.status.snapshot import STATES, Status, collect_status
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.made_up import (
     DOLLARS_PER_HOUR,
@@ -175,24 +175,24 @@ def test_the_end_and_the_cost_of_the_plan_follow_what_done_runs_took(made: MadeU
     made.attempt(seeds[0], 2, outcome="done", **ON_SLURM)
     made.finish(seeds[0])
     made.attempt(seeds[1], 0.5, **ON_SLURM)
-    outlook = collect_status(made.root, made.now).outlook
+    forecast = collect_status(made.root, made.now).forecast
     # One runs and needs 1.5 hours more, two need 2 hours each, and a score has its estimate.
-    assert outlook.at_a_time == 1
-    assert outlook.seconds == pytest.approx(3600 * (1.5 + 2 * 2 + 1), rel=1e-3)
-    assert outlook.wall_seconds == pytest.approx(outlook.seconds)
-    assert outlook.dollars == pytest.approx(10 * (1.5 + 2 * 2 + 1), rel=1e-3)
+    assert forecast.at_a_time == 1
+    assert forecast.seconds == pytest.approx(3600 * (1.5 + 2 * 2 + 1), rel=1e-3)
+    assert forecast.wall_seconds == pytest.approx(forecast.seconds)
+    assert forecast.dollars == pytest.approx(10 * (1.5 + 2 * 2 + 1), rel=1e-3)
     made.attempt(seeds[2], 0, outcome="done", **ON_SLURM)
     made.attempt(seeds[3], 0, **ON_SLURM)
-    found = collect_status(made.root, made.now).outlook
-    assert found.at_a_time == 2 and found.wall_seconds < outlook.wall_seconds
+    found = collect_status(made.root, made.now).forecast
+    assert found.at_a_time == 2 and found.wall_seconds < forecast.wall_seconds
     # Nothing is known of a run without an estimate, and a plan with failures does not end.
     made.attempt(seeds[3], 0, outcome="failed", **ON_SLURM)
     blocked = collect_status(made.root, made.now)
-    assert blocked.outlook.wall_seconds is None and blocked.counts["blocked"] == 1
+    assert blocked.forecast.wall_seconds is None and blocked.counts["blocked"] == 1
     assert last.path not in blocked.reports
     made.add_seed(4)
     write_plan(made.root, made.plan, {run.path: estimate for run in made.plan[:-1]})
-    unknown = collect_status(made.root, made.now).outlook
+    unknown = collect_status(made.root, made.now).forecast
     assert unknown.seconds is None and unknown.dollars is None
 
 
@@ -343,7 +343,7 @@ def test_a_root_without_a_launch_is_refused(tmp_path: Path) -> None:
 # Looks as the command would, in a process of its own, and reports what it imported.
 LOOK = """
 import json, sys
-from multiberts.launch.status.picture import collect_status
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.status.page import render_status_page
 status = collect_status(sys.argv[1])
 render_status_page(status)

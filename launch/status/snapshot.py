@@ -23,7 +23,7 @@ from multiberts.launch.markers.attempts import (
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import STAGES
-from multiberts.launch.status.outlook import Outlook, outlook_of
+from multiberts.launch.status.forecast import Forecast, forecast_of
 from multiberts.launch.status.progress import (
     Pretraining,
     dollars_of,
@@ -149,7 +149,7 @@ class Status:
       orphans: living attempts whose launcher is gone, or that no plan names.
       unplanned: run directories that no plan names, relative to the root.
       hours, dollars: of all attempts; dollars are None where no price is known.
-      outlook: what is left.
+      forecast: what is left.
       reports: done reports, directories relative to the root, in the order of the plan.
       scores: of fine-tuning so far, by task and procedure; None where they were not asked for.
     """
@@ -168,7 +168,7 @@ class Status:
     unplanned: tuple[str, ...]
     hours: float
     dollars: float | None
-    outlook: Outlook
+    forecast: Forecast
     reports: tuple[str, ...]
     scores: tuple[TaskScores, ...] | None
 
@@ -246,7 +246,7 @@ def collect_status(
         unplanned=tuple(unplanned_directories(root, paths)),
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
         dollars=dollars_of(every, now),
-        outlook=outlook_of(plan, states, attempts, known, now),
+        forecast=forecast_of(plan, states, attempts, known, now),
         reports=tuple(run.path for run in plan if run.stage in REPORT_STAGES and run.path in done),
         scores=score_tasks(root, plan, done) if with_scores else None,
     )
