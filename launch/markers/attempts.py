@@ -195,6 +195,14 @@ def write_attempt(root: PathLike, attempt: Attempt) -> None:
         raise
 
 
+def close_open_attempts(root: PathLike, paths: Iterable[str], outcome: str) -> None:
+    """Ends the attempts at some runs that no worker is left of; nodes of Cloud TPU end their own."""
+    for path in paths:
+        for attempt in attempts_at(root, path):
+            if attempt.ended is None and attempt.engine != "tpu":
+                end_attempt(root, attempt, outcome, ended=attempt.heartbeat)
+
+
 def beat(root: PathLike, attempt: Attempt) -> None:
     """Gives a sign of life."""
     with contextlib.suppress(FileNotFoundError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -25,8 +24,6 @@ from multiberts.runs.parameters import (
     shortened,
 )
 
-# For a job's workers to find the scheduler; then they give up.
-SECONDS_TO_CONNECT = 300
 _WALLTIME = re.compile(r"\d+:[0-5]\d:[0-5]\d")
 _Options = TypeVar("_Options")
 
@@ -119,70 +116,6 @@ class SlurmOptions(LocalOptions):
                 f"run.engine_options['walltime'] is {self.walltime!r}, expected hours:minutes:seconds "
                 "such as '24:00:00'; correct it"
             )
-
-    def script(
-        self,
-        scheduler: str,
-        *,
-        name: str,
-        workers: int,
-        environment: Mapping[str, str],
-        folder: str,
-        security: Any,
-    ) -> str:
-        """Returns the script of every job of a launch.
-
-        Args:
-          scheduler: its address.
-          name: of the jobs.
-          workers: of a job; their names are the job's number, and their rank where there are more.
-          environment: further variables of theirs.
-          folder: for what they print.
-          security: of Dask, with keys in files that the nodes see.
-
-        Raises:
-          UserError: the package dask-jobqueue is not installed.
-        """
-        try:
-            from dask_jobqueue.slurm import SLURMJob
-        except ModuleNotFoundError as error:
-            raise UserError(
-                f"run.engine is 'slurm' but the package {error.name} is not installed; install "
-                "multiberts[launch]"
-            ) from error
-        directives = [
-            *(f"--{option}={getattr(self, option)}" for option in ("qos", "constraint")),
-            f"--gpus-per-node={self.gpus}",
-        ]
-        directives = [one for one in directives if not one.endswith(("=None", "=0"))]
-        directives += ["--exclusive"] * self.exclusive
-        further = (line.strip() for line in self.scheduler_options.splitlines())
-        directives += [line.removeprefix("#SBATCH").strip() for line in further if line]
-        exports = [f"export {key}={shlex.quote(value)}" for key, value in environment.items()]
-        job = SLURMJob(
-            scheduler,
-            name="$SLURM_JOB_ID",
-            job_name=name,
-            queue=self.partition,
-            account=self.account,
-            cores=workers,  # threads of Dask, one per worker
-            processes=workers,
-            job_cpu=self.cores or workers,
-            memory=f"{self.memory_gb or 1}GB",
-            job_directives_skip=[] if self.memory_gb else ["--mem="],
-            walltime=self.walltime,
-            # In place of the shell, which would die of the signals that Slurm sends to all.
-            python=f"exec {shlex.quote(self.python)}",
-            job_extra_directives=directives,
-            job_script_prologue=[*exports, *self.worker_init.splitlines()],
-            worker_extra_args=["--memory-limit", "0", "--dashboard-address", "127.0.0.1:0"],
-            death_timeout=SECONDS_TO_CONNECT,
-            log_directory=folder,
-            protocol="tls://",
-            security=security,
-        )
-        script: str = job.job_script()
-        return script
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import time
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 from multiberts.bert.training.log import METRICS, tail_of_metrics
 from multiberts.launch.estimate.estimate import checked_estimates
-from multiberts.launch.markers.attempts import attempts_at, end_attempt
+from multiberts.launch.markers.attempts import attempts_at, close_open_attempts, end_attempt
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
@@ -104,7 +105,8 @@ class OnePass:
             report(f"all {len(self._done)} runs of {self._root} are done")
             return []
         # A launcher that is gone may have left attempts open.
-        self._close_open([run for run in self._plan if run.path not in self._done], "lost")
+        left = (run.path for run in self._plan if run.path not in self._done)
+        close_open_attempts(self._root, left, "lost")
         with (
             preemption_notice() as should_stop,
             tqdm(total=len(self._plan), initial=len(self._done), unit="run", disable=None) as bar,
@@ -138,9 +140,8 @@ class OnePass:
                 f"another launcher took over {self._root} while this one was silent; let it continue, "
                 "or stop it and start this one again"
             )
-        done = len(done_paths(self._root, (run.path for run in self._plan)))
         raise PreemptedError(
-            f"asked to stop: {done} of {len(self._plan)} runs of {self._root} are done; the same "
+            f"asked to stop: {self._num_done()} of {len(self._plan)} runs of {self._root} are done; the same "
             "command resumes from here"
         )
 
@@ -195,10 +196,15 @@ class OnePass:
         """Draws the bar of a terminal: runs done, and what is being carried out."""
         if bar.disable:
             return
-        running = [bundle for bundle, _ in list(self._jobs.values())[: self._engine.workers]]
-        within = (run for bundle in running for run in bundle.runs if run.path not in self._done)
-        bar.n = len(self._done) + sum(run.done(self._root) for run in within)
-        bar.set_postfix_str(" | ".join(map(self._in_words, running)))
+        bar.n = self._num_done()
+        running = itertools.islice(self._jobs.values(), self._engine.workers)
+        bar.set_postfix_str(" | ".join(self._in_words(bundle) for bundle, _ in running))
+
+    def _num_done(self) -> int:
+        """Counts the runs that are done, those of bundles that have not ended included."""
+        running = (run for bundle, _ in self._jobs.values() for run in bundle.runs)
+        within = (run for run in running if run.path not in self._done)
+        return len(self._done) + sum(run.done(self._root) for run in within)
 
     def _in_words(self, bundle: Bundle) -> str:
         """Returns a bundle's name, with the step that a pre-training has reached."""
@@ -225,7 +231,7 @@ class OnePass:
                 self._waiting.put_back([run])
 
     def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
-        """Records the outcome of an attempt at a run."""
+        """Records the outcome of an attempt at a run; a failure also of the runs that build on it."""
         if outcome == "done" and self._has_appeared(run):
             self._done.add(run.path)
             self._waiting.note_done(run)
@@ -244,7 +250,10 @@ class OnePass:
             if last and last[0].outcome != "failed":
                 # Nobody tries again: for whoever reads the markers it is a failure, too.
                 end_attempt(self._root, last[0], "failed", error, last[0].ended)
-            self._fail(FailedRun(run, error["message"], is_user_error, log, tries))
+            self._failures[run.path] = FailedRun(run, error["message"], is_user_error, log, tries)
+            message = f"not started, for {run.name} failed"
+            for later in self._waiting.give_up_after(run):
+                self._failures[later.path] = FailedRun(later, message, is_user_error, None)
         else:
             self._waiting.put_back([run])
 
@@ -257,23 +266,11 @@ class OnePass:
             time.sleep(0.2)
         return True
 
-    def _fail(self, failure: FailedRun) -> None:
-        """Records a failure, and those of the runs that build on it."""
-        self._failures[failure.run.path] = failure
-        message = f"not started, for {failure.run.name} failed"
-        for run in self._waiting.give_up_after(failure.run):
-            self._failures[run.path] = FailedRun(run, message, failure.is_user_error, None)
-
     def _close_open_attempts(self) -> None:
         """Closes the open attempts of this launch, of which no worker is left."""
-        running = [run for bundle, _ in self._jobs.values() for run in bundle.runs]
-        self._close_open([run for run in running if not run.done(self._root)], "preempted")
-
-    def _close_open(self, runs: Sequence[PlannedRun], outcome: str) -> None:
-        for run in runs:
-            for attempt in attempts_at(self._root, run.path):
-                if attempt.ended is None and attempt.engine != "tpu":
-                    end_attempt(self._root, attempt, outcome, ended=attempt.heartbeat)
+        running = (run for bundle, _ in self._jobs.values() for run in bundle.runs)
+        left = (run.path for run in running if not run.done(self._root))
+        close_open_attempts(self._root, left, "preempted")
 
 
 def carry_out_plan(

@@ -25,15 +25,11 @@ from typing import Any
 
 from multiberts.launch.workers.engines import DaskOptions, Engine, SlurmOptions
 from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
-from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs
-from multiberts.launch.workers.worker import (
-    Call,
-    LostWorkerError,
-    WorkerPlace,
-    environment_of_workers,
-)
+from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_jobs
+from multiberts.launch.workers.worker import Call, LostWorkerError, WorkerPlace
 from multiberts.runs.console import progress
 from multiberts.runs.dask_cluster import connect, first_cause, import_distributed
+from multiberts.runs.environment import ENGINE
 from multiberts.runs.errors import UserError
 
 # Below the root; it exists as long as the pool, on Slurm with the workers' keys.
@@ -167,10 +163,19 @@ class Pool:
             raise self._unable(error) from error
         self._num_workers = len(self._names_of_workers())
         if isinstance(options, SlurmOptions):
+            name = name_of_jobs(self._place.root, self._place.owner)
             self._jobs = SlurmJobs(
                 options,
-                script=self._script_of_jobs(options, environment),
-                name=name_of_jobs(self._place.root, self._place.owner),
+                script=script_of_jobs(
+                    options,
+                    self._cluster.scheduler_address,
+                    name=name,
+                    workers=engine.workers_per_node,
+                    environment=environment,
+                    folder=str(self._folder),
+                    security=self._cluster.security,
+                ),
+                name=name,
                 folder=self._folder,
                 workers=self._names_of_workers,
             )
@@ -214,16 +219,6 @@ class Pool:
             for kind in ("cert", "key"):
                 files[f"tls_{role}_{kind}"] = files[f"tls_worker_{kind}"]
         return distributed.Security(require_encryption=True, **files)
-
-    def _script_of_jobs(self, options: SlurmOptions, environment: Mapping[str, str]) -> str:
-        return options.script(
-            self._cluster.scheduler_address,
-            name=name_of_jobs(self._place.root, self._place.owner),
-            workers=self._engine.workers_per_node,
-            environment=environment,
-            folder=str(self._folder),
-            security=self._cluster.security,
-        )
 
     @property
     def num_workers(self) -> int:
@@ -430,6 +425,23 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def environment_of_workers(threads: int, compute: str | None = None) -> dict[str, str]:
+    """Returns the environment variables that libraries read when a worker imports them.
+
+    Args:
+      threads: each worker's share of the cores.
+      compute: the library that trains and predicts; None: that of this process's environment, if any.
+    """
+    compute = compute or os.environ.get(ENGINE)
+    return {
+        **({ENGINE: compute} if compute else {}),
+        "TF_NUM_INTRAOP_THREADS": str(threads),
+        "TF_NUM_INTEROP_THREADS": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+    }
 
 
 def _as_variables(settings: Mapping[str, Any]) -> dict[str, str]:

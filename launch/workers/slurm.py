@@ -11,12 +11,13 @@ import contextlib
 import getpass
 import hashlib
 import os
+import shlex
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
@@ -25,6 +26,8 @@ from multiberts.runs.files import PathLike
 if TYPE_CHECKING:
     from multiberts.launch.workers.engines import SlurmOptions
 
+# For a job's workers to find the scheduler; then they give up.
+SECONDS_TO_CONNECT = 300
 # A job that is idle for so long is given back.
 SECONDS_OF_IDLENESS = 60.0
 # After this number of jobs in a row without a worker that connected, another would not help.
@@ -50,6 +53,72 @@ def name_of_jobs(root: PathLike, owner: str = "") -> str:
     """Returns the name of a launch's jobs; without an owner of the lease, how all of a root's begin."""
     digest = hashlib.sha256(os.path.realpath(root).encode()).hexdigest()[:12]
     return f"multiberts-{digest}-{owner[:8]}"
+
+
+def script_of_jobs(
+    options: SlurmOptions,
+    scheduler: str,
+    *,
+    name: str,
+    workers: int,
+    environment: Mapping[str, str],
+    folder: str,
+    security: Any,
+) -> str:
+    """Returns the script of every job of a launch.
+
+    Args:
+      options: of Slurm.
+      scheduler: its address.
+      name: of the jobs.
+      workers: of a job; their names are the job's number, and their rank where there are more.
+      environment: further variables of theirs.
+      folder: for what they print.
+      security: of Dask, with keys in files that the nodes see.
+
+    Raises:
+      UserError: the package dask-jobqueue is not installed.
+    """
+    try:
+        from dask_jobqueue.slurm import SLURMJob
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"run.engine is 'slurm' but the package {error.name} is not installed; install "
+            "multiberts[launch]"
+        ) from error
+    directives = [
+        *(f"--{option}={getattr(options, option)}" for option in ("qos", "constraint")),
+        f"--gpus-per-node={options.gpus}",
+    ]
+    directives = [one for one in directives if not one.endswith(("=None", "=0"))]
+    directives += ["--exclusive"] * options.exclusive
+    further = (line.strip() for line in options.scheduler_options.splitlines())
+    directives += [line.removeprefix("#SBATCH").strip() for line in further if line]
+    exports = [f"export {key}={shlex.quote(value)}" for key, value in environment.items()]
+    job = SLURMJob(
+        scheduler,
+        name="$SLURM_JOB_ID",
+        job_name=name,
+        queue=options.partition,
+        account=options.account,
+        cores=workers,  # threads of Dask, one per worker
+        processes=workers,
+        job_cpu=options.cores or workers,
+        memory=f"{options.memory_gb or 1}GB",
+        job_directives_skip=[] if options.memory_gb else ["--mem="],
+        walltime=options.walltime,
+        # In place of the shell, which would die of the signals that Slurm sends to all.
+        python=f"exec {shlex.quote(options.python)}",
+        job_extra_directives=directives,
+        job_script_prologue=[*exports, *options.worker_init.splitlines()],
+        worker_extra_args=["--memory-limit", "0", "--dashboard-address", "127.0.0.1:0"],
+        death_timeout=SECONDS_TO_CONNECT,
+        log_directory=folder,
+        protocol="tls://",
+        security=security,
+    )
+    script: str = job.job_script()
+    return script
 
 
 def jobs_named(prefix: str) -> dict[str, str]:

@@ -27,7 +27,6 @@ from multiberts.launch.plan.planned_run import stage_function
 from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import report
 from multiberts.runs.directory import DONE, LOCK
-from multiberts.runs.environment import ENGINE
 from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.preemption import PreemptedError, num_open_blocks, preemption_notice
 
@@ -244,23 +243,6 @@ def _output_into(descriptor: int) -> Iterator[None]:
             for number, copy in kept.items():
                 os.dup2(copy, number)
                 os.close(copy)
-
-
-def environment_of_workers(threads: int, compute: str | None = None) -> dict[str, str]:
-    """Returns the environment variables that libraries read when a worker imports them.
-
-    Args:
-      threads: each worker's share of the cores.
-      compute: the library that trains and predicts; None: that of this process's environment, if any.
-    """
-    compute = compute or os.environ.get(ENGINE)
-    return {
-        **({ENGINE: compute} if compute else {}),
-        "TF_NUM_INTRAOP_THREADS": str(threads),
-        "TF_NUM_INTEROP_THREADS": "1",
-        "OMP_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
-    }
 
 
 @functools.cache

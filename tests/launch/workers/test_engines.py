@@ -12,7 +12,8 @@ import pytest
 
 from multiberts.launch.estimate.accelerators import gpu_of_worker, visible_gpus
 from multiberts.launch.workers.engines import SlurmOptions, make_engine
-from multiberts.launch.workers.worker import environment_of_workers
+from multiberts.launch.workers.pool import environment_of_workers
+from multiberts.launch.workers.slurm import script_of_jobs
 from multiberts.runs.environment import ENGINE
 from multiberts.runs.errors import UserError
 
@@ -106,7 +107,8 @@ def test_scripts_of_slurm_s_jobs_say_what_was_asked_for(tmp_path: Path) -> None:
     engine = make_engine("slurm", options, None, 1)
     assert isinstance(engine.options, SlurmOptions)
     assert (engine.workers_per_node, engine.threads) == (2, 4)
-    script = engine.options.script(
+    script = script_of_jobs(
+        engine.options,
         "tls://10.0.0.1:2",
         name="name",
         workers=2,
