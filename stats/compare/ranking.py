@@ -72,6 +72,9 @@ class ArmComparisons(RankingResult, Readable):
         """Returns the ranking: each arm's score with its own interval, rank, rank interval and group."""
         return ranking_words.arms_table(self)
 
+    def _tables(self) -> list[Table]:
+        return [self.table()]
+
     def differences_table(self) -> Table:
         """Returns the differences with their simultaneous intervals and corrected p-values."""
         return ranking_words.differences_table(self)

@@ -186,6 +186,10 @@ def _mean_crossing(crossings: Sequence[Crossing]) -> Crossing:
 
 
 def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
+    if task.by is not None:
+        raise DataError(
+            f"task {name!r}: found slices (by), which several tasks have not; give the task to stats.compare"
+        )
     try:
         return prepare_arms(task, settings)
     except ValueError as error:
