@@ -121,6 +121,8 @@ def from_frame(
       (['old', 'new'], {'run': 3, 'example': 3})
       >>> round(stats.compare(arms["old"], arms["new"]).estimate, 3)
       0.333
+
+    See also: `read_predictions`, `compare`.
     """
     if (prediction is None) == (score is None):
         raise DataError("give the column of predictions or the column of scores, and not both")

@@ -79,6 +79,8 @@ class TaskData:
       >>> labels = DataArray([1, 1, 1, 1], dims="example")
       >>> stats.TaskData(right, None, "accuracy", labels).missing
       'refuse'
+
+    See also: `compare_tasks`.
     """
 
     base: Any
@@ -183,6 +185,9 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       (0.25, 0.125)
 
     See also: `compare_tasks`, `compare_arms`, `from_frame`, `Comparison`.
+
+    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
+    4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
     settings = ComparisonSettings(
         design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,

@@ -66,6 +66,8 @@ class ArmComparisons(RankingResult, Readable):
       | 2    | 1 to 2    | large  | 0.787 | 0.758 to 0.816 | 5     | a     |
       | 3    | 3         | small  | 0.605 | 0.560 to 0.649 | 5     | b     |
       <BLANKLINE>
+
+    See also: `compare_arms`.
     """
 
     def table(self) -> Table:

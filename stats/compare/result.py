@@ -204,4 +204,6 @@ class Comparison(ComparisonResult, Readable):
       |      | accuracy (%) | 95% t interval (%) | seeds |
       |------|-------------:|-------------------:|------:|
       | base | 66.67        | 17.39 to 95.00     | 3     |
+
+    See also: `compare`, `ConfidenceInterval`, `PValues`.
     """

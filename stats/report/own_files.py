@@ -48,6 +48,8 @@ def read_predictions(
       >>> arms = stats.read_predictions(str(path))
       >>> {name: data["score"].values.tolist() for name, data in arms.items()}
       {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
+
+    See also: `from_frame`, `compare`.
     """
     if Path(path).is_dir() and next(iter(find_runs(path)), None) is not None:
         return {dump.name: dump.data for dump in _own_dumps(path, task)}
