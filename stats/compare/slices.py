@@ -94,7 +94,7 @@ def _quartiles(values: NDArray) -> NDArray:
 
 
 class Spec(Protocol):
-    """What is read of a `ComparisonSpec`."""
+    """Parts of a `ComparisonSpec` that slices read."""
 
     crossing: Crossing
 
