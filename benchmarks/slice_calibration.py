@@ -36,7 +36,7 @@ SPREAD = 0.1  # standard deviation of seeds on the probit's scale, where noise h
 
 def study(
     design: Design, num_seeds: int, difference: float, random: np.random.Generator
-) -> list[tuple[float, bool, bool, bool]]:
+) -> list[tuple[bool, bool, bool, bool]]:
     """Returns of each slice whether its interval covers, it is found, and it differs from the rest."""
     settings = ComparisonSettings(design=design)
     metric, labels = METRICS["accuracy"], np.ones(len(NAMES))

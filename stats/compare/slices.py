@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.columns import TEXT_NAMES
+from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.conclude import Names, ScoreKind, interval_and_test
 from multiberts.stats.corrections import adjusted_p_values
@@ -46,8 +47,10 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
       arm: whose examples they are.
 
     Raises:
-      DataError: there is no such column, or as many slices as examples.
+      DataError: there is no such column, an example has no value, or there are too many slices.
     """
+    import pandas
+
     if isinstance(by, str) and by == "label" and "label" not in getattr(data, "data_vars", ()):
         name, values = by, np.asarray(arm.labels)
     elif isinstance(by, str) and by == "length" and by not in data.coords:
@@ -55,6 +58,11 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
     else:
         values, name = values_of_clusters("base", data, by, arm)
     values = np.asarray(values)
+    missing = int(pandas.isna(values).sum())
+    if missing:
+        raise DataError(
+            f"found {counted(missing, 'example')} without a value of {name or 'by'}; give each example one"
+        )
     texts = _quartiles(values) if values.dtype.kind in "iuf" else values.astype(str)
     number = len({*texts.tolist()})
     if not 2 <= number <= MOST_SLICES:
