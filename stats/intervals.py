@@ -98,6 +98,8 @@ def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval
       Interval(low=0.2, high=0.4)
 
     See also: `bca_interval`, `multibootstrap`.
+
+    Reference: Davison & Hinkley (1997), Bootstrap Methods and their Application, chapter 5.
     """
     tail = _tail(confidence_level)
     low, high = np.quantile(np.asarray(samples), [tail, 1 - tail])
@@ -122,6 +124,8 @@ def basic_interval(samples: ArrayLike, estimate: float, confidence_level: float)
       (0.1, 0.3)
 
     See also: `percentile_interval`, `bca_interval`.
+
+    Reference: Davison & Hinkley (1997), Bootstrap Methods and their Application, chapter 5.
     """
     low, high = percentile_interval(samples, confidence_level)
     return Interval(2 * estimate - high, 2 * estimate - low)
@@ -175,6 +179,8 @@ def bca_interval(
       (0.2, 0.4)
 
     See also: `percentile_interval`.
+
+    Reference: Efron (1987), Better bootstrap confidence intervals.
     """
     from scipy.special import ndtr, ndtri
 
@@ -251,6 +257,8 @@ def t_interval(
       (0.772, 0.828)
 
     See also: `score_interval`, `t_p_values`.
+
+    Reference: Student (1908), The probable error of a mean.
     """
     from scipy.special import stdtrit
 
@@ -643,6 +651,8 @@ def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float
       0.081
 
     See also: `t_interval`, `sign_flip_p_values`.
+
+    Reference: Student (1908), The probable error of a mean.
     """
     from scipy.special import stdtr
 
@@ -672,6 +682,8 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
       0.125
 
     See also: `permutation_p_values`.
+
+    Reference: Fisher (1935), The Design of Experiments, section 21.
     """
     differences = np.asarray(differences, dtype=np.float64)
     number = len(differences)
@@ -740,6 +752,8 @@ def permutation_p_values(
       0.333
 
     See also: `sign_flip_p_values`.
+
+    Reference: Pitman (1937), Significance tests which may be applied to samples from any populations.
     """
     base = np.asarray(base_scores, dtype=np.float64)
     experiment = np.asarray(experiment_scores, dtype=np.float64)

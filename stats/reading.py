@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.metrics.register import metric_input, metric_variables
-from multiberts.evaluate.readers.columns import POSITION, TEXT_NAMES
+from multiberts.evaluate.readers.columns import POSITION, TEXT_NAMES, SliceNames
 from multiberts.evaluate.readers.reading import (
     frame_of_arrays,
     frame_of_table,
@@ -121,6 +121,8 @@ def from_frame(
       (['old', 'new'], {'run': 3, 'example': 3})
       >>> round(stats.compare(arms["old"], arms["new"]).estimate, 3)
       0.333
+
+    See also: `read_predictions`, `compare`.
     """
     if (prediction is None) == (score is None):
         raise DataError("give the column of predictions or the column of scores, and not both")
@@ -214,7 +216,7 @@ def _plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
 # --- Everything else as labelled arrays ----------------------------------------------------------
 
 
-def arms_in(data: Any, what: str) -> dict[str, Any] | None:
+def arms_in(data: Any, what: str, by: str | None = None) -> dict[str, Any] | None:
     """Returns the arms, by name, of what may hold several; None of other data.
 
     Args:
@@ -223,6 +225,7 @@ def arms_in(data: Any, what: str) -> dict[str, Any] | None:
         `scores` [seeds, examples], with `labels` [examples] and what else a `.npz` file may hold; or a
         dict of arms, whose values are anything but one score or prediction per example.
       what: names it in error messages.
+      by: column of slices of the examples, which is kept.
 
     Returns:
       Each arm's data, by name; "" where the data name none.
@@ -231,7 +234,7 @@ def arms_in(data: Any, what: str) -> dict[str, Any] | None:
       DataError: columns or files are not found.
     """
     try:
-        frame = _frame_in(data, what)
+        frame = _frame_in(data, what, SliceNames(by=by))
     except DataError:
         raise
     except UserError as error:
@@ -246,7 +249,7 @@ def arms_in(data: Any, what: str) -> dict[str, Any] | None:
     return None
 
 
-def _frame_in(data: Any, what: str) -> pandas.DataFrame | None:
+def _frame_in(data: Any, what: str, names: SliceNames) -> pandas.DataFrame | None:
     """Returns the rows of a file, folder, table or dict of columns; None of other data."""
     import pandas
 
@@ -255,20 +258,20 @@ def _frame_in(data: Any, what: str) -> pandas.DataFrame | None:
             raise DataError(
                 f"{what}: {data} holds finished runs; give an arm of stats.read_predictions({str(data)!r})"
             )
-        return read_frame(str(data))
+        return read_frame(str(data), names)
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
             return frame_of_arrays({name: _as_array(own) for name, own in data.items()}, what)
         if is_table_of_runs(data):
             columns = {name: _as_array(own) for name, own in data.items()}
-            return frame_of_table(pandas.DataFrame(columns), what)
+            return frame_of_table(pandas.DataFrame(columns), what, names)
         return None
     if hasattr(data, "coords"):
         return None
     if hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
-        return frame_of_table(data.to_pandas(), what)
+        return frame_of_table(data.to_pandas(), what, names)
     if hasattr(data, "columns") and is_table_of_runs(data.columns):
-        return frame_of_table(data, what)
+        return frame_of_table(data, what, names)
     return None
 
 
@@ -306,6 +309,14 @@ def _with_facts(data: xarray.Dataset, frame: pandas.DataFrame) -> xarray.Dataset
     data = data.assign_coords(
         {name: ("example", of_examples.loc[ids, name].to_numpy(object)) for name in names}
     )
+    if "by" in frame:
+        if (frame.groupby("example")["by"].nunique() > 1).any():
+            raise DataError(
+                f"column {frame.attrs['columns']['by']!r}: found several values for one example, expected "
+                "the same in all its rows"
+            )
+        values = frame.drop_duplicates("example").set_index("example")["by"].loc[ids]
+        data = data.assign_coords({frame.attrs["columns"]["by"]: ("example", values.to_numpy())})
     identifying = [*facts, *(["cluster"] if "cluster" in frame else [])]
     return data.assign_attrs({**frame.attrs, "identifying": identifying})
 
@@ -332,7 +343,7 @@ def _as_array(data: Any) -> Any:
 
 
 def labelled(
-    name: str, data: Any, metric: MetricLike | None = None
+    name: str, data: Any, metric: MetricLike | None = None, by: str | None = None
 ) -> xarray.Dataset | xarray.DataArray:
     """Returns predictions or scores of any form as labelled arrays.
 
@@ -344,6 +355,7 @@ def labelled(
         list [seeds, examples] or [seeds, runs, examples] (of class probabilities with one more axis
         at the end), whose seeds are numbered from 0.
       metric: decides whether the last axis is classes.
+      by: column of slices of the examples, which is kept.
 
     Raises:
       DataError: the shape does not fit.
@@ -352,7 +364,7 @@ def labelled(
         return cast("xarray.Dataset | xarray.DataArray", data)
     import xarray
 
-    held = arms_in(data, name)
+    held = arms_in(data, name, by)
     if held is not None and len(held) != 1:
         raise DataError(
             f"{name}: found {counted(len(held), 'arm')} ({', '.join([*held][:9])}), expected one; give one "
@@ -360,7 +372,7 @@ def labelled(
         )
     if held is not None:
         [data] = held.values()
-        return labelled(name, data, metric)
+        return labelled(name, data, metric, by)
     if hasattr(data, "columns"):
         return _from_wide(name, data)
     seeds: Any = None

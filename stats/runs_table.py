@@ -149,10 +149,13 @@ class Arm(RunsTable):
 
     def with_examples(self, order: Sequence[int]) -> Self:
         """Returns the examples at these positions, in this order."""
-        assert self.clusters is None, "clusters are set after alignment"
+        clusters = self.clusters
+        if clusters is not None:  # of a part of the examples, numbered anew
+            clusters = np.unique(clusters[order], return_inverse=True)[1]
         return replace(
             super().with_examples(order),
             labels=self.labels[order],
+            clusters=clusters,
             observed=None if self.observed is None else self.observed[:, order],
         )
 

@@ -87,6 +87,18 @@ class ColumnNames:
     cluster: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class SliceNames(ColumnNames):
+    """Names of columns, with that of a column of slices.
+
+    Attributes:
+      by: column whose values split the examples into slices, which are compared one by one: a category,
+        a language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
+    """
+
+    by: str | None = None
+
+
 ROLES = tuple(field.name for field in fields(ColumnNames))
 
 
@@ -118,9 +130,17 @@ def standard_frame(
     """
     found = _found(frame, names, what)
     frame = frame.loc[:, ~frame.columns.duplicated()]
+    by = names.by if isinstance(names, SliceNames) else None
+    if by is not None and by not in frame.columns:
+        if by not in ("label", "length"):
+            raise UserError(
+                f"{what}: found no column {by!r} for --by, only {_listed(frame)}; name one of these, label "
+                "or length"
+            )
+        by = None
     _refuse_lists(frame, found.values(), what)
     if "seed" not in found and seed is None and "prediction" not in found:
-        wide = _from_wide(frame, found, what)
+        wide = _from_wide(frame, found, what, by)
         if wide is not None:
             return wide
     texts = [name for name in frame.columns if _is_text(name, found)]
@@ -148,6 +168,8 @@ def standard_frame(
         _warn_of_epochs(chosen, what)
     read = {"seed": BY_NAME, **found}
     chosen.attrs = {"columns": {**read, **frame.attrs.get("columns", {})}}
+    if by is not None:
+        chosen["by"], chosen.attrs["columns"]["by"] = frame[by], by
     return chosen
 
 
@@ -354,7 +376,7 @@ def described(columns: Mapping[str, str]) -> str:
       >>> described({"prediction": "y_pred", "seed": BY_NAME})
       "prediction = 'y_pred', seed = names of files"
     """
-    order = ("prediction", "score", "label", "example", "seed", "run", "arm", "cluster")
+    order = ("prediction", "score", "label", "example", "seed", "run", "arm", "cluster", "by")
     by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS)
     return ", ".join(
         f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
@@ -395,7 +417,7 @@ def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, 
         alike.setdefault(str(column).lower(), []).append(str(column))
     found: dict[str, str] = {}
     for role, given in asdict(names).items():
-        if given is not None:
+        if given is not None and role != "by":
             if given not in frame.columns:
                 raise UserError(
                     f"{what}: found no column {given!r} for --{role}, only {_listed(frame)}; name one "
@@ -436,7 +458,7 @@ def _refuse_lists(frame: pandas.DataFrame, columns: Iterable[str], what: str) ->
 
 
 def _from_wide(
-    frame: pandas.DataFrame, found: dict[str, str], what: str
+    frame: pandas.DataFrame, found: dict[str, str], what: str, by: str | None = None
 ) -> pandas.DataFrame | None:
     """Returns a wide table as a long one, or None where it is not wide."""
     import pandas
@@ -474,6 +496,8 @@ def _from_wide(
     for name in frame.columns:
         if name not in (*runs, *found.values(), *kept) and _tells_apart(frame, [], name):
             kept[f"{_OTHER}{name}"] = frame[name]
+    if by is not None:
+        kept["by"] = frame[by]
     parts = []
     for column, match in columns:
         run = {**kept, "seed": int(match["seed"]), value: frame[column]}
@@ -484,6 +508,8 @@ def _from_wide(
     of_runs = f"{runs[0]} ... {runs[-1]}" if len(runs) > 1 else str(runs[0])
     own = {role: name for role, name in found.items() if role in kept}
     table.attrs["columns"] = {"seed": BY_COLUMNS, value: of_runs, **own}
+    if by is not None:
+        table.attrs["columns"]["by"] = by
     return table
 
 

@@ -508,12 +508,15 @@ def _has_parts(value: Any) -> bool:
     return isinstance(value, list | dict)
 
 
-def frame_of_table(table: pandas.DataFrame, what: str) -> pandas.DataFrame:
+def frame_of_table(
+    table: pandas.DataFrame, what: str, names: ColumnNames | None = None
+) -> pandas.DataFrame:
     """Returns a table in memory as `read_frame` returns a file of the same columns.
 
     Args:
       table: long, or with one column per run.
       what: names it in error messages.
+      names: of columns, where they are not the usual ones.
 
     Raises:
       UserError: columns are not found; the line lists those there are.
@@ -524,8 +527,9 @@ def frame_of_table(table: pandas.DataFrame, what: str) -> pandas.DataFrame:
       >>> frame_of_table(table, "base")[["seed", "example", "score"]].to_numpy().tolist()
       [[0, 'a', 1], [1, 'a', 0]]
     """
-    chosen = standard_frame(table, ColumnNames(), what)
-    return settled(chosen, ColumnNames(), what, chosen.attrs["columns"])
+    names = names or ColumnNames()
+    chosen = standard_frame(table, names, what)
+    return settled(chosen, names, what, chosen.attrs["columns"])
 
 
 def is_table_of_runs(columns: Iterable[object]) -> bool:

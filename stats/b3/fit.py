@@ -98,6 +98,9 @@ def solve_b3(
       (0.48, 0.5)
 
     See also: `b3`, `search_b3`.
+
+    Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
+    Dependent Clusters.
     """
     rules = regularisation or Regularisation()
     rules.check(num_train)
@@ -168,6 +171,9 @@ def search_b3(
       True
 
     See also: `b3`, `solve_b3`.
+
+    Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
+    Dependent Clusters.
     """
     values = np.asarray(candidates, dtype=np.float64)
     if values.ndim != 1 or not values.size:

@@ -42,6 +42,9 @@ def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
       [[1.0, 0.0, 0.0], [0.25, 0.5, 0.25]]
 
     See also: `solve_b3`.
+
+    Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
+    Dependent Clusters.
     """
     from scipy.stats import binom
 
@@ -73,6 +76,9 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
       [0.1, 0.55, 1.0]
 
     See also: `solve_b3`.
+
+    Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
+    Dependent Clusters.
     """
     doses = np.asarray(injections, dtype=np.float64)
     if not 0 <= p_0 < 1:

@@ -215,6 +215,11 @@ def b3(
       >>> result = b3(lambda train, test: 0.25, None, None, np.repeat(range(4), 10), None, sampling)
       >>> round(result.e_0, 4), result.losses.shape
       (0.25, (11, 4, 1))
+
+    See also: `solve_b3`, `B3CrossValidator`.
+
+    Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
+    Dependent Clusters.
     """
     model = model or B3Model()
     design = LeakageDesign(groups, sampling)
@@ -350,6 +355,8 @@ class B3CrossValidator:
       >>> result = validator.estimate(1 - scores, groups)
       >>> abs(round(result.e_0, 4))
       0.0
+
+    See also: `b3`.
     """
 
     def __init__(self, model: B3Model | None = None, sampling: LeakageSampling | None = None):

@@ -82,6 +82,11 @@ def multibootstrap(
       ...     runs, preds, labels, "accuracy", sample_examples=False, nboot=2, verbose=False
       ... )
       [(0.75, 1.0), (0.75, 1.0)]
+
+    See also: `report_ci`, `compare`.
+
+    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
+    4.
     """
     base, experiment = _arms(run_info, preds, labels)
     if paired_seeds:
@@ -193,6 +198,11 @@ def report_ci(
         base: 0.667 (0.625 to 0.75)
         expt: 0.833 (0.75 to 1)
         delta: 0.167 (0 to 0.375); p = 0.333
+
+    See also: `multibootstrap`.
+
+    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
+    4.
     """
     array = np.asarray(samples, dtype=np.float64)
     if array.ndim != 2 or array.shape[1] != 2 or not len(array):

@@ -125,6 +125,9 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
       ('small', True)
 
     See also: `compare`, `adjusted_p_values`.
+
+    Reference: Smyth (2004), Linear models and empirical Bayes methods; Mogstad, Romano, Shaikh &
+    Wilhelm (2024), Inference for Ranks.
     """
     check_choice("design", design, ManyDesign)
     settings = ComparisonSettings(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
@@ -35,11 +36,13 @@ from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.missing_bounds import extreme_arms, with_bounds
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.compare.slices import SpecOf, slice_names, sliced
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
 from multiberts.stats.presentation.metric_names import printed_unit
 from multiberts.stats.reading import arms_in, labelled, values_of_clusters
 from multiberts.stats.results.comparison import ArmSummary, Pairing
+from multiberts.stats.results.slices import Slices
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (
     Aggregate,
@@ -66,6 +69,7 @@ class TaskData:
       metric, labels, clusters, missing: as in `stats.compare`.
       examples_of: tasks that give the same name here share their draws of examples (as one
         evaluation set under two metrics does); by default the task's own name.
+      by: as in `stats.compare`; `compare_tasks` has no slices and refuses it.
 
     Example:
       >>> from xarray import DataArray
@@ -75,6 +79,8 @@ class TaskData:
       >>> labels = DataArray([1, 1, 1, 1], dims="example")
       >>> stats.TaskData(right, None, "accuracy", labels).missing
       'refuse'
+
+    See also: `compare_tasks`.
     """
 
     base: Any
@@ -84,6 +90,7 @@ class TaskData:
     clusters: Any = None
     missing: Missing = "refuse"
     examples_of: str | None = None
+    by: Any = None
 
 
 def compare(  # noqa: PLR0913 -- users see every option with its default
@@ -95,6 +102,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
+    by: Any = None,
     examples: Examples = "shared",
     resample: Resample = "both",
     aggregate: Aggregate = "mean",
@@ -137,6 +145,9 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
         cells were missing at random; `bound` assumes nothing of them: interval and p hold whatever they
         are (Imbens and Manski, 2004), of a metric that is a mean over examples.
+      by: slices of the examples that are compared one by one, too (the result's `slices`): the name of a
+        column or coordinate along `example` (numbers are cut at their quartiles); `label`; `length`, the
+        words of an example's texts; or one value per example.
       examples: `separate` where the two arms were scored on different test sets, which are then
         drawn separately.
       resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
@@ -174,13 +185,16 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       (0.25, 0.125)
 
     See also: `compare_tasks`, `compare_arms`, `from_frame`, `Comparison`.
+
+    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
+    4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
     settings = ComparisonSettings(
         design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
         studentised, aggregate, margin,
     )  # fmt: skip
     if experiment is None and design != "single":
-        held = arms_in(base, "base") or {}
+        held = arms_in(base, "base", by if isinstance(by, str) else None) or {}
         if len(held) > 2:
             raise DataError(
                 f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
@@ -190,7 +204,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
             (first, base), (second, experiment) = held.items()
             base_name = first if base_name == "base" else base_name
             experiment_name = second if experiment_name == "experiment" else experiment_name
-    task = TaskData(base, experiment, metric, labels, clusters, missing)
+    task = TaskData(base, experiment, metric, labels, clusters, missing, by=by)
     return compare_task(task, settings, Names(name, evaluation_set, base_name, experiment_name))
 
 
@@ -216,6 +230,8 @@ def compare_task(
         return compare_specs([ComparisonSpec(sides, settings, "", shared)], settings, [names])[0][0]
 
     found = compared(prepared)
+    if prepared.by is not None:
+        found = replace(found, slices=_slices(prepared, settings, bound=bound))
     if not bound:
         return found
     ends = extreme_arms(prepared.arms, prepared.metric)
@@ -226,6 +242,25 @@ def compare_task(
     )
 
 
+def _slices(prepared: PreparedArms, settings: ComparisonSettings, *, bound: bool) -> Slices:
+    """Compares prepared arms on each slice of their examples.
+
+    Raises:
+      DataError: the arms have examples of their own, or missing predictions are to be bounded.
+    """
+    if bound or settings.examples == "separate":
+        found = "missing='bound'" if bound else "separate examples"
+        raise DataError(f"found slices (by) with {found}, which have none; leave one of them out")
+    assert prepared.by is not None
+    name, values = prepared.by
+
+    def spec(arms: Sequence[Arm], examples: str) -> ComparisonSpec:
+        return ComparisonSpec(PreparedArms(tuple(arms), prepared.metric), settings, examples)
+
+    spec_of = SpecOf(spec, prepared.metric, kind_of(prepared.metric))
+    return sliced(prepared.arms, spec_of, settings, name, values)
+
+
 class PreparedArms(NamedTuple):
     """The sides of a comparison, checked, with their examples in one order.
 
@@ -233,11 +268,13 @@ class PreparedArms(NamedTuple):
       arms: base, then experiment.
       metric: their score.
       notes: of each side, for readers; `{side}` stands for its name.
+      by: name and value of each example's slice [examples]; None where none were asked for.
     """
 
     arms: tuple[Arm, ...]
     metric: MetricLike
     notes: tuple[tuple[str, ...], ...] = ((), ())
+    by: tuple[str, NDArray] | None = None
 
 
 def prepare_arms(
@@ -258,7 +295,8 @@ def prepare_arms(
         {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
     )
     metric = None if task.metric is None else named_metric(task.metric)
-    sources = {name: labelled(name, data, metric) for name, data in given.items()}
+    by = task.by if isinstance(task.by, str) else None
+    sources = {name: labelled(name, data, metric, by) for name, data in given.items()}
     if metric is None:
         if task.labels is not None or any(
             "label" in getattr(d, "data_vars", ()) for d in sources.values()
@@ -292,7 +330,10 @@ def prepare_arms(
                 "none in common; use the unpaired design"
             )
     used = bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
-    return PreparedArms(tuple(arms), used, tuple(notes))
+    slices = None
+    if task.by is not None:
+        slices = slice_names(task.by, next(iter(sources.values())), arms[0])
+    return PreparedArms(tuple(arms), used, tuple(notes), slices)
 
 
 def _columns_read(data: Any) -> Mapping[str, str]:
@@ -416,7 +457,7 @@ class ComparisonSpec:
         Raises:
           DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
         """
-        arms, metric, self._notes = prepared
+        arms, metric, self._notes = prepared[:3]
         if settings.design != "fixed_baseline":
             cure = " (or design='fixed_baseline')" * (len(arms) > 1)
             check_seeds({"base": arms[0]}, settings, cure)

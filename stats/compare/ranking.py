@@ -66,11 +66,16 @@ class ArmComparisons(RankingResult, Readable):
       | 2    | 1 to 2    | large  | 0.787 | 0.758 to 0.816 | 5     | a     |
       | 3    | 3         | small  | 0.605 | 0.560 to 0.649 | 5     | b     |
       <BLANKLINE>
+
+    See also: `compare_arms`.
     """
 
     def table(self) -> Table:
         """Returns the ranking: each arm's score with its own interval, rank, rank interval and group."""
         return ranking_words.arms_table(self)
+
+    def _tables(self) -> list[Table]:
+        return [self.table()]
 
     def differences_table(self) -> Table:
         """Returns the differences with their simultaneous intervals and corrected p-values."""

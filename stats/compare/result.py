@@ -7,6 +7,7 @@ import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from multiberts.stats.presentation.comparison_tables import slices_tables
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
 from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
@@ -75,10 +76,15 @@ class Readable:
             f"Note: {note}" for note in warnings(last)
         ]
 
+    def _tables(self) -> list[Table]:
+        """Returns the table, and those of slices."""
+        return [self.table(), *slices_tables(self.comparisons_shown())]
+
     def __str__(self) -> str:
         """Returns the finding in words, three short answers, a small table, and notes."""
         words, notes = self._texts()
-        return "\n\n".join([*words, self.table().markdown().rstrip("\n"), *notes])
+        tables = [table.markdown().rstrip("\n") for table in self._tables()]
+        return "\n\n".join([*words, *tables, *notes])
 
     def __repr__(self) -> str:
         """Returns the result's type and estimates; `print` shows the finding."""
@@ -93,7 +99,7 @@ class Readable:
         words, notes = (
             [f"<p>{html.escape(text)}</p>" for text in found] for found in self._texts()
         )
-        return "\n".join([*words, self.table().html(), *notes])
+        return "\n".join([*words, *(table.html() for table in self._tables()), *notes])
 
     def latex(self) -> str:
         """Returns the table in LaTeX, with rules of the booktabs package."""
@@ -177,6 +183,7 @@ class Comparison(ComparisonResult, Readable):
         others.
       sameness: whether the arms are equal within the margin that was given (see `Sameness`); None without
         one.
+      slices: the same on slices of the examples (see `Slices`); None where none were asked for.
       notes: what readers must know of the data, such as copies of one run under two seeds.
       variance_parts: the mean squares behind the standard error.
       pooled_seeds: whether the seeds of unpaired sides were alike enough for their mean squares to be
@@ -197,4 +204,6 @@ class Comparison(ComparisonResult, Readable):
       |      | accuracy (%) | 95% t interval (%) | seeds |
       |------|-------------:|-------------------:|------:|
       | base | 66.67        | 17.39 to 95.00     | 3     |
+
+    See also: `compare`, `ConfidenceInterval`, `PValues`.
     """

@@ -66,6 +66,8 @@ class TaskComparisons(EqualByContent, Readable):
       >>> family = stats.compare_tasks(tasks, design="single")
       >>> family.comparisons["A"].base.seeds, family.left_out, family.adjusted
       ((0, 1), {'A': (2,)}, {})
+
+    See also: `compare_tasks`.
     """
 
     comparisons: dict[str, Comparison]
@@ -131,6 +133,8 @@ def compare_tasks(
       (0.25, 2)
 
     See also: `compare`, `adjusted_p_values`.
+
+    Reference: Holm (1979), A simple sequentially rejective multiple test procedure.
     """
     settings = ComparisonSettings(
         design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
@@ -186,6 +190,10 @@ def _mean_crossing(crossings: Sequence[Crossing]) -> Crossing:
 
 
 def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
+    if task.by is not None:
+        raise DataError(
+            f"task {name!r}: found slices (by), which several tasks have not; give the task to stats.compare"
+        )
     try:
         return prepare_arms(task, settings)
     except ValueError as error:

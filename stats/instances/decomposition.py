@@ -104,6 +104,9 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
       ['finetune_seed', 'pretrain_seed']
 
     See also: `conditional_variance`, `variance_components`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level, appendix H.
     """
     nested = as_runs(runs)
     _refuse_lone_levels(nested)

@@ -37,6 +37,9 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Run
       [[1, 0, 0], [1, 0, 1]]
 
     See also: `single_runs`, `decay_bound`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level.
     """
     nested = as_runs(runs)
     if labels is None:
@@ -70,6 +73,9 @@ def single_runs(runs: Runs) -> RunsTable:
       [[1, 0, 1], [0, 0, 1]]
 
     See also: `ensemble`, `decay_bound`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level.
     """
     nested = as_runs(runs)
     rows = [members[0] for members in nested.groups(1).values()]

@@ -212,6 +212,9 @@ def instance_accuracy(runs: Runs) -> Array:
       [0.83, 0.17, 0.67]
 
     See also: `decay_bound`, `decompose`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level.
     """
     return as_runs(runs).mean()
 
@@ -414,6 +417,9 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
       True
 
     See also: `improvement_bound`, `fisher_tests`, `single_runs`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level.
     """
     if threshold is not None and not threshold < 0:
         raise DataError(f"found a threshold of {threshold}, expected one below 0")
@@ -462,6 +468,9 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
       True
 
     See also: `decay_bound`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level.
     """
     if threshold is not None and not threshold > 0:
         raise DataError(f"found a threshold of {threshold}, expected one above 0")
@@ -524,6 +533,9 @@ def threshold_bias(
       True
 
     See also: `decay_bound`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level.
     """
     check_n_resamples(n_resamples, confidence_level)
     pair = (small, large) if direction == "decay" else (large, small)
@@ -625,6 +637,9 @@ def fisher_tests(
       ((500,), True)
 
     See also: `decay_bound`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level.
     """
     from scipy.stats import hypergeom
 

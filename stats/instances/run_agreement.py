@@ -105,6 +105,8 @@ def agreement(
       (0.67, 0.67)
 
     See also: `decompose`.
+
+    Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis.
     """
     import xarray
 

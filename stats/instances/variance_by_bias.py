@@ -215,6 +215,9 @@ def conditional_variance(
       0.95
 
     See also: `decompose`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level.
     """
     nested = as_runs(runs)
     if level not in nested.levels:

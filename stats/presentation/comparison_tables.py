@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
-from multiberts.stats.formats import NONE, format_cell
+from multiberts.stats.formats import NONE, Cell, format_cell
 from multiberts.stats.intervals import Interval, PValues
 from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.reported import ReportedComparison
@@ -84,6 +85,51 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
         "p (sign flip)", "p (Holm)", "Result",
     )  # fmt: skip
     return Table(columns, rows, note=unclear_beyond_zero(items))
+
+
+def slices_tables(items: Sequence[ComparisonResult]) -> list[Table]:
+    """Returns the table of the slices of each comparison that has some."""
+    return [slices_table(item) for item in items if item.slices is not None]
+
+
+def slices_table(item: ComparisonResult) -> Table:
+    """Makes the table of a comparison's slices: scores, difference, and how it differs from the rest's.
+
+    Args:
+      item: a comparison with slices.
+    """
+    assert item.slices is not None
+    rows: list[dict[str, Cell]] = []
+    level = f"{item.slices.level:.0%} CI"
+    paired = item.experiment is not None
+    for one in item.slices.slices:
+        row: dict[str, Cell] = {item.slices.by: one.name, "examples": one.num_examples}
+        if paired:
+            row |= {"base": one.base, "experiment": one.experiment, "difference": one.estimate}
+        else:
+            row |= {"score": one.estimate}
+        row |= {level: one.ci} | ({"p (Holm)": one.p_holm} if paired else {})
+        row |= {
+            "against the rest": one.against_rest, f"its {level}": one.against_rest_ci,
+            "its p (Holm)": one.against_rest_p_holm,
+        }  # fmt: skip
+        rows.append(row)
+    shares = dict.fromkeys(("base", "experiment", "score"), score_format(item.metric))
+    points = dict.fromkeys(
+        ("difference", level, "against the rest", f"its {level}"), score_format(item.metric, True)
+    )
+    if not paired:
+        points[level] = score_format(item.metric)
+    used = {name: form for name, form in (shares | points).items() if name in rows[0]}
+    tests = {name: "p" for name in ("p (Holm)", "its p (Holm)") if name in rows[0]}
+    note = (
+        f"Slices of fewer than {item.slices.least} examples (or clusters) have no interval; p is corrected "
+        "for the number of slices (Holm)."
+    )
+    if item.slices.clusters_cross:
+        note += " Clusters lie in several slices, so none is set against the rest."
+    table = Table.from_records(rows, used | tests)
+    return replace(table, note=note)
 
 
 def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:

@@ -86,6 +86,7 @@ class Dump:
       data: as `evaluate.dumps.predictions.read_predictions` returns it.
       missing: as in `stats.compare`.
       clusters: coordinate of examples that are drawn together, or None.
+      by: as in `stats.compare`, or None.
     """
 
     task: str
@@ -96,6 +97,7 @@ class Dump:
     data: xarray.Dataset
     missing: Missing = "refuse"
     clusters: str | None = None
+    by: str | None = None
 
     @property
     def set_name(self) -> str:
@@ -132,7 +134,7 @@ class Dump:
             return occupation_scores(self.data, measure), occupation_metric(measure)
         if measure not in METRICS:
             raise DataError(
-                f"{self.set_name}: found measure {measure!r}, expected one of "
+                f"{self.set_name}: found metric {measure!r}, expected one of "
                 f"{', '.join(sorted([*METRICS, *OCCUPATION_MEASURES]))}; correct the metrics in "
                 "run.json"
             )
@@ -314,7 +316,7 @@ def compare_dumps(
     other = None if experiment is None else experiment.measured(measure)[0]
     name = f"{names[1]} against {names[0]}" if name is None else name
     clusters = base.clusters or (experiment.clusters if experiment else None)
-    task = TaskData(data, other, metric, clusters=clusters, missing=base.missing)
+    task = TaskData(data, other, metric, clusters=clusters, missing=base.missing, by=base.by)
     try:
         return compare_task(task, settings, Names(name, base.set_name, *names), shared)
     except ValueError as error:

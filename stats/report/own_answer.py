@@ -12,7 +12,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import seeds_of
 from multiberts.stats.formats import Cell
 from multiberts.stats.presentation import ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import unclear_beyond_zero
+from multiberts.stats.presentation.comparison_tables import slices_tables, unclear_beyond_zero
 from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedProcedures
@@ -121,6 +121,8 @@ def as_text(compared: ComparedProcedures, read: str) -> str:
     if table is not None:
         parts.append(table.aligned())
         parts += [*filter(None, [unclear_beyond_zero(compared.items)])]
+    for slices in slices_tables(items):
+        parts += [slices.aligned(), f"Note: {slices.note}"]
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), ranking.table().aligned()]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multiberts.evaluate.dumps.run_file import find_runs
-from multiberts.evaluate.readers.columns import ColumnNames
+from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
 from multiberts.stats.reading import arms_of_frame
@@ -30,7 +30,7 @@ def read_predictions(
         `evaluate.readers.reading.read_frame`).
       task: one of several tasks in there; of finished runs, "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
-        `example`, `prediction`, `score`, `label`, `cluster`.
+        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples).
 
     Returns:
       By arm (model, method or condition; "" where the file names none), in the order of the file, a
@@ -48,10 +48,12 @@ def read_predictions(
       >>> arms = stats.read_predictions(str(path))
       >>> {name: data["score"].values.tolist() for name, data in arms.items()}
       {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
+
+    See also: `from_frame`, `compare`.
     """
     if Path(path).is_dir() and next(iter(find_runs(path)), None) is not None:
         return {dump.name: dump.data for dump in _own_dumps(path, task)}
-    names = ColumnNames(**columns)
+    names = SliceNames(**columns)
     frame = read_frame(path, names, task)
     return arms_of_frame(frame, path)
 

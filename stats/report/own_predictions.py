@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from multiberts.evaluate.readers.columns import (
     ROLES,
-    ColumnNames,
+    SliceNames,
     default_metric,
 )
 from multiberts.runs.errors import UserError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnComparison(ColumnNames):
+class OwnComparison(SliceNames):
     """Settings of `compare_files`.
 
     Attributes:
@@ -66,6 +66,8 @@ class OwnComparison(ColumnNames):
       missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
         random; `bound` gives the interval that holds whatever the missing ones are.
       confidence_level: level of the intervals.
+      by: column whose values split the examples into slices, each compared by itself: a category, a
+        language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
       margin: the largest difference that does not matter, in points for scores in per cent: is each arm
         not worse than the base by that much, and the same within it?
       n_resamples: bootstrap replicates.
@@ -94,7 +96,7 @@ class OwnComparison(ColumnNames):
     @property
     def columns(self) -> dict[str, str | None]:
         """Returns the names of columns by role."""
-        return {role: getattr(self, role) for role in ROLES}
+        return {role: getattr(self, role) for role in (*ROLES, "by")}
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
         """Returns the settings of each comparison."""
@@ -163,7 +165,7 @@ def _compare_arms(
     dumps = {
         name: Dump(
             "", evaluation_set, name, None, (metric,), data, settings.missing,
-            "cluster" if "cluster" in data.coords else None,
+            "cluster" if "cluster" in data.coords else None, settings.by,
         )
         for name, data in arms.items()
     }  # fmt: skip

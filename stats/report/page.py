@@ -14,7 +14,7 @@ from multiberts.runs.web_page.rendering import render
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.formats import NONE, Cell, format_cell, with_minus
 from multiberts.stats.presentation import ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import full_table, summary_table
+from multiberts.stats.presentation.comparison_tables import full_table, slices_table, summary_table
 from multiberts.stats.presentation.metric_names import metric_label, metric_meaning, score_format
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.sections import figure_html, slug
@@ -121,6 +121,7 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "p": lambda value: format_cell(value, "p"),
         "table": _readable,
         "tests": lambda item: _tests(item).html(),
+        "slices": slices_table,
         "results": lambda content: sorted(
             {_dash(i.result) for c in content.compared for i in c.items}
         ),

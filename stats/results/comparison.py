@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.results.content import EqualByContent
+from multiberts.stats.results.slices import Slices
 from multiberts.stats.settings import Design, Examples, Resample
 from multiberts.stats.variance.answers import ShortAnswers, opposite_chance, short_answers
 from multiberts.stats.variance.crossing import VarianceParts
@@ -174,6 +175,7 @@ class ComparisonResult(EqualByContent):
     pooled_seeds: bool = False
     notes: tuple[str, ...] = ()
     sameness: Sameness | None = None
+    slices: Slices | None = None
 
     def plan(
         self,
@@ -253,7 +255,7 @@ class ComparisonResult(EqualByContent):
           >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
           >>> result = stats.compare(base, experiment, "mean", margin=0.5)
           >>> result.sameness.p_same < 0.05, result.sameness_plan().seeds_needed()
-          (np.True_, 2)
+          (True, 3)
 
         See also: `plan`.
         """

@@ -174,6 +174,8 @@ def sequential_decision(
       (True, 2)
 
     See also: `spending_boundaries`, `early_look`.
+
+    Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """
     if len(p_values) != len(seeds_at_looks) or not all(0 <= p <= 1 for p in p_values):
         raise DataError(
@@ -238,6 +240,8 @@ def early_look(p_value: float, seeds: int, planned_seeds: int, alpha: float = 0.
       9
 
     See also: `sequential_decision`.
+
+    Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """
     from scipy.special import ndtri
 

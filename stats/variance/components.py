@@ -349,6 +349,8 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
       0.034
 
     See also: `nested_variance_components`, `unpaired_components`, `Plan`.
+
+    Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
     """
     num_seeds, num_examples = score_table(scores).shape
     return _components(
@@ -396,6 +398,8 @@ def unpaired_components(
       1.0
 
     See also: `variance_components`, `Plan`.
+
+    Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
     """
     sides = [deviations(base), deviations(experiment)]
     if len(sides[0].example) != len(sides[1].example):

@@ -357,6 +357,8 @@ def crossing_of_tables(
       (0.021, 5.1)
 
     See also: `variance_components`, `compare`.
+
+    Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
     """
     signs = [1.0] if len(tables) == 1 else [-1.0, 1.0]
     return Crossing(

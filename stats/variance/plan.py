@@ -68,6 +68,8 @@ class Plan:
       >>> plan.seeds_needed(0.03)
       11
 
+    See also: `Comparison.plan`, `variance_components`.
+
     Reference: Satterthwaite (1946) for degrees of freedom; Weerahandi (1993), Generalized Confidence
     Intervals, JASA 88(423), for the ranges.
     """

@@ -90,7 +90,7 @@ def test_refusals(datasets, dumps):
     rates = rte.assign_coords(learning_rate=("run", np.resize([2e-5, 3e-5], rte.sizes["run"])))
     with pytest.raises(DataError, match=r"has learning rates \[2e-05, 3e-05\], expected one"):
         dumps_of_datasets([rates])
-    with pytest.raises(DataError, match="RTE/dev: found measure 'skill', expected one of accuracy"):
+    with pytest.raises(DataError, match="RTE/dev: found metric 'skill', expected one of accuracy"):
         dump_of(dumps, "RTE", "base", 2_000_000).run_scores("skill")
     with pytest.raises(DataError, match="MNLI/dev, base, 2M steps: f1 is for two classes"):
         dump_of(dumps, "MNLI", "base", 2_000_000, "dev").run_scores("f1")

@@ -1,0 +1,60 @@
+"""A comparison by slices of the examples, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multiberts.stats.intervals import ConfidenceInterval
+from multiberts.stats.results.content import EqualByContent
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One slice of the examples: its scores, its difference, and how that differs from the rest's.
+
+    Attributes:
+      name: the value that its examples have.
+      num_examples: of it.
+      base, experiment: scores on it; no experiment in a `single` design.
+      estimate: the difference of the two; the base's score in a `single` design.
+      ci: its recommended interval, with the comparison's seeds and clusters; None below `Slices.least`.
+      p_value: two-sided, of this slice alone; None without an interval, and in a `single` design.
+      p_holm: corrected for the number of slices with an interval.
+      against_rest: estimate minus that of all other examples (the interaction); None without an
+        interval here or there, or where clusters lie in both.
+      against_rest_ci: its interval.
+      against_rest_p, against_rest_p_holm: whether it is 0, alone and corrected.
+    """
+
+    name: str
+    num_examples: int
+    base: float
+    experiment: float | None
+    estimate: float
+    ci: ConfidenceInterval | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+    against_rest: float | None = None
+    against_rest_ci: ConfidenceInterval | None = None
+    against_rest_p: float | None = None
+    against_rest_p_holm: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Slices(EqualByContent):
+    """Slices of the examples by one column.
+
+    Attributes:
+      by: the column.
+      least: examples (clusters, where these are drawn) below which a slice has no interval.
+      slices: in the order of their names, or of their numbers.
+      level: of the intervals.
+      clusters_cross: whether some cluster lies in several slices, so that none can be set against the
+        rest.
+    """
+
+    by: str
+    least: int
+    slices: tuple[Slice, ...]
+    level: float
+    clusters_cross: bool = False
