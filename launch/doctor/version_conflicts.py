@@ -126,7 +126,7 @@ def _needed() -> set[str]:
     project = tomllib.loads((_PROJECT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     texts = [*project["dependencies"], *(text for extra in _EXTRAS for text in extras[extra])]
-    return {canonicalize_name(each.name) for each in _applicable(texts)} - {"multiberts"}
+    return {str(canonicalize_name(each.name)) for each in _applicable(texts)} - {"multiberts"}
 
 
 def _check_tensorflow(installed: Mapping[str, str]) -> list[CheckResult]:
