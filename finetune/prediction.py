@@ -37,7 +37,7 @@ from multiberts.finetune.task import (
     registered_tasks,
     task_named,
 )
-from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, TOKENS
+from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from multiberts.finetune.training_options import RECIPE
 from multiberts.runs import console
 from multiberts.runs.directory import RunDirectory
@@ -181,7 +181,7 @@ def _task(
         answered = [task.name for task in known.values() if task.foreign_head == head["kind"]]
         if answered:
             name = answered[0]
-        elif head["kind"] in (CLASSIFICATION, MULTI_LABEL, TOKENS):
+        elif head["kind"] in (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS):
             # The model does not record whether it takes texts or pairs: no columns, and the files decide.
             columns = ["text"] if head["kind"] == TOKENS else []
             name, given = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}

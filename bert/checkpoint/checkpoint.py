@@ -24,6 +24,7 @@ from multiberts.bert.checkpoint.fine_tuned import (
     check_fine_tuned,
     check_length,
     head_shapes,
+    reads_pooler,
 )
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
@@ -206,7 +207,8 @@ def read_checkpoint(
 ) -> Checkpoint:
     """Reads a checkpoint directory, ours or a published one in either layout, verifying checksums.
 
-    The pre-training heads may be missing, as some releases leave them out; the pooler may not.
+    The pre-training heads may be missing, as some releases leave them out; the pooler only where the
+    fine-tuned head does not read it.
 
     Args:
       directory: of the checkpoint.
@@ -248,7 +250,7 @@ def read_checkpoint(
         parameters, names = _completed(parameters, config, initialise_missing)
         if names:
             provenance["initialised"] = {"pretrain_seed": initialise_missing, "variables": names}
-    _check_complete(directory, config, parameters)
+    _check_complete(directory, config, parameters, reads_pooler(provenance))
     if need_finite:
         _check_finite(directory, {**parameters, **head})
     return Checkpoint(parameters, config, directory / VOCABULARY, provenance, layout, head)
@@ -405,13 +407,18 @@ def _check_shapes(
 
 
 def _check_complete(
-    directory: Path, config: BertConfig, parameters: Mapping[str, np.ndarray]
+    directory: Path,
+    config: BertConfig,
+    parameters: Mapping[str, np.ndarray],
+    needs_pooler: bool,
 ) -> None:
     for name in parameter_shapes(config):
         # Released encoders may come without the pre-training heads.
         if name in parameters or name.startswith("cls/"):
             continue
         if name.startswith("bert/pooler/"):
+            if not needs_pooler:
+                continue
             raise UserError(
                 f"{directory} lacks the pooler ({name}), as models saved for masked words alone do; "
                 f"`multiberts checkpoint convert {directory} TARGET --to {layout_of(directory)} "

@@ -25,6 +25,7 @@ from multiberts.finetune.text.readers import dataset_row, table_of_files
 from multiberts.finetune.text.task import (
     ENTAILMENT_LABELS,
     MULTI_LABEL,
+    REGRESSION,
     TOKENS,
     TextTask,
     table_task,
@@ -108,7 +109,7 @@ def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextT
     """Returns what the options describe; `labels` hold where none are given."""
     options = arguments.options
     found = arguments.labels or labels
-    if options["kind"] == "regression":
+    if options["kind"] == REGRESSION:
         if arguments.labels is not None:
             raise UserError(
                 f"task {arguments.task} is a regression, whose labels are numbers; leave finetune.labels "

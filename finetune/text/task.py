@@ -18,7 +18,7 @@ from multiberts.runs.errors import UserError
 ENTAILMENT_LABELS = ("entailment", "not_entailment")
 NLI_LABELS = ("contradiction", "entailment", "neutral")
 REGRESSION_METRICS = ("pearson", "spearman", "mse")
-CLASSIFICATION = "classification"
+CLASSIFICATION, REGRESSION = "classification", "regression"
 MULTI_LABEL, TOKENS = "multi_label_classification", "token_classification"
 
 
@@ -112,7 +112,7 @@ class TextTask:
     @property
     def head_kind(self) -> str:
         """Returns the kind of the head, as in `bert.checkpoint.fine_tuned.TaskHead`."""
-        return "regression" if self.labels is None else self.kind
+        return REGRESSION if self.labels is None else self.kind
 
     @property
     def has_texts(self) -> bool:

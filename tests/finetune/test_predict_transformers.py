@@ -1,0 +1,114 @@
+"""`multiberts predict` with models that transformers saved, against transformers' own answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.finetune.prediction import predict
+
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "who",
+    "wrote",
+    """Returns a model, without the pooler where transformers leaves it out, and our answer."""
+    "ada",
+    "did",
+    "in",
+    "1843",
+]
+QUESTION, CONTEXT = ["who", "wrote", "?"], ["ada", "did", "in", "1843"]
+TAGS = {0: "O", 1: "B-PER", 2: "I-PER"}
+Answer = Callable[..., tuple[Any, dict[str, Any]]]
+
+
+@pytest.fixture
+def saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Answer:
+    """Returns a model of an architecture, without the pooler where transformers leaves it out, and our answer."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+
+    def saved(architecture: str, file: Path, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        torch.manual_seed(1)
+        config = transformers.BertConfig(
+            vocab_size=len(WORDS),
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=128,
+            hidden_act="gelu_new",
+            initializer_range=0.5,
+            **settings,
+        )
+        model = getattr(transformers, architecture)(config).eval()
+        model.save_pretrained(tmp_path / "model")
+        (tmp_path / "model" / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+        capsys.readouterr()
+        predict(model=str(tmp_path / "model"), files=[str(file)], compile_step=False)
+        return model, json.loads(capsys.readouterr().out)
+
+    return saved
+
+
+def theirs(model: Any, *parts: list[str]) -> Any:
+    """Returns what transformers computes of one or two texts."""
+    import torch
+
+    tokens, segments = [WORDS.index("[CLS]")], [0]
+    for number, part in enumerate(parts):
+        tokens += [*map(WORDS.index, part), WORDS.index("[SEP]")]
+        segments += [number] * (len(part) + 1)
+    with torch.no_grad():
+        return model(torch.tensor([tokens]), token_type_ids=torch.tensor([segments]))
+
+
+def test_questions(tmp_path: Path, saved: Answer) -> None:
+    paragraph = {
+        "context": " ".join(CONTEXT),
+        "qas": [{"id": "q", "question": " ".join(QUESTION), "answers": []}],
+    }
+    file = tmp_path / "new.json"
+    file.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+    model, ours = saved("BertForQuestionAnswering", file)
+    found = theirs(model, QUESTION, CONTEXT)
+    first = len(QUESTION) + 2
+    starts, ends = (
+        logits[0, first : first + len(CONTEXT)].numpy()
+        for logits in (found.start_logits, found.end_logits)
+    )
+    spans = {
+        (start, end): starts[start] + ends[end]
+        for start in range(len(CONTEXT))
+        for end in range(start, len(CONTEXT))
+    }
+    start, end = max(spans, key=lambda span: spans[span])
+    assert ours["prediction_text"] == " ".join(CONTEXT[start : end + 1])
+    np.testing.assert_allclose(
+        [ours["start_logit"], ours["end_logit"]], [starts[start], ends[end]], atol=1e-5
+    )
+
+
+def test_tags(tmp_path: Path, saved: Answer) -> None:
+    file = tmp_path / "new.jsonl"
+    file.write_text(json.dumps({"tokens": CONTEXT}) + "\n")
+    names = {"id2label": TAGS, "label2id": {name: number for number, name in TAGS.items()}}
+    model, ours = saved("BertForTokenClassification", file, **names)
+    tags = theirs(model, CONTEXT).logits[0, 1:-1].argmax(-1).tolist()
+    assert ours["prediction_text"].split() == [TAGS[tag] for tag in tags]
+
+
+def test_a_single_output_is_a_regression(tmp_path: Path, saved: Answer) -> None:
+    file = tmp_path / "new.txt"
+    file.write_text(" ".join(CONTEXT) + "\n")
+    model, ours = saved("BertForSequenceClassification", file, num_labels=1)
+    assert ours["prediction"] == pytest.approx(theirs(model, CONTEXT).logits.item(), abs=1e-5)
