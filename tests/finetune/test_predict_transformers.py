@@ -33,7 +33,7 @@ Answer = Callable[..., tuple[Any, dict[str, Any]]]
 
 @pytest.fixture
 def saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Answer:
-    """Returns a model of an architecture, without the pooler where transformers leaves it out, and our answer."""
+    """Returns a model, without the pooler where transformers leaves it out, and our answer."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
 
