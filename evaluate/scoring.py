@@ -305,7 +305,6 @@ def _score_dump(
 
 
 def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
-    """Computes the score of the one run in `dataset`."""
     definition: Metric | RankMetric
     if metric in OCCUPATION_MEASURES:
         dataset, definition = occupation_scores(dataset, metric), occupation_metric(metric)
@@ -330,7 +329,6 @@ def _unknown_metric(run_dir: Path, metric: str) -> UserError:
 def _compared(
     metric: Metric | RankMetric, dataset: xarray.Dataset
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns labels and predictions as the metric takes them."""
     label, prediction = metric_variables(metric, dataset)
     given = metric_input(metric, dataset[prediction], dataset.get("scores"))
     return dataset[label].to_numpy(), given

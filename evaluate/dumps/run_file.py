@@ -319,7 +319,6 @@ def find_entry(
 
 
 def _problem(content: Any) -> str | None:
-    """Returns what is wrong with the content of a `run.json`, or None."""
     return _misfit(content, _NEEDED, _OPTIONAL) or problem_of_entries(content["evaluation_sets"])
 
 

@@ -102,7 +102,6 @@ def _encode(frame: pandas.DataFrame, metric: str) -> list[str]:
 def _runs_of(
     frame: pandas.DataFrame, where: str, own: str, metric: str, classes: list[str], read: str
 ) -> Iterator[ImportedRun]:
-    """Yields the runs of one task."""
     task, _, evaluation_set = own.partition("/")
     keys = [name for name in ("arm", "seed", "run", *_FACTS) if name in frame]
     twice = frame[frame.duplicated([*keys, "example"])]
@@ -175,7 +174,6 @@ _OWN = RESERVED | {"arm", "seed", "source_file", *_FACTS}
 def _set_of(
     name: str, metric: str, extras: list[str], outputs: list[str], rows: pandas.DataFrame
 ) -> list[ImportedSet]:
-    """Returns the predictions of one run."""
     described, own = (
         {column: _array(rows[column]) for column in names} for names in (extras, outputs)
     )

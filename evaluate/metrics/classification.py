@@ -172,7 +172,6 @@ def _macro_finish(sums: Array) -> Array:
 
 
 def _macro_degenerate(sums: Array) -> Flags:
-    """Returns whether there is no class at all."""
     return np.asarray((np.split(sums, 2, axis=-1)[1] <= 0).all(axis=-1))
 
 

@@ -127,7 +127,6 @@ def _averaged(
 
 
 def _of_examples(name: str, value: _OfExample, whole: bool = False) -> Metric:
-    """Returns the mean of a number for each example."""
 
     def bind(labels: NDArray, predictions: NDArray) -> Columns:
         classes = _classes(labels, predictions)

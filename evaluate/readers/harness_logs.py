@@ -119,7 +119,6 @@ def _check(values: Any, kinds: Mapping[str, Any], where: str) -> None:
 
 
 def _number(path: Path, metric: str, value: Any) -> float:
-    """Returns the score of one example."""
     if isinstance(value, bool | int | float):
         return float(value)
     raise UserError(

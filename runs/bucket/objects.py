@@ -285,7 +285,6 @@ class Bucket:
 
     @contextlib.contextmanager
     def _clear_errors(self) -> Iterator[None]:
-        """Turns the services' errors into UserErrors."""
         try:
             yield
         except UserError:

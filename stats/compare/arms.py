@@ -214,7 +214,7 @@ def compare_prepared(
         differences=tuple(differences),
         confidence_level=settings.confidence_level,
         shared_degrees_of_freedom=weight,
-        pairing=pairing_of(list(arms.values())) if settings.design == "paired" else None,
+        pairing=pairing_of(list(arms.values()), settings),
         n_resamples=settings.n_resamples,
         rng=settings.rng,
         samples=replicates.scores[:, places],

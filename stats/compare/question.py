@@ -491,7 +491,7 @@ class ComparisonSpec:
         parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
         self.sides = [Crossing([replace(part, weight=1.0)]) for part in parts]
-        self.unpaired, self.pairing = None, None
+        self.unpaired = None
         if settings.design == "paired" and settings.resample != "examples":
             self.unpaired = Crossing(
                 [
@@ -499,7 +499,7 @@ class ComparisonSpec:
                     for part, pool in zip(parts, pools_of["unpaired"], strict=True)
                 ]
             )
-            self.pairing = pairing_of(arms)
+        self.pairing = pairing_of(arms, settings)
 
     def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
         """Weights the tables of the sides [seeds, examples]."""
@@ -621,8 +621,10 @@ def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
         )
 
 
-def pairing_of(arms: Sequence[Arm]) -> Pairing:
-    """Returns what pairs the seeds: a parent that each two arms share in every seed, or its number."""
+def pairing_of(arms: Sequence[Arm], settings: ComparisonSettings) -> Pairing | None:
+    """Returns what pairs the seeds that are drawn: a parent that each two arms share, or their number."""
+    if settings.design != "paired" or settings.resample == "examples":
+        return None
     shared = (
         one.shares_parent(other, seed)
         for one, other in itertools.combinations(arms, 2)

@@ -177,7 +177,8 @@ class Comparison(ComparisonResult, Readable):
       examples: whether the two sides share their examples.
       pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
         seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
-        both sides have in common), else `seed number`, which may be chance. None in other designs.
+        both sides have in common), else `seed number`, which may be chance. None in other designs,
+        and where seeds are held fixed.
       without_failed: estimate, `ci` and `p_value` without the seeds that look as if their training had
         failed (of a paired design, without their pairs); None where there are none, or too few
         others.

@@ -381,7 +381,7 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
 
 
 def _rate(p: float) -> str:
-    """Returns a p-value as a rate, with as many digits as `_p` shows."""
+    """Returns a p-value as a rate, with as many digits as `p_text` shows."""
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 

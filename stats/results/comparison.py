@@ -266,7 +266,6 @@ class ComparisonResult(EqualByContent):
         )
 
     def _drawn_arms(self) -> list[ArmSummary]:
-        """Returns the arms whose seeds the design draws."""
         if self.experiment is None:
             return [self.base]
         return (

@@ -430,7 +430,6 @@ def _heavy_tailed_freedom(deviation: Array, freedom: float) -> float:
 
 
 def _residual_term(parts: Deviations) -> Term:
-    """Returns the share of the residual's mean square."""
     freedom = (len(parts.seed) - 1) * (len(parts.example) - 1)
     return parts.residual_squares / (freedom * parts.size), freedom
 

@@ -262,6 +262,8 @@ def test_trainings_of_one_name_and_other_weights_pair_no_seeds():
         assert stats.compare_arms(arms, design="paired", **FEW).pairing == pairing
         one = stats.compare(arms["c"], arms["d"], "mean", design="paired", **FEW)
         assert one.pairing == pairing
+        fixed = stats.compare_arms(arms, design="paired", resample="examples", **FEW)
+        assert fixed.pairing is None  # as of a comparison: no seeds are drawn
 
 
 def test_readers_get_words_tables_figures_and_json():
