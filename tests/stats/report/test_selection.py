@@ -151,5 +151,5 @@ def test_selection_takes_the_last_step_unless_told():
 
 def test_an_unknown_metric_is_named():
     (group,) = make_groups([run(0, metrics=["blue"])])
-    with pytest.raises(UserError, match="found measure 'blue'"):
+    with pytest.raises(UserError, match="found metric 'blue'"):
         reader({"run0": 1})(group, "dev").measured("blue")
