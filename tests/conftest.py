@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,52 +26,19 @@ importlib.import_module("multiberts.runs.environment")
 # What `--quick` leaves out: Python reports these to audit hooks.
 _SLOW_IMPORTS = {"keras", "tensorflow"}
 _STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
-# What it leaves out, too: beginnings of the names of tests that take seconds, or whose threads
-# start processes.
-_TAKES_SECONDS = (
-    "benchmarks/test_b3_experiment.py",
-    "bert/checkpoint/test_hugging_face.py",
-    "bert/test_tokenization.py",
-    "docs/test_worked_example.py",
-    "evaluate/imports/",
-    "evaluate/metrics/test_ranks.py",
-    "evaluate/metrics/test_squad.py",
-    "finetune/squad/",
-    "launch/estimate/test_estimate.py::test_ten_thousand_runs",
-    "launch/estimate/test_work.py::test_products_by_an_independent_count",
-    "launch/plan/test_experiment.py::test_ten_thousand_runs",
-    "launch/status/test_snapshot.py::test_ten_thousand_runs",
-    "launch/status/test_plan_report.py",
-    "launch/tpu/",
-    "launch/workers/",
-    "pretrain/corpus/test_counterfactual.py::test_rule_puts",
-    "pretrain/corpus/test_documents.py::test_real_files",
-    "pretrain/corpus/test_preparation.py",
-    "pretrain/corpus/test_runners.py",
-    "pretrain/world/",
-    "runs/bucket/test_objects.py",
-    "stats/b3/test_model.py",
-    "stats/test_corrections.py::test_adjusted_equals_statsmodels",
-    "stats/variance/test_crossing.py",
-    "stats/compare/test_designs.py::test_clusters",
-    "stats/compare/test_designs.py::test_missing_cells",
-    "stats/compare/test_designs.py::test_ranks",
-    "stats/bootstrap/test_published.py",
-    "stats/instances/test_figures.py",
-    "stats/instances/test_instance_level.py::test_the_null_excess",
-    "stats/instances/test_variance_by_bias.py",
-    "stats/paper/",
-    "stats/report/",
-    "stats/test_calibration.py",
-    "test_names.py",
-)
+# Of a processor: a test that takes more is marked `seconds`.
+_MOST_SECONDS = 5.0
+# Names of what threads of the current test started.
+_started_by_threads: list[str] = []
+_BEGINNING = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick",
         action="store_true",
-        help="skip a test at the point where it starts a process or imports TensorFlow",
+        help="leave out what is marked `seconds` or `processes`, and skip a test at the point where it "
+        "starts a process or imports TensorFlow",
     )
 
 
@@ -82,26 +52,45 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def _skip_what_takes_long(event: str, arguments: tuple[object, ...]) -> None:
-    # In another thread a skip would be lost, and the test would wait for the thread.
-    if threading.current_thread() is not threading.main_thread():
-        return
     if event == "import" and str(arguments[0]).partition(".")[0] in _SLOW_IMPORTS:
-        pytest.skip("imports TensorFlow", allow_module_level=True)
+        reason = "imports TensorFlow"
     elif event in _STARTS:
-        pytest.skip("starts a process", allow_module_level=True)
+        reason = "starts a process"
+    else:
+        return
+    if threading.current_thread() is threading.main_thread():
+        pytest.skip(reason, allow_module_level=True)
+    # Here a skip would be lost, and the test would wait for the thread.
+    _started_by_threads.append(reason)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_BEGINNING] = time.process_time()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Keeps the marks of `--quick` true: a test without one starts nothing in threads, and is quick."""
+    yield
+    if not item.config.getoption("quick"):
+        return
+    seconds = time.process_time() - item.stash.get(_BEGINNING, time.process_time())
+    if seconds > _MOST_SECONDS:
+        # A warning, as the limit is that of an ordinary machine.
+        warnings.warn(f"{item.nodeid} takes {seconds:.1f} s: mark it `seconds`", stacklevel=1)
+    if _started_by_threads:
+        reasons = ", ".join(sorted(set(_started_by_threads)))
+        _started_by_threads.clear()
+        pytest.fail(f"a thread of this test {reasons}: mark it `processes`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sorts the launcher's tests first: they often wait, and leave cores to the others."""
     if config.getoption("quick"):
-        long = [item for item in items if _name(item).startswith(_TAKES_SECONDS)]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+        marked = [any(map(item.get_closest_marker, ("seconds", "processes"))) for item in items]
+        config.hook.pytest_deselected(items=[*itertools.compress(items, marked)])
+        items[:] = [item for item, is_marked in zip(items, marked, strict=True) if not is_marked]
     items.sort(key=lambda item: "launch" not in item.path.parts)
-
-
-def _name(item: pytest.Item) -> str:
-    return item.nodeid.removeprefix("tests/")
 
 
 @pytest.fixture(scope="session")

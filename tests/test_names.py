@@ -6,7 +6,11 @@ import ast
 import collections
 from pathlib import Path
 
+import pytest
+
 import multiberts
+
+pytestmark = pytest.mark.seconds
 
 ROOT = Path(multiberts.__file__).resolve().parent
 ROOMS = ("runs", "bert", "pretrain", "finetune", "evaluate", "stats", "launch")

@@ -18,6 +18,8 @@ from multiberts.benchmarks.b3_experiment import (
 )
 from multiberts.runs.errors import UserError
 
+pytestmark = pytest.mark.seconds
+
 DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(b3_experiment).parameters.items()

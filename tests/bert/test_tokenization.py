@@ -13,6 +13,8 @@ from multiberts.bert import tokenization
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, check_uncased
 from multiberts.runs.errors import UserError
 
+pytestmark = pytest.mark.seconds
+
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 # A vocabulary in which every kind of character has pieces, so that a wrong character shows in the ids.

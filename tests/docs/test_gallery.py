@@ -6,12 +6,14 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
 from matplotlib.figure import Figure
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODULES = ("stats.presentation.figures", "stats.paper.figures", "stats.instances.figures")
 
 
+@pytest.mark.seconds
 def test_every_block_but_the_first_draws_pictures():
     spec = importlib.util.spec_from_file_location("site_hooks", DOCS / "site_hooks.py")
     hooks = importlib.util.module_from_spec(spec)

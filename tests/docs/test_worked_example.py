@@ -14,6 +14,8 @@ import pytest
 from multiberts.docs.worked_example_parts.data import right
 from multiberts.stats.variance.components import variance_components
 
+pytestmark = pytest.mark.seconds
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

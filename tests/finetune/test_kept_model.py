@@ -13,7 +13,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.scoring import scores_of
-from multiberts.finetune import finetune as finetuning
+from multiberts.finetune import finetuning
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.kept_model import MODEL_FILES
 from multiberts.runs.errors import UserError

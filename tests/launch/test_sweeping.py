@@ -274,7 +274,7 @@ def test_configurations_plan_the_papers_runs(
     """In a process of its own: Gin's configuration is one per process."""
     program = (
         "import gin, json, sys\n"
-        "from multiberts.finetune import finetune as finetuning\n"
+        "from multiberts.finetune import finetuning\n"
         "from multiberts.launch import sweeping as sweep\n"
         "from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin\n"
         "from multiberts.runs.command_line.gin_files import scoped_bindings\n"

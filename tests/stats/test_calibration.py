@@ -43,6 +43,8 @@ from multiberts.stats.compare.conclude import Names
 from multiberts.stats.compare.question import compare_specs
 from multiberts.stats.presentation.wording import warnings
 
+pytestmark = pytest.mark.seconds
+
 TRIALS, REPLICATES = 1000, 400
 DOCS = Path(__file__).parents[2] / "docs"
 

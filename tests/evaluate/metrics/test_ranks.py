@@ -11,6 +11,8 @@ from multiberts.evaluate.metrics import rank_moments
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.tests.executed_lines import executed_lines
 
+pytestmark = pytest.mark.seconds
+
 
 def auc(labels, predictions):
     """Score, and whether it is a defined value."""

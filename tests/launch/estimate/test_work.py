@@ -53,6 +53,7 @@ def test_a_seed_of_the_release() -> None:
     assert work.assumed == ()
 
 
+@pytest.mark.seconds
 def test_products_by_an_independent_count() -> None:
     """PyTorch counts the products of Hugging Face's BERT while it runs forward and backward."""
     torch = pytest.importorskip("torch")

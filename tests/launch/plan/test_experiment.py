@@ -316,6 +316,7 @@ def test_seeds_that_are_listed_twice_run_once() -> None:
     assert [run.path for run in twice] == [run.path for run in planned()]
 
 
+@pytest.mark.seconds
 def test_ten_thousand_runs_have_paths_of_their_own() -> None:
     """How long it takes: `make bench-launch`."""
     plan = planned(pretrain_seeds=range(5), finetune_seeds=range(250))

@@ -12,6 +12,8 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.plan_report import show_plan, size, tree
 from multiberts.runs.errors import UserError
 
+pytestmark = pytest.mark.seconds
+
 MODEL = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 2}
 
 

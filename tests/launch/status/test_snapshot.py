@@ -352,6 +352,7 @@ print(json.dumps([status.counts["done"], status.total, heavy]))
 """
 
 
+@pytest.mark.seconds
 def test_ten_thousand_runs_are_counted_without_heavy_imports(made: MadeUp) -> None:
     seeds = [made.add_seed(number) for number in range(25)]
     trials = [

@@ -32,6 +32,8 @@ from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.launch.tpu.startup import startup_script
 from multiberts.runs.errors import UserError
 
+pytestmark = pytest.mark.processes
+
 MakeService = Callable[..., Any]
 
 

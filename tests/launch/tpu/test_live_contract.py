@@ -35,6 +35,8 @@ from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.errors import UserError
 from multiberts.tests.patience import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 PROJECT = os.environ.get("TPU_CONTRACT_PROJECT")
 # Those of the service in this process, unless the real one is named.
 ZONE = os.environ.get("TPU_CONTRACT_ZONE") if PROJECT else "zone-a"

@@ -29,6 +29,8 @@ from multiberts.runs.files import write_atomically
 from multiberts.runs.plan_marker import read_plan
 from multiberts.tests.patience import PATIENCE
 
+pytestmark = pytest.mark.processes
+
 MakeService = Callable[..., Any]
 
 

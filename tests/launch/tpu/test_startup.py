@@ -248,6 +248,7 @@ def test_ending_a_node_ends_all_its_processes(tmp_path: Path) -> None:
     assert not state.exists() or state.read_text().split()[2] in "ZX"
 
 
+@pytest.mark.processes
 def test_a_node_that_is_done_and_forgotten_deletes_itself(
     make_service: Callable[..., Any], tmp_path: Path
 ) -> None:

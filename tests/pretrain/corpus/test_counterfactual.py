@@ -19,6 +19,8 @@ from multiberts.pretrain.corpus.counterfactual import (
 )
 from multiberts.pretrain.corpus.documents import Piece, read_documents
 
+pytestmark = pytest.mark.seconds
+
 # Sentence and its counterpart with every pronoun swapped, written by hand before the rule was run. The
 # rule's word lists were then extended with these at hand.
 LABELLED = [

@@ -24,6 +24,8 @@ from multiberts.pretrain.corpus.shards import tokens_path
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs.errors import UserError
 
+pytestmark = pytest.mark.seconds
+
 OUTPUTS = (
     "vocab.txt",
     "tokens.npy",

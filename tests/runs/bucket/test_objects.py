@@ -25,6 +25,8 @@ from multiberts.runs.files import write_atomically
 from multiberts.runs.preemption import PreemptedError
 from multiberts.tests.patience import PATIENCE
 
+pytestmark = pytest.mark.seconds
+
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 

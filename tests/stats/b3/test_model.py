@@ -432,6 +432,7 @@ def tilted_data(key=0):
     return x, y.astype(int)
 
 
+@pytest.mark.seconds
 def test_cross_validator_works_in_scikit_learn():
     from sklearn.linear_model import RidgeClassifier
     from sklearn.metrics import mean_squared_error

@@ -12,6 +12,8 @@ import sklearn.metrics
 from multiberts import stats as multibootstrap_module
 from multiberts.stats import multibootstrap
 
+pytestmark = pytest.mark.seconds
+
 
 def plain_loop(
     run_info, preds, labels, score, *, paired, sample_seeds=True, sample_examples=True, nboot, rng

@@ -150,6 +150,7 @@ def test_different_test_sets_are_drawn_apart():
     assert paired.standard_error == pytest.approx(means.std(ddof=1) / np.sqrt(5))
 
 
+@pytest.mark.seconds
 def test_clusters_are_drawn_whole():
     base, experiment = arm(0.6), arm(0.75, key=1)
     template = np.array([f"t{n}" for n in np.repeat(np.arange(9), [1, 2, 3, 4, 5, 6, 7, 8, 4])])
@@ -183,6 +184,7 @@ def test_clusters_are_drawn_whole():
     assert whole.standard_error == pytest.approx(np.sqrt(variance))
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("metric", ["auc", "average_precision", "spearman"])
 def test_ranks_take_clusters_and_equal_the_libraries(metric):
     base, experiment = (arm(skill, key=key, continuous=True) for key, skill in ((0, 0.6), (1, 0.8)))
@@ -204,6 +206,7 @@ def test_ranks_take_clusters_and_equal_the_libraries(metric):
     np.testing.assert_allclose(item.samples, expected, atol=1e-10)
 
 
+@pytest.mark.seconds
 def test_missing_cells_leave_only_their_run():
     data = arm(0.7, continuous=True)
     holes = np.random.default_rng(4).random(data["prediction"].shape) < 0.2

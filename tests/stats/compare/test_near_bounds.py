@@ -58,6 +58,7 @@ def studies(number):
         yield study(random, seeds, size, accuracy, spread, lead)
 
 
+@pytest.mark.seconds
 def test_accuracy_of_labels_is_the_mean_of_the_same_zeros_and_ones():
     for number, (base, experiment) in enumerate(studies(200)):
         design = ("paired", "unpaired")[number % 2]

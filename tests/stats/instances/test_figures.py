@@ -19,6 +19,8 @@ from multiberts.stats.instances.figures import (
 )
 from multiberts.stats.instances.tables import all_tables
 
+pytestmark = pytest.mark.seconds
+
 SIZES = ("mini", "medium", "large")
 
 

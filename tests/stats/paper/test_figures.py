@@ -29,6 +29,8 @@ from multiberts.stats.presentation.figures import (
 from multiberts.stats.report.dumps import RunScores, curve_of_dumps
 from multiberts.stats.variance.components import VarianceComponents
 
+pytestmark = pytest.mark.seconds
+
 SETTINGS = replace(PUBLISHED, n_resamples=200)
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
 

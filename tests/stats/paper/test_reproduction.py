@@ -14,6 +14,8 @@ from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, Roles
 from multiberts.stats.paper.figures import seeds_figure
 from multiberts.stats.paper.reproduction import NUMBERED, paper_report
 
+pytestmark = pytest.mark.seconds
+
 SETTINGS = replace(PUBLISHED, n_resamples=100)
 
 

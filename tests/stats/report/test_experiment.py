@@ -24,6 +24,8 @@ from multiberts.stats.report.reporting import report
 from multiberts.stats.results.sequential import early_look, sequential_decision
 from multiberts.tests.stats.report.test_reporting import COMPARISONS, SEEDS, write_world
 
+pytestmark = pytest.mark.seconds
+
 ROOT = Path(__file__).resolve().parents[3]
 
 

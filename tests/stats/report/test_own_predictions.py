@@ -28,6 +28,8 @@ from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 from multiberts.stats.results.content import flat_values
 
+pytestmark = pytest.mark.seconds
+
 ROOT = Path(multiberts.__file__).parent
 
 

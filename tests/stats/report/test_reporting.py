@@ -22,6 +22,8 @@ from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import finished_runs
 from multiberts.stats.settings import ComparisonSettings
 
+pytestmark = pytest.mark.seconds
+
 SEEDS = range(5)
 SHARES = np.linspace(3, 97, 24)  # percent of women by occupation
 TRUTH = {"winogender/bias_slope": {"base": 0.8, "cda_incr": 0.1}}

@@ -16,6 +16,8 @@ from multiberts.stats.instances.figures import NUMBERED
 from multiberts.stats.instances.instance_level import decay_bound
 from multiberts.stats.report.size_comparison import LONGEST_TEXT, instances
 
+pytestmark = pytest.mark.seconds
+
 SIZES = ("mini", "medium", "large")
 EXAMPLES = 60
 DECAYING = 12  # the first examples get harder with size
