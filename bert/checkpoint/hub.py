@@ -20,8 +20,9 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
-# The Hub's library asks by httpx, which reports every request.
-logging.getLogger("httpx").setLevel(logging.WARNING)
+# The Hub's library asks by httpx2, its earlier versions by httpx; both report every request.
+for _library in ("httpx", "httpx2"):
+    logging.getLogger(_library).setLevel(logging.WARNING)
 
 HUB = "hub:"
 # As the Hub's client takes them: `huggingface_hub.utils.validate_repo_id`.
