@@ -109,6 +109,7 @@ def test_narrower_degrees_of_freedom_err_at_low_levels():
     assert ours["0.05"] < 1.1 and ours["0.001"] < 4 < narrower["0.001"]
 
 
+@pytest.mark.seconds
 def test_a_block_is_the_same_again_and_fills_the_page():
     chosen = {}
     for trials in all_trials():

@@ -10,6 +10,7 @@ from multiberts.evaluate.metrics.register import METRICS
 PAGE = Path(__file__).parents[2] / "docs" / "statistics.md"
 
 
+@pytest.mark.seconds
 def test_every_block_runs_and_finds_what_was_put_in():
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     assert len(blocks) >= 5

@@ -213,7 +213,7 @@ def test_the_archive_is_the_program(tmp_path: Path) -> None:
     assert packed == pack(PROJECT)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = archive.getnames()
-        archive.extractall(tmp_path, filter="data")
+        archive.extractall(tmp_path)
     assert {
         "pyproject.toml",
         "constraints.txt",
