@@ -428,7 +428,7 @@ def unlike_classes(labels: Collection[Any], predicted: Collection[Any]) -> str:
 
     Args:
       labels: the distinct ones. One alone, or more than `MOST_CLASSES`, are not judged.
-      predicted: the distinct predictions of all runs.
+      predicted: the distinct predictions of an arm's runs.
 
     Example:
       >>> unlike_classes({0, 1}, {1, 2})[:63]

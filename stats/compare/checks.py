@@ -169,12 +169,14 @@ def check_classes(arms: Sequence[Arm], metric: MetricLike) -> list[str]:
         return []
     counts = Counter(arms[0].labels.tolist())
     predicted: set[Any] = set()
-    for arm in arms:
+    for side, arm in zip(("base", "experiment"), arms, strict=False):
         given = arm.predictions if arm.observed is None else arm.predictions[arm.observed]
-        predicted |= {*given.ravel().tolist()}
-    unlike = unlike_classes(counts, predicted)
-    if unlike:
-        raise DataError(unlike)
+        own = {*given.ravel().tolist()}
+        # Each side by itself: one may write its classes as the labels are written, the other not.
+        unlike = unlike_classes(counts, own)
+        if unlike:
+            raise DataError(f"{side}: {unlike}" if len(arms) > 1 else unlike)
+        predicted |= own
     if not 2 <= len(counts) <= MOST_CLASSES:
         return []
     return [

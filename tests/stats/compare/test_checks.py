@@ -41,6 +41,8 @@ def test_predictions_are_not_compared_with_scores() -> None:
 def test_classes_that_are_written_differently_are_refused(written, lists: str) -> None:
     with pytest.raises(DataError, match=lists):
         compare(written(answers(0.7)), written(answers(0.8)), "accuracy", labels=LABELS)
+    with pytest.raises(DataError, match=f"experiment: no run predicts {lists}"):
+        compare(answers(0.7), written(answers(0.8)), "accuracy", labels=LABELS)
 
 
 def test_texts_that_are_nearly_the_labels_are_refused_with_both_lists() -> None:
