@@ -52,12 +52,18 @@ def noisy(num_train, e, size, key):
 # --- A ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("num_train", "condition"), [(5, 32), (10, 2e3), (20, 9e6), (50, 5e15)])
+@pytest.mark.parametrize(("num_train", "condition"), [(5, 32), (10, 2e3), (20, 9e6)])
 def test_published_condition_numbers(num_train, condition):
-    """Those of m = 2 n' leakages from p_0 = .1 to 1; the last is at the limit of rounding."""
+    """Those of m = 2 n' leakages from p_0 = .1 to 1."""
     matrix = binomial_matrix(num_train, rising_leakages(num_train))
     found = np.linalg.cond(matrix)
     assert float(f"{found:.0e}" if condition != 32 else f"{found:.2g}") == condition
+
+
+def test_the_last_published_condition_number_is_beyond_rounding():
+    """5e15 for n' = 50: above 1 / epsilon float64 has its order alone, another with another LAPACK."""
+    found = np.linalg.cond(binomial_matrix(50, rising_leakages(50)))
+    assert found > 1 / np.finfo(float).eps and round(np.log10(found / 5e15)) == 0
 
 
 def test_rows_are_distributions_with_the_mean_of_the_leakage():
