@@ -172,6 +172,8 @@ def check_classes(arms: Sequence[Arm], metric: MetricLike) -> list[str]:
     for side, arm in zip(("base", "experiment"), arms, strict=False):
         given = arm.predictions if arm.observed is None else arm.predictions[arm.observed]
         own = {*given.ravel().tolist()}
+        if any(isinstance(value, float) and not value.is_integer() for value in own):
+            return []  # no classes: the metric says so
         # Each side by itself: one may write its classes as the labels are written, the other not.
         unlike = unlike_classes(counts, own)
         if unlike:
