@@ -52,7 +52,8 @@ class DaskCluster:
         described = self._folder / "scheduler.json"
         file = ("--scheduler-file", str(described))
         self._start("scheduler", "--host=127.0.0.1", "--port=0", "--protocol=tls", *file)
-        assert wait_until(described.exists), self.said()
+        # The file is there before its content.
+        assert wait_until(lambda: described.exists() and "}" in described.read_text()), self.said()
         self.address = json.loads(described.read_text())["address"]
         for number in range(2):
             one = (f"--name=worker-{number}", "--nthreads=1", "--host=127.0.0.1")

@@ -170,6 +170,7 @@ def test_missing_data_end_in_one_line(run_python):
     assert re.fullmatch(r"error: nonexistent holds no multiseed/.*--data.*\n", ended.stderr)
 
 
+@pytest.mark.slow
 def test_every_section_and_figure_works_without_the_folder(capsys):
     for name in program.SECTIONS:
         assert program.main(["--section", name]) == 0

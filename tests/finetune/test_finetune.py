@@ -343,6 +343,7 @@ def command(run: Path, checkpoint: Path, data: Path) -> list[str]:
     return [sys.executable, "-m", "finetune", *flags]
 
 
+@pytest.mark.slow
 def test_killed_anywhere_it_ends_in_the_same_bytes(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:

@@ -20,7 +20,7 @@ WORDS = [
     "[MASK]",
     "who",
     "wrote",
-    """Returns a model, without the pooler where transformers leaves it out, and our answer."""
+    "?",
     "ada",
     "did",
     "in",

@@ -127,6 +127,7 @@ def test_a_regression_answers_numbers(
     assert np.shape(found["logits"]) == (4, 1) and "probabilities" not in found
 
 
+@pytest.mark.slow
 def test_several_labels_are_answered_as_predict_does(
     tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,7 +256,8 @@ def odd_texts(count: int, longest: int, seed: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("task", [pytest.param("squad-v1.1", marks=pytest.mark.slow), "squad-v2.0"])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["squad-v1.1", "squad-v2.0"])
 def test_questions_are_answered_as_predict_does(
     tmp_path: Path,
     make_checkpoint: Callable[..., Path],
@@ -311,6 +313,7 @@ def test_questions_are_answered_as_predict_does(
     assert ((starts < -1e8) == (ids == 0)).all()
 
 
+@pytest.mark.slow
 def test_words_are_tagged_as_predict_does(
     tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -356,11 +359,13 @@ def test_words_are_tagged_as_predict_does(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "representation",
     [
         "endpoints",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("mean", "self_attention")),
+        "mean",
+        "self_attention",
     ],
 )
 def test_pronouns_are_resolved_as_predict_does(

@@ -211,6 +211,7 @@ def test_a_stopped_worker_is_ended_and_its_run_is_tried_again(
     assert outcomes(tmp_path / "root", "wait") == ["lost", "done"]
 
 
+@pytest.mark.slow
 def test_workers_that_are_all_stopped_are_replaced(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:

@@ -216,9 +216,8 @@ def command(root: Path, checkpoint: Path, data: Path) -> list[str]:
     return [sys.executable, "-m", "multiberts", "sweep", *flags]
 
 
-@pytest.mark.parametrize(
-    "notice", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGTERM]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("notice", [signal.SIGKILL, signal.SIGTERM])
 def test_stopped_anywhere_the_same_command_ends_in_the_same_bytes(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path, notice: signal.Signals
 ) -> None:

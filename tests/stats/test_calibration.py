@@ -175,6 +175,7 @@ def test_permutations_of_unpaired_seeds_keep_their_level():
     assert 0.93 <= found.covered["t"] / TRIALS <= 0.98
 
 
+@pytest.mark.slow
 def test_of_a_correlation_t_covers_and_keeps_its_level():
     found = simulate(Condition("pearson", "paired", "seeds", 5), 13, range(TRIALS), REPLICATES)
     assert near(found.covered["t"], 0.95)

@@ -56,6 +56,7 @@ def _losses(compute_dtype: str) -> np.ndarray:
     return np.array(losses)
 
 
+@pytest.mark.slow
 def test_training_follows_float32() -> None:
     """A bfloat16 has 8 significant bits, so a product errs by up to 0.4 % and a mean of many by
     less: with the same weights, order and dropout, the mean loss of ten steps follows that of

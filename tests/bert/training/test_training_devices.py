@@ -67,6 +67,7 @@ def test_four_devices_and_two_processes_train_to_the_bytes_of_one(needs_jax: Any
     assert chief[3] == other[3] == four == one
 
 
+@pytest.mark.slow
 def test_the_program_for_accelerators_trains_alike_on_parts_of_a_processor(needs_jax: Any) -> None:
     """Sums over shards on each device, then over devices; the last bits may differ."""
     (_, same, loss, _), (_, _, expected, _) = _trained("accelerators", "4", "1")
@@ -74,6 +75,7 @@ def test_the_program_for_accelerators_trains_alike_on_parts_of_a_processor(needs
     assert loss == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_several_steps_at_once_train_to_the_bytes_of_single_ones(needs_jax: Any) -> None:
     """The program for accelerators, on a part of a processor; blocks of 8 leave a shorter one."""
     one, eight = _trained("accelerators", "1", "1x8")

@@ -127,6 +127,7 @@ def test_asked_to_stop_runs_save_and_the_workers_serve_the_next_launcher(
     assert again.end()[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_stages")
 def test_a_scheduler_that_ends_is_said_in_one_line(cluster: DaskCluster, tmp_path: Path) -> None:
     root = tmp_path / "root"

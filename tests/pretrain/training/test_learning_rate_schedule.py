@@ -47,6 +47,7 @@ def test_continue_is_the_rest_of_one_longer_run() -> None:
     assert rest(0) == pytest.approx(1e-4 * 50 / 2050)
 
 
+@pytest.mark.slow
 def test_treatments_of_a_run(arguments: Arguments, tmp_path: Path) -> None:
     """From a checkpoint at step 4, four more."""
     pretrain(**arguments(tmp_path / "base", num_steps=4))

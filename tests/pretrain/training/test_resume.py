@@ -51,6 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, arguments: Arguments) -> Pat
     return run_dir
 
 
+@pytest.mark.slow
 def test_stopped_at_random_moments_ends_in_the_same_bytes(
     arguments: Arguments, whole: Path, tmp_path: Path
 ) -> None:
