@@ -43,6 +43,8 @@ SECONDS_BETWEEN_LOOKS = 0.5
 # Until what another machine has written appears here.
 SECONDS_TO_APPEAR = 10.0
 
+# Workers that may be lost before a run has begun, until that counts as one of its attempts.
+_LOSSES_PER_TRY = 2
 _DIED: Error = {
     "kind": "WorkerLost",
     "message": "its worker process died (killed, or out of memory)",
@@ -83,6 +85,7 @@ class OnePass:
         self._jobs: dict[Future[Any], tuple[Bundle, list[int]]] = {}
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._tries: dict[str, int] = {}
+        self._unbegun: dict[str, int] = {}
         self._failures: dict[str, FailedRun] = {}
         self._pool: Pool | None = None
 
@@ -222,11 +225,16 @@ class OnePass:
                 self._note(run, "done", None)
             elif attempts and attempts[-1].outcome is not None:
                 self._note(run, attempts[-1].outcome, attempts[-1].error)
-            elif attempts or run is bundle.runs[0]:
-                # A worker that dies before it begins must not do so for ever.
-                if attempts:
-                    end_attempt(self._root, attempts[-1], "lost", _DIED)
+            elif attempts:
+                end_attempt(self._root, attempts[-1], "lost", _DIED)
                 self._note(run, "lost", _DIED)
+            elif run is bundle.runs[0]:
+                # Its worker may have died of the bundle before; a run whose workers always die is given up.
+                self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
+                if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
+                    self._note(run, "lost", _DIED)
+                else:
+                    self._waiting.put_back([run])
             else:
                 self._waiting.put_back([run])
 

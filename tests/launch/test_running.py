@@ -186,7 +186,7 @@ def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None
     runs = (quick_run("note", "first"), quick_run("note", "second"))
     place = WorkerPlace(str(tmp_path), "local", owner="owner")
     one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
-    for _ in range(2):
+    for _ in range(5):
         one_pass._take_lost(Bundle("both", runs), [0, 0])
         assert not one_pass._failures
     one_pass._take_lost(Bundle("both", runs), [0, 0])
