@@ -544,7 +544,7 @@ def page(outcomes: Outcomes) -> str:
         f"{NUM_EXAMPLES} examples unless said otherwise. `make calibrate DATA=folder` repeats it, real "
         "answers included.",
         "",
-        "## What to do",
+        "## Recommendations",
         "",
         *_advice(outcomes),
         "",

@@ -387,7 +387,7 @@ trials per condition, so that a share near .95 has a standard error of {error:.3
 dozen lies below .92 by chance ([calibration.md](calibration.md) has more trials of ours). A rival would
 be taken if it were narrower and covered .93 in every ordinary condition (all here but *wide seeds*).
 
-## What was decided
+## Decisions
 
 - **No interval can be much narrower.** The best possible one is {least:.2f} to {most:.2f} times as wide
   as ours with 2 to 10 seeds where noise is all: the price of not knowing whether seeds vary.
@@ -412,7 +412,7 @@ be taken if it were narrower and covered .93 in every ordinary condition (all he
   degrees of freedom in closed form (without missing cells; mean squares below the residual's pooled with
   it) equal those of lmerTest 3.1.3 to 1e-5, which is how far lme4 iterates.
 
-## What a prior does
+## Effect of a prior
 
 Two models that are alike, two independent seeds each, 100 examples. Coverage by the standard deviation of
 the seeds in logits, and in brackets the median width over that of the recommended interval:

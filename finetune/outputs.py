@@ -62,10 +62,7 @@ def provenance(
         **({"parent": parent} if parent else {}),
         "vocabulary_sha256": sha256_of_file(checkpoint / VOCABULARY),
         "parameters": dict(parameters),
-        "inputs": {
-            name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
-            for name, paths in inputs.items()
-        },
+        "inputs": _fingerprints(inputs),
         "engine": engine(),
         "versions": _versions(),
     }
@@ -93,12 +90,16 @@ def provenance_of_prediction(
         "vocabulary_sha256": sha256_of_file(model / VOCABULARY),
         "parameters": {"sequence_length": record["sequence_length"], **record["arguments"]},
         "model": _fingerprint(model),
-        "files": {
-            name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
-            for name, paths in inputs.items()
-        },
+        "files": _fingerprints(inputs),
         "engine": engine(),
         "versions": _versions(),
+    }
+
+
+def _fingerprints(inputs: Mapping[str, Path | list[Path]]) -> dict[str, list[dict[str, Any]]]:
+    return {
+        name: [_fingerprint(path) for path in (paths if isinstance(paths, list) else [paths])]
+        for name, paths in inputs.items()
     }
 
 

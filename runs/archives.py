@@ -21,10 +21,10 @@ from multiberts.runs.files import MOST_RATIO, MOST_UNPACKED, PathLike, refused_u
 _STORED, _DEFLATED, _ZSTANDARD = 0, 8, 93
 _IS_ENCRYPTED = 1
 _HEADER_BYTES = 30
-# Exceptions of zipfile, its decompressors and NumPy for damaged files.
+# Exceptions of zipfile, its decompressors and NumPy for damaged files, and for compressions that are unknown.
 _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, KeyError, IndexError),
-    *(NotImplementedError, RuntimeError, OverflowError, SyntaxError, TypeError),
+    *(RuntimeError, OverflowError, SyntaxError, TypeError),
 )
 
 

@@ -19,6 +19,7 @@ from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.finetune.stranger import TASK, write_stranger
 
 SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}
 SHORT = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
@@ -320,30 +321,24 @@ def test_modules_that_a_model_names_are_imported_only_where_the_command_names_th
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """A downloaded model is data; its `checkpoint.json` may name any module that Python finds."""
-    (tmp_path / "of_a_stranger.py").write_text(
-        "import dataclasses, pathlib\n"
-        "from multiberts.finetune.text.own import TASKS as OURS\n"
-        "pathlib.Path(__file__).with_name('was_imported').touch()\n"
-        "pair = next(task for task in OURS if task.name == 'pair')\n"
-        "TASKS = (dataclasses.replace(pair, name='weather'),)\n"
-    )
+    was_imported = write_stranger(tmp_path / "of_a_stranger.py")
     monkeypatch.syspath_prepend(tmp_path)
     model, dev = run / "model", pair_data / "dev.tsv"
     record = json.loads((model / "checkpoint.json").read_text())
     record["finetuned"]["arguments"]["task_modules"] = ["of_a_stranger"]
-    for name, is_known in (("pair", True), ("weather", False)):
+    for name, is_known in (("pair", True), (TASK, False)):
         record["finetuned"]["task"] = name
         (model / "checkpoint.json").write_text(json.dumps(record))
         if is_known:
             expected = answers(capsys, model, dev)
         else:
             with pytest.raises(
-                UserError, match="give --task_modules=of_a_stranger: task 'weather'"
+                UserError, match=f"give --task_modules=of_a_stranger: task {TASK!r}"
             ):
                 predict(model=str(model), files=[str(dev)])
-    assert not (tmp_path / "was_imported").exists()
+    assert not was_imported.exists()
     found = answers(capsys, model, dev, task_modules=["of_a_stranger"])
-    assert (tmp_path / "was_imported").exists()
+    assert was_imported.exists()
     assert [line["scores"] for line in found] == [line["scores"] for line in expected]
     record["finetuned"]["arguments"]["task_modules"] = "of_a_stranger"
     (model / "checkpoint.json").write_text(json.dumps(record))

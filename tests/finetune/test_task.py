@@ -15,6 +15,7 @@ import pytest
 
 from multiberts.finetune.task import MODULES, DataArguments, Task, registered_tasks, task_named
 from multiberts.runs.errors import UserError
+from multiberts.tests.finetune.stranger import TASK, write_stranger
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("runs", "bert", "pretrain", "evaluate", "finetune", "stats", "launch")
@@ -297,17 +298,11 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
     from multiberts.finetune.finetuning import finetune
 
     module = tmp_path / "outside_pairs.py"
-    module.write_text(
-        "import dataclasses, pathlib\n"
-        "from multiberts.finetune.text.own import TASKS as OURS\n"
-        "pathlib.Path(__file__).with_name('was_imported').touch()\n"
-        "pair = next(task for task in OURS if task.name == 'pair')\n"
-        "TASKS = (dataclasses.replace(pair, name='weather'),)\n"
-    )
+    was_imported = write_stranger(module)
     monkeypatch.syspath_prepend(tmp_path)
     arguments = {
         "checkpoint": str(make_checkpoint()),
-        "task": "weather",
+        "task": TASK,
         "task_modules": ["outside_pairs"],
         "data_dir": str(pair_data),
         "num_epochs": 1,
@@ -320,7 +315,7 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
     frozen = (runs / "finished" / "config.gin").read_text()
     (runs / "begun" / "config.gin").write_text(frozen)
     assert "finetune.task_modules = ['outside_pairs']\n" in frozen
-    (tmp_path / "was_imported").unlink()
+    was_imported.unlink()
     for name, is_there in (("there", True), ("removed", False)):
         if not is_there:
             module.unlink()
@@ -339,8 +334,8 @@ def test_runs_of_a_task_outside_the_tree_are_scored_without_its_module(
         assert result.stderr == (
             f"warning: {runs}/begun was started and has not finished; run the same command again\n"
         )
-        assert "weather,dev,accuracy" in (tmp_path / name / "scores.csv").read_text()
-    assert not (tmp_path / "was_imported").exists()
+        assert f"{TASK},dev,accuracy" in (tmp_path / name / "scores.csv").read_text()
+    assert not was_imported.exists()
 
 
 def test_tasks_are_named_in_their_own_modules_alone() -> None:
