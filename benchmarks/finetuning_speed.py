@@ -174,8 +174,8 @@ def sweep_ours(root: Path, workers: int) -> None:
 
 def accuracies_of_ours(root: Path) -> list[float]:
     """The accuracy of every run, from its predictions."""
-    from multiberts.evaluate.dumps.predictions import read_predictions
-    from multiberts.evaluate.dumps.run_file import find_runs
+    from multiberts.evaluate.prediction_files.predictions import read_predictions
+    from multiberts.evaluate.prediction_files.run_file import find_runs
 
     runs = [path for path, _ in find_runs(root / "ours")]
     dataset = read_predictions(runs, "dev")

@@ -27,7 +27,7 @@ SIDES = {"without bias correction": False, "with bias correction": True}
 
 def accuracies(given: argparse.Namespace, checkpoint: str, data_dir: str) -> dict[str, np.ndarray]:
     """Trains all runs that are not there yet; returns accuracies less the majority's [seeds] by side."""
-    from multiberts.evaluate.dumps.predictions import read_predictions
+    from multiberts.evaluate.prediction_files.predictions import read_predictions
     from multiberts.finetune.finetuning import finetune
 
     found = {}

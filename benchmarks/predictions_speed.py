@@ -2,7 +2,7 @@
 
     python -m benchmarks.predictions_speed
 
-Makes the dumps of a study of the paper's size in a temporary folder (25 pre-training seeds, 5
+Makes the prediction files of a study of the paper's size in a temporary folder (25 pre-training seeds, 5
 fine-tuning runs each, 10,000 examples of 3 classes), then reads them, checksums compared, in a
 process of its own. Beside it stands TensorFlow's reader (`TFRecordDataset`, `parse_example`) on the
 same files, without alignment, ids as bytes and checks of its own alone. A second study has answers in
@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import evaluation_entry, find_runs, write_run
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import evaluation_entry, find_runs, write_run
 from multiberts.runs.directory import DONE
 
 SECONDS_TO_READ = 5.0

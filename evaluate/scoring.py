@@ -1,4 +1,4 @@
-"""Scores fine-tuning runs from their prediction dumps alone, and checks the dumps."""
+"""Scores fine-tuning runs from their prediction files alone, and checks the prediction files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.dumps.prediction_file import Predictions
-from multiberts.evaluate.dumps.predictions import aligned, labelled_array, read_run_predictions
-from multiberts.evaluate.dumps.run_checks import RUN_KEY, DumpedRun, DumpFinding, find_all
-from multiberts.evaluate.dumps.run_file import read_run, run_directories, set_of
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.probability import is_calibratable, reliability
 from multiberts.evaluate.metrics.ranks import RankMetric
@@ -25,6 +21,14 @@ from multiberts.evaluate.metrics.winogender_bias import (
     occupation_metric,
     occupation_scores,
 )
+from multiberts.evaluate.prediction_files.prediction_file import Predictions
+from multiberts.evaluate.prediction_files.predictions import (
+    aligned,
+    labelled_array,
+    read_run_predictions,
+)
+from multiberts.evaluate.prediction_files.run_checks import RUN_KEY, RunEntry, RunProblem, find_all
+from multiberts.evaluate.prediction_files.run_file import read_run, run_directories, set_of
 from multiberts.runs.console import ProgressBar, progress, warn
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted, nearest
@@ -61,7 +65,7 @@ class Tables:
       scores: rows by column.
       parts: rows by column.
       calibration: rows by column.
-      problems: dumps that cannot be scored, one line each.
+      problems: prediction files that cannot be scored, one line each.
       findings: warnings.
       unlabelled: how many runs have predictions without labels, by task and evaluation set.
     """
@@ -70,7 +74,7 @@ class Tables:
     parts: list[dict[str, Any]] = field(default_factory=list)
     calibration: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    findings: list[DumpFinding] = field(default_factory=list)
+    findings: list[RunProblem] = field(default_factory=list)
     unlabelled: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -101,7 +105,7 @@ def score(
         `ece` and `brier`.
 
     Raises:
-      UserError: no finished run there; dumps that are damaged, foreign, repeat an example, or
+      UserError: no finished run there; prediction files that are damaged, foreign, repeat an example, or
         disagree on examples or labels (each is named in a line on standard error); nothing is
         written then.
     """
@@ -143,7 +147,7 @@ def score(
     for (task, name), number in sorted(tables.unlabelled.items()):
         message = f"{task}, {name}: labels are unknown; {counted(number, 'run')} not scored on it"
         tables.findings.append(
-            DumpFinding("no labels", message, {"task": task, "evaluation_set": name})
+            RunProblem("no labels", message, {"task": task, "evaluation_set": name})
         )
     for finding in tables.findings[:_SHOWN]:
         warn(finding.message)
@@ -171,11 +175,11 @@ def scores_of(
       content: of its run.json, where that is not yet written.
 
     Raises:
-      UserError: a damaged dump, or a metric that is unknown or does not suit the predictions.
+      UserError: a damaged prediction file, or a metric that is unknown or does not suit the predictions.
     """
     content = read_run(run_dir) if content is None else content
-    dump = read_run_predictions(run_dir, evaluation_set, content=content)
-    dataset = labelled_array([run_dir], [content], [dump], evaluation_set)
+    predictions = read_run_predictions(run_dir, evaluation_set, content=content)
+    dataset = labelled_array([run_dir], [content], [predictions], evaluation_set)
     return {metric: _score(run_dir, dataset, metric) for metric in dataset.attrs["metrics"]}
 
 
@@ -210,7 +214,7 @@ def describe_scores(run_dir: str) -> str:
     return "\n".join([f"{run_dir}: {', '.join(TABLE_COLUMNS)}", *lines[:_SHOWN], *more])
 
 
-def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[DumpedRun]:
+def _runs(folders: Iterable[str], problems: list[str]) -> Iterator[RunEntry]:
     """Finds finished runs; those whose run.json cannot be read become problems."""
     for folder in folders:
         for path in run_directories(folder):
@@ -226,34 +230,35 @@ def _refuse(problems: Sequence[str]) -> None:
         for problem in problems:
             progress(f"found: {problem}")
         raise UserError(
-            f"{len(problems)} dumps cannot be scored (named above); remove these runs or run them again"
+            f"{len(problems)} prediction files cannot be scored (named above); remove these runs "
+            "or run them again"
         )
     if problems:
         raise UserError(problems[0])
 
 
-def _score_all(runs: Sequence[DumpedRun], extra_metrics: Sequence[str], tables: Tables) -> None:
+def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: Tables) -> None:
     """Reads and scores the runs, one task and evaluation set after the other."""
-    sets: dict[tuple[str, str], list[DumpedRun]] = {}
+    sets: dict[tuple[str, str], list[RunEntry]] = {}
     for path, content in runs:
         for name in content["evaluation_sets"]:
             sets.setdefault((content["task"], name), []).append((path, content))
     first: dict[tuple[str, str], tuple[Path, Predictions]] = {}  # by set, early or late
     known: dict[tuple, np.ndarray] = {}
-    bar = ProgressBar(total=sum(map(len, sets.values())), desc="scoring", unit="dump")
+    bar = ProgressBar(total=sum(map(len, sets.values())), desc="scoring", unit="prediction file")
     with bar:
         for (task, name), members in sorted(sets.items()):
             for path, content in members:
                 bar.update()
                 entry = content["evaluation_sets"][name]
                 try:
-                    dump = read_run_predictions(path, name, content=content, known=known)
+                    predictions = read_run_predictions(path, name, content=content, known=known)
                     key = (task, set_of(name, entry))
-                    first.setdefault(key, (path, dump))
-                    dump = aligned(path, dump, *first[key])
-                    dataset = labelled_array([path], [content], [dump], name)
+                    first.setdefault(key, (path, predictions))
+                    predictions = aligned(path, predictions, *first[key])
+                    dataset = labelled_array([path], [content], [predictions], name)
                     where = {**_description(content), "evaluation_set": name}
-                    _score_dump(path, dataset, where, extra_metrics, tables)
+                    _score_predictions(path, dataset, where, extra_metrics, tables)
                 except UserError as error:
                     tables.problems.append(str(error))
             known.clear()
@@ -264,7 +269,7 @@ def _description(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: content[name] for name in ("task", *_RUN)}
 
 
-def _score_dump(
+def _score_predictions(
     path: Path,
     dataset: xarray.Dataset,
     where: Mapping[str, Any],
@@ -283,7 +288,7 @@ def _score_dump(
     for metric in dataset.attrs["metrics"]:
         if metric not in known:
             message = str(_unknown_metric(path, metric))
-            tables.findings.append(DumpFinding("unknown metric", message, where))
+            tables.findings.append(RunProblem("unknown metric", message, where))
     for metric in metrics:
         row = {**where, "metric": metric, "score": _score(path, dataset, metric)}
         tables.scores.append(row)
@@ -293,7 +298,7 @@ def _score_dump(
         try:
             row = {**where, "metric": metric, "score": _score(path, dataset, metric)}
         except UserError as error:
-            tables.findings.append(DumpFinding("metric does not apply", str(error), where))
+            tables.findings.append(RunProblem("metric does not apply", str(error), where))
         else:
             tables.scores.append(row)
     tables.parts += _rows_of_parts(where, dataset, metrics)

@@ -13,15 +13,15 @@ from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint, 
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.randomness import hash_bits
-from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.dumps.run_file import (
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.run_file import (
     RUN_FILE,
     evaluation_entry,
     files_of,
     set_at,
     write_run,
 )
-from multiberts.evaluate.dumps.text_file import write_texts
+from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.finetune.data_files import FileContent, refuse_repeated_files
 from multiberts.finetune.kept_model import MODEL, MODEL_FILES, KeptModel
 from multiberts.finetune.outputs import STATE, Entries, note_early, provenance, written_early

@@ -22,8 +22,8 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, TaskHead
 from multiberts.bert.checkpoint.tensorflow_format import FILES
-from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune.outputs import Entries, written_early
 from multiberts.finetune.settings import FinetuningSettings

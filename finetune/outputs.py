@@ -12,7 +12,7 @@ from typing import Any
 from multiberts.bert.checkpoint.checkpoint import VOCABULARY
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
-from multiberts.evaluate.dumps.run_file import problem_of_entries, set_at
+from multiberts.evaluate.prediction_files.run_file import problem_of_entries, set_at
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError

@@ -25,7 +25,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.evaluate.dumps.run_file import RUN_FILE, files_of, write_run
+from multiberts.evaluate.prediction_files.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.data_files import LINES_SUFFIX, FileContent
 from multiberts.finetune.finetuning import write_sets
 from multiberts.finetune.outputs import provenance_of_prediction

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from multiberts.bert.checkpoint.checkpoint import CARD, HUGGING_FACE, check_checkpoint
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.evaluate.dumps.parquet import export
-from multiberts.evaluate.dumps.run_file import find_runs
+from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.runs import console
 from multiberts.runs.directory import DONE, RunDirectory, read_done
 from multiberts.runs.errors import UserError

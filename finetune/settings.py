@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory, is_name
-from multiberts.evaluate.dumps.run_file import set_at
+from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.finetune.data_files import DATASET_PREFIX
 from multiberts.finetune.task import DataArguments, Family, Task, task_named
 from multiberts.finetune.training_options import RECIPE, TrainingOptions

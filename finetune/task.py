@@ -58,7 +58,7 @@ class EvaluationSet:
       predictions: [examples].
       scores: [examples, classes], or None.
       metrics: names of the metrics that score it, the main one first; none without labels.
-      extras: further columns that describe the examples, as in evaluate.dumps.predictions.
+      extras: further columns that describe the examples, as in evaluate.prediction_files.predictions.
       outputs: further columns of this run's answers, likewise.
       texts: by name, texts [examples] by which a reader recognises an example, such as its `premise`
         and `hypothesis`; names as of columns.

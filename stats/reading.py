@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.metrics.register import metric_input, metric_variables
+from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import POSITION, TEXT_NAMES, SliceNames
 from multiberts.evaluate.readers.reading import (
     frame_of_arrays,
@@ -556,7 +556,7 @@ def arm_from_arrays(
 
     Args:
       name: name of the arm in error messages.
-      data: a Dataset with `prediction` (or `scores`) and `label` as `evaluate.dumps.predictions`
+      data: a Dataset with `prediction` (or `scores`) and `label` as `evaluate.prediction_files.predictions`
         reads it, or a DataArray of predictions. Dims: `example`, and `run` with a coordinate
         `pretrain_seed`, or `pretrain_seed` and any further dims (such as `finetune_seed`),
         whose cells are runs. `scores` (logits) have one more dim, `class`. A cell that is NaN
@@ -636,7 +636,12 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
     if key != "lineage":
         return {(key, value)}
     found: set[tuple[str, Hashable]] = set()
-    for procedure, seed, step, sha256 in value:  # as evaluate.dumps.run_file.lineage_of returns it
+    for (
+        procedure,
+        seed,
+        step,
+        sha256,
+    ) in value:  # as evaluate.prediction_files.run_file.lineage_of returns it
         if procedure is not None and seed is not None:
             found.add(("training", (procedure, seed)))
         if sha256 is not None:
@@ -715,7 +720,7 @@ def runs_from_dataset(
     variable: str = "correct",
     levels: Sequence[str] = ("pretrain_seed", "finetune_seed"),
 ) -> RunsTable:
-    """Builds runs from the labelled arrays of `evaluate.dumps.predictions.read_predictions`.
+    """Builds runs from the labelled arrays of `evaluate.prediction_files.predictions.read_predictions`.
 
     Args:
       data: dims (run, example); variables `prediction` and `label`; coordinates named in `levels`

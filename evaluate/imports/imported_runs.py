@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from multiberts.evaluate.dumps.prediction_file import Predictions, write_predictions
-from multiberts.evaluate.dumps.run_file import (
+from multiberts.evaluate.prediction_files.prediction_file import Predictions, write_predictions
+from multiberts.evaluate.prediction_files.run_file import (
     RUN_COORDINATES,
     RUN_FILE,
     evaluation_entry,
     files_of,
     write_run,
 )
-from multiberts.evaluate.dumps.text_file import write_texts
+from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, is_name_inside, read_bytes

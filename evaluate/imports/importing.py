@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
 from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import ImportedRun, write_imported
@@ -14,6 +13,7 @@ from multiberts.evaluate.imports.instability_release import read_instability
 from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
 from multiberts.evaluate.imports.other_programs import read_other_programs
 from multiberts.evaluate.imports.sizes_release import read_sizes
+from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import ROLES, ColumnNames
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.dumps.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
@@ -20,6 +19,7 @@ from multiberts.evaluate.imports.imported_runs import (
 )
 from multiberts.evaluate.metrics.classification import CLASS_METRICS, unlike_classes
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.readers.columns import ColumnNames, default_metric, described
 from multiberts.evaluate.readers.reading import name_of, read_frames
 from multiberts.runs.errors import UserError, counted

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.evaluate.dumps.run_file import set_at
 from multiberts.evaluate.imports.imported_runs import (
     STEPS,
     ImportedRun,
@@ -34,6 +33,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     read_table,
 )
+from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, check_fields, read_json_fields
 

@@ -68,7 +68,8 @@ def metric_variables(
 
     Args:
       metric: its `uses` decides.
-      given: the variables there are, such as a Dataset of `evaluate.dumps.predictions.read_predictions`.
+      given: the variables there are, such as a Dataset of
+        `evaluate.prediction_files.predictions.read_predictions`.
 
     Returns:
       The names of the labels and of the predictions. A metric of texts looks at `answers` and

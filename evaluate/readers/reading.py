@@ -432,7 +432,7 @@ def _standard(
     return chosen
 
 
-# Columns by which files of `evaluate.dumps.parquet` are recognised.
+# Columns by which files of `evaluate.prediction_files.parquet` are recognised.
 _EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "finetune_seed"}
 
 

@@ -32,7 +32,7 @@ from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError, counted
 
 _GAP_SUFFIXES = (".tsv", ".tsv.gz")
-# Word pieces of the text before and after two mentions that a dump holds.
+# Word pieces of the text before and after two mentions that a prediction file holds.
 CONTEXT_PIECES = 40
 PRONOUNS = frozenset(
     {

@@ -19,7 +19,7 @@ import numpy as np
 
 from multiberts.bert.serving.question_settings import LARGE, NO_CANDIDATE
 from multiberts.bert.tokenization import split_words
-from multiberts.evaluate.dumps.prediction_file import PREDICTION_TEXT
+from multiberts.evaluate.prediction_files.prediction_file import PREDICTION_TEXT
 from multiberts.finetune.squad.windows import Context, SquadWindows
 
 BEST_TEXT = "best_text"

@@ -13,9 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.evaluate.dumps.prediction_file import ANSWERS, PREDICTION_TEXT, Predictions
-from multiberts.evaluate.dumps.predictions import read_run_predictions
 from multiberts.evaluate.metrics.squad import official_scores
+from multiberts.evaluate.prediction_files.prediction_file import (
+    ANSWERS,
+    PREDICTION_TEXT,
+    Predictions,
+)
+from multiberts.evaluate.prediction_files.predictions import read_run_predictions
 from multiberts.finetune.squad.answers import BEST_TEXT, N_BEST_LOGITS, N_BEST_TEXTS, NULL_ODDS
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
@@ -46,8 +50,8 @@ def squad_export(
     """
     if null_threshold is not None and math.isnan(null_threshold):
         raise UserError("squad_export.null_threshold is not a number; give one, or leave it out")
-    dump = read_run_predictions(Path(predictions), evaluation_set)
-    if PREDICTION_TEXT not in dump.outputs or ANSWERS not in dump.extras:
+    read = read_run_predictions(Path(predictions), evaluation_set)
+    if PREDICTION_TEXT not in read.outputs or ANSWERS not in read.extras:
         raise UserError(
             f"{predictions}, set {evaluation_set}: has no text answers, expected those of a SQuAD "
             "task; give a run of one"
@@ -60,7 +64,7 @@ def squad_export(
     )
     if run.done:
         return
-    files = official_files(dump, null_threshold, predictions)
+    files = official_files(read, null_threshold, predictions)
     with run:
         for name, content in files.items():
             write_atomically(run.path / name, json.dumps(content, indent=4) + "\n")
@@ -68,38 +72,40 @@ def squad_export(
 
 
 def official_files(
-    dump: Predictions, null_threshold: float | None, source: str
+    predictions: Predictions, null_threshold: float | None, source: str
 ) -> dict[str, Mapping[str, Any]]:
     """Returns the files' contents by name.
 
     Raises:
       UserError: a threshold where there are no null odds.
     """
-    texts = [str(text) for text in dump.outputs[PREDICTION_TEXT]]
+    texts = [str(text) for text in predictions.outputs[PREDICTION_TEXT]]
     null_odds = None
-    if NULL_ODDS in dump.outputs:
-        null_odds = [float(odds) for odds in dump.outputs[NULL_ODDS]]
+    if NULL_ODDS in predictions.outputs:
+        null_odds = [float(odds) for odds in predictions.outputs[NULL_ODDS]]
     if null_threshold is not None:
-        if null_odds is None or BEST_TEXT not in dump.outputs:
+        if null_odds is None or BEST_TEXT not in predictions.outputs:
             raise UserError(
                 f"{source} has no null odds, as all its questions have answers; leave "
                 "squad_export.null_threshold out"
             )
-        best = [str(text) for text in dump.outputs[BEST_TEXT]]
+        best = [str(text) for text in predictions.outputs[BEST_TEXT]]
         texts = [
             "" if odds > null_threshold else text
             for text, odds in zip(best, null_odds, strict=True)
         ]
-    ids = list(dump.example_ids)
-    references = [tuple(answers) for answers in dump.extras[ANSWERS]]
+    ids = list(predictions.example_ids)
+    references = [tuple(answers) for answers in predictions.extras[ANSWERS]]
     files: dict[str, Mapping[str, Any]] = {
         "predictions.json": dict(zip(ids, texts, strict=True)),
         "scores.json": official_scores(references, texts, null_odds),
     }
     if null_odds is not None:
         files["null_odds.json"] = dict(zip(ids, null_odds, strict=True))
-    if N_BEST_TEXTS in dump.outputs:
-        lists = zip(dump.outputs[N_BEST_TEXTS], dump.outputs[N_BEST_LOGITS], strict=True)
+    if N_BEST_TEXTS in predictions.outputs:
+        lists = zip(
+            predictions.outputs[N_BEST_TEXTS], predictions.outputs[N_BEST_LOGITS], strict=True
+        )
         entries = [_n_best(found, logits) for found, logits in lists]
         files["nbest_predictions.json"] = dict(zip(ids, entries, strict=True))
     return files

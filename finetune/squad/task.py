@@ -16,7 +16,7 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.serving.question_settings import QuestionOptions
-from multiberts.evaluate.dumps.prediction_file import ANSWERS
+from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
 from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
 from multiberts.finetune.features import (
     check_sequence_length,

@@ -146,7 +146,7 @@ def evaluation_sources(
 
     Args:
       task: the task that the model is trained on.
-      files: the file of each set by the set's name, in the order of the dumps; in place of a file
+      files: the file of each set by the set's name, in the order of the prediction files; in place of a file
         `tfds:<dataset>` for sets in the task's own layout and for `ax`; a folder for `stress`.
       datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
 

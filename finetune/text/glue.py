@@ -122,7 +122,7 @@ class LeaderboardFile:
     Attributes:
       file: its name without `.tsv`.
       task: the task of the runs that answer it.
-      evaluation_set: the name of the set in their dumps.
+      evaluation_set: the name of the set in their prediction files.
       ids: what the ids of its examples begin with.
       num_rows: how many rows the leaderboard expects.
     """

@@ -1,8 +1,8 @@
 """Labels of text tasks: a class, a number, a set of labels, or a tag for each word.
 
-A set is written as the names of its labels with `|` between them, tags with spaces between them; where cells
-have types (JSON lines, Parquet, `datasets`), both may be lists, too. So do dumps have them: as `answers` and
-`prediction_text`.
+A set is written as the names of its labels with `|` between them, tags with spaces between them; where
+cells have types (JSON lines, Parquet, `datasets`), both may be lists, too. Prediction files have them in
+the same form, as `answers` and `prediction_text`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.evaluate.dumps.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.tagged_spans import spans
+from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.finetune.text.task import MULTI_LABEL, TOKENS, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.tables import TableRow
@@ -202,10 +202,10 @@ def texts_of_labels(labels: np.ndarray, task: TextTask) -> list[str]:
     return [SEPARATOR.join(names) for names in chosen]
 
 
-def text_columns_of_dump(
+def text_columns_of_prediction_set(
     labels: np.ndarray | None, answers: np.ndarray, task: TextTask
 ) -> tuple[np.ndarray | None, np.ndarray, dict[str, list[str]], dict[str, list[str]]]:
-    """Returns what a dump holds of answers in words.
+    """Returns what a prediction file holds of answers in words.
 
     Args:
       labels: sets or tags, as `texts_of_labels` takes them; None where they are unknown.

@@ -29,7 +29,7 @@ from multiberts.finetune.text.labels import (
     first_pieces,
     predicted_tags,
     tags_of_pieces,
-    text_columns_of_dump,
+    text_columns_of_prediction_set,
 )
 from multiberts.finetune.text.task import (
     MULTI_LABEL,
@@ -281,7 +281,9 @@ class TextData:
             if per_word is not None:
                 number = np.array([len(words) for words in examples.words or ()])[rows]
                 answers[np.arange(shape) >= number[:, None]] = NO_TAG
-            labels, predictions, known, outputs = text_columns_of_dump(labels, chosen, self.task)
+            labels, predictions, known, outputs = text_columns_of_prediction_set(
+                labels, chosen, self.task
+            )
             extras |= known
         return EvaluationSet(
             name=name,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.evaluate.dumps.predictions import read_run_predictions
-from multiberts.evaluate.dumps.run_file import read_run
+from multiberts.evaluate.prediction_files.predictions import read_run_predictions
+from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.text.glue import GLUE_TASKS, TEST_SETS, LeaderboardFile
 from multiberts.finetune.text.task import TextTask
 from multiberts.runs.console import report
@@ -100,19 +100,19 @@ def submission_text(run_dir: Path, test_set: LeaderboardFile) -> str:
     """Returns the file of one test set.
 
     Raises:
-      UserError: the dump is damaged, or its rows are not those of the test set.
+      UserError: the prediction file is damaged, or its rows are not those of the test set.
     """
-    dump = read_run_predictions(run_dir, test_set.evaluation_set)
+    read = read_run_predictions(run_dir, test_set.evaluation_set)
     row_of_id = {f"{test_set.ids}/{row}": row for row in range(test_set.num_rows)}
-    foreign = next((name for name in dump.example_ids if name not in row_of_id), None)
-    if foreign is not None or len(dump.example_ids) != test_set.num_rows:
-        found = f"{len(dump.example_ids)} examples" + (f" such as {foreign}" if foreign else "")
+    foreign = next((name for name in read.example_ids if name not in row_of_id), None)
+    if foreign is not None or len(read.example_ids) != test_set.num_rows:
+        found = f"{len(read.example_ids)} examples" + (f" such as {foreign}" if foreign else "")
         raise UserError(
             f"{run_dir}, set {test_set.evaluation_set}: found {found}, expected {test_set.num_rows}, "
             f"{test_set.ids}/0 to {test_set.num_rows - 1}; predict the whole official test file"
         )
     predictions = np.empty(test_set.num_rows)
-    predictions[[row_of_id[name] for name in dump.example_ids]] = dump.predictions
+    predictions[[row_of_id[name] for name in read.example_ids]] = read.predictions
     names = _names(GLUE_TASKS[test_set.task], predictions)
     lines = ["index\tprediction", *(f"{row}\t{name}" for row, name in enumerate(names))]
     return "\n".join(lines) + "\n"

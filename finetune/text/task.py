@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from multiberts.evaluate.dumps.prediction_file import is_column_name
+from multiberts.evaluate.prediction_files.prediction_file import is_column_name
 from multiberts.runs.errors import UserError
 
 ENTAILMENT_LABELS = ("entailment", "not_entailment")
@@ -104,7 +104,7 @@ class TextTask:
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Returns how a dump calls the texts: as the data set does, where it can."""
+        """Returns how a prediction file calls the texts: as the data set does, where it can."""
         if all(map(is_column_name, self.dataset_texts)):
             return self.dataset_texts
         return ("text", "second_text")[: len(self.dataset_texts)]
@@ -186,7 +186,7 @@ class TextExamples:
       labels: float32 [examples]: class numbers, or the values of a regression; [examples, classes] of sets
         of labels, [examples, most words] of tags; None where they are not published, as in the test sets
         of a leaderboard.
-      extras: further columns that describe the examples, as in evaluate.dumps.predictions.
+      extras: further columns that describe the examples, as in evaluate.prediction_files.predictions.
       words: of each example, where words are tagged.
       remarks: one line each about what was left out, for the user to see.
     """
@@ -245,7 +245,7 @@ class TextSource:
 def outcome(
     logits: np.ndarray, *, regression: bool, merge: Merge | None
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Returns what a dump holds for a model's logits on a set.
+    """Returns what a prediction file holds for a model's logits on a set.
 
     Where the set has other classes than the model, the most likely output decides, and the answer is
     the class it belongs to (McCoy et al. 2019, section 4.2: neutral and contradiction count as

@@ -80,7 +80,7 @@ def finetuning_work(
 
     Args:
       run: of that stage.
-      bytes_per_prediction: in its dump.
+      bytes_per_prediction: in its prediction file.
       examples: how many it trains on and how many it predicts, where a run of the same task recorded
         them; None: as in its data set's release.
     """
@@ -106,17 +106,17 @@ def finetuning_work(
     length = min(parameters["sequence_length"], config.max_position_embeddings)
     forward = model_flops_per_step(config, 1, length, trained=False)
     batch = parameters["batch_size"]
-    dump = predicted * bytes_per_prediction
+    written = predicted * bytes_per_prediction
     if task.frozen_encoder:
         flops = (train + predicted) * forward
-        return Work(flops=flops, bytes=dump, assumed=assumed)
+        return Work(flops=flops, bytes=written, assumed=assumed)
     steps = int(train * parameters["num_epochs"] / batch)
     step = model_flops_per_step(config, batch, length)
     return Work(
         flops=steps * step + predicted * forward,
         steps=steps,
         flops_per_step=step,
-        bytes=dump,
+        bytes=written,
         assumed=assumed,
     )
 

@@ -208,8 +208,8 @@ def _stamp(directory: Path) -> dict[str, Any]:
 
 
 def _import_predictions(root: Path, arguments: Mapping[str, Any]) -> None:
-    from multiberts.evaluate.dumps.run_file import read_run
     from multiberts.evaluate.imports.importing import import_predictions
+    from multiberts.evaluate.prediction_files.run_file import read_run
 
     before = {entry["path"] for entry in read_entries(root)}
     directories = import_predictions(run_dir=str(root / PREDICTIONS_PLACE), **arguments)

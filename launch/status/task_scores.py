@@ -107,22 +107,22 @@ def _summary(directories: tuple[str, ...]) -> tuple[str, str, ArmSummary] | None
     Raises:
       UserError: a file is damaged, or runs do not belong together.
     """
-    from multiberts.evaluate.dumps.run_file import read_run
-    from multiberts.stats.report.dumps import compare_dumps
+    from multiberts.evaluate.prediction_files.run_file import read_run
+    from multiberts.stats.report.prediction_sets import compare_prediction_sets
     from multiberts.stats.report.selection import (
-        DumpReader,
         FinishedRun,
+        PredictionSetReader,
         choose_learning_rate,
         make_groups,
     )
     from multiberts.stats.settings import ComparisonSettings
 
-    reader = DumpReader()
+    reader = PredictionSetReader()
     runs = [FinishedRun(Path(path), read_run(path)) for path in directories]
     group, _ = choose_learning_rate(make_groups(runs)[0], reader)
     for name, metrics in group.evaluation_sets().items():
         settings = ComparisonSettings(design="single", n_resamples=40)
-        item = compare_dumps(
+        item = compare_prediction_sets(
             reader(group, name), None, metrics[0], settings, (group.name, ""), group.task
         )
         return name, item.metric, item.base

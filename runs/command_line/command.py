@@ -169,7 +169,9 @@ COMMANDS = {
         "score fine-tuning runs from their predictions",
         report="evaluate.scoring:describe_scores",
     ),
-    "export": Command("evaluate.dumps.parquet:export", "write predictions as one Parquet file"),
+    "export": Command(
+        "evaluate.prediction_files.parquet:export", "write predictions as one Parquet file"
+    ),
     "import-predictions": Command(
         "evaluate.imports.importing:import_predictions",
         "take predictions that others published as run directories",

@@ -125,7 +125,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         (pandas, polars) or `datasets.Dataset` with columns of usual names, one row per prediction or
         one column per run; a frame whose rows are seeds and whose columns are examples; the path of
         anything that `multiberts compare` reads; an xarray Dataset (as
-        `evaluate.dumps.predictions.read_predictions` returns it) or DataArray with dims run or
+        `evaluate.prediction_files.predictions.read_predictions` returns it) or DataArray with dims run or
         pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
         may have different numbers of runs.
       experiment: the same for the other arm, aligned by example id; None in a `single` design, or where

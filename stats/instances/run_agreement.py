@@ -83,8 +83,8 @@ def agreement(
 
     Args:
       data: predictions of runs with the coordinate `pretrain_seed`, as
-        `evaluate.dumps.predictions.read_predictions` returns them; numbers or texts. Labels are not
-        used. Where there is `prediction_text`, answers agree where these texts are equal.
+        `evaluate.prediction_files.predictions.read_predictions` returns them; numbers or texts. Labels
+        are not used. Where there is `prediction_text`, answers agree where these texts are equal.
       kind: how answers are compared; by default as classes where all are texts or integers, else
         by correlation. The correlation of a run with constant answers is 0.
       confidence_level: level of the intervals, over examples.

@@ -25,13 +25,18 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.instances.run_agreement import Agreement, agreement
 from multiberts.stats.paper.figures import ScorePanel
 from multiberts.stats.presentation.wording import SOURCES
-from multiberts.stats.report.dumps import Dump, RunScores, compare_dumps, step_name
+from multiberts.stats.report.prediction_sets import (
+    PredictionSet,
+    RunScores,
+    compare_prediction_sets,
+    step_name,
+)
 from multiberts.stats.report.selection import LearningRateChoice
 from multiberts.stats.settings import ComparisonSettings, Design, Resample
 from multiberts.stats.variance.components import VarianceComponents
 
 Key = tuple[str, str]  # task, evaluation set
-Pairs = Sequence[tuple[Dump, Dump]]
+Pairs = Sequence[tuple[PredictionSet, PredictionSet]]
 ACCURACY = "accuracy"
 BIAS = "bias_correlation"
 HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.text.challenge_sets.TWO_WAY`
@@ -60,20 +65,22 @@ class Roles:
 
 
 def compare_pair(
-    base: Dump,
-    experiment: Dump,
+    base: PredictionSet,
+    experiment: PredictionSet,
     measure: str,
     design: Design = "paired",
     settings: ComparisonSettings | None = None,
     resample: Resample = "both",
     names: tuple[str, str] | None = None,
 ) -> Comparison:
-    """Compares two dumps by a measure, named by what differs between them: procedure or step."""
+    """Compares two prediction sets by a measure, named by what differs between them: procedure or step."""
     settings = replace(settings or PUBLISHED, design=design, resample=resample)
-    return compare_dumps(base, experiment, measure, settings, names or _names(base, experiment))
+    return compare_prediction_sets(
+        base, experiment, measure, settings, names or _names(base, experiment)
+    )
 
 
-def _names(base: Dump, experiment: Dump) -> tuple[str, str]:
+def _names(base: PredictionSet, experiment: PredictionSet) -> tuple[str, str]:
     if base.procedure != experiment.procedure:
         return base.procedure, experiment.procedure
     if base.step == experiment.step or base.step is None or experiment.step is None:
@@ -82,7 +89,7 @@ def _names(base: Dump, experiment: Dump) -> tuple[str, str]:
 
 
 def compare_checkpoints(
-    dump: Dump,
+    predictions: PredictionSet,
     base_seed: Hashable,
     experiment_seed: Hashable,
     measure: str = BIAS,
@@ -93,18 +100,18 @@ def compare_checkpoints(
     The paper's table 4: such a comparison is about these two checkpoints, not about a procedure.
 
     Raises:
-      DataError: the dump lacks a seed.
+      DataError: the prediction set lacks a seed.
     """
-    seeds = dump.data["pretrain_seed"].to_numpy().tolist()
+    seeds = predictions.data["pretrain_seed"].to_numpy().tolist()
     sides = []
     for seed in (base_seed, experiment_seed):
         rows = [row for row, own in enumerate(seeds) if own == seed]
         if not rows:
             raise DataError(
-                f"{dump.set_name} of {dump.name} has no pre-training seed {seed!r}, only "
+                f"{predictions.set_name} of {predictions.name} has no pre-training seed {seed!r}, only "
                 f"{sorted(set(seeds), key=str)}; choose two of these"
             )
-        sides.append(replace(dump, data=dump.data.isel(run=rows)))
+        sides.append(replace(predictions, data=predictions.data.isel(run=rows)))
     names = (f"seed {base_seed}", f"seed {experiment_seed}")
     return compare_pair(sides[0], sides[1], measure, "unpaired", settings, "examples", names)
 
@@ -118,12 +125,12 @@ def compare_family(
     number of sets.
 
     Args:
-      pairs: (base, experiment) dumps, one pair per evaluation set.
+      pairs: (base, experiment) prediction sets, one pair per evaluation set.
       design: of all.
       settings: how; by default with the draws of the published library.
 
     Raises:
-      DataError: there are no pairs, or the dumps do not fit together.
+      DataError: there are no pairs, or the prediction sets do not fit together.
     """
     tasks = {}
     for base, experiment in pairs:
@@ -135,12 +142,12 @@ def compare_family(
 
 @dataclass
 class Catalogue:
-    """Dumps sorted by their part in the paper, and what is made of them, each thing once.
+    """Prediction sets sorted by their part in the paper, and what is made of them, each thing once.
 
-    All methods raise DataError where the dumps they need are missing.
+    All methods raise DataError where the prediction sets they need are missing.
 
     Attributes:
-      dumps: predictions of all procedures; the last step of each is used.
+      prediction_sets: predictions of all procedures; the last step of each is used.
       roles: which procedure is which.
       settings: how comparisons are made.
       early_step: the step of the base that its last is compared with; None: half of the last.
@@ -150,7 +157,7 @@ class Catalogue:
       made_comparisons: all comparisons that were made so far.
     """
 
-    dumps: Sequence[Dump]
+    prediction_sets: Sequence[PredictionSet]
     roles: Roles = field(default_factory=Roles)
     settings: ComparisonSettings = PUBLISHED
     early_step: int | None = None
@@ -158,32 +165,34 @@ class Catalogue:
     choices: Sequence[LearningRateChoice] = ()
     made_comparisons: list[Comparison] = field(default_factory=list)
 
-    def last(self, procedure: str) -> dict[Key, Dump]:
-        """Returns the dumps of a procedure at its last step, by task and evaluation set."""
-        found: dict[Key, Dump] = {}
-        for dump in self.dumps:
-            if dump.procedure == procedure:
-                known = found.setdefault((dump.task, dump.evaluation_set), dump)
-                if (dump.step or -1) > (known.step or -1):
-                    found[dump.task, dump.evaluation_set] = dump
+    def last(self, procedure: str) -> dict[Key, PredictionSet]:
+        """Returns the prediction sets of a procedure at its last step, by task and evaluation set."""
+        found: dict[Key, PredictionSet] = {}
+        for predictions in self.prediction_sets:
+            if predictions.procedure == procedure:
+                known = found.setdefault(
+                    (predictions.task, predictions.evaluation_set), predictions
+                )
+                if (predictions.step or -1) > (known.step or -1):
+                    found[predictions.task, predictions.evaluation_set] = predictions
         return found
 
-    def biased(self, *procedures: str) -> list[Dump]:
-        """Returns the dumps of some procedures that bias can be measured on, one at least."""
+    def biased(self, *procedures: str) -> list[PredictionSet]:
+        """Returns the prediction sets of some procedures that bias can be measured on, one at least."""
         found = [
-            dump
+            predictions
             for name in procedures
-            for dump in self.last(name).values()
-            if BIAS in dump.measures
+            for predictions in self.last(name).values()
+            if BIAS in predictions.measures
         ]
         if not found:
             names = " or ".join(map(repr, procedures))
-            raise DataError(f"found no dump of {names} with the measure {BIAS}")
+            raise DataError(f"found no prediction file of {names} with the measure {BIAS}")
         return found
 
     @property
-    def winogender_groups(self) -> list[Dump]:
-        """Returns one dump per procedure that bias was measured on."""
+    def winogender_groups(self) -> list[PredictionSet]:
+        """Returns one prediction set per procedure that bias was measured on."""
         roles = self.roles
         return self.biased(roles.base, roles.extra, roles.incremental, roles.full)
 
@@ -192,20 +201,22 @@ class Catalogue:
         """Scores of the base and the original, by evaluation set and measure."""
         original = self.last(self.roles.original)
         return {
-            (dump.set_name, measure): [
-                arm.run_scores(measure) for arm in (dump, original.get(key)) if arm is not None
+            (predictions.set_name, measure): [
+                arm.run_scores(measure)
+                for arm in (predictions, original.get(key))
+                if arm is not None
             ]
-            for key, dump in self.last(self.roles.base).items()
-            for measure in dump.measures
+            for key, predictions in self.last(self.roles.base).items()
+            for measure in predictions.measures
         }
 
     @property
-    def plain_sets(self) -> dict[Key, Dump]:
+    def plain_sets(self) -> dict[Key, PredictionSet]:
         """Sets of the base that are scored example by example, not by occupation."""
         found = {
-            key: dump
-            for key, dump in self.last(self.roles.base).items()
-            if not set(dump.measures) & set(OCCUPATION_MEASURES)
+            key: predictions
+            for key, predictions in self.last(self.roles.base).items()
+            if not set(predictions.measures) & set(OCCUPATION_MEASURES)
         }
         if not found:
             raise DataError("found no evaluation set of the base except those of gender bias")
@@ -216,10 +227,10 @@ class Catalogue:
         """Scores of the base on every plain set, with the original as reference."""
         original = self.last(self.roles.original)
         panels = []
-        for key, dump in self.plain_sets.items():
-            measure, reference = dump.measures[0], original.get(key)
-            arms = [dump.run_scores(measure, self.roles.base)]
-            panel = ScorePanel(dump.set_name, measure, arms)
+        for key, predictions in self.plain_sets.items():
+            measure, reference = predictions.measures[0], original.get(key)
+            arms = [predictions.run_scores(measure, self.roles.base)]
+            panel = ScorePanel(predictions.set_name, measure, arms)
             if reference is not None:
                 scores = reference.run_scores(measure, self.roles.original)
                 panel = replace(panel, reference=scores)
@@ -234,36 +245,40 @@ class Catalogue:
                 late.set_name,
                 late.measures[0],
                 [
-                    dump.run_scores(late.measures[0], step_name(dump.step or 0))
-                    for dump in (early, late)
+                    predictions.run_scores(late.measures[0], step_name(predictions.step or 0))
+                    for predictions in (early, late)
                 ],
             )
             for early, late in self.pairs_of_steps
         ]
 
     @cached_property
-    def hans(self) -> Dump:
+    def hans(self) -> PredictionSet:
         """Returns the base on the pairs of HANS that are not entailed, figure 4."""
-        for dump in self.last(self.roles.base).values():
-            if dump.evaluation_set.lower() == HANS:
-                data = dump.data.isel(example=np.flatnonzero(dump.data["label"] == NOT_ENTAILED))
-                return replace(dump, evaluation_set=f"{HANS}, not entailed", data=data)
-        raise DataError(f"found no dump of the base on the evaluation set {HANS!r}")
+        for predictions in self.last(self.roles.base).values():
+            if predictions.evaluation_set.lower() == HANS:
+                data = predictions.data.isel(
+                    example=np.flatnonzero(predictions.data["label"] == NOT_ENTAILED)
+                )
+                return replace(predictions, evaluation_set=f"{HANS}, not entailed", data=data)
+        raise DataError(f"found no prediction file of the base on the evaluation set {HANS!r}")
 
     def part_panels(self, evaluation_set: str, by: str) -> list[ScorePanel]:
         """Scores of the base on the parts of an evaluation set."""
-        for (_, name), dump in self.last(self.roles.base).items():
+        for (_, name), predictions in self.last(self.roles.base).items():
             if name == evaluation_set:
-                measure = dump.measures[0]
+                measure = predictions.measures[0]
                 return [
                     ScorePanel(part_name, measure, [part.run_scores(measure, self.roles.base)])
-                    for part_name, part in dump.split(by).items()
+                    for part_name, part in predictions.split(by).items()
                 ]
-        raise DataError(f"found no dump of the base on the evaluation set {evaluation_set!r}")
+        raise DataError(
+            f"found no prediction file of the base on the evaluation set {evaluation_set!r}"
+        )
 
     def _compare(
         self,
-        asked: Iterable[tuple[Dump, Dump, str]],
+        asked: Iterable[tuple[PredictionSet, PredictionSet, str]],
         design: Design,
         resample: Resample = "both",
     ) -> list[Comparison]:
@@ -272,7 +287,9 @@ class Catalogue:
         self.made_comparisons += found
         return found
 
-    def _on_winogender(self, base: str, experiment: str) -> list[tuple[Dump, Dump, str]]:
+    def _on_winogender(
+        self, base: str, experiment: str
+    ) -> list[tuple[PredictionSet, PredictionSet, str]]:
         sides = [self.biased(name)[0] for name in (base, experiment)]
         return [(sides[0], sides[1], measure) for measure in (ACCURACY, BIAS)]
 
@@ -297,34 +314,42 @@ class Catalogue:
     def checkpoints(self) -> Comparison:
         """Two of the seeds with many fine-tuning runs, as in the paper, or else of the base."""
         name = self.roles.extra
-        if not any(BIAS in dump.measures for dump in self.last(name).values()):
+        if not any(BIAS in predictions.measures for predictions in self.last(name).values()):
             name = self.roles.base
-        dump = self.biased(name)[0]
-        seeds = dump.run_scores(BIAS).seeds
+        predictions = self.biased(name)[0]
+        seeds = predictions.run_scores(BIAS).seeds
         if len(seeds) < 2:
-            raise DataError(f"{dump.set_name}: found one seed of {dump.name}, expected two")
-        found = compare_checkpoints(dump, seeds[0], seeds[1], settings=self.settings)
+            raise DataError(
+                f"{predictions.set_name}: found one seed of {predictions.name}, expected two"
+            )
+        found = compare_checkpoints(predictions, seeds[0], seeds[1], settings=self.settings)
         self.made_comparisons.append(found)
         return found
 
-    def _pairs(self, first: Mapping[Key, Dump], second: Mapping[Key, Dump], what: str) -> Pairs:
+    def _pairs(
+        self, first: Mapping[Key, PredictionSet], second: Mapping[Key, PredictionSet], what: str
+    ) -> Pairs:
         pairs = [(first[key], second[key]) for key in first if key in second]
         if not pairs:
-            raise DataError(f"found no evaluation set with dumps of both {what}")
+            raise DataError(f"found no evaluation set with prediction files of both {what}")
         return pairs
 
     @cached_property
     def pairs_of_steps(self) -> Pairs:
         """Returns the base at an early step and at its last, by evaluation set."""
         last = self.plain_sets
-        early: dict[Key, Dump] = {}
-        for dump in self.dumps:
-            key = (dump.task, dump.evaluation_set)
-            if dump.procedure == self.roles.base and key in last and dump.step is not None:
+        early: dict[Key, PredictionSet] = {}
+        for predictions in self.prediction_sets:
+            key = (predictions.task, predictions.evaluation_set)
+            if (
+                predictions.procedure == self.roles.base
+                and key in last
+                and predictions.step is not None
+            ):
                 final = last[key].step or 0
                 wanted = final // 2 if self.early_step is None else self.early_step
-                if dump.step == wanted != final:
-                    early[key] = dump
+                if predictions.step == wanted != final:
+                    early[key] = predictions
         what = "half the last step" if self.early_step is None else step_name(self.early_step)
         return self._pairs(early, last, f"the base at {what} and at its last")
 
@@ -360,12 +385,12 @@ class Catalogue:
     def agreements(self) -> dict[str, Agreement]:
         """Agreement of two runs, by evaluation set and part of it."""
         found: dict[str, Agreement] = {}
-        for dump in self.plain_sets.values():
-            dumps = {dump.set_name: dump}
-            if dump.evaluation_set in self.parts:
-                for name, part in dump.split(self.parts[dump.evaluation_set]).items():
-                    dumps[f"{dump.set_name}, {name}"] = part
-            for name, part in dumps.items():
+        for predictions in self.plain_sets.values():
+            prediction_sets = {predictions.set_name: predictions}
+            if predictions.evaluation_set in self.parts:
+                for name, part in predictions.split(self.parts[predictions.evaluation_set]).items():
+                    prediction_sets[f"{predictions.set_name}, {name}"] = part
+            for name, part in prediction_sets.items():
                 found[name] = agreement(part.data, confidence_level=self.settings.confidence_level)
         return found
 
@@ -373,13 +398,15 @@ class Catalogue:
     def components(self) -> dict[tuple[str, str], VarianceComponents]:
         """Variance components of the base, by evaluation set and measure (two per set)."""
         return {
-            (dump.set_name, measure): dump.components(measure)
-            for dump in self.last(self.roles.base).values()
-            for measure in dump.measures[:2]
+            (predictions.set_name, measure): predictions.components(measure)
+            for predictions in self.last(self.roles.base).values()
+            for measure in predictions.measures[:2]
         }
 
 
-def group_scores(dumps: Sequence[Dump]) -> dict[tuple[str, str], list[RunScores]]:
+def group_scores(
+    prediction_sets: Sequence[PredictionSet],
+) -> dict[tuple[str, str], list[RunScores]]:
     """Scores groups of runs on Winogender, by (evaluation set, measure).
 
     Sellam et al. (ICLR 2022), section 4 and appendix D: of each group the mean over pre-training
@@ -388,23 +415,33 @@ def group_scores(dumps: Sequence[Dump]) -> dict[tuple[str, str], list[RunScores]
     appendix calls the last a correlation).
 
     Args:
-      dumps: on Winogender, one per group, in the order of the rows.
+      prediction_sets: on Winogender, one per group, in the order of the rows.
 
     Raises:
-      DataError: there are no dumps, or they are of several evaluation sets.
+      DataError: there are no prediction sets, or they are of several evaluation sets.
     """
-    names = sorted({dump.set_name for dump in dumps})
+    names = sorted({predictions.set_name for predictions in prediction_sets})
     if len(names) != 1:
         raise DataError(
             f"found groups of {', '.join(names) or 'no evaluation set'}, expected one set for all"
         )
-    measures = [name for name in GROUP_MEASURES if all(name in dump.measures for dump in dumps)]
+    measures = [
+        name
+        for name in GROUP_MEASURES
+        if all(name in predictions.measures for predictions in prediction_sets)
+    ]
     return {
-        (names[0], measure): [dump.run_scores(measure, dump.procedure) for dump in dumps]
+        (names[0], measure): [
+            predictions.run_scores(measure, predictions.procedure)
+            for predictions in prediction_sets
+        ]
         for measure in measures
     }
 
 
-def group_panels(dumps: Sequence[Dump]) -> list[ScorePanel]:
+def group_panels(prediction_sets: Sequence[PredictionSet]) -> list[ScorePanel]:
     """Returns the scores of `group_scores` as panels, one per measure."""
-    return [ScorePanel("", measure, arms) for (_, measure), arms in group_scores(dumps).items()]
+    return [
+        ScorePanel("", measure, arms)
+        for (_, measure), arms in group_scores(prediction_sets).items()
+    ]

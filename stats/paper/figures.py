@@ -1,4 +1,4 @@
-"""Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from dumps.
+"""Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from prediction sets.
 
 Every function returns a Matplotlib figure, which `runs.figure_style.save_figure` writes. The
 paper shows scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in
@@ -24,7 +24,7 @@ from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.tables import COMPONENT_NAMES, CORRECTION_NAMES
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.figures import bias_figure, forest_figure
-from multiberts.stats.report.dumps import Dump, RunScores
+from multiberts.stats.report.prediction_sets import PredictionSet, RunScores
 from multiberts.stats.runs_table import sorted_seeds
 from multiberts.stats.variance.components import VarianceComponents
 from multiberts.stats.variance.plan import Plan
@@ -176,14 +176,19 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
     )  # fmt: skip
 
 
-def occupations_figure(dumps: Sequence[Dump], measure: str, title: str = "") -> Figure:
+def occupations_figure(
+    prediction_sets: Sequence[PredictionSet], measure: str, title: str = ""
+) -> Figure:
     """Draws the bias of every occupation against its share of women, one panel per procedure, with
     the fitted line; values are means over seeds of their runs' means.
 
     Raises:
-      UserError: a dump lacks occupations, genders or shares.
+      UserError: a prediction set lacks occupations, genders or shares.
     """
-    arms = [dump.occupation_scores(measure, dump.procedure) for dump in dumps]
+    arms = [
+        predictions.occupation_scores(measure, predictions.procedure)
+        for predictions in prediction_sets
+    ]
     label = "P(feminine pronoun)" if measure.startswith("probe") else "bias score of the occupation"
     return bias_figure(arms, label, title)
 

@@ -1,4 +1,4 @@
-"""The tables and figures of the MultiBERTs paper from finished fine-tuning runs or from dumps.
+"""The tables and figures of the MultiBERTs paper from finished fine-tuning runs or from prediction sets.
 
     multiberts paper --gin_param='paper.run_dir = "results/paper"'
         --gin_param='paper.predictions = "results"'
@@ -49,11 +49,11 @@ from multiberts.stats.presentation.sections import (
     write_report,
 )
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.dumps import Dump, curve_of_dumps
+from multiberts.stats.report.prediction_sets import PredictionSet, curve_of_prediction_sets
 from multiberts.stats.report.selection import (
-    dumps_of_runs,
     finished_runs,
     learning_rate_table,
+    prediction_sets_of_runs,
 )
 from multiberts.stats.settings import ComparisonSettings
 
@@ -154,7 +154,7 @@ def paper(settings: PaperSettings) -> None:
     if directory.done:
         return
     _check_base([str(run.facts["procedure"]) for run in runs], roles)
-    dumps, choices = dumps_of_runs(runs)
+    prediction_sets, choices = prediction_sets_of_runs(runs)
     made_by = {
         "Command": f"multiberts paper --gin_file={CONFIG}, in the folder above this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
@@ -162,7 +162,7 @@ def paper(settings: PaperSettings) -> None:
     with directory:
         target = directory.path / REPORT
         made = paper_report(
-            dumps,
+            prediction_sets,
             target,
             roles=roles,
             made_by=made_by,
@@ -183,13 +183,13 @@ def _check_base(procedures: Iterable[str], roles: Roles) -> None:
     if roles.base not in (distinct := set(procedures)):
         found = ", ".join(sorted(distinct)) or "none at all"
         raise DataError(
-            f"found no dumps of the base procedure {roles.base!r}, only {found}; name the base "
+            f"found no prediction files of the base procedure {roles.base!r}, only {found}; name the base "
             "procedure in roles"
         )
 
 
 def paper_report(
-    dumps: Sequence[Dump],
+    prediction_sets: Sequence[PredictionSet],
     directory: Path,
     *,
     roles: Roles | None = None,
@@ -199,7 +199,7 @@ def paper_report(
     """Writes all tables (.md, .tex, .csv) and figures (.png, .svg) that can be made.
 
     Args:
-      dumps: predictions of all procedures (see `stats.report.dumps`).
+      prediction_sets: predictions of all procedures (see `stats.report.prediction_sets`).
       directory: gets `tables/`, `figures/`, `index.html`, `index.md` and `comparisons.csv`, or is replaced
         where it is such a folder already.
       roles: which procedure is which.
@@ -207,11 +207,11 @@ def paper_report(
       **options: further fields of `stats.paper.catalogue.Catalogue`.
 
     Raises:
-      DataError: there are no dumps, or none of the base procedure.
+      DataError: there are no prediction sets, or none of the base procedure.
       UserError: the folder holds something else.
     """
-    made = Catalogue(dumps, roles or Roles(), **options)
-    _check_base([dump.procedure for dump in dumps], made.roles)
+    made = Catalogue(prediction_sets, roles or Roles(), **options)
+    _check_base([predictions.procedure for predictions in prediction_sets], made.roles)
     return write_report(
         directory,
         "Tables and figures",
@@ -365,33 +365,33 @@ def _bias_by_seed(made: Catalogue, *procedures: str) -> Figure:
 
 
 def _training(made: Catalogue) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
-    steps: dict[Key, list[Dump]] = {}
-    for dump in made.dumps:
-        if dump.procedure == made.roles.base and dump.step is not None:
-            steps.setdefault((dump.task, dump.evaluation_set), []).append(dump)
-    for dumps in steps.values():
-        if len(dumps) > 1:
-            name = dumps[0].set_name
-            make = partial(_training_figure, made, dumps)
+    steps: dict[Key, list[PredictionSet]] = {}
+    for predictions in made.prediction_sets:
+        if predictions.procedure == made.roles.base and predictions.step is not None:
+            steps.setdefault((predictions.task, predictions.evaluation_set), []).append(predictions)
+    for prediction_sets in steps.values():
+        if len(prediction_sets) > 1:
+            name = prediction_sets[0].set_name
+            make = partial(_training_figure, made, prediction_sets)
             yield f"figure_training_{slug(name)}", f"Score on {name} during pre-training", make
 
 
-def _training_figure(made: Catalogue, dumps: Sequence[Dump]) -> Figure:
-    measure = dumps[0].measures[0]
-    curve = curve_of_dumps(dumps, measure)
+def _training_figure(made: Catalogue, prediction_sets: Sequence[PredictionSet]) -> Figure:
+    measure = prediction_sets[0].measures[0]
+    curve = curve_of_prediction_sets(prediction_sets, measure)
     level = made.settings.confidence_level
-    return training_figure([curve], dumps[0].set_name, measure, level)
+    return training_figure([curve], prediction_sets[0].set_name, measure, level)
 
 
 def _variance(made: Catalogue) -> Figure:
     components, sizes = {}, {}
-    for dump in made.last(made.roles.base).values():
-        measure = dump.measures[0]
-        name = f"{dump.set_name}, {measure.replace('_', ' ')}"
-        components[name] = dump.components(measure)
-        scores = dump.run_scores(measure)
+    for predictions in made.last(made.roles.base).values():
+        measure = predictions.measures[0]
+        name = f"{predictions.set_name}, {measure.replace('_', ' ')}"
+        components[name] = predictions.components(measure)
+        scores = predictions.run_scores(measure)
         number = len(scores.seeds)
-        sizes[name] = (number, scores.num_runs / number, dump.data.sizes["example"])
+        sizes[name] = (number, scores.num_runs / number, predictions.data.sizes["example"])
     return paper_figures.variance_figure(components, sizes)
 
 

@@ -1,4 +1,4 @@
-"""Tables of the MultiBERTs paper (Sellam et al., ICLR 2022), from comparisons and dumps.
+"""Tables of the MultiBERTs paper (Sellam et al., ICLR 2022), from comparisons and prediction sets.
 
 Every function returns a `stats.presentation.table_writer.Table`, which writes Markdown, LaTeX and CSV.
 `stats.paper.catalogue` names the paper's table of each comparison; the columns here hold what the paper
@@ -21,7 +21,7 @@ from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import SOURCES
-from multiberts.stats.report.dumps import RunScores
+from multiberts.stats.report.prediction_sets import RunScores
 from multiberts.stats.variance.components import VarianceComponents
 
 Direction = Literal["greater", "less"]

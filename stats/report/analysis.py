@@ -15,7 +15,6 @@ from multiberts.stats.presentation.metric_names import (
     metric_name,
 )
 from multiberts.stats.presentation.sections import ReportSection, slug
-from multiberts.stats.report.dumps import Dump, compare_dumps, curve_of_dumps
 from multiberts.stats.report.evidence import (
     ComparedProcedures,
     Pair,
@@ -23,11 +22,16 @@ from multiberts.stats.report.evidence import (
     compare_all,
 )
 from multiberts.stats.report.experiment import ReportedExperiment
+from multiberts.stats.report.prediction_sets import (
+    PredictionSet,
+    compare_prediction_sets,
+    curve_of_prediction_sets,
+)
 from multiberts.stats.report.selection import (
-    DumpReader,
     FinishedRun,
     LearningRateChoice,
     LearningRateRule,
+    PredictionSetReader,
     RunGroup,
     choose_learning_rate,
     last_steps,
@@ -90,7 +94,7 @@ class ReportContent:
 
 
 class _Analysis:
-    """Runs with their chosen learning rates, and their dumps, each read once."""
+    """Runs with their chosen learning rates, and their prediction sets, each read once."""
 
     def __init__(
         self,
@@ -103,7 +107,7 @@ class _Analysis:
         self.settings = settings
         self.truths = truths
         self.rule = rule
-        self.reader = DumpReader()
+        self.reader = PredictionSetReader()
         self.choices: dict[tuple, LearningRateChoice] = {}
 
     def groups(self, runs: Sequence[FinishedRun]) -> list[RunGroup]:
@@ -118,8 +122,8 @@ class _Analysis:
 
     def shared(
         self, base: RunGroup, experiment: RunGroup | None = None
-    ) -> Iterator[tuple[str, list[Dump]]]:
-        """Every metric that both groups have on an evaluation set, with their dumps there."""
+    ) -> Iterator[tuple[str, list[PredictionSet]]]:
+        """Every metric that both groups have on an evaluation set, with their prediction sets there."""
         sides = [group for group in (base, experiment) if group is not None]
         sets = [group.evaluation_sets() for group in sides]
         for evaluation_set, measures in sets[0].items():
@@ -138,12 +142,12 @@ class _Analysis:
             return None
         return len(frozenset.intersection(*found)) if design == "paired" else min(map(len, found))
 
-    def truth_of(self, dump: Dump, measure: str) -> float | None:
+    def truth_of(self, predictions: PredictionSet, measure: str) -> float | None:
         """Returns the known value of a measure; a key may name the task before the evaluation set."""
-        for name in (dump.set_name, dump.evaluation_set):
+        for name in (predictions.set_name, predictions.evaluation_set):
             known = self.truths.get(f"{name}/{measure}", {})
-            if dump.procedure in known:
-                return known[dump.procedure]
+            if predictions.procedure in known:
+                return known[predictions.procedure]
         return None
 
 
@@ -206,10 +210,12 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         if experiment is not None and base.procedure != experiment.procedure:
             names = (base.procedure, experiment.procedure)
         planned = analysis.planned_seeds(sides, settings.design)
-        for measure, dumps in analysis.shared(base, experiment):
-            place = f"{prefix}-{slug(dumps[0].set_name)}-{slug(metric_name(measure))}"
+        for measure, prediction_sets in analysis.shared(base, experiment):
+            place = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
             arms = [side.name for side in sides]
-            pairs.append(Pair(dumps, measure, names, request["name"], place, planned, arms))
+            pairs.append(
+                Pair(prediction_sets, measure, names, request["name"], place, planned, arms)
+            )
     if not pairs:
         raise UserError(
             f"comparison {request['name']!r}: the two sides share no task, evaluation set and "
@@ -221,11 +227,11 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
 def _known_truths(analysis: _Analysis, runs: Sequence[FinishedRun]) -> list[KnownTruth]:
     found = []
     for group in analysis.groups(last_steps(runs)):
-        for measure, (dump,) in analysis.shared(group):
-            truth = analysis.truth_of(dump, measure)
+        for measure, (predictions,) in analysis.shared(group):
+            truth = analysis.truth_of(predictions, measure)
             if truth is not None:
-                item = compare_dumps(
-                    dump, None, measure, replace(analysis.settings, design="single"),
+                item = compare_prediction_sets(
+                    predictions, None, measure, replace(analysis.settings, design="single"),
                     (group.name, ""), group.name,
                 )  # fmt: skip
                 found.append(KnownTruth(truth, item))
@@ -239,17 +245,20 @@ def _known_truths(analysis: _Analysis, runs: Sequence[FinishedRun]) -> list[Know
 
 def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[ReportSection]:
     """Names a curve for every evaluation set and metric of a procedure with several steps."""
-    series: dict[tuple[str, str], dict[str, list[Dump]]] = {}
+    series: dict[tuple[str, str], dict[str, list[PredictionSet]]] = {}
     for group in groups:
-        for measure, (dump,) in analysis.shared(group):
+        for measure, (predictions,) in analysis.shared(group):
             if group.step is not None:
-                dumps = series.setdefault((dump.set_name, measure), {})
-                dumps.setdefault(group.procedure, []).append(dump)
+                prediction_sets = series.setdefault((predictions.set_name, measure), {})
+                prediction_sets.setdefault(group.procedure, []).append(predictions)
     pictures = []
     for (name, measure), procedures in series.items():
-        if max(len(dumps) for dumps in procedures.values()) < 2:
+        if max(len(prediction_sets) for prediction_sets in procedures.values()) < 2:
             continue
-        curves = [curve_of_dumps(dumps, measure, all_steps=False) for dumps in procedures.values()]
+        curves = [
+            curve_of_prediction_sets(prediction_sets, measure, all_steps=False)
+            for prediction_sets in procedures.values()
+        ]
         pictures.append(
             ReportSection(
                 f"training-{slug(name)}-{slug(measure)}",

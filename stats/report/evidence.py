@@ -22,8 +22,8 @@ from multiberts.stats.presentation.metric_names import metric_label, metric_name
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.reported import ReportedComparison, answer, judged
 from multiberts.stats.presentation.sections import ReportSection, slug
-from multiberts.stats.report.dumps import Dump, compare_dumps
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
+from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets
 from multiberts.stats.settings import ComparisonSettings
 
 # Said where three arms or more are not ranked.
@@ -38,16 +38,16 @@ class Pair:
     """A base and an experiment to compare by a metric, or a base alone to describe.
 
     Attributes:
-      dumps: of the base, then of the experiment.
+      prediction_sets: of the base, then of the experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
       names: of the sides.
       name: of the comparison.
       place: its figures' files begin with this.
       planned_seeds: how many seeds are planned; None where no plan is known.
-      arms: names of the dumps in a ranking, where they are not their own.
+      arms: names of the prediction sets in a ranking, where they are not their own.
     """
 
-    dumps: Sequence[Dump]
+    prediction_sets: Sequence[PredictionSet]
     measure: str
     names: tuple[str, str]
     name: str
@@ -55,10 +55,10 @@ class Pair:
     planned_seeds: int | None = None
     arms: Sequence[str] = ()
 
-    def by_arm(self) -> dict[str, Dump]:
-        """Returns the dumps by their names in a ranking."""
-        names = self.arms or [dump.name for dump in self.dumps]
-        return dict(zip(names, self.dumps, strict=True))
+    def by_arm(self) -> dict[str, PredictionSet]:
+        """Returns the prediction sets by their names in a ranking."""
+        names = self.arms or [predictions.name for predictions in self.prediction_sets]
+        return dict(zip(names, self.prediction_sets, strict=True))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ComparedProcedures:
 
 def compare_all(
     requests: Sequence[Request],
-    truth_of: Callable[[Dump, str], float | None] | None = None,
+    truth_of: Callable[[PredictionSet, str], float | None] | None = None,
 ) -> list[ComparedProcedures]:
     """Makes every comparison, with its figures, and ranks three arms or more that have one base.
 
@@ -122,7 +122,7 @@ def compare_all(
 
     Args:
       requests: what to compare.
-      truth_of: the known value of a measure of a dump, for figures.
+      truth_of: the known value of a measure of a prediction set, for figures.
 
     Raises:
       DataError: two sides do not fit together.
@@ -135,20 +135,21 @@ def compare_all(
     together: dict[tuple, list[tuple[int, int]]] = {}
     for number, request in enumerate(requests):
         for place, pair in enumerate(request.pairs):
-            base = pair.dumps[0]
+            base = pair.prediction_sets[0]
             key = base.task, base.set_name, pair.measure
             together.setdefault(key, []).append((number, place))
     for places in ProgressBar(list(together.values()), desc="comparisons"):
         shared = SharedArms()
         for number, place in places:
             request, pair = requests[number], requests[number].pairs[place]
-            made[number][place] = item = compare_dumps(
-                pair.dumps[0], pair.dumps[1] if len(pair.dumps) > 1 else None, pair.measure,
+            base, experiment = [*pair.prediction_sets, None][:2]
+            made[number][place] = item = compare_prediction_sets(
+                base, experiment, pair.measure,
                 request.settings, pair.names, pair.name, shared,
             )  # fmt: skip
             if (item.name, item.evaluation_set) not in grids[number]:
-                names = pair.names[: len(pair.dumps)]
-                grid = example_grid(pair.dumps, names, request.settings.design, shared)
+                names = pair.names[: len(pair.prediction_sets)]
+                grid = example_grid(pair.prediction_sets, names, request.settings.design, shared)
                 if grid is not None:
                     grids[number][item.name, item.evaluation_set] = grid
         rankings += _rankings(
@@ -193,16 +194,18 @@ def _rankings(
     """
     families: dict[tuple, list[tuple[int, Pair]]] = {}
     for number, pair in pairs:
-        if len(pair.dumps) > 1:
+        if len(pair.prediction_sets) > 1:
             settings = requests[number].settings
             key = next(iter(pair.by_arm())), settings.design, settings.resample
             families.setdefault(key, []).append((number, pair))
     for family in families.values():
         number, last = family[-1]
-        arms = {name: dump for _, pair in family for name, dump in pair.by_arm().items()}
+        arms = {
+            name: predictions for _, pair in family for name, predictions in pair.by_arm().items()
+        }
         if len(arms) < 3:
             continue
-        base = last.dumps[0]
+        base = last.prediction_sets[0]
         ranking = _rank(arms, last.measure, requests[number].settings, shared)
         if ranking is None:
             text = f"{base.set_name}, {metric_name(last.measure)}: {NO_RANKING}."
@@ -213,16 +216,25 @@ def _rankings(
 
 
 def _rank(
-    arms: Mapping[str, Dump], measure: str, settings: ComparisonSettings, shared: SharedArms
+    arms: Mapping[str, PredictionSet],
+    measure: str,
+    settings: ComparisonSettings,
+    shared: SharedArms,
 ) -> ArmComparisons | None:
     """Ranks three arms or more; None where the design has no ranking, or no two seeds are common."""
-    seeds = [set(dump.data["pretrain_seed"].to_numpy().ravel().tolist()) for dump in arms.values()]
+    seeds = [
+        set(predictions.data["pretrain_seed"].to_numpy().ravel().tolist())
+        for predictions in arms.values()
+    ]
     too_few = settings.design == "paired" and len(set.intersection(*seeds)) < 2
     if settings.design not in get_args(ManyDesign) or too_few:
         return None
     first = next(iter(arms.values()))
-    measured = {name: dump.measured(measure) for name, dump in arms.items()}
-    clusters = next((dump.clusters for dump in arms.values() if dump.clusters), None)
+    measured = {name: predictions.measured(measure) for name, predictions in arms.items()}
+    clusters = next(
+        (predictions.clusters for predictions in arms.values() if predictions.clusters),
+        None,
+    )
     task = TaskData(
         None, None, measured[next(iter(arms))][1], clusters=clusters,
         missing="refuse" if first.missing == "refuse" else "omit",
@@ -257,7 +269,7 @@ def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSe
 
 
 def _pictures(
-    item: Comparison, pair: Pair, truth_of: Callable[[Dump, str], float | None] | None
+    item: Comparison, pair: Pair, truth_of: Callable[[PredictionSet, str], float | None] | None
 ) -> Iterator[ReportSection]:
     yield ReportSection(
         f"{pair.place}-seeds",
@@ -274,14 +286,16 @@ def _pictures(
     # A correlation would show the same dots as the slope before it.
     measure = pair.measure
     slope = measure.replace("correlation", "slope")
-    if measure not in OCCUPATION_MEASURES or (slope != measure and slope in pair.dumps[0].measures):
+    if measure not in OCCUPATION_MEASURES or (
+        slope != measure and slope in pair.prediction_sets[0].measures
+    ):
         return
     arms = []
-    for dump, arm in zip(pair.dumps, (item.base, item.experiment), strict=False):
+    for predictions, arm in zip(pair.prediction_sets, (item.base, item.experiment), strict=False):
         assert arm is not None
-        truth = truth_of(dump, measure) if truth_of and measure.endswith("slope") else None
+        truth = truth_of(predictions, measure) if truth_of and measure.endswith("slope") else None
         interval = arm.ci if measure.endswith("slope") else None
-        arms.append(dump.occupation_scores(measure, arm.name, arm.seeds, truth, interval))
+        arms.append(predictions.occupation_scores(measure, arm.name, arm.seeds, truth, interval))
     bias = OCCUPATION_MEASURES[measure][0] == "bias"
     label = "bias score of the occupation" if bias else "P(feminine pronoun)"
     names = " and ".join(arm.name for arm in arms)

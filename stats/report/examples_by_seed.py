@@ -17,7 +17,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.pseudo_values import arm_table
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.presentation.metric_names import metric_name
-from multiberts.stats.report.dumps import Dump
+from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.runs_table import Arm, align, pair
 
 # Number of rows that a page shows without its script.
@@ -124,24 +124,27 @@ def marks(scores: NDArray[np.float64]) -> str:
 
 
 def example_grid(
-    dumps: Sequence[Dump], names: Sequence[str], design: str, shared: SharedArms | None = None
+    prediction_sets: Sequence[PredictionSet],
+    names: Sequence[str],
+    design: str,
+    shared: SharedArms | None = None,
 ) -> ExampleGrid | None:
     """Makes the grid of one evaluation set.
 
     Args:
-      dumps: of one arm, or of base and experiment.
+      prediction_sets: of one arm, or of base and experiment.
       names: of the arms.
       design: `paired` keeps the seeds that both arms have.
-      shared: with comparisons of these dumps.
+      shared: with comparisons of these prediction sets.
 
     Returns:
       The grid; None where no metric scores each example by itself between 0 and 1, the arms do not
       share their examples, or predictions are missing.
     """
-    measure = _measure_of_examples(dumps[0])
+    measure = _measure_of_examples(prediction_sets[0])
     if measure is None:
         return None
-    found = [dump.arm(measure, shared) for dump in dumps]
+    found = [predictions.arm(measure, shared) for predictions in prediction_sets]
     arms = [arm for arm, _ in found]
     if any(arm.observed is not None for arm in arms):
         return None
@@ -156,7 +159,7 @@ def example_grid(
     ids = _names(arms[0])
     places = {name: place for place, name in enumerate(_names(found[0][0]))}
     order = [places[name] for name in ids]
-    data = dumps[0].data
+    data = prediction_sets[0].data
     columns = {
         str(name): column.to_numpy()[order].tolist()
         for name, column in data.coords.items()
@@ -164,7 +167,7 @@ def example_grid(
     }
     labels = data["label"].to_numpy()[order].tolist() if "label" in data else None
     return ExampleGrid(
-        dumps[0].set_name,
+        prediction_sets[0].set_name,
         metric_name(measure),
         ids,
         names,
@@ -183,14 +186,14 @@ def _names(arm: Arm) -> list[str]:
     return [str(name) for name in arm.example_ids.tolist()]
 
 
-def _measure_of_examples(dump: Dump) -> str | None:
-    """Returns the first metric of a dump that is a mean of the examples' own scores, or accuracy."""
-    own = [name for name in dump.measures if name in METRICS]
+def _measure_of_examples(predictions: PredictionSet) -> str | None:
+    """Returns the first metric that is a mean of the examples' own scores, or accuracy."""
+    own = [name for name in predictions.measures if name in METRICS]
     for name in own:
         if METRICS[name].mean_of is not None and METRICS[name].higher_is_better:
             return name
-    classes = any(METRICS[name].uses != "text" for name in own) and "scores" in dump.data
-    return "accuracy" if classes and dump.data.sizes.get("class", 0) > 1 else None
+    classes = any(METRICS[name].uses != "text" for name in own) and "scores" in predictions.data
+    return "accuracy" if classes and predictions.data.sizes.get("class", 0) > 1 else None
 
 
 def _texts_of(columns: Mapping[str, list]) -> list[str] | None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from multiberts.evaluate.dumps.run_file import find_runs
+from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
 from multiberts.stats.reading import arms_of_frame
-from multiberts.stats.report.dumps import Dump
-from multiberts.stats.report.selection import dumps_of_runs, finished_runs
+from multiberts.stats.report.prediction_sets import PredictionSet
+from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
 
 if TYPE_CHECKING:
     import xarray
@@ -52,22 +52,25 @@ def read_predictions(
     See also: `from_frame`, `compare`.
     """
     if Path(path).is_dir() and next(iter(find_runs(path)), None) is not None:
-        return {dump.name: dump.data for dump in _own_dumps(path, task)}
+        return {
+            predictions.name: predictions.data for predictions in _own_prediction_sets(path, task)
+        }
     names = SliceNames(**columns)
     frame = read_frame(path, names, task)
     return arms_of_frame(frame, path)
 
 
-def _own_dumps(path: str, task: str | None) -> list[Dump]:
-    """Reads finished fine-tuning runs on one evaluation set, one dump per procedure and step."""
-    dumps, _ = dumps_of_runs(finished_runs(path))
-    known = {dump.set_name for dump in dumps}
+def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
+    """Reads finished fine-tuning runs on one evaluation set, one prediction set per procedure and step."""
+    prediction_sets, _ = prediction_sets_of_runs(finished_runs(path))
+    known = {predictions.set_name for predictions in prediction_sets}
     chosen = [
-        dump
-        for dump in dumps
-        if task is None or task in (dump.set_name, dump.evaluation_set, dump.task)
+        predictions
+        for predictions in prediction_sets
+        if task is None
+        or task in (predictions.set_name, predictions.evaluation_set, predictions.task)
     ]
-    sets = sorted({dump.set_name for dump in chosen})
+    sets = sorted({predictions.set_name for predictions in chosen})
     if len(sets) != 1:
         found = "no such task" if not sets else f"{len(sets)} evaluation sets"
         raise UserError(

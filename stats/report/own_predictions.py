@@ -25,7 +25,6 @@ from multiberts.stats.presentation.comparison_tables import (
 )
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent
-from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.evidence import (
     ComparedProcedures,
     Pair,
@@ -35,6 +34,7 @@ from multiberts.stats.report.evidence import (
 from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
 from multiberts.stats.report.own_files import arms_of
 from multiberts.stats.report.page import write_page
+from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
 
 if TYPE_CHECKING:
@@ -162,20 +162,20 @@ def _compare_arms(
     )
     named_metric(metric)  # refuses a wrong name before anything is read
     evaluation_set = settings.task or Path(settings.base).name
-    dumps = {
-        name: Dump(
+    prediction_sets = {
+        name: PredictionSet(
             "", evaluation_set, name, None, (metric,), data, settings.missing,
             "cluster" if "cluster" in data.coords else None, settings.by,
         )
         for name, data in arms.items()
     }  # fmt: skip
     pairs = [
-        Pair((dumps[base_name], dumps[name]), metric, (base_name, name),
+        Pair((prediction_sets[base_name], prediction_sets[name]), metric, (base_name, name),
              f"{name} against {base_name}", str(number))
         for number, (name, _) in enumerate(others, start=1)
     ]  # fmt: skip
     if not others:
-        pairs = [Pair((dumps[base_name],), metric, (base_name, ""), base_name, "1")]
+        pairs = [Pair((prediction_sets[base_name],), metric, (base_name, ""), base_name, "1")]
     title = pairs[0].name if len(pairs) == 1 else f"All against {base_name}"
     how = settings.of_comparison(settings.design if others else "single")
     return compare_all([Request(title, how, pairs)])[0]

@@ -1,4 +1,4 @@
-"""The report stage: from dumped predictions to tables, figures and one HTML page."""
+"""The report stage: from written predictions to tables, figures and one HTML page."""
 
 from __future__ import annotations
 

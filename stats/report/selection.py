@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import final_sets, find_runs, run_directories
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import final_sets, find_runs, run_directories
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.dumps import Dump
+from multiberts.stats.report.prediction_sets import PredictionSet
 
 if TYPE_CHECKING:
     import xarray
@@ -183,22 +183,22 @@ def last_steps(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 @dataclass
-class DumpReader:
-    """Reads the dumps of groups, each once.
+class PredictionSetReader:
+    """Reads the prediction sets of groups, each once.
 
     Attributes:
-      read: as `evaluate.dumps.predictions.read_predictions`.
+      read: as `evaluate.prediction_files.predictions.read_predictions`.
     """
 
     read: Callable[[Sequence[Path], str], xarray.Dataset] = read_predictions
-    _dumps: dict[tuple, Dump] = field(default_factory=dict)
+    _prediction_sets: dict[tuple, PredictionSet] = field(default_factory=dict)
 
-    def __call__(self, group: RunGroup, evaluation_set: str) -> Dump:
-        """Returns the dump of a group on an evaluation set that all its runs have."""
+    def __call__(self, group: RunGroup, evaluation_set: str) -> PredictionSet:
+        """Returns the prediction set of a group on an evaluation set that all its runs have."""
         directories = [run.directory for run in group.runs]
         key = (*directories, evaluation_set)
-        if key not in self._dumps:
-            self._dumps[key] = Dump(
+        if key not in self._prediction_sets:
+            self._prediction_sets[key] = PredictionSet(
                 group.task,
                 evaluation_set,
                 group.procedure,
@@ -206,7 +206,7 @@ class DumpReader:
                 tuple(group.evaluation_sets()[evaluation_set]),
                 self.read(directories, evaluation_set),
             )
-        return self._dumps[key]
+        return self._prediction_sets[key]
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class LearningRateChoice:
 
 
 def choose_learning_rate(
-    group: RunGroup, reader: DumpReader, rule: LearningRateRule = "dev"
+    group: RunGroup, reader: PredictionSetReader, rule: LearningRateRule = "dev"
 ) -> tuple[RunGroup, LearningRateChoice | None]:
     """Keeps the learning rate with the best mean over runs; ties go to the smaller.
 
@@ -294,22 +294,26 @@ def _held_out_voters(group: RunGroup) -> RunGroup:
     return voters
 
 
-def dumps_of_runs(runs: Sequence[FinishedRun]) -> tuple[list[Dump], list[LearningRateChoice]]:
+def prediction_sets_of_runs(
+    runs: Sequence[FinishedRun],
+) -> tuple[list[PredictionSet], list[LearningRateChoice]]:
     """Reads finished runs, with one learning rate chosen per task, procedure and step.
 
     Args:
       runs: see `stats.report.selection.finished_runs`.
 
     Returns:
-      A dump for every evaluation set of every group, and how learning rates were chosen.
+      A prediction set for every evaluation set of every group, and how learning rates were chosen.
 
     Raises:
       UserError: a file is damaged, runs do not belong together, or a run has no seed.
     """
-    reader = DumpReader()
+    reader = PredictionSetReader()
     found = [choose_learning_rate(group, reader) for group in make_groups(runs)]
-    dumps = [reader(group, name) for group, _ in found for name in group.evaluation_sets()]
-    return dumps, [choice for _, choice in found if choice is not None]
+    prediction_sets = [
+        reader(group, name) for group, _ in found for name in group.evaluation_sets()
+    ]
+    return prediction_sets, [choice for _, choice in found if choice is not None]
 
 
 def learning_rate_table(choices: Sequence[LearningRateChoice], title: str = "") -> Table:
@@ -338,7 +342,7 @@ def learning_rates(*, predictions: str | Sequence[str], rule: LearningRateRule) 
     Raises:
       UserError: no finished run is there, or there is nothing to choose by.
     """
-    reader = DumpReader()
+    reader = PredictionSetReader()
     groups = make_groups(finished_runs(predictions))
     chosen = [choose_learning_rate(group, reader, rule) for group in groups]
     console.report(f"{rule}: {RULE_TEXTS[rule]}")

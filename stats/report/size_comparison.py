@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from multiberts.evaluate.dumps.text_file import example_texts
+from multiberts.evaluate.prediction_files.text_file import example_texts
 from multiberts.runs import console
 from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.errors import UserError
@@ -23,8 +23,8 @@ from multiberts.stats.instances.instance_level import fisher_tests, instance_acc
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.reading import runs_from_dataset
-from multiberts.stats.report.dumps import Dump
-from multiberts.stats.report.selection import dumps_of_runs, finished_runs, last_steps
+from multiberts.stats.report.prediction_sets import PredictionSet
+from multiberts.stats.report.selection import finished_runs, last_steps, prediction_sets_of_runs
 from multiberts.stats.runs_table import RunsTable, aligned
 
 REPORT = "report"
@@ -78,12 +78,14 @@ def instances(
     )
     if directory.done:
         return
-    dumps = _dumps_by_size(dumps_of_runs(chosen)[0], sizes)
-    votes = {name: {size: _voted(own[size]) for size in own} for name, own in dumps.items()}
+    prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(chosen)[0], sizes)
+    votes = {
+        name: {size: _voted(own[size]) for size in own} for name, own in prediction_sets.items()
+    }
     analysis = analyse_sizes(
         {
             name: {size: runs_from_dataset(own[size].data) for size in own}
-            for name, own in dumps.items()
+            for name, own in prediction_sets.items()
         },
         votes,
         n_resamples=n_resamples,
@@ -91,7 +93,7 @@ def instances(
         split_seed=split_seed,
     )
     listed = {
-        f"{direction}_examples": changed_examples(analysis, dumps, votes, direction)
+        f"{direction}_examples": changed_examples(analysis, prediction_sets, votes, direction)
         for direction in ("decaying", "improving")
     }
     made_by = {
@@ -106,13 +108,15 @@ def instances(
     console.report(f"{target / 'index.html'}: {len(made.written)} tables and figures")
 
 
-def _dumps_by_size(dumps: Sequence[Dump], sizes: Sequence[str]) -> dict[str, dict[str, Dump]]:
-    """Returns the dumps with accuracy by evaluation set and size, where two sizes are there."""
-    found: dict[str, dict[str, Dump]] = {}
+def _prediction_sets_by_size(
+    prediction_sets: Sequence[PredictionSet], sizes: Sequence[str]
+) -> dict[str, dict[str, PredictionSet]]:
+    """Returns the prediction sets with accuracy by evaluation set and size, where two sizes are there."""
+    found: dict[str, dict[str, PredictionSet]] = {}
     for size in sizes:
-        for dump in dumps:
-            if dump.procedure == size and "accuracy" in dump.measures:
-                found.setdefault(dump.set_name, {})[size] = dump
+        for predictions in prediction_sets:
+            if predictions.procedure == size and "accuracy" in predictions.measures:
+                found.setdefault(predictions.set_name, {})[size] = predictions
     found = {name: own for name, own in found.items() if len(own) > 1}
     if not found:
         raise UserError(
@@ -122,14 +126,14 @@ def _dumps_by_size(dumps: Sequence[Dump], sizes: Sequence[str]) -> dict[str, dic
     return found
 
 
-def _voted(dump: Dump) -> RunsTable:
-    answers = runs_from_dataset(dump.data, "prediction")
-    return ensemble(answers, dump.data["label"].to_numpy())
+def _voted(predictions: PredictionSet) -> RunsTable:
+    answers = runs_from_dataset(predictions.data, "prediction")
+    return ensemble(answers, predictions.data["label"].to_numpy())
 
 
 def changed_examples(
     analysis: InstanceAnalysis,
-    dumps: Mapping[str, Mapping[str, Dump]],
+    prediction_sets: Mapping[str, Mapping[str, PredictionSet]],
     votes: Mapping[str, Mapping[str, RunsTable]],
     direction: str = "decaying",
 ) -> Table:
@@ -140,8 +144,8 @@ def changed_examples(
     where the predictions hold them.
 
     Args:
-      analysis: of the dumps.
-      dumps: by evaluation set and size.
+      analysis: of the prediction sets.
+      prediction_sets: by evaluation set and size.
       votes: by evaluation set and size, one run per seed.
       direction: `decaying` or `improving`.
     """
@@ -155,7 +159,7 @@ def changed_examples(
         limit = pair.decay.threshold if decays else -pair.improvement.threshold
         passing = np.flatnonzero(sign * difference <= limit + 1e-9)
         order = passing[np.argsort(sign * difference[passing], kind="stable")]
-        texts = example_texts(dumps[pair.task][pair.small].data, LONGEST_TEXT)
+        texts = example_texts(prediction_sets[pair.task][pair.small].data, LONGEST_TEXT)
         for place in order[:MOST_EXAMPLES].tolist():
             name = str(place if small.example_ids is None else small.example_ids[place])
             records.append(

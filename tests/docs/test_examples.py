@@ -63,12 +63,12 @@ def with_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [f"rte/dev/{number}" for number in range(3)]
     for seed, predictions in enumerate(([1, 0, 1], [1, 1, 1])):
         scores = np.eye(2)[predictions]
-        dump = predictions_of(ids, [1, 0, 1], np.array(predictions), scores)
+        predictions = predictions_of(ids, [1, 0, 1], np.array(predictions), scores)
         run = ImportedRun(
             f"seed_{seed}",
             facts_of("RTE", "base", seed, 0, "an example"),
             (),
-            lambda dump=dump: [ImportedSet("dev", dump, ("accuracy",))],
+            lambda predictions=predictions: [ImportedSet("dev", predictions, ("accuracy",))],
         )
         write_imported("runs", "example", run)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 
 
 def _make_run(path: Path, sets: dict[str, dict[str, Any]], **content: Any) -> Path:

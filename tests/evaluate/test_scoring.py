@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.scoring import COLUMNS, describe_run, describe_scores, parts_of, score
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError

@@ -1,4 +1,4 @@
-"""`multiberts evaluate` on sets of dumps that are odd: what is refused, what is warned of."""
+"""`multiberts evaluate` on sets of prediction files that are odd: what is refused, what is warned of."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pandas
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_predictions
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
 
@@ -26,7 +26,7 @@ def scored(tmp_path: Path, **arguments) -> dict[str, pandas.DataFrame]:
     return tables(tmp_path / "scores")
 
 
-def test_damaged_and_disagreeing_dumps_are_each_named_and_nothing_is_written(
+def test_damaged_and_disagreeing_prediction_files_are_each_named_and_nothing_is_written(
     tmp_path: Path, make_run, capsys
 ):
     for seed in range(5):
@@ -42,7 +42,7 @@ def test_damaged_and_disagreeing_dumps_are_each_named_and_nothing_is_written(
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs" / "4"))
     assert "is not whole JSON" in str(caught.value)
     (tmp_path / "runs" / "4" / "DONE").unlink()
-    with pytest.raises(UserError, match=r"^3 dumps cannot be scored"):
+    with pytest.raises(UserError, match=r"^3 prediction files cannot be scored"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
     lines = capsys.readouterr().err.splitlines()
     assert [line.startswith("found: ") for line in lines] == [True] * 3

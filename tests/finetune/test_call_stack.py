@@ -16,7 +16,7 @@ ROOT = Path(multiberts.__file__).parent
 
 def files_at_predictions(*arguments: str) -> dict[str, list[str]]:
     """Our files on the stack where a command writes each file of predictions."""
-    from multiberts.evaluate.dumps import prediction_file
+    from multiberts.evaluate.prediction_files import prediction_file
     from multiberts.runs.command_line.command import main
 
     real, walks = prediction_file.write_atomically, {}

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import find_runs
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"batch_size": 16, "num_epochs": 3, "sequence_length": 32, "compile_step": False}
 
 
-def dump(run: Path, evaluation_set: str = "dev") -> bytes:
+def predictions(run: Path, evaluation_set: str = "dev") -> bytes:
     return (run / "predictions" / f"{evaluation_set}.tfrecord").read_bytes()
 
 
@@ -92,9 +92,9 @@ def test_predictions_depend_on_the_seed_and_on_nothing_else(
             learning_rate=1e-3,
             **SMALL,
         )
-    assert dump(tmp_path / "first") == dump(tmp_path / "again")
+    assert predictions(tmp_path / "first") == predictions(tmp_path / "again")
     assert (tmp_path / "first/run.json").read_bytes() == (tmp_path / "again/run.json").read_bytes()
-    assert dump(tmp_path / "first") != dump(tmp_path / "other")
+    assert predictions(tmp_path / "first") != predictions(tmp_path / "other")
 
 
 def test_a_finished_run_is_left_alone_and_other_parameters_refused(
@@ -226,7 +226,7 @@ def test_early_predictions_are_those_of_the_run_at_that_step(
     }
     finetune(run_dir=str(tmp_path / "plain"), **arguments)
     finetune(run_dir=str(tmp_path / "early"), **arguments, prediction_epochs=[0.5, 1.75])
-    assert dump(tmp_path / "early") == dump(tmp_path / "plain")
+    assert predictions(tmp_path / "early") == predictions(tmp_path / "plain")
     ((_, content),) = find_runs(tmp_path / "early")
     assert set(content["evaluation_sets"]) == {"dev@0.5", "dev@1.75", "dev"}
     assert content["evaluation_sets"]["dev@1.75"]["epochs"] == 1.75
@@ -366,7 +366,7 @@ def test_killed_anywhere_it_ends_in_the_same_bytes(
             time.sleep(0.005)
     assert kills >= 2
     finetune(**long_run(killed, checkpoint, pair_data))
-    assert dump(whole) == dump(killed)
+    assert predictions(whole) == predictions(killed)
     assert (whole / "run.json").read_bytes() == (killed / "run.json").read_bytes()
     assert (whole / "DONE").read_bytes() == (killed / "DONE").read_bytes()
     assert not list(killed.rglob("*.unfinished"))
@@ -614,4 +614,6 @@ def test_dropout_is_drawn_from_the_seed(
                 learning_rate=1e-3,
                 **{**SMALL, "num_epochs": 1},
             )
-        assert (dump(tmp_path / f"{number}_1") != dump(tmp_path / f"{number}_2")) == differs
+        assert (
+            predictions(tmp_path / f"{number}_1") != predictions(tmp_path / f"{number}_2")
+        ) == differs

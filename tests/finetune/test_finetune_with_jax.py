@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import read_file
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_checks import find_all
-from multiberts.evaluate.dumps.run_file import read_run
+from multiberts.evaluate.prediction_files.prediction_file import read_file
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_checks import find_all
+from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.runs.environment import ENGINE, ENGINES
 from multiberts.tests.finetune.squad.test_task import squad_content

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune import finetuning
 from multiberts.finetune.finetuning import finetune
@@ -50,8 +50,8 @@ def test_the_last_model_predicts_as_the_run_did(
     finetune(run_dir=str(plain), **call)
     finetune(run_dir=str(kept), keep="last", **call)
     assert not (plain / "model").exists()
-    dump = "predictions/dev.tfrecord"
-    assert (plain / dump).read_bytes() == (kept / dump).read_bytes()
+    predictions = "predictions/dev.tfrecord"
+    assert (plain / predictions).read_bytes() == (kept / predictions).read_bytes()
     assert set(json.loads((kept / "DONE").read_text())["outputs"]) >= set(MODEL_FILES)
     model = read_checkpoint(kept / "model")
     assert model.head["output_weights"].shape == (2, 32)
@@ -139,8 +139,8 @@ def test_training_starts_from_a_kept_model(
     assert content["checkpoint"]["name"] == "me/mine@5f0a"
     assert (content["procedure"], content["pretrain_seed"]) == ("base+pair", 0)
     assert content["parent"]["procedure"] == "base"
-    dump = "predictions/dev.tfrecord"
-    assert (plain / dump).read_bytes() != (second / dump).read_bytes()
+    predictions = "predictions/dev.tfrecord"
+    assert (plain / predictions).read_bytes() != (second / predictions).read_bytes()
     # The same directory cannot be taken for a run that starts elsewhere.
     with pytest.raises(UserError, match=r"other parameters: finetune.checkpoint"):
         finetune(run_dir=str(second), **call)

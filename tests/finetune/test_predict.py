@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_checks import find_all
-from multiberts.evaluate.dumps.run_file import find_runs, lineage_of
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_checks import find_all
+from multiberts.evaluate.prediction_files.run_file import find_runs, lineage_of
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
@@ -46,7 +46,7 @@ def answers(
 
 
 def test_a_set_is_added_without_training(tmp_path: Path, run: Path, pair_data: Path) -> None:
-    """The dump has the bytes that the run itself wrote, and joins the run's others by its coordinates."""
+    """The file has the bytes that the run itself wrote, and joins the run's others by its coordinates."""
     added = tmp_path / "runs" / "added"
     shutil.copy(pair_data / "dev.tsv", pair_data / "more.tsv")
     call = {"model": str(run / "model"), "run_dir": str(added), "compile_step": False}

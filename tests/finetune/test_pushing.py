@@ -40,12 +40,14 @@ def study(tmp_path: Path) -> dict[str, Any]:
         provenance = {"procedure": "base", "pretrain_seed": seed, "data_seed": seed, "step": 7}
         weights = initial_parameters(CONFIG, seed)
         write_checkpoint(tmp_path / f"checkpoint_{seed}", weights, CONFIG, vocabulary, provenance)
-        dump = predictions_of(["rte/0", "rte/1"], [1, 0], np.array([1, seed]), np.eye(2)[[1, seed]])
+        predictions = predictions_of(
+            ["rte/0", "rte/1"], [1, 0], np.array([1, seed]), np.eye(2)[[1, seed]]
+        )
         run = ImportedRun(
             f"run_{seed}",
             facts_of("RTE", "base", seed, 0, "a test"),
             (),
-            lambda dump=dump: [ImportedSet("dev", dump, ("accuracy",))],
+            lambda predictions=predictions: [ImportedSet("dev", predictions, ("accuracy",))],
         )
         write_imported(str(tmp_path / "runs"), "example", run)
     with RunDirectory(tmp_path / "report", stage="report", parameters={}) as report:

@@ -121,8 +121,8 @@ def test_the_worked_example_of_the_document_works(
     tmp_path: Path, make_checkpoint: Callable[..., Path], monkeypatch
 ) -> None:
     """Its task is registered from a folder outside the tree, learned and scored."""
-    from multiberts.evaluate.dumps.predictions import read_predictions
     from multiberts.evaluate.metrics.register import METRICS
+    from multiberts.evaluate.prediction_files.predictions import read_predictions
     from multiberts.evaluate.scoring import scores_of
     from multiberts.finetune.finetuning import finetune
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.settings import IDENTITY, FinetuningSettings
 from multiberts.finetune.training_options import RECIPE, TrainingOptions

@@ -1,18 +1,18 @@
-"""A made-up MultiBERTs world: dumps of a few tasks, procedures, steps and seeds."""
+"""A made-up MultiBERTs world: prediction files of a few tasks, procedures, steps and seeds."""
 
 import numpy as np
 import pytest
 import xarray
 
 from multiberts.stats.instances.analysis import analyse_sizes
-from multiberts.stats.report.dumps import dumps_of_datasets
+from multiberts.stats.report.prediction_sets import prediction_sets_of_datasets
 
 NUM_OCCUPATIONS = 30
 ORIGINAL = "original"
 
 
 def dataset(task, evaluation_set, metrics, runs, predictions, labels, **extras):
-    """Labelled arrays as `evaluate.dumps.predictions.read_predictions` gives them.
+    """Labelled arrays as `evaluate.prediction_files.predictions.read_predictions` gives them.
 
     `runs` are (procedure, step, pretrain_seed, finetune_seed).
     """
@@ -125,8 +125,8 @@ def datasets():
 
 
 @pytest.fixture(scope="session")
-def dumps(datasets):
-    return dumps_of_datasets(datasets.values())
+def prediction_sets(datasets):
+    return prediction_sets_of_datasets(datasets.values())
 
 
 @pytest.fixture(scope="session")

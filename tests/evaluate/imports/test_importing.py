@@ -12,9 +12,6 @@ import pandas
 import pytest
 import xarray
 
-from multiberts.evaluate.dumps.parquet import export
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
 from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import ImportedRun, as_logits, write_imported
@@ -24,6 +21,9 @@ from multiberts.evaluate.imports.multiberts_release import read_release, read_sq
 from multiberts.evaluate.imports.sizes_release import read_sizes
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.metrics.register import METRICS, metric_input
+from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
 
@@ -452,7 +452,9 @@ def test_reported_accuracies_of_ten_seeds(shared_data: Path):
         ("v2.0_bert_single", "dev-v2.0.no_plausible.json.gz", 78.742, 81.775),
     ],
 )
-def test_official_scores_through_a_dump(tmp_path, shared_data, file, questions, exact, f1):
+def test_official_scores_through_a_prediction_file(
+    tmp_path, shared_data, file, questions, exact, f1
+):
     """Published predictions written as a run, read again and scored as any run is."""
     (run,) = imported(
         tmp_path,

@@ -160,8 +160,8 @@ def test_accuracy_is_cut_by_gender_and_gotcha(tmp_path):
 
     import pandas
 
-    from multiberts.evaluate.dumps.prediction_file import write_predictions
-    from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
+    from multiberts.evaluate.prediction_files.prediction_file import write_predictions
+    from multiberts.evaluate.prediction_files.run_file import evaluation_entry, write_run
     from multiberts.evaluate.scoring import score
     from multiberts.runs.directory import RunDirectory
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import read_run
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.finetuning import finetune
 from multiberts.runs.errors import UserError
 

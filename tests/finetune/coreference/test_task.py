@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import read_run
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_states
 from multiberts.finetune.coreference.heads import HEADS, engines, pair_logits
 from multiberts.finetune.coreference.task import TASKS
@@ -170,7 +170,7 @@ def test_a_folder_of_documents_is_as_good_as_their_file(
         file = tmp_path / f"train/nw/{number // 10:02d}/d_{number:04d}.v4_gold_conll"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(document + end)
-    dumps = []
+    all_predictions = []
     for name, train in (("file", coreference_data / "train.conll"), ("folder", tmp_path / "train")):
         finetune(
             run_dir=str(tmp_path / name),
@@ -180,8 +180,8 @@ def test_a_folder_of_documents_is_as_good_as_their_file(
             dev_files=[str(coreference_data / "dev.conll")],
             **SMALL,
         )
-        dumps.append((tmp_path / name / "predictions/dev.tfrecord").read_bytes())
-    assert dumps[0] == dumps[1]
+        all_predictions.append((tmp_path / name / "predictions/dev.tfrecord").read_bytes())
+    assert all_predictions[0] == all_predictions[1]
     assert len(read_run(tmp_path / "folder")["inputs"]["train_files"]) == 24
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import read_file
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import read_run
+from multiberts.evaluate.prediction_files.prediction_file import read_file
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
@@ -102,14 +102,14 @@ def test_questions_are_learnt_and_written_down(
     assert (
         content["parameters"]["doc_stride"] == 6 and "null_threshold" not in content["parameters"]
     )
-    dump = read_file(run / "predictions" / "dev.tfrecord")
+    predictions = read_file(run / "predictions" / "dev.tfrecord")
     official = json.loads((folder / "dev-v1.1.json").read_text())["data"][0]["paragraphs"]
-    assert dump.example_ids.tolist() == [paragraph["qas"][0]["id"] for paragraph in official]
-    assert "null_odds" not in dump.outputs
+    assert predictions.example_ids.tolist() == [paragraph["qas"][0]["id"] for paragraph in official]
+    assert "null_odds" not in predictions.outputs
     for row, paragraph in enumerate(official):
-        start, end = dump.outputs["start"][row], dump.outputs["end"][row]
-        assert paragraph["context"][start:end] == dump.outputs["prediction_text"][row]
-        assert dump.extras["answers"][row] == (paragraph["qas"][0]["answers"][0]["text"],)
+        start, end = predictions.outputs["start"][row], predictions.outputs["end"][row]
+        assert paragraph["context"][start:end] == predictions.outputs["prediction_text"][row]
+        assert predictions.extras["answers"][row] == (paragraph["qas"][0]["answers"][0]["text"],)
     dataset = read_predictions([run], "dev")
     assert dataset["prediction_text"].shape == (1, 30)
     questions = [paragraph["qas"][0]["question"] for paragraph in official]
@@ -142,10 +142,14 @@ def test_leaving_questions_unanswered_is_learnt(
         held_out_fold=2,
         **{**SMALL, "options": {**OPTIONS, "dump_n_best": True}},
     )
-    dump = read_file(run / "predictions" / "dev.tfrecord")
-    assert (dump.labels == dump.predictions).mean() > 0.8
-    np.testing.assert_array_equal(dump.predictions == 0, dump.outputs["prediction_text"] == "")
-    np.testing.assert_array_equal(dump.predictions == 0, dump.outputs["null_odds"] > 0)
+    predictions = read_file(run / "predictions" / "dev.tfrecord")
+    assert (predictions.labels == predictions.predictions).mean() > 0.8
+    np.testing.assert_array_equal(
+        predictions.predictions == 0, predictions.outputs["prediction_text"] == ""
+    )
+    np.testing.assert_array_equal(
+        predictions.predictions == 0, predictions.outputs["null_odds"] > 0
+    )
     # The held-out fifth is of whole questions, and answered as in a set of its own.
     held_out = read_file(run / "predictions" / "held_out.tfrecord")
     again = read_file(run / "predictions" / "again.tfrecord")
@@ -164,7 +168,7 @@ def test_leaving_questions_unanswered_is_learnt(
         }
     assert set(files["as_run"]) == {"predictions", "null_odds", "nbest_predictions", "scores"}
     answers = files["as_run"]["predictions"]
-    assert list(answers.values()) == dump.outputs["prediction_text"].tolist()
+    assert list(answers.values()) == predictions.outputs["prediction_text"].tolist()
     scores = files["as_run"]["scores"]
     for metric, name in (("squad_f1", "f1"), ("squad_exact_match", "exact")):
         assert scores[name] / 100 == pytest.approx(scores_of(run, "dev")[metric], abs=1e-12)

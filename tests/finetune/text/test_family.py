@@ -1,4 +1,4 @@
-"""GLUE tasks from the user's arguments to dumps: which sets are found, and what is refused."""
+"""GLUE tasks from the user's arguments to prediction files: which sets are found, and what is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import DataArguments, registered_tasks, task_named
 from multiberts.finetune.text.family import TextFamily

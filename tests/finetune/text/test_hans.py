@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import read_file, write_predictions
+from multiberts.evaluate.prediction_files.prediction_file import read_file, write_predictions
 from multiberts.evaluate.scoring import parts_of
 from multiberts.finetune.text.challenge_sets import HANS, evaluation_sources
 from multiberts.finetune.text.glue import GLUE_TASKS
@@ -131,7 +131,7 @@ def test_scores_of_the_authors_models_are_those_their_program_prints(
 ) -> None:
     lines = read_lines(shared_data / "hans" / "reference_preds" / f"{model}.txt.gz")
     answers = dict(line.split(",") for line in lines[1:])
-    # As a three-way model's outputs, through the dump and back.
+    # As a three-way model's outputs, through the prediction file and back.
     names = GLUE_TASKS["MNLI"].labels
     assert names is not None
     logits = np.array(
@@ -150,11 +150,11 @@ def test_scores_of_the_authors_models_are_those_their_program_prints(
         scores=scores,
         extras=official.extras,
     )
-    dump = read_file(tmp_path / "hans.tfrecord")
-    right = dump.predictions == dump.labels
+    predictions = read_file(tmp_path / "hans.tfrecord")
+    right = predictions.predictions == predictions.labels
     found = {
         (part.by, part.part, part.label): right[part.rows].mean()
-        for part in parts_of(dump.labels, dump.extras)
+        for part in parts_of(predictions.labels, predictions.extras)
     }
     halves = [("heuristic", heuristic, label) for label in (1.0, 0.0) for heuristic in HALVES]
     assert [found[half] for half in halves] == pytest.approx(PRINTED[model], abs=1e-12)

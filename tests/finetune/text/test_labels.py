@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, task_named

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.run_file import evaluation_entry, write_run
 from multiberts.finetune.text.glue import GLUE_TASKS
 from multiberts.finetune.text.submissions import TEST_SETS, submission
 from multiberts.runs.directory import RunDirectory

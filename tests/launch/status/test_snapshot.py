@@ -212,7 +212,7 @@ def test_scores_so_far_name_the_seed_that_collapsed(made: MadeUp) -> None:
     assert row.collapsed == ("3",) and row.metric == "accuracy"
     assert row.low < 0.65 < row.mean < 0.95
     assert row.low < row.mean < row.high and row.spread > 0.1
-    # A damaged dump is named, and the rest of the status is there.
+    # A damaged prediction file is named, and the rest of the status is there.
     (made.root / trials[0].path / "run.json").write_text("{")
     (row,) = collect_status(made.root, made.now, with_scores=True).scores
     assert row.mean is not None  # what is done is read once

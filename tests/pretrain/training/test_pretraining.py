@@ -108,8 +108,8 @@ def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
 def test_seeds_of_continued_training_are_paired_by_their_parent(
     corpus: Path, tmp_path: Path
 ) -> None:
-    """Base against continued training, fine-tuned and compared from the dumps; seed 1 has two bases."""
-    from multiberts.evaluate.dumps.predictions import read_predictions
+    """Base against continued training, fine-tuned and compared from predictions; seed 1 has two bases."""
+    from multiberts.evaluate.prediction_files.predictions import read_predictions
     from multiberts.finetune.finetuning import finetune
     from multiberts.stats import compare
 

@@ -22,22 +22,27 @@ SETTINGS = replace(PUBLISHED, n_resamples=200)
 
 
 @pytest.fixture(scope="module")
-def find(dumps):
+def find(prediction_sets):
     def found(task, procedure, step, evaluation_set="dev"):
-        (dump,) = [
-            dump
-            for dump in dumps
-            if (dump.task, dump.procedure, dump.step, dump.evaluation_set)
+        (predictions,) = [
+            predictions
+            for predictions in prediction_sets
+            if (
+                predictions.task,
+                predictions.procedure,
+                predictions.step,
+                predictions.evaluation_set,
+            )
             == (task, procedure, step, evaluation_set)
         ]
-        return dump
+        return predictions
 
     return found
 
 
 @pytest.fixture(scope="module")
-def paper(dumps):
-    return Catalogue(dumps, settings=SETTINGS)
+def paper(prediction_sets):
+    return Catalogue(prediction_sets, settings=SETTINGS)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from multiberts.stats.presentation.figures import (
     sources_figure,
     training_figure,
 )
-from multiberts.stats.report.dumps import RunScores, curve_of_dumps
+from multiberts.stats.report.prediction_sets import RunScores, curve_of_prediction_sets
 from multiberts.stats.variance.components import VarianceComponents
 
 pytestmark = pytest.mark.seconds
@@ -35,34 +35,43 @@ SETTINGS = replace(PUBLISHED, n_resamples=200)
 PARTS = VarianceComponents(seed=0.02, example=0.1, residual=0.3, run=0.01, run_residual=0.2)
 
 
-def chosen(dumps, task, procedure):
-    return [dump for dump in dumps if (dump.task, dump.procedure) == (task, procedure)]
+def chosen(prediction_sets, task, procedure):
+    return [
+        predictions
+        for predictions in prediction_sets
+        if (predictions.task, predictions.procedure) == (task, procedure)
+    ]
 
 
 @pytest.fixture(scope="module")
-def sources(dumps):
-    return Catalogue(dumps, settings=SETTINGS).sources
+def sources(prediction_sets):
+    return Catalogue(prediction_sets, settings=SETTINGS).sources
 
 
 @pytest.fixture(scope="module")
-def family(dumps):
-    pairs = [tuple(chosen(dumps, task, "base")[1::-1]) for task in ("RTE", "STS-B")]
+def family(prediction_sets):
+    pairs = [tuple(chosen(prediction_sets, task, "base")[1::-1]) for task in ("RTE", "STS-B")]
     return compare_family(pairs, settings=SETTINGS)
 
 
 @pytest.fixture(scope="module")
-def drawn(dumps, sources, family):
+def drawn(prediction_sets, sources, family):
     """One of every figure."""
-    rte, original = chosen(dumps, "RTE", "base"), chosen(dumps, "RTE", "original")
-    bias = [chosen(dumps, "coreference", name)[0] for name in ("base", "cda_incr")]
+    rte, original = (
+        chosen(prediction_sets, "RTE", "base"),
+        chosen(prediction_sets, "RTE", "original"),
+    )
+    bias = [chosen(prediction_sets, "coreference", name)[0] for name in ("base", "cda_incr")]
     panels = [
         ScorePanel(
             name, "accuracy", [rte[0].run_scores("accuracy")], original[0].run_scores("accuracy")
         )
         for name in "abcde"
     ]
-    arms = [dump.run_scores("bias_correlation", dump.procedure) for dump in bias]
-    curve = curve_of_dumps(rte, "accuracy")
+    arms = [
+        predictions.run_scores("bias_correlation", predictions.procedure) for predictions in bias
+    ]
+    curve = curve_of_prediction_sets(rte, "accuracy")
     return {
         "scores": score_figure(panels),
         "one_scale": score_figure(panels[:2], "title", one_scale=True),
@@ -100,12 +109,12 @@ def test_nothing_is_cut_off(drawn, tmp_path):
             assert box.y0 >= whole.y0 - 2 and box.y1 <= whole.y1 + 2, name
 
 
-def test_same_bytes_twice(dumps, sources, tmp_path):
+def test_same_bytes_twice(prediction_sets, sources, tmp_path):
     for name, make in {
         "bootstrap": lambda: bootstrap_figure(sources[0]),
         "variance": lambda: variance_figure({"a": PARTS, "b": PARTS}),
         "agreement": lambda: agreement_figure(
-            {"a": agreement(chosen(dumps, "STS-B", "base")[0].data)}
+            {"a": agreement(chosen(prediction_sets, "STS-B", "base")[0].data)}
         ),
     }.items():
         first, second = (
@@ -115,11 +124,11 @@ def test_same_bytes_twice(dumps, sources, tmp_path):
         assert first == second
 
 
-def test_every_seed_and_the_reference_are_drawn(drawn, dumps):
-    scores = chosen(dumps, "RTE", "base")[0].run_scores("accuracy")
+def test_every_seed_and_the_reference_are_drawn(drawn, prediction_sets):
+    scores = chosen(prediction_sets, "RTE", "base")[0].run_scores("accuracy")
     axes = drawn["scores"].axes[0]
     np.testing.assert_allclose(points(axes, "o")[:, 1], scores.seed_scores)
-    reference = chosen(dumps, "RTE", "original")[0].run_scores("accuracy").mean
+    reference = chosen(prediction_sets, "RTE", "original")[0].run_scores("accuracy").mean
     assert any(
         line.get_linestyle() == "--" and np.allclose(line.get_ydata(), reference)
         for line in axes.get_lines()
@@ -127,8 +136,8 @@ def test_every_seed_and_the_reference_are_drawn(drawn, dumps):
     assert [axes.get_visible() for axes in drawn["scores"].axes] == [True] * 5 + [False] * 3
 
 
-def test_seeds_stand_in_order_of_the_first_procedure(drawn, dumps):
-    scores = chosen(dumps, "coreference", "base")[0].run_scores("bias_correlation")
+def test_seeds_stand_in_order_of_the_first_procedure(drawn, prediction_sets):
+    scores = chosen(prediction_sets, "coreference", "base")[0].run_scores("bias_correlation")
     (axes,) = drawn["seeds"].axes
     order = [int(label.get_text()) for label in axes.get_xticklabels()]
     assert order == np.argsort(scores.seed_scores).tolist()
@@ -187,9 +196,9 @@ def test_power_curves_say_how_many_seeds(drawn):
     assert styles == list(LINES[:2])
 
 
-def test_a_curve_keeps_the_seeds_with_every_step(dumps):
-    late, early = chosen(dumps, "RTE", "base")
-    curve = curve_of_dumps([late, early], "accuracy")
+def test_a_curve_keeps_the_seeds_with_every_step(prediction_sets):
+    late, early = chosen(prediction_sets, "RTE", "base")
+    curve = curve_of_prediction_sets([late, early], "accuracy")
     assert curve.steps.tolist() == [1_000_000, 2_000_000]
     assert list(curve.scores) == [0, 1, 2, 3, 4]
     np.testing.assert_allclose(
@@ -200,23 +209,23 @@ def test_a_curve_keeps_the_seeds_with_every_step(dumps):
         pretrain_seed=early.data["pretrain_seed"] + 50
     ))  # fmt: skip
     with pytest.raises(DataError, match="no seed of base has every step of"):
-        curve_of_dumps([late, alone], "accuracy")
+        curve_of_prediction_sets([late, alone], "accuracy")
 
 
-def test_band_is_the_t_interval_of_the_seeds(drawn, dumps):
+def test_band_is_the_t_interval_of_the_seeds(drawn, prediction_sets):
     from scipy.stats import t
 
     (axes,) = drawn["training"].axes
     band = axes.collections[0].get_paths()[0].vertices
-    scores = chosen(dumps, "RTE", "base")[1].run_scores("accuracy").seed_scores
+    scores = chosen(prediction_sets, "RTE", "base")[1].run_scores("accuracy").seed_scores
     expected = t.interval(0.95, 4, scores.mean(), scores.std(ddof=1) / np.sqrt(5))
     at_first = band[band[:, 0] == 1_000_000, 1]
     np.testing.assert_allclose([at_first.min(), at_first.max()], expected)
 
 
-def test_refusals(dumps, sources, family):
+def test_refusals(prediction_sets, sources, family):
     single = dataclasses.replace(sources[0], experiment=None)
-    rte = chosen(dumps, "RTE", "base")
+    rte = chosen(prediction_sets, "RTE", "base")
     for pattern, make in (
         ("nothing to draw scores of", lambda: score_figure([])),
         ("no scores to draw seeds of", lambda: seeds_figure([], "score")),
@@ -229,14 +238,16 @@ def test_refusals(dumps, sources, family):
         ("no effects or no numbers", lambda: power_figure([], [2], PARTS)),
         (
             "base, original at steps",
-            lambda: curve_of_dumps([*rte, *chosen(dumps, "RTE", "original")], "accuracy"),
+            lambda: curve_of_prediction_sets(
+                [*rte, *chosen(prediction_sets, "RTE", "original")], "accuracy"
+            ),
         ),
     ):
         with pytest.raises(UserError, match=pattern):
             make()
 
 
-def test_measures_are_named_as_words(dumps):
-    sides = [chosen(dumps, "coreference", name)[0] for name in ("base", "cda_incr")]
+def test_measures_are_named_as_words(prediction_sets):
+    sides = [chosen(prediction_sets, "coreference", name)[0] for name in ("base", "cda_incr")]
     item = compare_pair(*sides, "bias_correlation", settings=SETTINGS)
     assert bootstrap_figure(item).axes[0].get_ylabel() == "bias correlation"

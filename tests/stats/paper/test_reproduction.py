@@ -20,9 +20,11 @@ SETTINGS = replace(PUBLISHED, n_resamples=100)
 
 
 @pytest.fixture(scope="module")
-def written(dumps, tmp_path_factory):
+def written(prediction_sets, tmp_path_factory):
     folder = tmp_path_factory.mktemp("paper") / "report"
-    return folder, paper_report(dumps, folder, settings=SETTINGS, parts={"hans": "heuristic"})
+    return folder, paper_report(
+        prediction_sets, folder, settings=SETTINGS, parts={"hans": "heuristic"}
+    )
 
 
 def test_every_table_and_figure_is_there(written):
@@ -43,10 +45,11 @@ def test_every_table_and_figure_is_there(written):
 def test_what_is_missing_is_named_with_its_reason(written):
     folder, report = written
     assert report.left_out == {
-        "figure_bias_noise": "found no dump of 'base_extra_seeds' with the measure bias_correlation"
+        "figure_bias_noise": "found no prediction file of 'base_extra_seeds' with the "
+        "measure bias_correlation"
     }
     index = (folder / "index.md").read_text()
-    assert "- figure_bias_noise: found no dump of 'base_extra_seeds'" in index
+    assert "- figure_bias_noise: found no prediction file of 'base_extra_seeds'" in index
     for name in re.findall(r"\(figures/(.*?)\)", index):
         assert (folder / "figures" / name).is_file()
 
@@ -69,23 +72,27 @@ def test_comparisons_stand_in_full_in_one_file(written):
     assert row["p_values_published_less"] == table["p (published, less)"]
 
 
-def test_few_dumps_give_what_they_can(dumps, tmp_path):
-    few = [dump for dump in dumps if dump.task == "RTE" and dump.procedure == "base"]
+def test_few_prediction_sets_give_what_they_can(prediction_sets, tmp_path):
+    few = [
+        predictions
+        for predictions in prediction_sets
+        if predictions.task == "RTE" and predictions.procedure == "base"
+    ]
     report = paper_report(few, tmp_path / "few", settings=SETTINGS, early_step=500_000)
     assert set(report.written) == {
         "scores", "agreement", "components", "figure_scores", "figure_training_rte-dev",
         "figure_agreement", "figure_variance",
     }  # fmt: skip
     assert report.left_out["steps"] == (
-        "found no evaluation set with dumps of both the base at 500k steps and at its last"
+        "found no evaluation set with prediction files of both the base at 500k steps and at its last"
     )
     assert report.left_out["winogender_paired"] == (
-        "found no dump of 'base' with the measure bias_correlation"
+        "found no prediction file of 'base' with the measure bias_correlation"
     )
 
 
-def test_the_same_bytes_again_over_the_old_folder(dumps, tmp_path):
-    few = [dump for dump in dumps if dump.task == "RTE"]
+def test_the_same_bytes_again_over_the_old_folder(prediction_sets, tmp_path):
+    few = [predictions for predictions in prediction_sets if predictions.task == "RTE"]
     contents = []
     for _ in range(2):
         paper_report(few, tmp_path / "report", settings=SETTINGS)
@@ -94,20 +101,26 @@ def test_the_same_bytes_again_over_the_old_folder(dumps, tmp_path):
     assert contents[0] == contents[1]
 
 
-def test_refusals(dumps, tmp_path):
-    with pytest.raises(DataError, match="no dumps of the base procedure 'plain', only base, cda_"):
-        paper_report(dumps, tmp_path / "none", roles=Roles(base="plain"))
+def test_refusals(prediction_sets, tmp_path):
+    with pytest.raises(
+        DataError, match="no prediction files of the base procedure 'plain', only base, cda_"
+    ):
+        paper_report(prediction_sets, tmp_path / "none", roles=Roles(base="plain"))
     with pytest.raises(DataError, match="procedure 'base', only none at all"):
         paper_report([], tmp_path / "none")
     assert not (tmp_path / "none").exists()
     with pytest.raises(UserError, match="exists and is not a report of this kind; give another"):
-        paper_report(dumps, tmp_path)
+        paper_report(prediction_sets, tmp_path)
 
 
-def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(written, dumps, tmp_path):
+def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(
+    written, prediction_sets, tmp_path
+):
     numbers = [*(f"table {n}" for n in range(1, 7)), *(f"figure {n}" for n in range(1, 9))]
     assert list(NUMBERED) == numbers
-    winogender = [dump for dump in dumps if dump.task == "coreference"]
+    winogender = [
+        predictions for predictions in prediction_sets if predictions.task == "coreference"
+    ]
     extra = dataclasses.replace(winogender[0], procedure="base_extra_seeds")
     more = paper_report([*winogender, extra], tmp_path / "more", settings=SETTINGS)
     assert set(NUMBERED.values()) <= {*written[1].written, *more.written}
@@ -116,9 +129,11 @@ def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(written, dumps
         assert re.search(rf"\((\w+ \d and )?{number}( and \w+ \d)? of the paper\)", page), number
 
 
-def test_figure_4_has_a_column_per_seed_and_only_pairs_that_are_not_entailed(dumps):
-    (hans,) = [dump for dump in dumps if dump.evaluation_set == "hans"]
-    paper = Catalogue(dumps)
+def test_figure_4_has_a_column_per_seed_and_only_pairs_that_are_not_entailed(prediction_sets):
+    (hans,) = [
+        predictions for predictions in prediction_sets if predictions.evaluation_set == "hans"
+    ]
+    paper = Catalogue(prediction_sets)
     rows = hans.data["label"].to_numpy() == 0
     right = (hans.data["prediction"].to_numpy() == 0)[:, rows].mean(axis=1)
     seeds = hans.data["pretrain_seed"].to_numpy()
@@ -131,8 +146,8 @@ def test_figure_4_has_a_column_per_seed_and_only_pairs_that_are_not_entailed(dum
     )
 
 
-def test_figure_8_has_both_steps_of_every_task(dumps):
-    panels = Catalogue(dumps).step_panels
+def test_figure_8_has_both_steps_of_every_task(prediction_sets):
+    panels = Catalogue(prediction_sets).step_panels
     assert [panel.title for panel in panels] == ["MNLI/dev", "RTE/dev", "STS-B/dev", "SQuAD/v2.0"]
     for panel in panels:
         assert [arm.name for arm in panel.arms] == ["1M steps", "2M steps"]

@@ -30,19 +30,23 @@ from multiberts.stats.report.selection import (
 SETTINGS = replace(PUBLISHED, n_resamples=200)
 
 
-def chosen(dumps, task, procedure):
-    return [dump for dump in dumps if (dump.task, dump.procedure) == (task, procedure)]
+def chosen(prediction_sets, task, procedure):
+    return [
+        predictions
+        for predictions in prediction_sets
+        if (predictions.task, predictions.procedure) == (task, procedure)
+    ]
 
 
 @pytest.fixture(scope="module")
-def bias(dumps):
-    paper = Catalogue(dumps, settings=SETTINGS)
+def bias(prediction_sets):
+    paper = Catalogue(prediction_sets, settings=SETTINGS)
     return [paper.unpaired[0], *paper.sources]
 
 
 @pytest.fixture(scope="module")
-def pairs(dumps):
-    late_and_early = [chosen(dumps, task, "base")[:2] for task in ("RTE", "STS-B")]
+def pairs(prediction_sets):
+    late_and_early = [chosen(prediction_sets, task, "base")[:2] for task in ("RTE", "STS-B")]
     return [(early, late) for late, early in late_and_early]
 
 
@@ -85,7 +89,7 @@ def test_comparisons_are_written_in_full(bias):
     assert [row["p below seed floor"] for row in read(table)][-1] == ""
 
 
-def test_columns_that_differ_are_kept(dumps, pairs):
+def test_columns_that_differ_are_kept(prediction_sets, pairs):
     table = comparison_table(
         [compare_pair(*pair, pair[0].measures[0], settings=SETTINGS) for pair in pairs]
     )
@@ -105,12 +109,12 @@ def test_a_family_with_its_corrections(pairs):
     assert rows[2]["p (Holm)"] == ""
 
 
-def test_agreement_in_per_cent(dumps):
+def test_agreement_in_per_cent(prediction_sets):
     found = {
-        dump.set_name: agreement(dump.data)
+        predictions.set_name: agreement(predictions.data)
         for task in ("RTE", "STS-B")
-        for dump in chosen(dumps, task, "base")[:1]
-    } | {"alone": agreement(chosen(dumps, "RTE", "original")[0].data)}
+        for predictions in chosen(prediction_sets, task, "base")[:1]
+    } | {"alone": agreement(chosen(prediction_sets, "RTE", "original")[0].data)}
     table = agreement_table(found)
     check_notations(table)
     rows = read(table)
@@ -121,8 +125,10 @@ def test_agreement_in_per_cent(dumps):
     assert rows[2]["Different seeds (%)"] == rows[2]["Different seeds (% CI) high"] == ""
 
 
-def test_scores_and_components(dumps):
-    late, _, original = (dump for dump in dumps if dump.task == "RTE")
+def test_scores_and_components(prediction_sets):
+    late, _, original = (
+        predictions for predictions in prediction_sets if predictions.task == "RTE"
+    )
     scores = late.run_scores("accuracy"), original.run_scores("accuracy")
     table = score_table({("RTE/dev", "accuracy"): scores})
     check_notations(table)
@@ -154,7 +160,7 @@ def test_learning_rates():
     ]  # fmt: skip
 
 
-def test_refusals(bias, dumps):
+def test_refusals(bias, prediction_sets):
     with pytest.raises(DataError, match="found direction 'down', expected greater or less"):
         comparison_table(bias, direction="down")
     with pytest.raises(DataError, match="found 0 comparisons of confidence"):

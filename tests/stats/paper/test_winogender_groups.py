@@ -24,14 +24,18 @@ GROUPS = ["base", "base_extra_seeds", "cda_incr", "cda_full"]
 
 
 @pytest.fixture(scope="module")
-def with_extra(dumps):
-    """The made-up dumps with a group of the base's first two seeds, of fewer runs."""
-    (base,) = [dump for dump in dumps if (dump.task, dump.procedure) == ("coreference", "base")]
+def with_extra(prediction_sets):
+    """The made-up prediction files with a group of the base's first two seeds, of fewer runs."""
+    (base,) = [
+        predictions
+        for predictions in prediction_sets
+        if (predictions.task, predictions.procedure) == ("coreference", "base")
+    ]
     kept = base.data["pretrain_seed"].to_numpy() < 2
     extra = dataclasses.replace(
         base, procedure="base_extra_seeds", data=base.data.isel(run=np.flatnonzero(kept)[::-1])
     )
-    return [*dumps, extra]
+    return [*prediction_sets, extra]
 
 
 @pytest.fixture
@@ -78,23 +82,31 @@ def test_the_figure_has_a_panel_a_measure_and_every_group(paper):
         assert drawn == sum(len(arm.seeds) for arm in panel.arms)
 
 
-def test_two_checkpoints_are_those_with_many_runs(paper, dumps):
+def test_two_checkpoints_are_those_with_many_runs(paper, prediction_sets):
     """Table 4 is of the first two seeds of `base_extra_seeds`; without them, of the base."""
-    extra = next(dump for dump in paper.dumps if dump.procedure == "base_extra_seeds")
+    extra = next(
+        predictions
+        for predictions in paper.prediction_sets
+        if predictions.procedure == "base_extra_seeds"
+    )
     expected = compare_checkpoints(extra, 0, 1, settings=paper.settings)
     np.testing.assert_array_equal(paper.checkpoints.samples, expected.samples)
-    alone = Catalogue(dumps, settings=paper.settings)
+    alone = Catalogue(prediction_sets, settings=paper.settings)
     assert alone.checkpoints.estimate == pytest.approx(paper.checkpoints.estimate)
 
 
-def test_refusals(paper, dumps):
+def test_refusals(paper, prediction_sets):
     with pytest.raises(DataError, match="found groups of no evaluation set, expected one"):
         group_scores([])
-    mixed = [*paper.winogender_groups, next(dump for dump in dumps if dump.task == "RTE")]
+    mixed = [
+        *paper.winogender_groups,
+        next(predictions for predictions in prediction_sets if predictions.task == "RTE"),
+    ]
     with pytest.raises(DataError, match="found groups of RTE/dev, coreference/winogender"):
         group_panels(mixed)
-    none = [dump for dump in dumps if dump.task == "RTE"]
+    none = [predictions for predictions in prediction_sets if predictions.task == "RTE"]
     with pytest.raises(
-        DataError, match="found no dump of 'base' or .* with the measure bias_correlation"
+        DataError,
+        match="found no prediction file of 'base' or .* with the measure bias_correlation",
     ):
         _ = Catalogue(none).winogender_groups

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import find_runs
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.stats.compare.question import compare
 from multiberts.stats.instances.run_agreement import agreement
 from multiberts.stats.report.reporting import report
-from multiberts.stats.report.selection import dumps_of_runs, finished_runs
+from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
 
 NUMBER = 60
 WORDS = ("denver", "broncos", "1066", "the", "normans", "of")
@@ -86,11 +86,10 @@ def answers(tmp_path_factory):
 def test_intervals_are_those_of_the_scores_example_by_example(answers):
     """F1 is a mean, so that comparing F1 of each example by `mean` must come out the same."""
     root, references, texts = answers
-    dumps, _ = dumps_of_runs(finished_runs(str(root)))
-    assert [(dump.procedure, dump.evaluation_set) for dump in dumps] == [
-        ("base", "dev"), ("longer", "dev"),
-    ]  # fmt: skip
-    base, longer = (dump.data for dump in dumps)
+    prediction_sets, _ = prediction_sets_of_runs(finished_runs(str(root)))
+    names = [(predictions.procedure, predictions.evaluation_set) for predictions in prediction_sets]
+    assert names == [("base", "dev"), ("longer", "dev")]
+    base, longer = (predictions.data for predictions in prediction_sets)
     found = compare(base, longer, "squad_f1", n_resamples=300)
     metric = METRICS["squad_f1"]
     sides = []
@@ -117,13 +116,13 @@ def test_intervals_are_those_of_the_scores_example_by_example(answers):
 
 def test_scores_of_runs_and_variance_components(answers):
     root, references, texts = answers
-    dumps, _ = dumps_of_runs(finished_runs(str(root)))
-    scores = dumps[0].run_scores("squad_exact_match").by_seed
+    prediction_sets, _ = prediction_sets_of_runs(finished_runs(str(root)))
+    scores = prediction_sets[0].run_scores("squad_exact_match").by_seed
     exact = METRICS["squad_exact_match"]
     for seed in range(4):
         expected = [exact.score(references, texts["base", seed, run]) for run in range(2)]
         np.testing.assert_allclose(scores[seed], expected)
-    assert dumps[1].components("squad_f1").total > 0
+    assert prediction_sets[1].components("squad_f1").total > 0
 
 
 def test_report_of_answers_in_words(answers, tmp_path):

@@ -10,8 +10,8 @@ import xarray
 
 from multiberts.stats import compare, compare_arms, reading
 from multiberts.stats.bootstrap.replicates import Columns
-from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.evidence import Pair, Request, compare_all
+from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings
 
 SETTINGS = ComparisonSettings(n_resamples=50)
@@ -30,11 +30,16 @@ def answers(skill: float, seeds: int = 4) -> xarray.Dataset:
     )
 
 
-def dumps_of(**arms: xarray.Dataset) -> dict[str, Dump]:
-    return {name: Dump("", "set", name, None, ("accuracy",), data) for name, data in arms.items()}
+def prediction_sets_of(**arms: xarray.Dataset) -> dict[str, PredictionSet]:
+    return {
+        name: PredictionSet("", "set", name, None, ("accuracy",), data)
+        for name, data in arms.items()
+    }
 
 
-def against_first(arms: dict[str, Dump], settings: ComparisonSettings = SETTINGS) -> Request:
+def against_first(
+    arms: dict[str, PredictionSet], settings: ComparisonSettings = SETTINGS
+) -> Request:
     base, *others = arms.values()
     pairs = [
         Pair((base, other), "accuracy", (base.name, other.name), other.name, other.name)
@@ -63,14 +68,14 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter:
 
 
 def test_three_paired_arms_are_read_and_bootstrapped_once_each(work: Counter) -> None:
-    arms = dumps_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
     (found,) = compare_all([against_first(arms)])
     assert len(found.items) == 2 and len(found.rankings) == 1 and len(found.grids) == 2
     assert work == {"read": 3, "bootstrapped": 3}
 
 
 def test_three_unpaired_arms_are_read_once_and_ranked_by_draws_of_their_own(work: Counter) -> None:
-    arms = dumps_of(a=answers(0.6), b=answers(0.7, 5), c=answers(0.8))
+    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7, 5), c=answers(0.8))
     settings = ComparisonSettings("unpaired", n_resamples=50)
     (found,) = compare_all([against_first(arms, settings)])
     assert len(found.rankings) == 1
@@ -81,7 +86,7 @@ def test_three_unpaired_arms_are_read_once_and_ranked_by_draws_of_their_own(work
 def test_shared_work_changes_no_number(design) -> None:
     data = {"a": answers(0.6), "b": answers(0.7), "c": answers(0.8)}
     settings = ComparisonSettings(design, n_resamples=50)
-    (found,) = compare_all([against_first(dumps_of(**data), settings)])
+    (found,) = compare_all([against_first(prediction_sets_of(**data), settings)])
     for name, item in zip("bc", found.comparisons, strict=True):
         alone = compare(
             data["a"], data[name], "accuracy", design=design, n_resamples=50, name=name,
@@ -94,14 +99,14 @@ def test_shared_work_changes_no_number(design) -> None:
 
 def test_a_seed_that_one_experiment_lacks_stays_in_the_comparison_with_the_other() -> None:
     data = {"a": answers(0.6, 5), "b": answers(0.7, 4), "c": answers(0.8, 5)}
-    (found,) = compare_all([against_first(dumps_of(**data))])
+    (found,) = compare_all([against_first(prediction_sets_of(**data))])
     assert [len(item.base.seeds) for item in found.comparisons] == [4, 5]
     assert found.comparisons[0].base.left_out == (4,)
     assert len(found.rankings[0].arms[0].seeds) == 4
 
 
 def test_p_values_are_corrected_for_the_length_of_a_request() -> None:
-    arms = dumps_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
     both, alone = compare_all([against_first(arms), against_first(dict(list(arms.items())[::2]))])
     assert alone.items[0].adjusted == alone.comparisons[0].p_value
     expected = sorted(item.p_value for item in both.comparisons)
@@ -113,7 +118,7 @@ def test_p_values_are_corrected_for_the_length_of_a_request() -> None:
 
 
 def test_figures_of_a_request_have_names_of_their_own() -> None:
-    arms = dumps_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
     (found,) = compare_all([against_first(arms)])
     names = [figure.name for item in found.items for figure in item.figures]
     names += [figure.name for figure in found.overview]

@@ -1,10 +1,10 @@
-"""The printed choice of learning rates, from dumps on disk."""
+"""The printed choice of learning rates, from prediction files on disk."""
 
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.run_file import evaluation_entry, write_run
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.selection import learning_rates

@@ -16,7 +16,6 @@ import pytest
 
 import multiberts
 from multiberts import stats
-from multiberts.evaluate.dumps.parquet import export
 from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
@@ -24,6 +23,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     write_imported,
 )
+from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 from multiberts.stats.results.content import flat_values
@@ -368,9 +368,9 @@ def test_learning_rates_of_an_export_are_compared(tmp_path: Path) -> None:
     for rate, accuracy in ((2e-5, 0.6), (3e-5, 0.9)):
         for seed in range(4):
             given = np.where(random.random(60) < accuracy, labels, 1 - labels)
-            dump = predictions_of([f"x/{number}" for number in range(60)], labels, given)
+            predictions = predictions_of([f"x/{number}" for number in range(60)], labels, given)
             facts = facts_of("t", "base", seed, 0, "made up", learning_rate=rate, step=10)
-            dev = ImportedSet("dev", dump, ("accuracy",))
+            dev = ImportedSet("dev", predictions, ("accuracy",))
             run = ImportedRun(f"{rate}/{seed}", facts, (), lambda dev=dev: [dev])
             write_imported(tmp_path / "runs", "made up", run)
     path = tmp_path / "all.parquet"
@@ -427,9 +427,9 @@ def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> No
 
 def write_run(folder: Path, seed: int, answers: np.ndarray, labels: np.ndarray) -> Path:
     """A finished run of seed `seed`, as `import-predictions` writes it."""
-    dump = predictions_of([f"x/{number}" for number in range(len(labels))], labels, answers)
+    predictions = predictions_of([f"x/{number}" for number in range(len(labels))], labels, answers)
     facts = facts_of("t", "base", seed, 0, "made up")
-    dev = ImportedSet("dev", dump, ("accuracy",))
+    dev = ImportedSet("dev", predictions, ("accuracy",))
     write_imported(folder, "made up", ImportedRun(f"{seed}", facts, (), lambda: [dev]))
     return folder / f"{seed}"
 

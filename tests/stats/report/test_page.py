@@ -18,10 +18,10 @@ from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.sections import write_report as write_sections
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
-from multiberts.stats.report.dumps import Dump
 from multiberts.stats.report.evidence import ComparedProcedures
 from multiberts.stats.report.examples_by_seed import example_grid
 from multiberts.stats.report.page import write_page
+from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.tests.browser import CONTRASTS, Browser
 
@@ -55,8 +55,8 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
     """A page with one comparison on one set."""
     sides = [made_up(num_seeds, num_examples, skill, seed) for seed, skill in ((1, 0.4), (2, 0.9))]
     names = [f"base {HOSTILE}", f"new {HOSTILE}"]
-    dumps = [
-        Dump(HOSTILE, HOSTILE, name, None, ("accuracy",), data)
+    prediction_sets = [
+        PredictionSet(HOSTILE, HOSTILE, name, None, ("accuracy",), data)
         for name, data in zip(names, sides, strict=True)
     ]
     item = compare(
@@ -68,7 +68,7 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         ReportSection("difference", HOSTILE, partial(figures.sources_figure, [item])),
     ]
     compared = ComparedProcedures(HOSTILE, "paired", judged([item], figures=[pictures]))
-    grid = example_grid(dumps, names, "paired")
+    grid = example_grid(prediction_sets, names, "paired")
     assert grid is not None
     compared.grids[HOSTILE, HOSTILE] = grid
     folder.mkdir()
@@ -222,7 +222,9 @@ def test_more_examples_have_a_page_of_their_own(browser: Browser, tmp_path: Path
 
 def test_a_grid_without_texts_names_its_examples() -> None:
     data = made_up(3, 12, 0.5, 1).drop_vars("text")
-    grid = example_grid([Dump("t", "dev", "a", None, ("accuracy",), data)], ["a"], "single")
+    grid = example_grid(
+        [PredictionSet("t", "dev", "a", None, ("accuracy",), data)], ["a"], "single"
+    )
     assert grid is not None and grid.texts is None
     assert {row["text"] for row in grid.first_rows()} == {f"set/{place}" for place in range(12)}
     score = grid.scores[0]

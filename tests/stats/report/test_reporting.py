@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
@@ -229,7 +229,7 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     page = (tmp_path / "paper" / "report" / "index.md").read_text()
     assert "## winogender_paired" in page
     assert (tmp_path / "paper" / "DONE").is_file()
-    with pytest.raises(UserError, match="found no dumps of the base procedure 'other'"):
+    with pytest.raises(UserError, match="found no prediction files of the base procedure 'other'"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
     with pytest.raises(UserError, match=r"paper\.confidence_level is 95"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), confidence_level=95)

@@ -8,8 +8,8 @@ import xarray
 
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.selection import (
-    DumpReader,
     FinishedRun,
+    PredictionSetReader,
     choose_learning_rate,
     last_steps,
     make_groups,
@@ -42,7 +42,7 @@ def reader(hits):
             {"prediction": (("run", "example"), predictions), "label": ("example", np.ones(10))}
         )
 
-    return DumpReader(read)
+    return PredictionSetReader(read)
 
 
 def test_groups_share_task_procedure_and_step():

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
-from multiberts.evaluate.dumps.run_file import evaluation_entry, write_run
-from multiberts.evaluate.dumps.text_file import write_texts
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.run_file import evaluation_entry, write_run
+from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.stats.instances.decomposition import decompose

@@ -28,9 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.evaluate.dumps.example_columns import Column, ForeignRecord, Texts, decode, encode
-from multiberts.evaluate.dumps.run_file import RUN_COORDINATES
-from multiberts.evaluate.dumps.tfrecord import DamagedRecord, Records, framed, split
+from multiberts.evaluate.prediction_files.example_columns import (
+    Column,
+    ForeignRecord,
+    Texts,
+    decode,
+    encode,
+)
+from multiberts.evaluate.prediction_files.run_file import RUN_COORDINATES
+from multiberts.evaluate.prediction_files.tfrecord import DamagedRecord, Records, framed, split
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, write_atomically
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.evaluate.dumps.run_file import (
+from multiberts.evaluate.prediction_files.run_file import (
     evaluation_entry,
     final_sets,
     find_entry,

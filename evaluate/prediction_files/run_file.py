@@ -31,7 +31,7 @@ An entry of `evaluation_sets`:
     sha256    str    of the file
     metrics   [str]  the main one first; empty where labels are unknown
     set       str    the evaluation set; the entry's name unless given
-    texts     {"file", "columns", "sha256"}   texts of the examples, see `evaluate.dumps.text_file`; the
+    texts     {"file", "columns", "sha256"}   texts of the examples, see `text_file`; the
               SHA-256 is of the content before compression; left out where they are not known
     epochs    number of training before these predictions; optional at the end of training
 

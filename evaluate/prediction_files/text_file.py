@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.evaluate.dumps.example_columns import ForeignRecord, decode, encode
-from multiberts.evaluate.dumps.prediction_file import column_values, is_column_name
-from multiberts.evaluate.dumps.tfrecord import DamagedRecord, framed, split
+from multiberts.evaluate.prediction_files.example_columns import ForeignRecord, decode, encode
+from multiberts.evaluate.prediction_files.prediction_file import column_values, is_column_name
+from multiberts.evaluate.prediction_files.tfrecord import DamagedRecord, framed, split
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes, write_atomically
 
@@ -114,14 +114,14 @@ def example_texts(data: xarray.Dataset, longest: int | None = None) -> dict[str,
     """Returns what a reader recognises each example by: its label, its texts and other columns of texts.
 
     Args:
-      data: predictions, as `evaluate.dumps.predictions.read_predictions` returns them.
+      data: predictions, as `evaluate.prediction_files.predictions.read_predictions` returns them.
       longest: characters that are kept of each text; None keeps all.
 
     Returns:
       By example id, such as `label: 1; premise: It rains.; hypothesis: The street is wet.`.
 
     Example:
-      >>> from multiberts.evaluate.dumps.predictions import read_predictions
+      >>> from multiberts.evaluate.prediction_files.predictions import read_predictions
       >>> example_texts(read_predictions(["runs/seed_0"], "dev"))["rte/dev/0"]
       'label: 1'
     """

@@ -1,7 +1,7 @@
-"""Dumps of predictions, one per task, evaluation set, procedure and step, and what is made of them.
+"""Predictions, a set per task, evaluation set, procedure and step, and what is made of them.
 
 Tables and figures start from these: from finished runs on disk (see
-`stats.report.selection.dumps_of_runs`) or from labelled arrays (`dumps_of_datasets`).
+`stats.report.selection.prediction_sets_of_runs`) or from labelled arrays (`prediction_sets_of_datasets`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunScores:
-    """The score of every run of one dump.
+    """The score of every run of one prediction set.
 
     Attributes:
       name: how figures call the runs.
@@ -76,14 +76,14 @@ class RunScores:
 
 
 @dataclass(frozen=True)
-class Dump:
+class PredictionSet:
     """Predictions of one procedure at one step of pre-training on one evaluation set.
 
     Attributes:
       task, evaluation_set, procedure: of all runs.
       step: of pre-training, or None where it is not known.
       measures: names of the metrics, the task's own first.
-      data: as `evaluate.dumps.predictions.read_predictions` returns it.
+      data: as `evaluate.prediction_files.predictions.read_predictions` returns it.
       missing: as in `stats.compare`.
       clusters: coordinate of examples that are drawn together, or None.
       by: as in `stats.compare`, or None.
@@ -128,7 +128,7 @@ class Dump:
 
         Raises:
           DataError: there is no such measure.
-          UserError: the dump lacks what an occupation measure needs.
+          UserError: the prediction set lacks what an occupation measure needs.
         """
         if measure in OCCUPATION_MEASURES:
             return occupation_scores(self.data, measure), occupation_metric(measure)
@@ -159,7 +159,7 @@ class Dump:
 
         Args:
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-          name: how figures call the runs; by default the dump's own name.
+          name: how figures call the runs; by default the prediction set's own name.
         """
         scores = self.scores_of_runs(measure)
         seeds = self.data["pretrain_seed"].to_numpy().tolist()
@@ -215,8 +215,10 @@ class Dump:
             return nested_variance_components(rows)
         return variance_components(table)
 
-    def split(self, by: str, names: Mapping[Hashable, str] | None = None) -> dict[str, Dump]:
-        """Splits the dump by a coordinate of its examples (or `label`), such as the parts of HANS.
+    def split(
+        self, by: str, names: Mapping[Hashable, str] | None = None
+    ) -> dict[str, PredictionSet]:
+        """Splits the prediction set by a coordinate of its examples (or `label`), such as the parts of HANS.
 
         Args:
           by: `label`, or the name of a coordinate along `example`.
@@ -243,8 +245,8 @@ class Dump:
             )
         return parts
 
-    def difference_components(self, experiment: Dump, measure: str) -> VarianceComponents:
-        """Estimates components of the difference experiment - this dump, to plan paired comparisons.
+    def difference_components(self, experiment: PredictionSet, measure: str) -> VarianceComponents:
+        """Estimates components of the difference experiment - this set, to plan paired comparisons.
 
         Only seeds that both have count; the runs of each are averaged.
 
@@ -253,7 +255,7 @@ class Dump:
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
 
         Raises:
-          DataError: the dumps do not fit together, or have fewer than two seeds in common.
+          DataError: the prediction sets do not fit together, or have fewer than two seeds in common.
         """
         own, metric = self.arm(measure)
         other, _ = experiment.arm(measure)
@@ -289,16 +291,16 @@ def step_name(step: int) -> str:
     return counted(step, "step")
 
 
-def compare_dumps(
-    base: Dump,
-    experiment: Dump | None,
+def compare_prediction_sets(
+    base: PredictionSet,
+    experiment: PredictionSet | None,
     measure: str,
     settings: ComparisonSettings,
     names: tuple[str, str] = ("base", "experiment"),
     name: str | None = None,
     shared: SharedArms | None = None,
 ) -> Comparison:
-    """Compares two dumps under a measure (see `stats.compare`).
+    """Compares two prediction sets under a measure (see `stats.compare`).
 
     Args:
       base: one side.
@@ -310,7 +312,7 @@ def compare_dumps(
       shared: with comparisons that have a side in common.
 
     Raises:
-      DataError: the dumps do not fit together.
+      DataError: the prediction sets do not fit together.
     """
     data, metric = base.measured(measure)
     other = None if experiment is None else experiment.measured(measure)[0]
@@ -323,27 +325,29 @@ def compare_dumps(
         raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
 
 
-def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) -> Curve:
+def curve_of_prediction_sets(
+    prediction_sets: Sequence[PredictionSet], measure: str, all_steps: bool = True
+) -> Curve:
     """Scores one procedure along its steps, for `stats.presentation.figures.training_figure`.
 
     Args:
-      dumps: of one procedure and evaluation set, each with a step.
+      prediction_sets: of one procedure and evaluation set, each with a step.
       measure: their score.
       all_steps: leave out seeds that lack a step, because a mean that loses or gains seeds on its
         way moves although no seed does; otherwise their missing scores are NaN.
 
     Raises:
-      DataError: a step is not known, the dumps are not of one procedure, or no seed has every
+      DataError: a step is not known, the prediction sets are not of one procedure, or no seed has every
         step.
     """
-    procedures = sorted({dump.procedure for dump in dumps})
-    if len(procedures) != 1 or any(dump.step is None for dump in dumps):
+    procedures = sorted({predictions.procedure for predictions in prediction_sets})
+    if len(procedures) != 1 or any(predictions.step is None for predictions in prediction_sets):
         raise DataError(
-            f"found dumps of {', '.join(procedures) or 'no procedure'} at steps "
-            f"{[dump.step for dump in dumps]}, expected one procedure at known steps"
+            f"found prediction files of {', '.join(procedures) or 'no procedure'} at steps "
+            f"{[predictions.step for predictions in prediction_sets]}, expected one procedure at known steps"
         )
-    ordered = sorted(dumps, key=lambda dump: dump.step or 0)
-    found = [dump.run_scores(measure) for dump in ordered]
+    ordered = sorted(prediction_sets, key=lambda predictions: predictions.step or 0)
+    found = [predictions.run_scores(measure) for predictions in ordered]
     tables = [dict(zip(scores.seeds, scores.seed_scores, strict=True)) for scores in found]
     seeds = sorted_seeds([seed for table in tables for seed in table])
     if all_steps:
@@ -351,21 +355,21 @@ def curve_of_dumps(dumps: Sequence[Dump], measure: str, all_steps: bool = True) 
     if not seeds:
         raise DataError(
             f"{ordered[0].set_name}: no seed of {procedures[0]} has every step of "
-            f"{[dump.step for dump in ordered]}; leave steps out or add runs"
+            f"{[predictions.step for predictions in ordered]}; leave steps out or add runs"
         )
     scores_of_seeds = {
         seed: np.array([table.get(seed, np.nan) for table in tables]) for seed in seeds
     }
-    steps = np.array([dump.steps_in_all for dump in ordered])
+    steps = np.array([predictions.steps_in_all for predictions in ordered])
     bounds = ordered[0].measured(measure)[1].bounds
     return Curve(procedures[0], steps, scores_of_seeds, bounds)
 
 
-def dumps_of_datasets(datasets: Iterable[xarray.Dataset]) -> list[Dump]:
-    """Splits labelled arrays into dumps of one procedure and step each.
+def prediction_sets_of_datasets(datasets: Iterable[xarray.Dataset]) -> list[PredictionSet]:
+    """Splits labelled arrays into prediction sets of one procedure and step each.
 
     Args:
-      datasets: as `evaluate.dumps.predictions.read_predictions` returns them: dims (run,
+      datasets: as `evaluate.prediction_files.predictions.read_predictions` returns them: dims (run,
         example), coordinates procedure, step and pretrain_seed along run, attributes task,
         evaluation_set and metrics. A step of -1 is not known.
 
@@ -373,35 +377,40 @@ def dumps_of_datasets(datasets: Iterable[xarray.Dataset]) -> list[Dump]:
       DataError: an attribute or coordinate is missing, runs of one procedure and step have
         several learning rates, or two datasets hold the same.
     """
-    found: dict[tuple, Dump] = {}
+    found: dict[tuple, PredictionSet] = {}
     for number, data in enumerate(datasets, start=1):
-        for dump in _dumps_of_dataset(number, data):
-            key = (dump.task, dump.evaluation_set, dump.procedure, dump.step)
+        for predictions in _prediction_sets_of_dataset(number, data):
+            key = (
+                predictions.task,
+                predictions.evaluation_set,
+                predictions.procedure,
+                predictions.step,
+            )
             if key in found:
                 raise DataError(
-                    f"dataset {number}: {dump.set_name} of {dump.name} was in an earlier dataset; "
-                    "give all runs of a procedure and step in one"
+                    f"dataset {number}: {predictions.set_name} of {predictions.name} was in an earlier "
+                    "dataset; give all runs of a procedure and step in one"
                 )
-            found[key] = dump
+            found[key] = predictions
     return list(found.values())
 
 
-def _dumps_of_dataset(number: int, data: xarray.Dataset) -> list[Dump]:
+def _prediction_sets_of_dataset(number: int, data: xarray.Dataset) -> list[PredictionSet]:
     missing = [name for name in ("task", "evaluation_set", "metrics") if name not in data.attrs]
     missing += [name for name in ("procedure", "step", "pretrain_seed") if name not in data.coords]
     if missing or not len(data.attrs["metrics"]):
         raise DataError(
             f"dataset {number} lacks {', '.join(missing) or 'metrics'}; expected a dataset as "
-            "multiberts.evaluate.dumps.predictions.read_predictions returns it"
+            "multiberts.evaluate.prediction_files.predictions.read_predictions returns it"
         )
     kinds = list(
         zip(map(str, data["procedure"].to_numpy()), data["step"].to_numpy().tolist(), strict=True)
     )
-    dumps = []
+    prediction_sets = []
     for kind in dict.fromkeys(kinds):
         rows = [row for row, own in enumerate(kinds) if own == kind]
         part = data.isel(run=rows)
-        dump = Dump(
+        predictions = PredictionSet(
             str(data.attrs["task"]),
             str(data.attrs["evaluation_set"]),
             kind[0],
@@ -413,8 +422,8 @@ def _dumps_of_dataset(number: int, data: xarray.Dataset) -> list[Dump]:
             rates = sorted(set(part["learning_rate"].to_numpy().tolist()))
             if len(rates) > 1:
                 raise DataError(
-                    f"dataset {number}: {dump.set_name} of {dump.name} has learning rates {rates}, "
-                    "expected one; choose it and give its runs alone"
+                    f"dataset {number}: {predictions.set_name} of {predictions.name} has learning rates "
+                    f"{rates}, expected one; choose it and give its runs alone"
                 )
-        dumps.append(dump)
-    return dumps
+        prediction_sets.append(predictions)
+    return prediction_sets

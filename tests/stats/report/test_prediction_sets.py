@@ -1,4 +1,4 @@
-"""Dumps: how runs are sorted into them, and that their scores are those of a comparison."""
+"""Prediction files: how runs are sorted into them, and that their scores are those of a comparison."""
 
 import hashlib
 import json
@@ -7,43 +7,53 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import write_predictions
+from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.runs.files import sha256_of_file
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError
-from multiberts.stats.report.dumps import curve_of_dumps, dumps_of_datasets, step_name
-from multiberts.stats.report.selection import dumps_of_runs, finished_runs
+from multiberts.stats.report.prediction_sets import (
+    curve_of_prediction_sets,
+    prediction_sets_of_datasets,
+    step_name,
+)
+from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
 from multiberts.stats.variance.components import nested_variance_components, variance_components
 
 
-def dump_of(dumps, task, procedure, step, evaluation_set=None):
+def prediction_set_of(prediction_sets, task, procedure, step, evaluation_set=None):
     (found,) = [
-        dump
-        for dump in dumps
-        if (dump.task, dump.procedure, dump.step) == (task, procedure, step)
-        and evaluation_set in (None, dump.evaluation_set)
+        predictions
+        for predictions in prediction_sets
+        if (predictions.task, predictions.procedure, predictions.step) == (task, procedure, step)
+        and evaluation_set in (None, predictions.evaluation_set)
     ]
     return found
 
 
-def test_datasets_are_cut_by_procedure_and_step(dumps):
-    found = [(dump.procedure, dump.step) for dump in dumps if dump.set_name == "RTE/dev"]
+def test_datasets_are_cut_by_procedure_and_step(prediction_sets):
+    found = [
+        (predictions.procedure, predictions.step)
+        for predictions in prediction_sets
+        if predictions.set_name == "RTE/dev"
+    ]
     assert found == [("base", 2_000_000), ("base", 1_000_000), ("original", None)]
-    late = dump_of(dumps, "RTE", "base", 2_000_000)
+    late = prediction_set_of(prediction_sets, "RTE", "base", 2_000_000)
     assert (late.name, late.data.sizes["run"]) == ("base, 2M steps", 12)
     assert [step_name(step) for step in (2_000_000, 50_000, 600, 0)] == [
         "2M steps", "50k steps", "600 steps", "0 steps",
     ]  # fmt: skip
 
 
-def test_scores_of_seeds_are_those_of_a_comparison(dumps):
+def test_scores_of_seeds_are_those_of_a_comparison(prediction_sets):
     for task, measure in (
         ("MNLI", "accuracy"), ("STS-B", "pearson"), ("SQuAD", "squad_f1"),
         ("coreference", "bias_correlation"),
     ):  # fmt: skip
-        dump = dump_of(dumps, task, "base", 2_000_000, {"MNLI": "dev"}.get(task))
-        data, metric = dump.measured(measure)
-        scores = dump.run_scores(measure)
+        predictions = prediction_set_of(
+            prediction_sets, task, "base", 2_000_000, {"MNLI": "dev"}.get(task)
+        )
+        data, metric = predictions.measured(measure)
+        scores = predictions.run_scores(measure)
         expected = compare(data, None, metric, design="single", n_resamples=40, studentised=False)
         np.testing.assert_allclose(scores.seed_scores, expected.base.seed_scores, rtol=1e-12)
         assert scores.seeds == expected.base.seeds
@@ -51,23 +61,23 @@ def test_scores_of_seeds_are_those_of_a_comparison(dumps):
         assert scores.num_runs == 12
 
 
-def test_components_of_accuracy_are_those_of_right_and_wrong(dumps):
-    dump = dump_of(dumps, "RTE", "base", 2_000_000)
-    right = (dump.data["prediction"] == dump.data["label"]).to_numpy().astype(float)
-    seeds = dump.data["pretrain_seed"].to_numpy()
+def test_components_of_accuracy_are_those_of_right_and_wrong(prediction_sets):
+    predictions = prediction_set_of(prediction_sets, "RTE", "base", 2_000_000)
+    right = (predictions.data["prediction"] == predictions.data["label"]).to_numpy().astype(float)
+    seeds = predictions.data["pretrain_seed"].to_numpy()
     runs = {seed: right[seeds == seed] for seed in np.unique(seeds)}
-    assert dump.components("accuracy") == nested_variance_components(runs)
-    early = dump_of(dumps, "RTE", "base", 1_000_000)
+    assert predictions.components("accuracy") == nested_variance_components(runs)
+    early = prediction_set_of(prediction_sets, "RTE", "base", 1_000_000)
     before = (early.data["prediction"] == early.data["label"]).to_numpy().reshape(5, 2, -1)
     change = right.reshape(6, 2, -1)[:5].mean(axis=1) - before.mean(axis=1)
-    found = early.difference_components(dump, "accuracy")
+    found = early.difference_components(predictions, "accuracy")
     for part in ("seed", "example", "residual", "run"):
         expected = getattr(variance_components(change), part)
         assert getattr(found, part) == pytest.approx(expected, abs=1e-12)
 
 
-def test_split_by_a_coordinate_or_the_label(dumps):
-    hans = dump_of(dumps, "MNLI", "base", 2_000_000, "hans")
+def test_split_by_a_coordinate_or_the_label(prediction_sets):
+    hans = prediction_set_of(prediction_sets, "MNLI", "base", 2_000_000, "hans")
     parts = hans.split("heuristic")
     assert list(parts) == ["constituent", "lexical overlap", "subsequence"]
     assert sum(part.data.sizes["example"] for part in parts.values()) == 120
@@ -79,24 +89,26 @@ def test_split_by_a_coordinate_or_the_label(dumps):
         hans.split("case")
 
 
-def test_refusals(datasets, dumps):
+def test_refusals(datasets, prediction_sets):
     rte = datasets["RTE"]
     with pytest.raises(DataError, match="dataset 2: RTE/dev of base, 2M steps was in an earlier"):
-        dumps_of_datasets([rte, rte])
+        prediction_sets_of_datasets([rte, rte])
     bare = rte.copy()
     bare.attrs = {}
     with pytest.raises(DataError, match="dataset 1 lacks task, evaluation_set, metrics"):
-        dumps_of_datasets([bare])
+        prediction_sets_of_datasets([bare])
     rates = rte.assign_coords(learning_rate=("run", np.resize([2e-5, 3e-5], rte.sizes["run"])))
     with pytest.raises(DataError, match=r"has learning rates \[2e-05, 3e-05\], expected one"):
-        dumps_of_datasets([rates])
+        prediction_sets_of_datasets([rates])
     with pytest.raises(DataError, match="RTE/dev: found metric 'skill', expected one of accuracy"):
-        dump_of(dumps, "RTE", "base", 2_000_000).run_scores("skill")
+        prediction_set_of(prediction_sets, "RTE", "base", 2_000_000).run_scores("skill")
     with pytest.raises(DataError, match="MNLI/dev, base, 2M steps: f1 is for two classes"):
-        dump_of(dumps, "MNLI", "base", 2_000_000, "dev").run_scores("f1")
-    alone = dump_of(dumps, "RTE", "original", None)
+        prediction_set_of(prediction_sets, "MNLI", "base", 2_000_000, "dev").run_scores("f1")
+    alone = prediction_set_of(prediction_sets, "RTE", "original", None)
     with pytest.raises(DataError, match="have 1 seed in common, expected at least two"):
-        alone.difference_components(dump_of(dumps, "RTE", "base", 2_000_000), "accuracy")
+        alone.difference_components(
+            prediction_set_of(prediction_sets, "RTE", "base", 2_000_000), "accuracy"
+        )
 
 
 def test_runs_on_disk_get_their_learning_rate(tmp_path):
@@ -121,20 +133,20 @@ def test_runs_on_disk_get_their_learning_rate(tmp_path):
             (folder / "run.json").write_text(json.dumps(facts))
             digest = hashlib.sha256((folder / "run.json").read_bytes()).hexdigest()
             (folder / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
-    (dump,), (choice,) = dumps_of_runs(finished_runs(str(tmp_path)))
-    assert (dump.name, dump.measures, choice.learning_rate) == (
+    (predictions,), (choice,) = prediction_sets_of_runs(finished_runs(str(tmp_path)))
+    assert (predictions.name, predictions.measures, choice.learning_rate) == (
         "base, 600 steps", ("accuracy",), 5e-5,
     )  # fmt: skip
-    np.testing.assert_allclose(dump.run_scores("accuracy").seed_scores, [37 / 40, 36 / 40])
+    np.testing.assert_allclose(predictions.run_scores("accuracy").seed_scores, [37 / 40, 36 / 40])
 
 
-def test_a_continued_training_comes_after_the_step_that_it_continues(dumps):
+def test_a_continued_training_comes_after_the_step_that_it_continues(prediction_sets):
     """3,500 steps and 1,000 more are at 4,500, not at 1,000."""
-    late = dump_of(dumps, "RTE", "base", 2_000_000)
+    late = prediction_set_of(prediction_sets, "RTE", "base", 2_000_000)
     assert late.steps_in_all == 2_000_000  # of an origin that is not known
     lineage = np.empty(late.data.sizes["run"], object)
     lineage[:] = [(("cda_incr", 0, 1_000, "b"), ("base", 0, 3_500, "a"))] * len(lineage)
     data = late.data.assign_coords(lineage=("run", lineage))
     continued = replace(late, procedure="cda_incr", step=1_000, data=data)
     assert continued.steps_in_all == 4_500
-    assert curve_of_dumps([continued], "accuracy").steps.tolist() == [4_500]
+    assert curve_of_prediction_sets([continued], "accuracy").steps.tolist() == [4_500]

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from pathlib import Path
 
-from multiberts.evaluate.dumps.run_checks import find_all
+from multiberts.evaluate.prediction_files.run_checks import find_all
 
 ENTRY = {"dev": {}}
 

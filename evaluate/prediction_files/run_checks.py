@@ -15,13 +15,13 @@ from typing import Any
 from multiberts.runs.errors import counted
 
 # A run's directory and the content of its run.json.
-DumpedRun = tuple[Path, Mapping[str, Any]]
+RunEntry = tuple[Path, Mapping[str, Any]]
 
 RUN_KEY = ("task", "procedure", "step", "pretrain_seed", "learning_rate", "finetune_seed")
 
 
 @dataclass(frozen=True)
-class DumpFinding:
+class RunProblem:
     """One result of the checks.
 
     Attributes:
@@ -37,7 +37,7 @@ class DumpFinding:
     where: Mapping[str, Any] = field(default_factory=dict)
 
 
-def find_all(runs: Sequence[DumpedRun], unfinished: Sequence[Path] = ()) -> list[DumpFinding]:
+def find_all(runs: Sequence[RunEntry], unfinished: Sequence[Path] = ()) -> list[RunProblem]:
     """Returns all findings about some runs.
 
     Args:
@@ -46,7 +46,7 @@ def find_all(runs: Sequence[DumpedRun], unfinished: Sequence[Path] = ()) -> list
     """
     return [
         *(
-            DumpFinding(
+            RunProblem(
                 "unfinished run",
                 f"{path} was started and has not finished; run the same command again",
             )
@@ -63,7 +63,7 @@ def find_all(runs: Sequence[DumpedRun], unfinished: Sequence[Path] = ()) -> list
     ]
 
 
-def missing_runs(runs: Sequence[DumpedRun]) -> list[DumpFinding]:
+def missing_runs(runs: Sequence[RunEntry]) -> list[RunProblem]:
     """Finds holes in the grid procedure x step x task x seed x learning rate x fine-tuning seed.
 
     A task of a procedure and step is expected to have every pre-training seed that any task has
@@ -88,11 +88,11 @@ def missing_runs(runs: Sequence[DumpedRun]) -> list[DumpFinding]:
                     f"missing: {task}, {procedure} step {step}, pretrain_seed {seed}, "
                     f"learning_rate {rate}, finetune_seed {finetune_seed}"
                 )
-                findings.append(DumpFinding("missing run", message, _where(key)))
+                findings.append(RunProblem("missing run", message, _where(key)))
     return findings
 
 
-def _missing_tasks(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
+def _missing_tasks(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     """Finds steps of a procedure that lack a task altogether.
 
     A procedure is expected to have the tasks of every procedure that it shares some task with, at
@@ -107,10 +107,10 @@ def _missing_tasks(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
             if lacking:
                 listed = ", ".join(str(step) for step in _in_order(lacking))
                 message = f"missing: {procedure} has no run of {task} at step {listed}"
-                yield DumpFinding("missing task", message, {"task": task, "procedure": procedure})
+                yield RunProblem("missing task", message, {"task": task, "procedure": procedure})
 
 
-def _missing_seeds(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
+def _missing_seeds(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     """Finds pre-training seeds that a procedure has at some steps only, one finding per set of seeds."""
     steps = _by_step(runs, "pretrain_seed")
     for procedure in _in_order(steps):
@@ -124,10 +124,10 @@ def _missing_seeds(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
                 f"missing: {procedure} has no run of pretrain_seed {', '.join(map(str, seeds))} at step "
                 f"{', '.join(map(str, at))}"
             )
-            yield DumpFinding("missing seeds", message, {"procedure": procedure})
+            yield RunProblem("missing seeds", message, {"procedure": procedure})
 
 
-def _by_step(runs: Sequence[DumpedRun], name: str) -> dict[Any, dict[Any, set]]:
+def _by_step(runs: Sequence[RunEntry], name: str) -> dict[Any, dict[Any, set]]:
     """Collects what a field holds, by procedure and step."""
     found: dict[Any, dict[Any, set]] = {}
     for _, content in runs:
@@ -136,7 +136,7 @@ def _by_step(runs: Sequence[DumpedRun], name: str) -> dict[Any, dict[Any, set]]:
     return found
 
 
-def _missing_sets(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
+def _missing_sets(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     """Finds runs without an evaluation set that other runs of the task have."""
     every: dict[str, set[str]] = {}
     # Together with the sets that `multiberts predict` added to a run.
@@ -147,14 +147,14 @@ def _missing_sets(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
     for path, content in sorted(runs, key=lambda run: run[1]["task"]):
         task = content["task"]
         for name in sorted(every[task] - own[_key(content)]):
-            yield DumpFinding(
+            yield RunProblem(
                 "missing evaluation set",
                 f"{path} has no predictions on {name!r}, which other runs of {task} have",
                 {**_where(_key(content)), "evaluation_set": name},
             )
 
 
-def _repeated_runs(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
+def _repeated_runs(runs: Sequence[RunEntry]) -> Iterator[RunProblem]:
     """Finds runs that a table cannot distinguish."""
     first: dict[tuple, dict[str, Path]] = {}  # by evaluation set
     for path, content in runs:
@@ -165,7 +165,7 @@ def _repeated_runs(runs: Sequence[DumpedRun]) -> Iterator[DumpFinding]:
                 f"{path} has the task, procedure, step, seeds and learning rate of "
                 f"{known[repeated[0]]}; keep one of them, or score them separately"
             )
-            yield DumpFinding("repeated run", message, _where(_key(content)))
+            yield RunProblem("repeated run", message, _where(_key(content)))
         known |= dict.fromkeys(content["evaluation_sets"].keys() - known.keys(), path)
 
 
@@ -186,11 +186,11 @@ def _data(content: Mapping[str, Any]) -> tuple | None:
 
 
 def _mixed(
-    runs: Sequence[DumpedRun],
+    runs: Sequence[RunEntry],
     check: str,
     what: str,
     of: Callable[[Mapping[str, Any]], Hashable | None],
-) -> Iterator[DumpFinding]:
+) -> Iterator[RunProblem]:
     """Finds tasks whose runs differ in something that should be the same."""
     tasks: dict[str, list[tuple[Path, Hashable]]] = {}
     for path, content in runs:
@@ -206,7 +206,7 @@ def _mixed(
                     f"{path} has another of the {len(counts)} {what} of {task} than the "
                     f"{counted(number, 'run')} that share the most frequent one"
                 )
-                yield DumpFinding(check, message, {"task": task})
+                yield RunProblem(check, message, {"task": task})
 
 
 def _key(content: Mapping[str, Any]) -> tuple:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.dumps.tfrecord import Records, framed, split
+from multiberts.evaluate.prediction_files.tfrecord import Records, framed, split
 
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""Parquet: what other programs read of the dumps."""
+"""Parquet: what other programs read of the prediction files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas
 import pyarrow.parquet
 import pytest
 
-from multiberts.evaluate.dumps.parquet import export
+from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.runs.errors import UserError
 
 

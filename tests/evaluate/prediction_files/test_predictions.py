@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import read_file, write_predictions
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.run_file import find_runs
+from multiberts.evaluate.prediction_files.prediction_file import read_file, write_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.runs.errors import UserError
 
 IDS = ["t/dev/0", "t/dev/1", "t/dev/2"]

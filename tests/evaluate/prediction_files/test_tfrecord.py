@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.tfrecord import DamagedRecord, checksum, framed, split
+from multiberts.evaluate.prediction_files.tfrecord import DamagedRecord, checksum, framed, split
 
 RECORDS = [b"", b"a", b"\x00" * 32, bytes(range(256)) * 3, "größer".encode()]
 

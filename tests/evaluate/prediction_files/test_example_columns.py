@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.example_columns import ForeignRecord, Texts, decode, encode
-from multiberts.evaluate.dumps.tfrecord import framed, split
+from multiberts.evaluate.prediction_files.example_columns import (
+    ForeignRecord,
+    Texts,
+    decode,
+    encode,
+)
+from multiberts.evaluate.prediction_files.tfrecord import framed, split
 
 WORDS = ["", "x", "größer", "a" * 127, "b" * 128, "c" * 20000]
 

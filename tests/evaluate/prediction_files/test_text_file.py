@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from multiberts.evaluate.dumps.parquet import export
-from multiberts.evaluate.dumps.predictions import read_predictions
-from multiberts.evaluate.dumps.text_file import example_texts, read_texts, write_texts
+from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.evaluate.prediction_files.text_file import example_texts, read_texts, write_texts
 from multiberts.runs.errors import UserError
 
 IDS = ["x/0", "x/1", "x/2"]

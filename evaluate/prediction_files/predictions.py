@@ -1,7 +1,7 @@
 """Reads predictions of many runs as one labelled array.
 
 A finished run is a directory with a `DONE` marker, a `run.json` that describes the run
-(`evaluate.dumps.run_file`), and `predictions/<evaluation set>.tfrecord` (`evaluate.dumps.prediction_file`).
+(`run_file`), and `predictions/<evaluation set>.tfrecord` (`prediction_file`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.evaluate.dumps.prediction_file import Predictions, read_file
-from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_entry, lineage_of, read_run
-from multiberts.evaluate.dumps.text_file import TextColumns, read_texts
+from multiberts.evaluate.prediction_files.prediction_file import Predictions, read_file
+from multiberts.evaluate.prediction_files.run_file import (
+    RUN_COORDINATES,
+    find_entry,
+    lineage_of,
+    read_run,
+)
+from multiberts.evaluate.prediction_files.text_file import TextColumns, read_texts
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -38,7 +43,7 @@ def read_run_predictions(
       evaluation_set: see `read_predictions`.
       epochs: see `read_predictions`.
       content: of its run.json, if read already.
-      known: see `evaluate.dumps.prediction_file.read_file`.
+      known: see `evaluate.prediction_files.prediction_file.read_file`.
 
     Raises:
       UserError: the run has no such set, or the file is not the one that the run wrote.
@@ -70,7 +75,7 @@ def read_predictions(
       float64 [example] (NaN where unknown), `scores` float32 [run, example, class], and the further
       outputs of the runs [run, example] (`prediction_text` as object); coordinates along run:
       procedure, pretrain_seed, data_seed, step, learning_rate, finetune_seed, and lineage (object, see
-      `evaluate.dumps.run_file.lineage_of`); along example:
+      `evaluate.prediction_files.run_file.lineage_of`); along example:
       example_id, what describes the examples (occupation, heuristic, answers as tuples of str, ...),
       and their texts where a run has them (premise, hypothesis, question, ..., as object). Examples
       keep the order of the first run. Attributes: task, evaluation_set, metrics, and epochs where
@@ -94,11 +99,11 @@ def read_predictions(
     paths = [Path(run_dir) for run_dir in run_dirs]
     runs = [read_run(path) for path in paths]
     known: dict[tuple, np.ndarray] = {}
-    dumps = [
+    all_predictions = [
         read_run_predictions(path, evaluation_set, epochs, content=run, known=known)
         for path, run in zip(paths, runs, strict=True)
     ]
-    data = labelled_array(paths, runs, dumps, evaluation_set, epochs)
+    data = labelled_array(paths, runs, all_predictions, evaluation_set, epochs)
     entries = [
         find_entry(path, run, evaluation_set, epochs)[1]
         for path, run in zip(paths, runs, strict=True)
@@ -149,7 +154,7 @@ def texts_of_runs(
 def labelled_array(
     paths: Sequence[Path],
     runs: Sequence[Mapping[str, Any]],
-    dumps: Sequence[Predictions],
+    all_predictions: Sequence[Predictions],
     evaluation_set: str,
     epochs: float | None = None,
 ) -> xarray.Dataset:
@@ -158,34 +163,35 @@ def labelled_array(
     Args:
       paths: of the runs, for messages.
       runs: the content of each run.json.
-      dumps: the predictions of each.
+      all_predictions: the predictions of each.
       evaluation_set: see `read_predictions`, also for what is returned and raised.
       epochs: see `read_predictions`.
 
     Example:
-      >>> from multiberts.evaluate.dumps.run_file import find_runs
+      >>> from multiberts.evaluate.prediction_files.run_file import find_runs
       >>> paths, contents = zip(*find_runs("runs"))
-      >>> dumps = [read_run_predictions(path, "dev") for path in paths]
-      >>> print(*labelled_array(paths, contents, dumps, "dev").attrs["metrics"])
+      >>> all_predictions = [read_run_predictions(path, "dev") for path in paths]
+      >>> print(*labelled_array(paths, contents, all_predictions, "dev").attrs["metrics"])
       accuracy
     """
     import xarray
 
-    for path, run, dump in zip(paths, runs, dumps, strict=True):
+    for path, run, predictions in zip(paths, runs, all_predictions, strict=True):
         if run["task"] != runs[0]["task"]:
             raise UserError(
                 f"{path} is a run of task {run['task']}, expected {runs[0]['task']} as "
                 f"{paths[0]}; read one task at a time"
             )
-        if dump.scores.shape[1] != dumps[0].scores.shape[1]:
+        if predictions.scores.shape[1] != all_predictions[0].scores.shape[1]:
             raise UserError(
-                f"{path} has {dump.scores.shape[1]} scores per example, expected "
-                f"{dumps[0].scores.shape[1]} as {paths[0]}; read runs of the same labels"
+                f"{path} has {predictions.scores.shape[1]} scores per example, expected "
+                f"{all_predictions[0].scores.shape[1]} as {paths[0]}; read runs of the same labels"
             )
-    dumps = [
-        aligned(path, dump, paths[0], dumps[0]) for path, dump in zip(paths, dumps, strict=True)
+    all_predictions = [
+        aligned(path, predictions, paths[0], all_predictions[0])
+        for path, predictions in zip(paths, all_predictions, strict=True)
     ]
-    first = dumps[0]
+    first = all_predictions[0]
     coordinates: dict[str, Any] = {"example_id": ("example", first.example_ids)}
     for name, column in first.extras.items():
         coordinates[name] = ("example", column)
@@ -197,13 +203,21 @@ def labelled_array(
     variables: dict[str, Any] = {
         "prediction": (
             ("run", "example"),
-            np.stack([dump.predictions for dump in dumps], dtype=np.float64),
+            np.stack(
+                [predictions.predictions for predictions in all_predictions], dtype=np.float64
+            ),
         ),
         "label": ("example", first.labels.astype(np.float64)),
-        "scores": (("run", "example", "class"), np.stack([dump.scores for dump in dumps])),
+        "scores": (
+            ("run", "example", "class"),
+            np.stack([predictions.scores for predictions in all_predictions]),
+        ),
     }
     for name in first.outputs:
-        variables[name] = (("run", "example"), np.stack([dump.outputs[name] for dump in dumps]))
+        variables[name] = (
+            ("run", "example"),
+            np.stack([predictions.outputs[name] for predictions in all_predictions]),
+        )
     _, entry = find_entry(paths[0], runs[0], evaluation_set, epochs)
     attributes = {
         "task": runs[0]["task"],
@@ -222,8 +236,10 @@ def _run_column(values: list[Any]) -> np.ndarray:
     return np.array([-1 if value is None else value for value in values])
 
 
-def aligned(path: Path, dump: Predictions, first_path: Path, first: Predictions) -> Predictions:
-    """Returns `dump` with its examples in the order of `first`.
+def aligned(
+    path: Path, predictions: Predictions, first_path: Path, first: Predictions
+) -> Predictions:
+    """Returns `predictions` with its examples in the order of `first`.
 
     Raises:
       UserError: the examples, their labels or their further columns differ, or the outputs have
@@ -231,19 +247,21 @@ def aligned(path: Path, dump: Predictions, first_path: Path, first: Predictions)
 
     Example:
       >>> first, other = Path("runs/seed_0"), Path("runs/seed_1")
-      >>> dumps = [read_run_predictions(path, "dev") for path in (first, other)]
-      >>> aligned(other, dumps[1], first, dumps[0]).example_ids.tolist()
+      >>> all_predictions = [read_run_predictions(path, "dev") for path in (first, other)]
+      >>> aligned(other, all_predictions[1], first, all_predictions[0]).example_ids.tolist()
       ['rte/dev/0', 'rte/dev/1', 'rte/dev/2']
     """
-    if dump.example_ids is not first.example_ids and not np.array_equal(
-        dump.example_ids, first.example_ids
+    if predictions.example_ids is not first.example_ids and not np.array_equal(
+        predictions.example_ids, first.example_ids
     ):
-        dump = _reordered(path, dump, first_path, first)
+        predictions = _reordered(path, predictions, first_path, first)
     for kind in ("extras", "outputs"):
-        for name in sorted({*getattr(dump, kind)} ^ {*getattr(first, kind)}):
+        for name in sorted({*getattr(predictions, kind)} ^ {*getattr(first, kind)}):
             raise UserError(f"{path} and {first_path} do not both have the column {name}")
-    columns = {"label": (dump.labels, first.labels)}
-    columns |= {name: (dump.extras[name], first.extras[name]) for name in sorted(first.extras)}
+    columns = {"label": (predictions.labels, first.labels)}
+    columns |= {
+        name: (predictions.extras[name], first.extras[name]) for name in sorted(first.extras)
+    }
     for name, (found, expected) in columns.items():
         if found is expected:
             continue
@@ -253,11 +271,13 @@ def aligned(path: Path, dump: Predictions, first_path: Path, first: Predictions)
                 f"{path}: {name} of example {str(first.example_ids[odd[0]])!r} is {found[odd[0]]}, but "
                 f"{expected[odd[0]]} in {first_path}; compare runs on the same evaluation data"
             )
-    return dump
+    return predictions
 
 
-def _reordered(path: Path, dump: Predictions, first_path: Path, first: Predictions) -> Predictions:
-    position = {example_id: row for row, example_id in enumerate(dump.example_ids.tolist())}
+def _reordered(
+    path: Path, predictions: Predictions, first_path: Path, first: Predictions
+) -> Predictions:
+    position = {example_id: row for row, example_id in enumerate(predictions.example_ids.tolist())}
     known = set(first.example_ids.tolist())
     for example_id in [*first.example_ids.tolist(), *position]:
         if example_id not in position or example_id not in known:
@@ -268,11 +288,11 @@ def _reordered(path: Path, dump: Predictions, first_path: Path, first: Predictio
             )
     order = np.array([position[example_id] for example_id in first.example_ids.tolist()])
     return dataclasses.replace(
-        dump,
-        example_ids=dump.example_ids[order],
-        labels=dump.labels[order],
-        predictions=dump.predictions[order],
-        scores=dump.scores[order],
-        extras={name: column[order] for name, column in dump.extras.items()},
-        outputs={name: column[order] for name, column in dump.outputs.items()},
+        predictions,
+        example_ids=predictions.example_ids[order],
+        labels=predictions.labels[order],
+        predictions=predictions.predictions[order],
+        scores=predictions.scores[order],
+        extras={name: column[order] for name, column in predictions.extras.items()},
+        outputs={name: column[order] for name, column in predictions.outputs.items()},
     )

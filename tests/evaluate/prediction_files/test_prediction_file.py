@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.prediction_file import read_file, write_predictions
+from multiberts.evaluate.prediction_files.prediction_file import read_file, write_predictions
 from multiberts.runs.errors import UserError
 
 BASE = {"example_ids": ["a", "b"], "labels": [1, 0], "predictions": [1, 1]}
@@ -50,8 +50,8 @@ def test_unknown_labels(tmp_path: Path):
 
 
 def test_some_labels_missing_in_a_file_are_refused(tmp_path: Path):
-    from multiberts.evaluate.dumps.example_columns import encode
-    from multiberts.evaluate.dumps.tfrecord import framed
+    from multiberts.evaluate.prediction_files.example_columns import encode
+    from multiberts.evaluate.prediction_files.tfrecord import framed
 
     records = encode(
         {
@@ -110,7 +110,8 @@ def test_a_column_that_was_read_before_is_the_same_array(tmp_path: Path):
 
 def test_reading_and_writing_import_no_tensorflow(tmp_path: Path, run_python):
     code = (
-        "import sys; from multiberts.evaluate.dumps.prediction_file import write_predictions, read_file; "
+        "import sys\n"
+        "from multiberts.evaluate.prediction_files.prediction_file import write_predictions, read_file\n"
         f"path = {str(tmp_path / 'x')!r}; "
         "write_predictions(path, example_ids=['a'], labels=[1], predictions=[1]); read_file(path); "
         "assert 'tensorflow' not in sys.modules"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multiberts.evaluate.dumps.predictions import read_run_predictions, texts_of_runs
-from multiberts.evaluate.dumps.run_file import RUN_COORDINATES, find_runs, set_of
+from multiberts.evaluate.prediction_files.predictions import read_run_predictions, texts_of_runs
+from multiberts.evaluate.prediction_files.run_file import RUN_COORDINATES, find_runs, set_of
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted
@@ -27,15 +27,15 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
 
     Columns: task, evaluation_set, epochs (null at the end of training where run.json does not have it),
     the run's coordinates, example_id, label (null where unknown), prediction, scores (a list), and
-    every further column of the dumps (lists of texts as lists) and the texts of the examples; null where a
-    set has no such column.
+    every further column of the prediction files (lists of texts as lists) and the texts of the
+    examples; null where a set has no such column.
 
     Args:
       path: the file to write.
       predictions: a folder that is searched for finished fine-tuning runs, or several.
 
     Raises:
-      UserError: no finished run there, or a damaged dump.
+      UserError: no finished run there, or a damaged prediction file.
     """
     import pyarrow
     import pyarrow.parquet
@@ -80,22 +80,22 @@ def frame_of(
     """Returns one run's predictions on one set, one row per example."""
     import pandas
 
-    dump = read_run_predictions(run_dir, name, content=content, known=known)
+    predictions = read_run_predictions(run_dir, name, content=content, known=known)
     entry = content["evaluation_sets"][name]
     columns: dict[str, object] = {
         "task": content["task"],
         "evaluation_set": set_of(name, entry),
         "epochs": entry.get("epochs"),
         **{field: content[field] for field in RUN_COORDINATES},
-        "example_id": dump.example_ids,
-        "label": dump.labels.astype(np.float64),
-        "prediction": dump.predictions.astype(np.float64),
-        "scores": list(dump.scores),
+        "example_id": predictions.example_ids,
+        "label": predictions.labels.astype(np.float64),
+        "prediction": predictions.predictions.astype(np.float64),
+        "scores": list(predictions.scores),
     }
-    for column, values in {**dump.extras, **dump.outputs}.items():
+    for column, values in {**predictions.extras, **predictions.outputs}.items():
         lists = values.dtype == object and isinstance(values[0], tuple)
         columns[column] = [list(texts) for texts in values] if lists else values
-    frame = pandas.DataFrame(columns, index=range(len(dump.example_ids)))
+    frame = pandas.DataFrame(columns, index=range(len(predictions.example_ids)))
     types = dict.fromkeys(("epochs", "learning_rate", "label"), "Float64")
     types |= dict.fromkeys(("pretrain_seed", "data_seed", "step", "finetune_seed"), "Int64")
     return frame.astype({**types, "procedure": "string"})

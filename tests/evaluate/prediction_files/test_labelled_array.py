@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.evaluate.dumps.predictions import read_predictions
+from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.runs.errors import UserError
 
 ANSWERS = [("Denver", "Denver Broncos"), (), ("1066",)]
