@@ -26,7 +26,7 @@ from multiberts.stats.presentation.comparison_tables import (
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import (
-    ComparedProcedures,
+    ComparedArms,
     Pair,
     Request,
     compare_all,
@@ -50,7 +50,7 @@ class OwnComparison(SliceNames):
         column per run; a `.npz` file; a folder of such files, one per seed; a folder of finished
         fine-tuning runs; outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face
         `datasets`, one folder per seed.
-      experiment: the same for the other side, or for several.
+      experiment: the same for the other arm, or for several.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
@@ -125,7 +125,7 @@ def compare_files(settings: OwnComparison) -> str:
       The finding in words, what was read as what, a table, what to do next, and the files written.
 
     Raises:
-      UserError: a file cannot be read as predictions, or the sides do not fit together.
+      UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
     inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
     for flag in ("html", "latex", "csv"):
@@ -151,9 +151,7 @@ def compare_files(settings: OwnComparison) -> str:
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
-def _compare_arms(
-    arms: Mapping[str, xarray.Dataset], settings: OwnComparison
-) -> ComparedProcedures:
+def _compare_arms(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, _), *others = arms.items()
     metric = settings.metric or max(  # of both kinds, the mean
@@ -182,7 +180,7 @@ def _compare_arms(
 
 
 def _pages(
-    compared: ComparedProcedures,
+    compared: ComparedArms,
     settings: OwnComparison,
     read: str,
     arms: Mapping[str, xarray.Dataset],
