@@ -611,7 +611,7 @@ def described_function(function: Callable[..., object]) -> tuple[str, dict[str, 
 
 
 def _for_users(text: str) -> str:
-    """Returns a docstring without what Python programs need of it and those who type commands do not."""
+    """Strips Returns, Raises and Example for --help."""
     sections = re.split(r"\n\n(?=[A-Z]\w+:\n)", text)
     return "\n\n".join(section for section in sections if not _FOR_PROGRAMS.match(section))
 
