@@ -136,6 +136,7 @@ def finetune(settings: FinetuningSettings) -> None:
             **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
             **provenance(checkpoint, start.provenance, parameters, inputs),
         }
+        # After all the predictions that it lists.
         write_run(run.path, record)
         run.finish([RUN_FILE, *files_of(entries), *(MODEL_FILES if kept else ())])
         remove(run.path / STATE)
@@ -160,6 +161,7 @@ def _train(
     if settings.max_steps is not None and settings.max_steps < num_steps:
         num_steps = settings.max_steps
         num_epochs = num_steps * settings.batch_size / rows.used
+    # Cut, not rounded, as google-research/bert's `run_classifier.py`.
     warmup_steps = int(num_steps * settings.warmup_proportion)
     step_of = {epochs: rows.num_steps(epochs) for epochs in settings.prediction_epochs}
 

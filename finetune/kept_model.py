@@ -239,7 +239,6 @@ class KeptModel:
         return len(scores) - 1 - self.selection.best(scores) >= self.selection.patience
 
     def _scores(self) -> list[float]:
-        """Returns the scores of the early models so far, in their order."""
         written = [(epochs, written_early(self.run_dir, epochs)) for epochs in self.early]
         return [self._score(entries, epochs) for epochs, entries in written if entries is not None]
 

@@ -11,6 +11,7 @@ from keras import ops
 
 Array = Any
 
+# As google-research/bert, `optimization.create_optimizer`; Kingma and Ba (2015) propose an epsilon of 1e-8.
 BETA_1 = 0.9
 BETA_2 = 0.999
 EPSILON = 1e-6
@@ -47,6 +48,7 @@ def learning_rate_schedule(step: int, peak: float, warmup_steps: int, num_steps:
 
     Reference: google-research/bert, `optimization.create_optimizer`.
     """
+    # The first update has rate 0, as the original's: it moves m and v, and no weight.
     if step < warmup_steps:
         return peak * step / warmup_steps
     return peak * max(0.0, 1.0 - step / num_steps)
@@ -54,6 +56,7 @@ def learning_rate_schedule(step: int, peak: float, warmup_steps: int, num_steps:
 
 def is_decayed(name: str) -> bool:
     """Returns whether weight decay applies: to all but layer normalisation and biases."""
+    # The original's `exclude_from_weight_decay`, patterns that it searches for anywhere in a name.
     return not ("LayerNorm" in name or "layer_norm" in name or "bias" in name)
 
 
@@ -69,7 +72,9 @@ def clipping_scale(
     Returns:
       The factor, and the norm without it (float32 scalars).
     """
+    # In the order of names: float32 sums depend on it, and a caller's mapping may be in any order.
     norm = ops.sqrt(sum(ops.sum(square(gradients[name])) for name in sorted(gradients)))
+    # `tf.clip_by_global_norm` without a branch: the factor is exactly 1 up to the norm of 1.
     return CLIP_NORM / ops.maximum(norm, CLIP_NORM), norm
 
 
@@ -102,9 +107,12 @@ def adam_update(
     m = BETA_1 * m + (1.0 - BETA_1) * gradient
     v = BETA_2 * v + (1.0 - BETA_2) * ops.square(gradient)
     if corrections is None:
+        # Without corrections the first update is 0.1 g / sqrt(0.001 g^2), three times the corrected one; it
+        # meets the small learning rates of the warm-up.
         update = m / (ops.sqrt(v) + EPSILON)
     else:
         update = m / corrections[0] / (ops.sqrt(v / corrections[1]) + EPSILON)
+    # Added to the update, not to the gradient: else sqrt(v) would divide it (Loshchilov and Hutter, 2019).
     if weight_decay_rate:
         update = update + weight_decay_rate * parameter
     return parameter - learning_rate * update, m, v
@@ -138,6 +146,7 @@ def adam_updates(
     new: tuple[dict[str, Array], dict[str, Array], dict[str, Array]] = ({}, {}, {})
     for name in sorted(parameters):
         factor = 1.0 if settings.factor_of is None else settings.factor_of(name)
+        # Not even weight decay: a frozen variable stays bit by bit.
         if factor == 0:
             updated = parameters[name], m[name], v[name]
         else:
