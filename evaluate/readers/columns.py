@@ -58,6 +58,8 @@ _NO_SEEDS = re.compile(
     re.IGNORECASE,
 )
 
+# An index without a name, as pandas reads it back.
+_INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
 # One column per run: its arm, if any, then a number.
 _RUN_COLUMN = re.compile(r"(?P<arm>.*?)[ _.\-/]*(?:seed|run)?[ _.\-/]*(?P<seed>\d+)", re.IGNORECASE)
 
@@ -130,6 +132,7 @@ def standard_frame(
     """
     found = _found(frame, names, what)
     frame = frame.loc[:, ~frame.columns.duplicated()]
+    frame = frame.drop(columns=[name for name in frame if _is_index(frame, name, found)])
     by = names.by if isinstance(names, SliceNames) else None
     if by is not None and by not in frame.columns:
         if by not in ("label", "length"):
@@ -171,6 +174,14 @@ def standard_frame(
     if by is not None:
         chosen["by"], chosen.attrs["columns"]["by"] = frame[by], by
     return chosen
+
+
+def _is_index(frame: pandas.DataFrame, name: object, found: Mapping[str, str]) -> bool:
+    """Returns whether a column is the index that `to_csv` writes, and not the only ids there are."""
+    if not _INDEX.fullmatch(str(name)) or name in found.values():
+        return False
+    position = np.arange(len(frame))
+    return "example" in found or frame[name].isna().all() or _counts(frame[name], position)
 
 
 def _is_text(name: object, found: dict[str, str]) -> bool:
@@ -468,6 +479,7 @@ def _from_wide(
         for column in frame.columns
         if column not in found.values()
         and not _is_text(column, found)
+        and not _INDEX.fullmatch(str(column))
         and (match := _RUN_COLUMN.fullmatch(str(column)))
     ]
     if not columns:

@@ -32,7 +32,7 @@ from multiberts.stats.report.evidence import (
     compare_all,
 )
 from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
-from multiberts.stats.report.own_files import arms_of
+from multiberts.stats.report.own_files import arms_of, columns_of_each
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
@@ -162,10 +162,11 @@ def _compare_arms(
     )
     named_metric(metric)  # refuses a wrong name before anything is read
     evaluation_set = settings.task or Path(settings.base).name
+    by = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})[0]["by"]
     prediction_sets = {
         name: PredictionSet(
             "", evaluation_set, name, None, (metric,), data, settings.missing,
-            "cluster" if "cluster" in data.coords else None, settings.by,
+            "cluster" if "cluster" in data.coords else None, by,
         )
         for name, data in arms.items()
     }  # fmt: skip
