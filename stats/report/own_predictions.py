@@ -15,7 +15,7 @@ from multiberts.evaluate.readers.columns import (
     SliceNames,
     default_metric,
 )
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
 from multiberts.stats.metrics import named_metric
@@ -54,7 +54,9 @@ class OwnComparison(SliceNames):
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
+      names: what the sides are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files.
+      task_name: what the task is called in text, page and LaTeX.
       arm: column that names the model, method or condition of each row.
       seed: column of seeds.
       run: column that distinguishes several runs of one seed, which are averaged.
@@ -82,7 +84,9 @@ class OwnComparison(SliceNames):
     experiment: Sequence[str] = ()
     metric: str | None = None
     design: Design = "paired"
+    names: Sequence[str] = ()
     task: str | None = None
+    task_name: str | None = None
     missing: Missing = "refuse"
     confidence_level: Level = ComparisonSettings.confidence_level
     margin: PositiveFloat | None = None
@@ -134,9 +138,9 @@ def compare_files(settings: OwnComparison) -> str:
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.base, *settings.experiment]
-    arms = arms_of(paths, settings.task, settings.columns)
+    arms = _renamed(arms_of(paths, settings.task, settings.columns), settings.names)
     compared = _compare_arms(arms, settings)
-    read = what_was_read(arms, compared, settings.base, settings.task)
+    read = what_was_read(arms, compared, settings.base, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
         texts[settings.latex] = summary_table(compared.items).latex()
@@ -151,6 +155,18 @@ def compare_files(settings: OwnComparison) -> str:
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
+def _renamed(arms: dict[str, xarray.Dataset], names: Sequence[str]) -> dict[str, xarray.Dataset]:
+    """Returns the arms under the names that were given, if any."""
+    if not names:
+        return arms
+    if len({*names}) != len(arms) or len(names) != len(arms):
+        raise UserError(
+            f"--names={','.join(names)} holds {counted(len({*names}), 'name')}, but there are {len(arms)} "
+            f"arms ({', '.join(arms)}); give one name for each, in this order"
+        )
+    return dict(zip(names, arms.values(), strict=True))
+
+
 def _compare_arms(
     arms: Mapping[str, xarray.Dataset], settings: OwnComparison
 ) -> ComparedProcedures:
@@ -161,7 +177,7 @@ def _compare_arms(
         for data in arms.values()
     )
     named_metric(metric)  # refuses a wrong name before anything is read
-    evaluation_set = settings.task or Path(settings.base).name
+    evaluation_set = settings.task_name or settings.task or Path(settings.base).name
     by = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})[0]["by"]
     prediction_sets = {
         name: PredictionSet(
@@ -212,7 +228,7 @@ def _pages(
         if file.is_file() and file.suffix != ".html" and file.resolve() not in outputs
     ]
     made_by = {
-        "Command": "multiberts " + shlex.join(sys.argv[1:]),
+        "Command": f"multiberts compare {shlex.join(sys.argv[1:])}",
         "Read": read,
         **data_facts(data, "the files compared"),
     }

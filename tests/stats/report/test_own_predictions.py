@@ -535,3 +535,18 @@ def test_the_index_that_pandas_writes_is_no_run(tmp_path: Path) -> None:
     wide.drop(columns="id")[["seed_0", "seed_1"]].iloc[[2, 0]].to_csv(tmp_path / "part.csv")
     [part] = stats.read_predictions(str(tmp_path / "part.csv")).values()
     assert part["example_id"].values.tolist() == [2, 0]
+
+
+def test_sides_and_task_have_names_for_people(tmp_path: Path) -> None:
+    two_namings(tmp_path)
+    base, new = (str(tmp_path / f"usual_{name}.csv") for name in ("base", "new"))
+    files = {"html": str(tmp_path / "page.html"), "latex": str(tmp_path / "table.tex")}
+    names = {"names": ["RoBERTa", "Ours & more"], "task_name": "Sentiment"}
+    text = compare_files(base=base, experiment=[new], n_resamples=50, **names, **files)
+    assert "Ours & more" in text and "RoBERTa" in text and "task Sentiment" in text
+    page, table = (Path(path).read_text() for path in files.values())
+    assert "Ours &amp; more against RoBERTa" in page and "Sentiment" in page
+    assert r"Ours \& more" in table and "Sentiment" in table
+    for wrong in (["Ours"], ["Ours", "Ours"], ["a", "b", "c"]):
+        with pytest.raises(UserError, match="there are 2 arms"):
+            compare_files(base=base, experiment=[new], names=wrong)
