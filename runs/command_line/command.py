@@ -135,6 +135,11 @@ COMMANDS = {
         "print how far two checkpoints are apart",
         ("first", "second"),
     ),
+    "checkpoint audit": Command(
+        "bert.checkpoint.audit:audit_checkpoints",
+        "check over seeds and steps that checkpoints are what they say",
+        ("paths...",),
+    ),
     "finetune": Command(
         "finetune.finetuning:finetune",
         "fine-tune one checkpoint on one task",
