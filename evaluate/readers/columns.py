@@ -51,6 +51,8 @@ _OTHER = "other: "
 BY_COLUMNS = "numbers in the names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
+BY_TIME, BY_MODEL = "order of the logs in time", "models and folders of the logs"
+UNNAMED = (POSITION, NUMBERED, BY_TIME)  # seeds that are paired by their order alone
 # Words before a number that is rarely a seed.
 _NO_SEEDS = re.compile(
     r"(steps?|epochs?|folds?|layers?|checkpoint|ckpt|iter(ation)?s?|version|v|part|shard|split|gpt|llama)"
@@ -388,7 +390,7 @@ def described(columns: Mapping[str, str]) -> str:
       "prediction = 'y_pred', seed = names of files"
     """
     order = ("prediction", "score", "label", "example", "seed", "run", "arm", "cluster", "by")
-    by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS)
+    by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
     return ", ".join(
         f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
         for role in order

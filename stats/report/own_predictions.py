@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from multiberts.evaluate.metrics.register import known_name
 from multiberts.evaluate.readers.columns import (
     ROLES,
-    SliceNames,
     default_metric,
 )
 from multiberts.runs.errors import UserError, counted
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnComparison(SliceNames):
+class OwnComparison:
     """Settings of `compare_files`.
 
     Attributes:
@@ -53,11 +53,23 @@ class OwnComparison(SliceNames):
       experiment: the same for the other side, or for several.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions.
+      html: where to write a page with the answer and its figures, one file.
+      latex: where to write the table in LaTeX.
+      csv: where to write every number.
+      json: print every number as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
       names: what the sides are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files.
       task_name: what the task is called in text, page and LaTeX.
-      arm: column that names the model, method or condition of each row.
+      missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
+        random; `bound` gives the interval that holds whatever the missing ones are.
+      confidence_level: level of the intervals.
+      margin: the largest difference that does not matter, in points for scores in per cent: is each arm
+        not worse than the base by that much, and the same within it?
+      by: column whose values split the examples into slices, each compared by itself: a category, a
+        language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
+      arm: column that names the model, method or condition of each row; this and the other columns have
+        one name for all files, or one for each, separated by commas.
       seed: column of seeds.
       run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
@@ -65,24 +77,17 @@ class OwnComparison(SliceNames):
       score: column of each example's own score (1 where it is right); of a harness, the metric.
       label: column of labels.
       cluster: column of groups of examples that belong together, such as sentences of one template.
-      missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
-        random; `bound` gives the interval that holds whatever the missing ones are.
-      confidence_level: level of the intervals.
-      by: column whose values split the examples into slices, each compared by itself: a category, a
-        language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
-      margin: the largest difference that does not matter, in points for scores in per cent: is each arm
-        not worse than the base by that much, and the same within it?
       n_resamples: bootstrap replicates.
       rng: number that identifies the draws: the same number, the same draws.
-      html: where to write a page with the answer and its figures, one file.
-      latex: where to write the table in LaTeX.
-      csv: where to write every number.
-      json: print every number as JSON instead of text.
     """
 
     base: str
     experiment: Sequence[str] = ()
     metric: str | None = None
+    html: str | None = None
+    latex: str | None = None
+    csv: str | None = None
+    json: bool = False
     design: Design = "paired"
     names: Sequence[str] = ()
     task: str | None = None
@@ -90,12 +95,17 @@ class OwnComparison(SliceNames):
     missing: Missing = "refuse"
     confidence_level: Level = ComparisonSettings.confidence_level
     margin: PositiveFloat | None = None
+    by: str | None = None
+    arm: str | None = None
+    seed: str | None = None
+    run: str | None = None
+    example: str | None = None
+    prediction: str | None = None
+    score: str | None = None
+    label: str | None = None
+    cluster: str | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
     rng: int = ComparisonSettings.rng
-    html: str | None = None
-    latex: str | None = None
-    csv: str | None = None
-    json: bool = False
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -172,11 +182,15 @@ def _compare_arms(
 ) -> ComparedProcedures:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, _), *others = arms.items()
-    metric = settings.metric or max(  # of both kinds, the mean
-        default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
-        for data in arms.values()
-    )
-    named_metric(metric)  # refuses a wrong name before anything is read
+    scores = {str(data.attrs.get("columns", {}).get("score", "")) for data in arms.values()}
+    given = settings.metric
+    if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
+        metric = max(  # of both kinds, the mean
+            default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
+            for data in arms.values()
+        )
+    else:
+        metric = named_metric(given).name
     evaluation_set = settings.task_name or settings.task or Path(settings.base).name
     by = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})[0]["by"]
     prediction_sets = {
