@@ -120,6 +120,8 @@ class OwnComparison:
             rng=self.rng,
             confidence_level=self.confidence_level,
             margin=self.margin,
+            # The text does not show it, and it takes as long as all the rest.
+            studentised=self.json or self.html is not None or self.csv is not None,
         )
 
 
