@@ -17,7 +17,7 @@ from multiberts.evaluate.metrics.classification import (
     MOST_CLASSES,
     unlike_classes,
 )
-from multiberts.evaluate.readers.columns import FACT_NAMES, NUMBERED, POSITION
+from multiberts.evaluate.readers.columns import FACT_NAMES, POSITION, UNNAMED
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import MetricLike
@@ -59,7 +59,7 @@ def check_sources(sources: Mapping[str, Any], design: str) -> None:
             "(--prediction, --label), or each example's own score of both (--score)"
         )
     numbers = {name: seeds_of(data) for name, data in sources.items()}
-    unnamed = [name for name, data in sources.items() if seeds_by(data) in (POSITION, NUMBERED)]
+    unnamed = [name for name, data in sources.items() if seeds_by(data) in UNNAMED]
     if not all(numbers.values()):
         return  # refused later
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
@@ -79,7 +79,7 @@ def seeds_of(data: Any) -> list:
 
 
 def seeds_by(data: Any) -> str:
-    """Returns what names the seeds: a column, or `POSITION` or `NUMBERED`; "" where it is not known."""
+    """Returns what names the seeds: a column, or one of `UNNAMED`; "" where it is not known."""
     return str(data.attrs.get("columns", {}).get("seed", ""))
 
 
@@ -193,7 +193,7 @@ def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
     """Returns what a reader must know of an arm; `{arm}` stands for its name."""
     found = []
     columns = data.attrs.get("columns", {})
-    if columns.get("seed") in (POSITION, NUMBERED) and "files" in data.attrs and design == "paired":
+    if columns.get("seed") in UNNAMED and "files" in data.attrs and design == "paired":
         found.append(
             f"Seeds of {{arm}} are paired by the {columns['seed']}: nothing else names them."
         )

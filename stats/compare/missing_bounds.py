@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy import optimize
-from scipy import stats as distributions
 
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.stats.compare.checks import LEFT_OUT
@@ -87,25 +85,30 @@ def imbens_manski(
       >>> [round(end, 3) for end in interval], round(p.two_sided, 3)
       ([0.018, 0.382], 0.023)
     """
+    from scipy.optimize import brentq
+    from scipy.special import stdtr, stdtrit
+
     below, above = errors
     largest = max(below, above)
     if largest == 0:
         beyond = float(ends.low <= 0 <= ends.high)
         return ends, PValues(float(ends.low <= 0), float(ends.high >= 0), beyond)
-    cumulative = distributions.t(degrees_of_freedom).cdf
     width = (ends.high - ends.low) / largest
 
-    def level(c: float) -> float:
-        return float(cumulative(c + width) - cumulative(-c))
+    def cumulative(value: float) -> float:
+        return float(stdtr(degrees_of_freedom, value))
 
-    most = float(distributions.t(degrees_of_freedom).ppf((1 + confidence_level) / 2))
-    c = optimize.brentq(lambda c: level(c) - confidence_level, 0, most + 1)
+    def level(c: float) -> float:
+        return cumulative(c + width) - cumulative(-c)
+
+    most = float(stdtrit(degrees_of_freedom, (1 + confidence_level) / 2))
+    c = brentq(lambda c: level(c) - confidence_level, 0, most + 1)
     interval = Interval(ends.low - c * below, ends.high + c * above)
     # An end without error uses the other's: its own would make any distance certain.
     distance = max(ends.low / (below or largest), -ends.high / (above or largest))
     return interval, PValues(
-        float(cumulative(-ends.low / (below or largest))),
-        float(cumulative(ends.high / (above or largest))),
+        cumulative(-ends.low / (below or largest)),
+        cumulative(ends.high / (above or largest)),
         1.0 if distance <= 0 else 1 - level(distance),
     )
 

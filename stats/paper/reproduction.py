@@ -60,6 +60,8 @@ from multiberts.stats.settings import ComparisonSettings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from multiberts.stats.compare.result import Comparison
+
 REPORT = "report"
 # The paper's numbered tables and figures (ICLR 2022), and the sections that make them.
 NUMBERED: Mapping[str, str] = {
@@ -68,7 +70,6 @@ NUMBERED: Mapping[str, str] = {
     "table 3": "agreement",
     "table 4": "winogender_checkpoints",
     "table 5": "steps",
-    "table 6": "original",
     "figure 1": "figure_scores",  # GLUE
     "figure 2": "figure_scores",  # SQuAD
     "figure 3": "figure_winogender_groups",
@@ -256,7 +257,7 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
             lambda: comparison_table(made.steps, "Steps"),
         ),
         (
-            "original", "Against the original BERT, a fixed baseline",
+            "original", "Against the original BERT, a fixed baseline (appendix E.2 of the paper)",
             lambda: comparison_table(made.original, "Against one checkpoint"),
         ),
         (
@@ -318,7 +319,7 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
             for name, caption, find in (
                 ("paired", "Base and incremental CDA", lambda: made.paired[-1]),
                 ("unpaired", "Incremental and full CDA", lambda: made.unpaired[-1]),
-                ("steps", "Early and late checkpoints", lambda: made.steps[0]),
+                ("steps", "Early and late checkpoints", lambda: _on_mnli(made.steps)),
                 ("checkpoints", "Two single checkpoints", lambda: made.checkpoints),
             )
         ),
@@ -357,6 +358,12 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
         if name != "learning_rates" or made.choices:
             number = f" ({' and '.join(numbers[name])} of the paper)" if name in numbers else ""
             yield ReportSection(name, f"{caption}{number}.", make)
+
+
+def _on_mnli(comparisons: Sequence[Comparison]) -> Comparison:
+    """Returns the comparison of the paper's figure 7; runs without MNLI show their first set."""
+    found = [item for item in comparisons if item.evaluation_set.startswith("MNLI")]
+    return (found or comparisons)[0]
 
 
 def _bias_by_seed(made: Catalogue, *procedures: str) -> Figure:

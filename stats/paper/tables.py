@@ -182,6 +182,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]], title: st
                     "Median seed": float(np.median(of_seeds)),
                     "Highest seed": float(of_seeds.max()),
                     "SD over runs of a seed": _deviation_of_runs(arm),
+                    "SD if seeds did not matter": _deviation_without_seeds(arm),
                 }
             )  # fmt: skip
     columns = list(records[0])[5:] if records else []
@@ -195,6 +196,17 @@ def _deviation_of_runs(arm: RunScores) -> float | None:
         return None
     squares = sum(float(((run - run.mean()) ** 2).sum()) for run in arm.by_seed.values())
     return float(np.sqrt(squares / freedom))
+
+
+def _deviation_without_seeds(arm: RunScores) -> float | None:
+    """Returns the SD of means of as many runs as a seed has, drawn from all runs whatever their seed.
+
+    Appendix D of the paper draws such sets with replacement; this is the value that many draws approach.
+    """
+    if arm.num_runs == len(arm.by_seed):
+        return None
+    variance = np.concatenate(list(arm.by_seed.values())).var()
+    return float(np.sqrt(variance * np.mean([1 / len(own) for own in arm.by_seed.values()])))
 
 
 def component_table(

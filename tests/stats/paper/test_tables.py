@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from multiberts.stats import compare
@@ -140,6 +141,10 @@ def test_scores_and_components(prediction_sets):
     assert float(first["SD over seeds"]) == scores[0].seed_scores.std(ddof=1)
     within = sum(float(run.var(ddof=1)) for run in scores[0].by_seed.values()) / 6
     assert float(first["SD over runs of a seed"]) == pytest.approx(within**0.5)
+    runs = np.concatenate(list(scores[0].by_seed.values()))
+    size = len(runs) // len(scores[0].by_seed)
+    drawn = np.random.default_rng(0).choice(runs, (100_000, size)).mean(axis=1).std()
+    assert float(first["SD if seeds did not matter"]) == pytest.approx(drawn, rel=0.02)
     assert second["SD over seeds"] == ""
     found = late.components("accuracy")
     table = component_table({("RTE/dev", "accuracy"): found})
