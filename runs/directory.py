@@ -226,7 +226,7 @@ class RunDirectory:
           stage: the stage's name, as in Gin (`pretrain`, `finetune`, ...).
           parameters: every argument that changes the run's numbers, as Python literals.
           inputs: paths of input files or directories, one or several a name; None is left out.
-            They are compared by what they hold.
+            They are compared by their content.
           call: the arguments that make the run again, as literals, where they are named otherwise
             than `parameters` and `inputs`; None is left out. They are kept, not compared.
           renewed_by: inputs that may hold something else now; the run is then not done, and is made

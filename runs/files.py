@@ -294,7 +294,7 @@ def parse_json(
 
 
 def _fields_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns the fields of an object, of which programs read the first or the last where one is repeated."""
+    """Returns the fields of an object; refuses a repeated one, as programs read the first or the last."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]

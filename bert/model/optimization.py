@@ -27,7 +27,7 @@ class AdamSettings:
       beta_2: likewise, of the mean squared gradient.
       epsilon: added to the root of the mean squared gradient.
       bias_correction: whether the moments are corrected for their start at zero.
-      factor_of: name -> by what the learning rate of a variable is multiplied; 0 keeps it as it is, and out
+      factor_of: name -> factor of a variable's learning rate; 0 keeps it as it is, and out
         of the gradient's norm. None: one.
     """
 
@@ -189,7 +189,7 @@ def adam_updates(
 
 
 def bias_corrections(step: int, settings: AdamSettings) -> tuple[float, float]:
-    """Returns by what the moments are divided in the update that follows `step` finished updates.
+    """Returns the divisors of the moments in the update that follows `step` finished updates.
 
     Example:
       >>> [round(correction, 6) for correction in bias_corrections(0, AdamSettings())]
@@ -204,7 +204,7 @@ _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 def learning_rate_factor(
     name: str, num_layers: int, layer_decay: float = 1.0, frozen_layers: int | None = None
 ) -> float:
-    """Returns by what the learning rate of a variable is multiplied in fine-tuning.
+    """Returns the factor of a variable's learning rate in fine-tuning.
 
     Args:
       name: of the variable.

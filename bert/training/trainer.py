@@ -241,7 +241,7 @@ class Trainer(abc.ABC):
     def _updated_block(
         self, state: State, arrays: Named, learning_rates: Array, num_steps: Array
     ) -> tuple[State, Named]:
-        """Makes the first updates of a block; as many as a number says, so all blocks share a program.
+        """Makes the first `num_steps` updates of a block; an input, so that all blocks share a program.
 
         Args:
           state: before them.

@@ -275,7 +275,7 @@ class OnePass:
         return True
 
     def _close_open_attempts(self) -> None:
-        """Closes the open attempts of this launch, of which no worker is left."""
+        """Closes the open attempts of this launch, whose workers have ended."""
         running = (run for bundle, _ in self._jobs.values() for run in bundle.runs)
         left = (run.path for run in running if not run.done(self._root))
         close_open_attempts(self._root, left, "preempted")

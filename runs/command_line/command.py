@@ -386,7 +386,7 @@ def load(target: str) -> Callable[..., Any]:
     return found
 
 
-# Commands in the order of `multiberts --help`, by what one wants.
+# Commands in the order of `multiberts --help`, grouped by purpose.
 _WANTED = {
     "Compare models": ("compare", "learning-rates", "stats", "instances", "paper"),
     "Predictions of others": ("import-predictions", "export", "evaluate"),
@@ -719,7 +719,7 @@ def run_main(
 
 
 def close_output() -> int:
-    """Ends standard output where whoever read it (such as `head`) has had enough.
+    """Ends standard output where its reader (such as `head`) has stopped reading.
 
     Returns:
       The status to exit with.

@@ -414,7 +414,7 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
 
 
 def _signs(arm: ArmSummary, metric: str) -> str:
-    """Says by what seeds look as if they had failed."""
+    """Names the signs by which seeds look failed."""
     constant = [seed for seed in arm.failed_seeds if seed in arm.constant_seeds]
     answer = _one_answer(arm, metric, len(constant))
     if len(constant) == len(arm.failed_seeds):

@@ -234,7 +234,7 @@ class Crossing:
         return added, list(parts.residual)
 
     def variance_parts(self, prior: Term = (0.0, 0.0)) -> VarianceParts:
-        """Returns the same mean squares by what is drawn.
+        """Returns the same mean squares, grouped by the draws they come from.
 
         Args:
           prior: as in `unbiased_variance`.
