@@ -1,7 +1,7 @@
 """`multiberts checkpoint audit`: are these checkpoints, over seeds and steps, what they say they are?
 
 Weights of one training stay correlated from checkpoint to checkpoint, and those of independent
-initialisations are not: so a few thousand numbers of the same matrices tell runs apart.
+initialisations are not: so a few thousand numbers of the same matrices distinguish runs.
 """
 
 from __future__ import annotations
