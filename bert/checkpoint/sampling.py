@@ -157,7 +157,7 @@ def _in_bundle(source: Source, file: str) -> dict[str, StoredTensor]:
 
 
 def has_optimizer_state(source: Source, tensors: Mapping[str, StoredTensor]) -> bool:
-    """Returns whether moments of an optimiser stand next to the weights or among them."""
+    """Returns whether moments of an optimiser lie next to the weights or among them."""
     return any(_MOMENTS.search(name) for name in (*source.sizes, *tensors))
 
 

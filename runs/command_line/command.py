@@ -392,7 +392,13 @@ _WANTED = {
     "Predictions of others": ("import-predictions", "export", "evaluate"),
     "Fine-tune and predict": ("finetune", "sweep", "predict", "submission", "squad-export"),
     "Pre-train": ("prepare", "pretrain", "curves", "describe", "show-batch", "hold-out"),
-    "Checkpoints": ("checkpoint inspect", "checkpoint convert", "checkpoint compare", "push"),
+    "Checkpoints": (
+        "checkpoint inspect",
+        "checkpoint convert",
+        "checkpoint compare",
+        "checkpoint audit",
+        "push",
+    ),
     "Whole experiments": tuple(name for name in COMMANDS if name.startswith("launch ")),
     "Else": ("make-world", "list", "completion", "import-records", "export-records"),
 }
