@@ -96,9 +96,9 @@ def test_the_first_token_alone_has_the_states_and_gradients_of_the_whole_sequenc
     def states_and_gradients(first_token_only: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            states = encode(weights, read.config, *inputs, key, first_token_only=first_token_only)[
-                :, :1
-            ]
+            states = encode(
+                weights, read.config, *inputs, dropout_key=key, first_token_only=first_token_only
+            )[:, :1]
             loss = tf.reduce_sum(tf.sin(states))
         gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
         return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}
