@@ -135,6 +135,11 @@ COMMANDS = {
         "print how far two checkpoints are apart",
         ("first", "second"),
     ),
+    "checkpoint audit": Command(
+        "bert.checkpoint.audit:audit_checkpoints",
+        "check over seeds and steps that checkpoints are what they say",
+        ("paths...",),
+    ),
     "finetune": Command(
         "finetune.finetuning:finetune",
         "fine-tune one checkpoint on one task",
@@ -387,7 +392,13 @@ _WANTED = {
     "Predictions of others": ("import-predictions", "export", "evaluate"),
     "Fine-tune and predict": ("finetune", "sweep", "predict", "submission", "squad-export"),
     "Pre-train": ("prepare", "pretrain", "curves", "describe", "show-batch", "hold-out"),
-    "Checkpoints": ("checkpoint inspect", "checkpoint convert", "checkpoint compare", "push"),
+    "Checkpoints": (
+        "checkpoint inspect",
+        "checkpoint convert",
+        "checkpoint compare",
+        "checkpoint audit",
+        "push",
+    ),
     "Whole experiments": tuple(name for name in COMMANDS if name.startswith("launch ")),
     "Else": ("make-world", "list", "completion", "import-records", "export-records"),
 }

@@ -26,7 +26,7 @@ from multiberts.stats.presentation.comparison_tables import (
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import (
-    ComparedProcedures,
+    ComparedArms,
     Pair,
     Request,
     compare_all,
@@ -50,7 +50,7 @@ class OwnComparison:
         column per run; a `.npz` file; a folder of such files, one per seed; a folder of finished
         fine-tuning runs; outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face
         `datasets`, one folder per seed.
-      experiment: the same for the other side, or for several.
+      experiment: the same for the other arm, or for several.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions.
       html: where to write a page with the answer and its figures, one file.
@@ -58,7 +58,7 @@ class OwnComparison:
       csv: where to write every number.
       json: print every number as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
-      names: what the sides are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
+      names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files.
       task_name: what the task is called in text, page and LaTeX.
       missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
@@ -120,6 +120,8 @@ class OwnComparison:
             rng=self.rng,
             confidence_level=self.confidence_level,
             margin=self.margin,
+            # The text does not show it, and it takes as long as all the rest.
+            studentised=self.json or self.html is not None or self.csv is not None,
         )
 
 
@@ -139,7 +141,7 @@ def compare_files(settings: OwnComparison) -> str:
       The finding in words, what was read as what, a table, what to do next, and the files written.
 
     Raises:
-      UserError: a file cannot be read as predictions, or the sides do not fit together.
+      UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
     inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
     for flag in ("html", "latex", "csv"):
@@ -177,9 +179,7 @@ def _renamed(arms: dict[str, xarray.Dataset], names: Sequence[str]) -> dict[str,
     return dict(zip(names, arms.values(), strict=True))
 
 
-def _compare_arms(
-    arms: Mapping[str, xarray.Dataset], settings: OwnComparison
-) -> ComparedProcedures:
+def _compare_arms(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, _), *others = arms.items()
     scores = {str(data.attrs.get("columns", {}).get("score", "")) for data in arms.values()}
@@ -213,7 +213,7 @@ def _compare_arms(
 
 
 def _pages(
-    compared: ComparedProcedures,
+    compared: ComparedArms,
     settings: OwnComparison,
     read: str,
     arms: Mapping[str, xarray.Dataset],

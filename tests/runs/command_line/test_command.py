@@ -131,6 +131,7 @@ def test_every_command_says_what_it_made():
             silent.add(name)
     # These print it themselves.
     assert silent == {
+        "checkpoint audit",
         "checkpoint compare",
         "compare",
         "export",
