@@ -578,3 +578,45 @@ def test_five_parts_are_printed_and_the_rest_on_request(
         base=base, experiment=[str(Path(new).rename(tmp_path / "n.csv"))], metric="acc"
     )
     assert "accuracy" in same
+
+
+def write_sweep(root: Path, rates: list[float], num_seeds: int = 5) -> pd.DataFrame:
+    """Finished runs of one checkpoint, as `sweep` writes them, and their predictions as a table."""
+    random, labels = np.random.default_rng(3), np.arange(200) % 2
+    ids, rows = [f"x/{number}" for number in range(200)], []
+    for rate in rates:
+        for seed in range(num_seeds):
+            right = random.random(200) < 0.7 + 2e3 * rate
+            answers = np.where(right, labels, 1 - labels)
+            facts = facts_of("t", "published", 0, seed, "made up", learning_rate=rate)
+            dev = ImportedSet("dev", predictions_of(ids, labels, answers), ("accuracy",))
+            name = f"rate={rate:g},seed={seed}"
+            write_imported(root, "made up", ImportedRun(name, facts, (), lambda dev=dev: [dev]))
+            named = {
+                "model": f"{rate:g}",
+                "seed": seed,
+                "id": ids,
+                "prediction": answers,
+                "label": labels,
+            }
+            rows.append(pd.DataFrame(named))
+    return pd.concat(rows)
+
+
+def test_fine_tuning_seeds_of_one_checkpoint_are_seeds(tmp_path: Path) -> None:
+    table = write_sweep(tmp_path / "runs", [2e-5, 5e-5])
+    table.to_csv(tmp_path / "table.csv", index=False)
+    root, page = str(tmp_path / "runs"), tmp_path / "page.html"
+    [found] = json.loads(compare_files(base=root, seeds="finetune", json=True))
+    [expected] = json.loads(compare_files(base=str(tmp_path / "table.csv"), json=True))
+    assert found["estimate"] == expected["estimate"] and found["ci"] == expected["ci"]
+    text = compare_files(base=root, seeds="finetune", html=str(page))
+    assert "learning rate 5e-05 is" in text and "5 paired seeds" in text
+    assert "about this checkpoint only" in text and "about this checkpoint only" in page.read_text()
+    assert "{" not in text
+    assert "fine-tuning seeds" in page.read_text() and "pre-training seeds" not in page.read_text()
+    write_sweep(tmp_path / "other", [3e-5])
+    write_sweep(tmp_path / "third", [5e-5])
+    folders = [str(tmp_path / name) for name in ("other", "third")]
+    text = compare_files(base=folders[0], experiment=folders[1:], seeds="finetune")
+    assert "third" in text and "other" in text and "about this checkpoint only" in text
