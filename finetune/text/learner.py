@@ -196,8 +196,9 @@ class TextData:
         )
 
         @functools.cache
-        def weights() -> np.ndarray | None:
-            return _class_weights(self.task, self._trained().examples.labels)
+        def weights() -> tuple[np.ndarray | None, np.ndarray | None]:
+            labels = self._trained().examples.labels
+            return _class_weights(self.task, labels), _positive_weights(self.task, labels)
 
         @functools.cache
         def shapes(batch_size: int) -> tuple[Shape, ...]:
@@ -215,11 +216,16 @@ class TextData:
                 places = train.first_pieces[rows]
                 tags = tags_of_pieces(labels, places, inputs["input_ids"].shape[1])
                 labels = at_packed_tokens(tags, inputs, NO_TAG, shards)
-            of_classes = weights()
-            if of_classes is None:
-                return {**inputs, "labels": labels}
-            weighted = np.broadcast_to(of_classes, labels.shape) if is_set else of_classes[labels]
-            return {**inputs, "labels": labels, "weights": weighted}
+            found = {**inputs, "labels": labels}
+            of_classes, of_present = weights()
+            if of_classes is not None:
+                found["weights"] = (
+                    np.broadcast_to(of_classes, labels.shape) if is_set else of_classes[labels]
+                )
+            if of_present is not None:
+                present = np.where(labels == 1, of_present, np.float32(1))
+                found["weights"] = found.get("weights", np.float32(1)) * present
+            return found
 
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
             for texts in self.evaluation:
@@ -322,6 +328,17 @@ def _class_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | No
         weights = np.array(task.class_weights)
     scaled: np.ndarray = (weights * total / (weights @ losses)).astype(np.float32)
     return scaled
+
+
+def _positive_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | None:
+    """Returns the weights of the labels' losses where they are there, float32 [classes]."""
+    if task.pos_weight is None or labels is None:
+        return None
+    if task.pos_weight != "balanced":
+        return np.array(task.pos_weight, np.float32)
+    present = labels.sum(axis=0, dtype=np.int64)
+    balanced: np.ndarray = ((len(labels) - present) / np.maximum(present, 1)).astype(np.float32)
+    return balanced
 
 
 @functools.lru_cache(maxsize=4)
