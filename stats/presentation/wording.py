@@ -140,7 +140,7 @@ def interval_to_report(item: ComparisonResult) -> str:
         return " ".join([own, why, *left_out])
     reasons = {
         "paired": "seeds are paired, and the data say what they share",
-        "unpaired": "each side has seeds of its own, so the interval is unpaired",
+        "unpaired": "each arm has seeds of its own, so the interval is unpaired",
         "fixed_baseline": f"{item.base.name} is held fixed, so the interval is not about other seeds of it",
         "single": "",
     }

@@ -95,7 +95,7 @@ def test_sentences(situation: str) -> None:
 def test_what_is_identical_has_no_p() -> None:
     found = {name: row for name, row in read_table().items() if name.startswith("identical")}
     for name, row in found.items():
-        # Drawn apart, the seeds of both sides differ.
+        # Drawn apart, the seeds of both arms differ.
         alike = "unpaired" not in name
         assert ("are identical" in row["finding"]) == alike, name
         assert ("t test" in row["finding"]) != alike, name
