@@ -239,7 +239,6 @@ class KeptModel:
         return len(scores) - 1 - self.selection.best(scores) >= self.selection.patience
 
     def _scores(self) -> list[float]:
-        """Returns the scores of the early models so far, in their order."""
         for epochs in self.early:
             if epochs not in self._known and (entries := written_early(self.run_dir, epochs)):
                 self._known[epochs] = self._score(entries, epochs)

@@ -95,7 +95,7 @@ def _read(
     vocabulary: FileContent,
     sequence_length: int,
 ) -> _Texts:
-    """Reads and tokenises a set, once per process whatever the number of runs."""
+    """Reads and tokenises a set, once per process for any number of runs."""
     del contents  # a key: the same paths may hold something else later
     examples = source.read()
     for remark in examples.remarks:
@@ -103,7 +103,7 @@ def _read(
     first = examples.first_texts
     if (
         examples.words is not None
-    ):  # which may be parted by what the tokeniser does not take for a space
+    ):  # which may be separated by characters that the tokeniser does not count as spaces
         first = [" ".join(words) for words in examples.words]
     features = text_features(
         tokenizer_of(vocabulary), first, examples.second_texts, sequence_length
