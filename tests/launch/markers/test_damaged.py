@@ -131,7 +131,7 @@ def test_a_damaged_attempt_is_named_and_the_others_count(
     assert [one.attempt for one in attempts_of(tmp_path)["pretrain/a"]] == [1]
     assert collect_status(tmp_path).pretraining[0].state == "running"
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"warning: {damaged} is not whole JSON") and line.endswith("remove it")
+    assert line.startswith(f"warning: {damaged} is not whole JSON") and line.endswith("delete it")
 
 
 def test_a_lease_that_is_damaged_is_not_taken_over(tmp_path: Path) -> None:
