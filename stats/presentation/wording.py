@@ -469,7 +469,7 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
 
 
 def _signs(arm: ArmSummary, metric: str) -> str:
-    """Says by what seeds look as if they had failed."""
+    """Names the signs by which seeds look failed."""
     constant = [seed for seed in arm.failed_seeds if seed in arm.constant_seeds]
     answer = _one_answer(arm, metric, len(constant))
     if len(constant) == len(arm.failed_seeds):
@@ -661,7 +661,7 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
             else ""
         )
         found.append(
-            "With so few seeds, a test that uses only their order cannot give a one-sided p below "
+            "With so few seeds, a sign-flip or permutation test cannot give a one-sided p below "
             f"{floor} = {item.seed_floor:.2g}. Smaller values{own if numbers else ''} rely on the "
             "examples, or on the assumption that seed effects are normally distributed; with few "
             f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"
