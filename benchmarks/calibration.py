@@ -65,7 +65,7 @@ def calibrate(
       num_close_trials: trials of a condition where the recommended interval covers less than .95,
         which separates misses by chance from real ones.
       num_open_trials: trials of a condition where that is still open: below what is wanted, but by
-        less than two Monte Carlo errors. Of hundreds of conditions some are so by chance.
+        less than two Monte Carlo errors. Among hundreds of conditions some are so by chance.
       num_bootstrap_trials: of these, trials with bootstrap intervals and all tests; the others count
         what needs no bootstrap and takes little time.
       n_resamples: replicates per trial.

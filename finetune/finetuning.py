@@ -142,6 +142,7 @@ def finetune(settings: FinetuningSettings) -> None:
             **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
             **provenance(checkpoint, start.provenance, parameters, inputs),
         }
+        # After all the predictions that it lists.
         write_run(run.path, record)
         run.finish([RUN_FILE, *files_of(entries), *(MODEL_FILES if kept else ())])
         remove(run.path / STATE)
@@ -165,6 +166,7 @@ def _train(
     num_steps, num_epochs = rows.total_steps(settings), settings.num_epochs
     if num_steps < rows.num_steps(num_epochs):
         num_epochs = num_steps * settings.batch_size / rows.used
+    # Cut, not rounded, as google-research/bert's `run_classifier.py`.
     warmup_steps = int(num_steps * settings.warmup_proportion)
     step_of = rows.early_predictions(settings)
 

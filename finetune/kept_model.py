@@ -56,7 +56,7 @@ def fine_tuned_provenance(
       start: where the training started.
       fingerprint: its SHA-256.
     """
-    known, options = start.provenance, task.completed(settings.options or {})
+    known = start.provenance
     procedure = known.get("procedure")
     kept = ("corpus", "training", "converted_from_hidden_act")
     return {
@@ -71,9 +71,7 @@ def fine_tuned_provenance(
             "do_lower_case": True,
             "arguments": {
                 "labels": settings.labels and list(settings.labels),
-                "options": {
-                    name: value for name, value in options.items() if name not in task.place_options
-                },
+                "options": task.decisive(settings.options or {}),
                 "task_modules": list(settings.task_modules),
             },
             "learning_rate": settings.learning_rate,
@@ -241,7 +239,6 @@ class KeptModel:
         return len(scores) - 1 - self.selection.best(scores) >= self.selection.patience
 
     def _scores(self) -> list[float]:
-        """Returns the scores of the early models so far, in their order."""
         for epochs in self.early:
             if epochs not in self._known and (entries := written_early(self.run_dir, epochs)):
                 self._known[epochs] = self._score(entries, epochs)

@@ -23,6 +23,7 @@ import numpy as np
 from multiberts.bert.randomness import generator
 from multiberts.finetune.features import SequenceFeatures, bucket_length, sequence_batch
 
+# Batches that are drawn to choose the shapes.
 _NUM_SAMPLES = 256
 # Packing is worth its compilation where it leaves less than this share of the work.
 _WORTH_IT = 0.9
@@ -96,6 +97,7 @@ def _packed(lengths: Iterable[int], length: int, most: int) -> list[list[int]]:
     """Returns which sequences lie in each row: the longest first, each where least is left behind it."""
     rows: list[list[int]] = []
     space: list[tuple[int, int]] = []  # what is free in a row, and its number
+    # Best fit in falling order of length.
     for negative, number in sorted((-size, number) for number, size in enumerate(lengths)):
         found = bisect.bisect_left(space, (-negative, -1))
         if found == len(space):
@@ -202,6 +204,7 @@ def _packed_shard(
         "input_ids": filled(features.input_ids[rows[number], position]),
         "input_mask": filled(1),
         "segment_ids": filled(position >= features.first_lengths[rows[number]]),
+        # -1 is the number of padding: it attends to padding alone, and no token to it.
         "sequences": filled(number, -1),
         "positions": filled(position),
         "firsts": firsts,

@@ -227,10 +227,7 @@ _DATA_PARAMETERS = ("data_dir", "train_files", "dev_files", "evaluation_files", 
 def _settle(parameters: Values, inputs: Values) -> None:
     """Leaves out what has no effect, and takes names in TensorFlow Datasets for names."""
     chosen = task_of(parameters)
-    options = chosen.completed(parameters["options"] or {})
-    parameters["options"] = {
-        name: value for name, value in options.items() if name not in chosen.place_options
-    }
+    parameters["options"] = chosen.decisive(parameters["options"] or {})
     counted = without_later_defaults(parameters, FinetuningSettings)
     for name in [*parameters]:
         if name not in counted or (not chosen.trains and name in _TRAINING_PARAMETERS):

@@ -19,7 +19,7 @@ def list_names(*, kind: Literal["tasks", "metrics", "configs"]) -> str:
       kind: what to list.
 
     Returns:
-      One line per name; metrics by what they need.
+      One line per name; metrics grouped by their input.
 
     Example:
       >>> list_names(kind="metrics").splitlines()[1].split(maxsplit=1)

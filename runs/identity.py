@@ -57,8 +57,8 @@ class Identity:
       settle: called with the parameters and inputs that count, which it changes in place: it removes
         what has no effect in this call, and gives equal calls equal values. It reads no file.
       find_files: called with all arguments and the inputs, which it changes in place: it replaces
-        paths by those of the files that they stand for. An input may also be no path but stand for
-        what another run will make; it is left as it is.
+        paths by those of the files that they stand for. Placeholders for outputs of other runs are passed
+        through.
 
     Example:
       >>> identity = Identity(inputs=("corpus",), speed=("devices",))

@@ -188,11 +188,13 @@ def bca_interval(
     tail = _tail(confidence_level)
     slack = _slack(values - estimate)
     below = int((values < estimate - slack).sum()) + int((values <= estimate + slack).sum())
+    # Efron's z_0 is infinite where no sample lies below: half a sample is the least that B samples can show.
     half = 1 / (2 * len(values))
     bias = ndtri(min(max(below * half, half), 1 - half))
     levels = []
     for level in (tail, 1 - tail):
         moved = bias + ndtri(level)
+        # Efron (1987): z_0 + (z_0 + z) / (1 - a (z_0 + z)).
         stretch = 1 - acceleration * moved
         # At the pole and beyond, the level is its limit.
         shifted = bias + moved / stretch if stretch > 0 else np.copysign(np.inf, moved)
@@ -402,7 +404,7 @@ def is_near_bounds(
     confidence_level: float,
     bounds: tuple[float, float],
 ) -> bool:
-    """Returns whether `bounded_t_interval` is other than the plain interval; its arguments."""
+    """Returns whether `bounded_t_interval` differs from the plain interval; takes its arguments."""
     low, high = bounds
     if not math.isfinite(high - low):
         return False
@@ -591,6 +593,7 @@ def near_bounds_difference(
     low, high = 0.0, 1 - 1e-12  # levels at which it is outside, and inside or the last one
     if holds_null(1e-9):
         high = 0.0
+    # Halving 50 times finds p to 2^-50, near what float64 holds of 1 - p.
     for _ in range(50 if high else 0):
         middle = (low + high) / 2
         low, high = (low, middle) if holds_null(middle) else (middle, high)

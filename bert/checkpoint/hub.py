@@ -209,7 +209,8 @@ def _said(name: str, huggingface_hub: Any) -> Iterator[None]:
 
 def _client(name: str) -> Any:
     try:
-        import huggingface_hub
+        import huggingface_hub.errors
+        import huggingface_hub.utils
     except ImportError as error:
         raise UserError(
             f"{name} needs huggingface_hub, which is not installed; pip install huggingface-hub, or give "

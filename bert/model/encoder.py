@@ -15,6 +15,8 @@ Array = Any
 Parameters = Mapping[str, Array]
 
 LAYER_NORM_EPSILON = 1e-12
+# google-research/bert, `modeling.attention_layer`: its exponential is 0 in float32, and it is finite, so that
+# a row that is all padding does not become NaN.
 _MASKED = -10000.0
 
 # Dropout sites: 0 the embeddings, then three per layer; heads number theirs from HEAD_SITE.
@@ -92,6 +94,7 @@ def encode(
         read, keys = (packing.firsts if first_token_only else None), packing.sequences
     run = _Pass(parameters, config, dropout_key, backend)
     hidden = _embed(run, input_ids, segment_ids, positions)
+    # The embeddings were summed and normalised in float32.
     # From here on, everything follows the type of what it is given.
     hidden = ops.cast(hidden, compute_dtype)
     bias = _attention_bias(keys, positions)
@@ -251,6 +254,7 @@ def _block(
 ) -> Array:
     """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of tokens that are read."""
     name = f"bert/encoder/layer_{layer}"
+    # Three dropouts a layer: attention's probabilities, and both outputs before their residuals.
     site = 1 + 3 * layer
     queries = gather_tokens(hidden, read)
     attended = _attend(run, name, queries, hidden, attention_bias, site, positions)

@@ -151,6 +151,7 @@ def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:
       float32 [..., classes].
     """
     logits = ops.cast(logits, "float32")
+    # max(x, 0) - xy + log(1 + exp(-|x|)): the same as the definition, and exp never overflows.
     return ops.maximum(logits, 0.0) - logits * labels + ops.log1p(ops.exp(-ops.abs(logits)))
 
 
@@ -212,6 +213,7 @@ def pretraining_loss(
     )
     logits = word_logits(parameters, config, states[:, 1:], backend)
     labels, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+    # The original's 1e-5: a shard without a masked token has loss 0, not 0 / 0.
     total = ops.sum(weights) + 1e-5
     masked_lm_loss = ops.sum(weights * cross_entropy(logits, labels, backend)) / total
     next_logits = next_sentence_logits(parameters, pool(parameters, states, backend))

@@ -27,11 +27,12 @@ class AdamSettings:
       beta_2: likewise, of the mean squared gradient.
       epsilon: added to the root of the mean squared gradient.
       bias_correction: whether the moments are corrected for their start at zero.
-      factor_of: name -> by what the learning rate of a variable is multiplied; 0 keeps it as it is, and out
+      factor_of: name -> factor of a variable's learning rate; 0 keeps it as it is, and out
         of the gradient's norm. None: one.
     """
 
     weight_decay_rate: float = 0.01
+    # As google-research/bert, `optimization.create_optimizer`; Kingma and Ba (2015) have an epsilon of 1e-8.
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-6
@@ -62,6 +63,7 @@ def learning_rate_schedule(
       >>> [learning_rate_schedule(5, 1.0, 2, 8, decay) for decay in ("linear", "cosine", "constant")]
       [0.375, 0.5, 1.0]
     """
+    # The first update has rate 0, as the original's: it moves m and v, and no weight.
     if step < warmup_steps:
         return peak * step / warmup_steps
     if decay == "constant":
@@ -74,6 +76,7 @@ def learning_rate_schedule(
 
 def is_decayed(name: str) -> bool:
     """Returns whether weight decay applies: to all but layer normalisation and biases."""
+    # The original's `exclude_from_weight_decay`, patterns that it searches for anywhere in a name.
     return not ("LayerNorm" in name or "layer_norm" in name or "bias" in name)
 
 
@@ -89,7 +92,9 @@ def clipping_scale(
     Returns:
       The factor, and the norm without it (float32 scalars).
     """
+    # In the order of names: float32 sums depend on it, and a caller's mapping may be in any order.
     norm = ops.sqrt(sum(ops.sum(square(gradients[name])) for name in sorted(gradients)))
+    # `tf.clip_by_global_norm` without a branch: the factor is exactly 1 up to the norm of 1.
     return CLIP_NORM / ops.maximum(norm, CLIP_NORM), norm
 
 
@@ -125,9 +130,12 @@ def adam_update(
     m = beta_1 * m + (1.0 - beta_1) * gradient
     v = beta_2 * v + (1.0 - beta_2) * ops.square(gradient)
     if corrections is None:
+        # Without corrections the first update is 0.1 g / sqrt(0.001 g^2), three times the corrected one; it
+        # meets the small learning rates of the warm-up.
         update = m / (ops.sqrt(v) + epsilon)
     else:
         update = m / corrections[0] / (ops.sqrt(v / corrections[1]) + epsilon)
+    # Added to the update, not to the gradient: else sqrt(v) would divide it (Loshchilov and Hutter, 2019).
     if decays and settings.weight_decay_rate:
         update = update + settings.weight_decay_rate * parameter
     return parameter - learning_rate * update, m, v
@@ -161,6 +169,7 @@ def adam_updates(
     new: tuple[dict[str, Array], dict[str, Array], dict[str, Array]] = ({}, {}, {})
     for name in sorted(parameters):
         factor = 1.0 if settings.factor_of is None else settings.factor_of(name)
+        # Not even weight decay: a frozen variable stays bit by bit.
         if factor == 0:
             updated = parameters[name], m[name], v[name]
         else:
@@ -180,7 +189,7 @@ def adam_updates(
 
 
 def bias_corrections(step: int, settings: AdamSettings) -> tuple[float, float]:
-    """Returns by what the moments are divided in the update that follows `step` finished updates.
+    """Returns the divisors of the moments in the update that follows `step` finished updates.
 
     Example:
       >>> [round(correction, 6) for correction in bias_corrections(0, AdamSettings())]
@@ -195,7 +204,7 @@ _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 def learning_rate_factor(
     name: str, num_layers: int, layer_decay: float = 1.0, frozen_layers: int | None = None
 ) -> float:
-    """Returns by what the learning rate of a variable is multiplied in fine-tuning.
+    """Returns the factor of a variable's learning rate in fine-tuning.
 
     Args:
       name: of the variable.

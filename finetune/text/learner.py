@@ -95,7 +95,7 @@ def _read(
     vocabulary: FileContent,
     sequence_length: int,
 ) -> _Texts:
-    """Reads and tokenises a set, once per process whatever the number of runs."""
+    """Reads and tokenises a set, once per process for any number of runs."""
     del contents  # a key: the same paths may hold something else later
     examples = source.read()
     for remark in examples.remarks:
@@ -103,7 +103,7 @@ def _read(
     first = examples.first_texts
     if (
         examples.words is not None
-    ):  # which may be parted by what the tokeniser does not take for a space
+    ):  # which may be separated by characters that the tokeniser does not count as spaces
         first = [" ".join(words) for words in examples.words]
     features = text_features(
         tokenizer_of(vocabulary), first, examples.second_texts, sequence_length
@@ -196,8 +196,9 @@ class TextData:
         )
 
         @functools.cache
-        def weights() -> np.ndarray | None:
-            return _class_weights(self.task, self._trained().examples.labels)
+        def weights() -> tuple[np.ndarray | None, np.ndarray | None]:
+            labels = self._trained().examples.labels
+            return _class_weights(self.task, labels), _positive_weights(self.task, labels)
 
         @functools.cache
         def shapes(batch_size: int) -> tuple[Shape, ...]:
@@ -215,11 +216,16 @@ class TextData:
                 places = train.first_pieces[rows]
                 tags = tags_of_pieces(labels, places, inputs["input_ids"].shape[1])
                 labels = at_packed_tokens(tags, inputs, NO_TAG, shards)
-            of_classes = weights()
-            if of_classes is None:
-                return {**inputs, "labels": labels}
-            weighted = np.broadcast_to(of_classes, labels.shape) if is_set else of_classes[labels]
-            return {**inputs, "labels": labels, "weights": weighted}
+            found = {**inputs, "labels": labels}
+            of_classes, of_present = weights()
+            if of_classes is not None:
+                found["weights"] = (
+                    np.broadcast_to(of_classes, labels.shape) if is_set else of_classes[labels]
+                )
+            if of_present is not None:
+                present = np.where(labels == 1, of_present, np.float32(1))
+                found["weights"] = found.get("weights", np.float32(1)) * present
+            return found
 
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
             for texts in self.evaluation:
@@ -322,6 +328,17 @@ def _class_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | No
         weights = np.array(task.class_weights)
     scaled: np.ndarray = (weights * total / (weights @ losses)).astype(np.float32)
     return scaled
+
+
+def _positive_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | None:
+    """Returns the weights of the labels' losses where they are there, float32 [classes]."""
+    if task.pos_weight is None or labels is None:
+        return None
+    if task.pos_weight != "balanced":
+        return np.array(task.pos_weight, np.float32)
+    present = labels.sum(axis=0, dtype=np.int64)
+    balanced: np.ndarray = ((len(labels) - present) / np.maximum(present, 1)).astype(np.float32)
+    return balanced
 
 
 @functools.lru_cache(maxsize=4)

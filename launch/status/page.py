@@ -142,12 +142,10 @@ def _sparklines(
 
 
 def _checkpoint_key(row: SweepRow) -> str:
-    """Sorts by procedure, seed, step."""
     if row.procedure is None:
         return row.name
     return f"{row.procedure} {row.pretrain_seed} {row.step or 0:012d}"
 
 
 def _sortable(number: float | None) -> str:
-    """Returns a number for the script that sorts; empty where there is none."""
     return "" if number is None else repr(number)

@@ -79,7 +79,7 @@ def _heading(status: Status) -> Text:
             text.append(f"{counts[state]:,} {state}", COLOURS[state])
     text.append(f"\n{quantities.moment(status.time)}; ")
     if status.launcher is None:
-        text.append("nobody launches it now")
+        text.append("no launcher is running")
     else:
         text.append(f"launched by process {status.launcher.pid} on {status.launcher.host}")
     text.append(f"; {quantities.duration(3600 * status.hours)} spent by all attempts")
@@ -161,7 +161,7 @@ _PRETRAINING: tuple[tuple[str, int, Callable[[Pretraining], str]], ...] = (
 
 def _pretraining(rows: Sequence[Pretraining], width: int, shown: int) -> RenderableType:
     table = _Table("Pre-training")
-    # Names give way to no place, however long that is.
+    # Never truncate names to make room for the place.
     table.add_column("run", no_wrap=width >= _WIDE)
     table.add_column("state", no_wrap=True)
     columns = [(header, cell) for header, least, cell in _PRETRAINING if width >= least]

@@ -386,7 +386,7 @@ def load(target: str) -> Callable[..., Any]:
     return found
 
 
-# Commands in the order of `multiberts --help`, by what one wants.
+# Commands in the order of `multiberts --help`, grouped by purpose.
 _WANTED = {
     "Compare models": ("compare", "learning-rates", "stats", "instances", "paper"),
     "Predictions of others": ("import-predictions", "export", "evaluate"),
@@ -674,7 +674,7 @@ def described_function(function: Callable[..., object]) -> tuple[str, dict[str, 
 
 
 def _for_users(text: str) -> str:
-    """Returns a docstring without what Python programs need of it and those who type commands do not."""
+    """Strips Returns, Raises and Example for --help."""
     sections = re.split(r"\n\n(?=[A-Z]\w+:\n)", text)
     return "\n\n".join(section for section in sections if not _FOR_PROGRAMS.match(section))
 
@@ -725,7 +725,7 @@ def run_main(
 
 
 def close_output() -> int:
-    """Ends standard output where whoever read it (such as `head`) has had enough.
+    """Ends standard output where its reader (such as `head`) has stopped reading.
 
     Returns:
       The status to exit with.

@@ -202,6 +202,11 @@ def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
             "Examples of {arm} are known by the order of rows: no column has one value for each example "
             "of every run; name one with --example if there is."
         )
+    if data.attrs.get("one_checkpoint"):
+        found.append(
+            "The seeds of {arm} are fine-tuning seeds of one checkpoint: the result is about this "
+            "checkpoint only, and not about pre-training again."
+        )
     if arm.observed is not None:
         missing = int((~arm.observed).sum())
         found.append(f"{missing:,} of {arm.observed.size:,} predictions of {{arm}} {LEFT_OUT}.")

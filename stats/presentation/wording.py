@@ -52,6 +52,8 @@ def finding(
     adjusted: float | None = None,
     early: EarlyLook | None = None,
     sameness: Sameness | None = None,
+    *,
+    pairing: bool = True,
 ) -> str:
     """Describes the result in a few sentences, for a reader who is not a statistician.
 
@@ -61,6 +63,7 @@ def finding(
         judged; None: the p of this comparison alone.
       early: see `verdict`; it is then said, too.
       sameness: its tests of sameness, corrected as `adjusted` is; None: those of this comparison alone.
+      pairing: whether it says how seeds are paired, as `interval_to_report` does, too.
     """
     metric, level = (
         item.metric,
@@ -72,6 +75,14 @@ def finding(
             f"{item.base.name} is {score_text(item.estimate, metric)} ({level})."
         )
     base, experiment = item.base, item.experiment
+    if item.estimate == 0 and item.standard_error == 0:
+        same = (
+            f"Across {scope(item)}, {experiment.name} and {base.name} are identical: "
+            f"{metric_name(metric)} is {score_text(base.estimate, metric)} for both, without a difference in "
+            "any seed or on any example, so there is nothing to test."
+        )
+        margin = [] if item.sameness is None else [_sameness(item, sameness or item.sameness)]
+        return " ".join([same, *margin])
     if item.estimate == 0:
         change = (
             f"{metric_name(metric)} is the same for {experiment.name} and {base.name}, "
@@ -90,9 +101,50 @@ def finding(
         _judgement(item, adjusted, early),
         *([] if early is None else [early_answer(early)]),
         *([] if item.sameness is None else [_sameness(item, sameness or item.sameness)]),
-        *_pairing(item),
+        *_about_these(item),
+        *(_pairing(item) if pairing else []),
     ]
     return " ".join(sentences)
+
+
+def _about_these(item: ComparisonResult) -> list[str]:
+    """Says where the result is about the models that were compared, and not about new seeds of them."""
+    assert item.experiment is not None
+    base = item.base.name
+    if item.resample == "examples":
+        these = "two models" if item.base.num_runs == item.experiment.num_runs == 1 else "models"
+        return [f"This is about these {these} on new examples, and not about other seeds of them."]
+    if item.design == "fixed_baseline":
+        one = "this one model" if item.base.num_runs == 1 else "these models"
+        return [f"This is about {one} {base}, and not about other seeds of it."]
+    return []
+
+
+def interval_to_report(item: ComparisonResult) -> str:
+    """Says which interval belongs in a paper, and why; nothing of a single arm."""
+    if item.experiment is None or (item.estimate == 0 and item.standard_error == 0):
+        return ""
+    own = f"Report {estimate_text(item, item.ci)}"
+    if item.resample == "examples":
+        return f"{own}: seeds are held fixed, so the interval is about new examples alone."
+    left_out = [text for text in _pairing(item) if not text.startswith(PAIRED_BY_NUMBER)]
+    if item.pairing == "seed number" and "unpaired" in item.intervals:
+        unpaired = estimate_text(item, item.intervals["unpaired"])
+        if own.endswith(f" {unpaired}"):
+            return " ".join([f"{own}: it is the same whether seeds are paired or not.", *left_out])
+        why = (
+            "if seeds of one number share something in training, such as initialisation or order of data; "
+            f"if not, report {unpaired} ({p_text(item.p_values['unpaired'].two_sided)}, "
+            "--design=unpaired). The data do not say which."
+        )
+        return " ".join([own, why, *left_out])
+    reasons = {
+        "paired": "seeds are paired, and the data say what they share",
+        "unpaired": "each side has seeds of its own, so the interval is unpaired",
+        "fixed_baseline": f"{item.base.name} is held fixed, so the interval is not about other seeds of it",
+        "single": "",
+    }
+    return " ".join([f"{own}: {reasons[item.design]}.", *left_out])
 
 
 def _sameness(item: ComparisonResult, found: Sameness) -> str:
@@ -367,6 +419,9 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
         test = f"{test}, and {p_text(adjusted)} after Holm's correction"
     if not _is_clear(item, judged, early):
         test = f"{test}: the data do not rule out zero difference"
+        if item.ci.low < 0 < item.ci.high and math.isfinite(item.ci.high - item.ci.low):
+            low, high = (estimate_text(item, end) for end in item.ci)
+            test += f", only differences below {low} or above {high}"
         if (adjusted is not None or early is not None) and not item.ci.low <= 0 <= item.ci.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
     if item.estimate == 0:
@@ -414,7 +469,7 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
 
 
 def _signs(arm: ArmSummary, metric: str) -> str:
-    """Says by what seeds look as if they had failed."""
+    """Names the signs by which seeds look failed."""
     constant = [seed for seed in arm.failed_seeds if seed in arm.constant_seeds]
     answer = _one_answer(arm, metric, len(constant))
     if len(constant) == len(arm.failed_seeds):
@@ -498,27 +553,40 @@ def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None
             f"{one} would have shown the opposite sign with probability "
             f"{100 * answers.opposite_chance:.0f} %."
         )
+    sentences.append(what_is_needed(item, adjusted))
+    if answers.detectable_difference is not None:
+        sentences += _doubled(item, answers)
+    return [" ".join(sentences), *limits]
+
+
+def what_is_needed(item: ComparisonResult, adjusted: float | None = None) -> str:
+    """Says what difference these data can show and what it takes to show more; nothing where nothing varies.
+
+    Args:
+      item: the comparison.
+      adjusted: as in `finding`.
+    """
+    answers = item.answers
+    if answers is None or item.standard_error == 0:
+        return ""
     if answers.detectable_difference is None:
         number = answers.num_seeds if item.resample != "examples" else answers.num_examples
         what = "seeds" if item.resample != "examples" else _unit(item)
-        sentences.append(
+        return (
             f"Nothing can be planned from {number} {what}, which do not show how much {what} vary."
         )
-        return [" ".join(sentences), *limits]
     text = partial(estimate_text, item)
     smallest = detectable_text(
         answers.detectable_difference, answers.detectable_difference_range, "80 %", text
     )
-    sentences.append(f"The {smallest}.")
+    sentences = [f"The {smallest}."]
     if item.significant and adjusted is not None and not _is_clear(item, adjusted):
         sentences.append(
             "Significant on its own, but not after correcting for the number of comparisons."
         )
     elif not item.significant:
         sentences += _needed(item, answers)
-    sentences += _margin_needs(item)
-    sentences += _doubled(item, answers)
-    return [" ".join(sentences), *limits]
+    return " ".join([*sentences, *_margin_needs(item)])
 
 
 def _needed(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
@@ -593,7 +661,7 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
             else ""
         )
         found.append(
-            "With so few seeds, a test that uses only their order cannot give a one-sided p below "
+            "With so few seeds, a sign-flip or permutation test cannot give a one-sided p below "
             f"{floor} = {item.seed_floor:.2g}. Smaller values{own if numbers else ''} rely on the "
             "examples, or on the assumption that seed effects are normally distributed; with few "
             f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"

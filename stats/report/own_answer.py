@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multiberts.evaluate.readers.columns import described
+from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import seeds_of
 from multiberts.stats.formats import Cell
@@ -91,10 +92,13 @@ def as_json(compared: ComparedArms, read: str) -> str:
 
 
 def as_text(compared: ComparedArms, read: str) -> str:
-    """Returns the findings, a table of all, what more would be needed, and the warnings once."""
-    items = compared.comparisons
+    """Returns the findings, a table, which interval to report, what more would be needed, and warnings.
+
+    With `-v`, it has the chance that one seed misleads, gains of twice the seeds, and limits, too.
+    """
+    items, is_long = compared.comparisons, console.is_verbose()
     findings = [
-        wording.finding(one.comparison, one.adjusted, sameness=one.sameness)
+        wording.finding(one.comparison, one.adjusted, sameness=one.sameness, pairing=False)
         for one in compared.items
     ]
     metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
@@ -117,7 +121,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     warned = dict.fromkeys(
         text for item in items for text in wording.warnings(item, len(items) == 1)
     )
-    parts = ["\n".join(findings), f"Read: {read}"]
+    parts = ["\n".join(findings)]
     if table is not None:
         parts.append(table.aligned())
         parts += [*filter(None, [unclear_beyond_zero(compared.items)])]
@@ -125,13 +129,19 @@ def as_text(compared: ComparedArms, read: str) -> str:
         parts += [slices.aligned(), f"Note: {slices.note}"]
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), ranking.table().aligned()]
-        parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
+        parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1] if is_long]
+    reports = {item.name: wording.interval_to_report(item) for item in items}
+    parts += [
+        f"{name}: {text}" if len(items) > 1 else text for name, text in reports.items() if text
+    ]
     limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, items)))]
     for item, one in zip(items, compared.items, strict=True):
         name = f"{item.name}: " if len(items) > 1 else ""
         answers = wording.short_answers_in_words(item, one.adjusted)
-        parts += [name + text for text in answers if text not in limits]
-    parts += limits
+        short = [*filter(None, [wording.what_is_needed(item, one.adjusted)])]
+        parts += [name + text for text in (answers if is_long else short) if text not in limits]
+    parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]
+    parts.append(f"Read: {read}")
     return "\n\n".join(parts)

@@ -32,7 +32,7 @@ from multiberts.stats.report.evidence import (
     compare_all,
 )
 from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
-from multiberts.stats.report.own_files import arms_of, columns_of_each
+from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
@@ -89,6 +89,7 @@ class OwnComparison:
     csv: str | None = None
     json: bool = False
     design: Design = "paired"
+    seeds: SeedKind = "pretrain"
     names: Sequence[str] = ()
     task: str | None = None
     task_name: str | None = None
@@ -150,7 +151,7 @@ def compare_files(settings: OwnComparison) -> str:
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.base, *settings.experiment]
-    arms = _renamed(arms_of(paths, settings.task, settings.columns), settings.names)
+    arms = _renamed(arms_of(paths, settings.task, settings.columns, settings.seeds), settings.names)
     compared = _compare_arms(arms, settings)
     read = what_was_read(arms, compared, settings.base, settings.task_name or settings.task)
     texts = {}
@@ -227,7 +228,10 @@ def _pages(
     content = ReportContent(
         [compared], [], [], [], [],
         # Only what the data name is claimed in a paper.
-        seeds_are="pre-training seeds" if names["seed"] == {"pretrain_seed"} else "seeds",
+        seeds_are="fine-tuning seeds"
+        if settings.seeds == "finetune"
+        else "pre-training seeds"
+        if names["seed"] == {"pretrain_seed"} else "seeds",
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")

@@ -234,7 +234,7 @@ class Crossing:
         return added, list(parts.residual)
 
     def variance_parts(self, prior: Term = (0.0, 0.0)) -> VarianceParts:
-        """Returns the same mean squares by what is drawn.
+        """Returns the same mean squares, grouped by the draws they come from.
 
         Args:
           prior: as in `unbiased_variance`.
@@ -494,6 +494,7 @@ def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     spread = np.asarray(sum(value**2 / freedom for value, freedom in everything + subtracted))
     varies = spread > 0
     # Where the residual all but hides the rest, the formula can fall below one degree of freedom.
+    # Satterthwaite (1946): (sum a_i)^2 / sum(a_i^2 / f_i), for shares a_i with f_i degrees of freedom.
     found = np.maximum(1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0))
     return _number(np.where(varies, found, min(freedom for _, freedom in everything)))
 
@@ -507,7 +508,6 @@ def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Returns a plain number in place of an array without dimensions; draws [D] as they are."""
     return float(value) if np.ndim(value) == 0 else value
 
 
@@ -516,6 +516,7 @@ def _likely(term: Term) -> Term:
     from scipy.special import chdtri
 
     value, freedom = term
+    # value = s^2 f / f; chdtri(f, .75) is the lower quartile of chi-squared with f degrees, exceeded by 75 %.
     return value * freedom / float(chdtri(freedom, 0.75)), freedom
 
 
