@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.finetune.task import Learner
 
-# What is public; `predict` takes the rest.
+# The public name; `predict` takes the rest.
 __all__ = ["Predictor"]
 
 STANDARD_INPUT = "-"
