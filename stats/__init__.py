@@ -51,6 +51,7 @@ from multiberts.stats.results.sequential import (
     sequential_decision,
     spending_boundaries,
 )
+from multiberts.stats.seed_spread import SeedSpread, seed_atlas
 from multiberts.stats.variance.components import (
     VarianceComponents,
     intraclass_correlation,
@@ -69,6 +70,7 @@ __all__ = [
     "ConfidenceInterval",
     "PValues",
     "Plan",
+    "SeedSpread",
     "TaskComparisons",
     "TaskData",
     "VarianceComponents",
@@ -106,6 +108,7 @@ __all__ = [
     "runs_from_dataset",
     "score_interval",
     "search_b3",
+    "seed_atlas",
     "sequential_decision",
     "sign_flip_p_values",
     "single_runs",
