@@ -12,6 +12,7 @@ from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
 from multiberts.stats.b3.model import B3CrossValidator, b3
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
 from multiberts.stats.compare.arms import compare_arms
+from multiberts.stats.compare.published_number import Reproduction, reproduce
 from multiberts.stats.compare.question import TaskData, compare
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
@@ -70,6 +71,7 @@ __all__ = [
     "ConfidenceInterval",
     "PValues",
     "Plan",
+    "Reproduction",
     "SeedSpread",
     "TaskComparisons",
     "TaskData",
@@ -105,6 +107,7 @@ __all__ = [
     "permutation_p_values",
     "read_predictions",
     "report_ci",
+    "reproduce",
     "runs_from_dataset",
     "score_interval",
     "search_b3",

@@ -182,6 +182,11 @@ COMMANDS = {
         "compare predictions of your own: files in, an answer out",
         ("base", "experiment"),
     ),
+    "reproduce": Command(
+        "stats.report.own_reproduction:reproduce_files",
+        "ask how probable a published number is, from runs of your own",
+        ("results",),
+    ),
     "stats": Command(
         "stats.report.reporting:report",
         "compare runs: tables, figures and a report",
