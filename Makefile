@@ -154,7 +154,7 @@ ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=$(VENV)/link $(BIN)/mypy $(ROOMS:%=-p multiberts.%)
+	MYPYPATH=$(VENV)/link $(BIN)/mypy $(ROOMS:%=-p multiberts.%) -p multiberts.tests
 	PYTHONPATH=$(VENV)/link $(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/lint/packages.py
 	$(BIN)/python tests/lint/pins.py

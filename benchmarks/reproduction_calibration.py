@@ -1,4 +1,4 @@
-"""How often does the interval of `stats.reproduce` hold a number that did come from such runs?
+"""Calibration of `stats.reproduce`: is a number that did come from such runs in its interval?
 
     python -m multiberts.benchmarks.reproduction_calibration
 

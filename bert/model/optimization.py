@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from keras import ops
 
 Array = Any
 
-BETA_1 = 0.9
-BETA_2 = 0.999
-EPSILON = 1e-6
 CLIP_NORM = 1.0
+
+Decay = Literal["linear", "cosine", "constant"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,32 +23,52 @@ class AdamSettings:
 
     Attributes:
       weight_decay_rate: for all but layer normalisation and biases.
+      beta_1: share of the mean gradient that each update keeps.
+      beta_2: likewise, of the mean squared gradient.
+      epsilon: added to the root of the mean squared gradient.
       bias_correction: whether the moments are corrected for their start at zero.
       factor_of: name -> by what the learning rate of a variable is multiplied; 0 keeps it as it is, and out
         of the gradient's norm. None: one.
     """
 
     weight_decay_rate: float = 0.01
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
     bias_correction: bool = False
     factor_of: Callable[[str], float] | None = None
 
 
-def learning_rate_schedule(step: int, peak: float, warmup_steps: int, num_steps: int) -> float:
+def learning_rate_schedule(
+    step: int, peak: float, warmup_steps: int, num_steps: int, decay: Decay = "linear"
+) -> float:
     """Returns the learning rate of the update that follows `step` finished updates.
 
     Linear from 0 over the warm-up; afterwards linear decay of the global step to 0 at `num_steps`,
     not offset by the warm-up, so the first value after it is peak x (1 - warmup_steps / num_steps).
+    The two others begin at the peak there: half a period of a cosine down to 0, or the peak to the end.
 
     Args:
       step: finished updates, from 0.
       peak: the nominal learning rate.
       warmup_steps: updates of warm-up.
       num_steps: updates in all.
+      decay: after the warm-up.
 
-    Reference: google-research/bert, `optimization.create_optimizer`.
+    Reference: google-research/bert, `optimization.create_optimizer`; Loshchilov and Hutter, 2017, equation 5
+    (cosine, without restarts).
+
+    Example:
+      >>> [learning_rate_schedule(5, 1.0, 2, 8, decay) for decay in ("linear", "cosine", "constant")]
+      [0.375, 0.5, 1.0]
     """
     if step < warmup_steps:
         return peak * step / warmup_steps
+    if decay == "constant":
+        return peak
+    if decay == "cosine":
+        done = min(1.0, (step - warmup_steps) / max(1, num_steps - warmup_steps))
+        return peak * (1.0 + math.cos(math.pi * done)) / 2
     return peak * max(0.0, 1.0 - step / num_steps)
 
 
@@ -79,7 +99,8 @@ def adam_update(
     m: Array,
     v: Array,
     learning_rate: Array,
-    weight_decay_rate: float,
+    settings: AdamSettings,
+    decays: bool,
     corrections: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array, Array]:
     """Updates one variable: Adam, without bias correction in the recipe, with decoupled weight decay.
@@ -90,7 +111,8 @@ def adam_update(
       m: mean of gradients.
       v: mean of squared gradients.
       learning_rate: float32 scalar.
-      weight_decay_rate: 0 for variables that are not decayed.
+      settings: of the optimiser.
+      decays: whether this variable's weights do.
       corrections: by which m and v are divided for the update, as from `bias_corrections`; None: one.
 
     Returns:
@@ -99,14 +121,15 @@ def adam_update(
     Reference: google-research/bert, `optimization.AdamWeightDecayOptimizer`; Kingma and Ba, 2015,
     algorithm 1 (corrections).
     """
-    m = BETA_1 * m + (1.0 - BETA_1) * gradient
-    v = BETA_2 * v + (1.0 - BETA_2) * ops.square(gradient)
+    beta_1, beta_2, epsilon = settings.beta_1, settings.beta_2, settings.epsilon
+    m = beta_1 * m + (1.0 - beta_1) * gradient
+    v = beta_2 * v + (1.0 - beta_2) * ops.square(gradient)
     if corrections is None:
-        update = m / (ops.sqrt(v) + EPSILON)
+        update = m / (ops.sqrt(v) + epsilon)
     else:
-        update = m / corrections[0] / (ops.sqrt(v / corrections[1]) + EPSILON)
-    if weight_decay_rate:
-        update = update + weight_decay_rate * parameter
+        update = m / corrections[0] / (ops.sqrt(v / corrections[1]) + epsilon)
+    if decays and settings.weight_decay_rate:
+        update = update + settings.weight_decay_rate * parameter
     return parameter - learning_rate * update, m, v
 
 
@@ -147,7 +170,8 @@ def adam_updates(
                 m[name],
                 v[name],
                 learning_rate if factor == 1 else learning_rate * factor,
-                settings.weight_decay_rate if is_decayed(name) else 0.0,
+                settings,
+                is_decayed(name),
                 corrections,
             )
         for part, values in zip(new, updated, strict=True):
@@ -155,14 +179,14 @@ def adam_updates(
     return new
 
 
-def bias_corrections(step: int) -> tuple[float, float]:
+def bias_corrections(step: int, settings: AdamSettings) -> tuple[float, float]:
     """Returns by what the moments are divided in the update that follows `step` finished updates.
 
     Example:
-      >>> [round(correction, 6) for correction in bias_corrections(0)]
+      >>> [round(correction, 6) for correction in bias_corrections(0, AdamSettings())]
       [0.1, 0.001]
     """
-    return 1.0 - BETA_1 ** (step + 1), 1.0 - BETA_2 ** (step + 1)
+    return 1.0 - settings.beta_1 ** (step + 1), 1.0 - settings.beta_2 ** (step + 1)
 
 
 _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")

@@ -183,8 +183,10 @@ class Trainer(abc.ABC):
         numbers = self.step_count + np.arange(most)
         rates: list[Any] = [*learning_rates, *(most - count) * [0.0]]
         if self.settings.bias_correction:
-            corrections = map(bias_corrections, numbers.tolist())
-            rates = [[rate, *both] for rate, both in zip(rates, corrections, strict=True)]
+            rates = [
+                [rate, *bias_corrections(number, self.settings)]
+                for rate, number in zip(rates, numbers.tolist(), strict=True)
+            ]
         if most == 1:
             (batch,), (rate,) = batches, rates
             arrays = {**batch, **self._further_arrays(dropout_seed, has_notice, numbers[0])}

@@ -22,7 +22,13 @@ from multiberts.finetune.features import (
     text_features,
 )
 from multiberts.finetune.output_layer import with_output_layer
-from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
+from multiberts.finetune.packing import (
+    PACKING,
+    Shape,
+    at_packed_tokens,
+    packed_batch,
+    packed_shapes,
+)
 from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.text.labels import (
     NO_TAG,
@@ -195,20 +201,20 @@ class TextData:
 
         @functools.cache
         def shapes(batch_size: int) -> tuple[Shape, ...]:
-            # Tags are by row, and shards are cut from rows, so that each has its own.
-            is_by_row = self.task.kind == TOKENS or training.gradient_shards > 1
-            return () if is_by_row else packed_shapes(self._trained().features, batch_size)
+            return packed_shapes(self._trained().features, batch_size, training.gradient_shards)
 
         def batch(rows: np.ndarray) -> Arrays:
             train = self._trained()
             assert train.examples.labels is not None, "there are no labels to train on"
-            inputs = packed_batch(train.features, rows, shapes(len(rows)))
+            shards = training.gradient_shards
+            inputs = packed_batch(train.features, rows, shapes(len(rows)), shards)
             is_class = self.task.head_kind == "classification"
             is_set = self.task.kind == MULTI_LABEL
             labels = train.examples.labels[rows].astype(np.int32 if is_class else np.float32)
             if train.first_pieces is not None:
                 places = train.first_pieces[rows]
-                labels = tags_of_pieces(labels, places, inputs["input_ids"].shape[1])
+                tags = tags_of_pieces(labels, places, inputs["input_ids"].shape[1])
+                labels = at_packed_tokens(tags, inputs, NO_TAG, shards)
             of_classes = weights()
             if of_classes is None:
                 return {**inputs, "labels": labels}
@@ -342,6 +348,7 @@ def _engines(
         parameters: Any, batch: Any, rate: float, dropout_key: Any, backend: Any = PLAIN
     ) -> Any:
         is_packed = PACKING[0] in batch
+        packing = Packing(*(batch[name] for name in PACKING)) if is_packed else None
         per_token = kind == TOKENS
         sequence = encode(
             parameters,
@@ -350,11 +357,12 @@ def _engines(
             dropout_key,
             training.compute_dtype,
             first_token_only=not per_token,
-            packing=Packing(*(batch[name] for name in PACKING)) if is_packed else None,
+            packing=packing,
             backend=backend,
         )
         states = ops.cast(sequence, "float32") if per_token else pool(parameters, sequence, backend)
-        return classification_logits(parameters, states, rate, dropout_key)
+        positions = packing.tokens if per_token and packing else None
+        return classification_logits(parameters, states, rate, dropout_key, positions)
 
     def loss(
         parameters: Any, batch: Any, dropout_key: Any, backend: Any

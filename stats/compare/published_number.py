@@ -1,4 +1,4 @@
-"""A published number beside runs of one's own: how probable it is if both follow the same law."""
+"""A published number beside your own runs: how probable it is if both follow the same law."""
 
 from __future__ import annotations
 

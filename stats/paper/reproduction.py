@@ -60,6 +60,8 @@ from multiberts.stats.settings import ComparisonSettings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from multiberts.stats.compare.result import Comparison
+
 REPORT = "report"
 # The paper's numbered tables and figures (ICLR 2022), and the sections that make them.
 NUMBERED: Mapping[str, str] = {
@@ -68,7 +70,6 @@ NUMBERED: Mapping[str, str] = {
     "table 3": "agreement",
     "table 4": "winogender_checkpoints",
     "table 5": "steps",
-    "table 6": "original",
     "figure 1": "figure_scores",  # GLUE
     "figure 2": "figure_scores",  # SQuAD
     "figure 3": "figure_winogender_groups",
@@ -256,7 +257,7 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
             lambda: comparison_table(made.steps, "Steps"),
         ),
         (
-            "original", "Against the original BERT, a fixed baseline",
+            "original", "Against the original BERT, a fixed baseline (appendix E.2 of the paper)",
             lambda: comparison_table(made.original, "Against one checkpoint"),
         ),
         (
@@ -318,7 +319,7 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
             for name, caption, find in (
                 ("paired", "Base and incremental CDA", lambda: made.paired[-1]),
                 ("unpaired", "Incremental and full CDA", lambda: made.unpaired[-1]),
-                ("steps", "Early and late checkpoints", lambda: made.steps[0]),
+                ("steps", "Early and late checkpoints", lambda: _on_mnli(made.steps)),
                 ("checkpoints", "Two single checkpoints", lambda: made.checkpoints),
             )
         ),
@@ -359,6 +360,12 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
             yield ReportSection(name, f"{caption}{number}.", make)
 
 
+def _on_mnli(comparisons: Sequence[Comparison]) -> Comparison:
+    """Returns the comparison of the paper's figure 7; runs without MNLI show their first set."""
+    found = [item for item in comparisons if item.evaluation_set.startswith("MNLI")]
+    return (found or comparisons)[0]
+
+
 def _bias_by_seed(made: Catalogue, *procedures: str) -> Figure:
     arms = [made.biased(name)[0].run_scores(BIAS, name) for name in procedures]
     return paper_figures.seeds_figure(arms, BIAS)
@@ -397,16 +404,16 @@ def _variance(made: Catalogue) -> Figure:
 
 def _power(made: Catalogue) -> Figure:
     try:
-        sides = [made.biased(name)[0] for name in (made.roles.base, made.roles.incremental)]
+        arms = [made.biased(name)[0] for name in (made.roles.base, made.roles.incremental)]
         measure = BIAS
     except DataError:
-        sides = list(made.pairs_of_steps[0])
-        measure = sides[0].measures[0]
-    found = sides[0].difference_components(sides[1], measure)
-    size = sides[0].measured(measure)[0].sizes["example"]
-    number = len(sides[0].run_scores(measure).seeds)
+        arms = list(made.pairs_of_steps[0])
+        measure = arms[0].measures[0]
+    found = arms[0].difference_components(arms[1], measure)
+    size = arms[0].measured(measure)[0].sizes["example"]
+    number = len(arms[0].run_scores(measure).seeds)
     plan = found.plan(number, num_examples=size)
     least = plan.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
-    title = f"{sides[1].procedure} against {sides[0].procedure}, {measure.replace('_', ' ')}"
+    title = f"{arms[1].procedure} against {arms[0].procedure}, {measure.replace('_', ' ')}"
     return paper_figures.power_figure(effects, range(2, 2 * max(number, 10) + 1), plan, title=title)

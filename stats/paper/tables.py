@@ -71,7 +71,7 @@ def comparison_table(
         if item.experiment is None:
             raise DataError(
                 f"{item.name or item.evaluation_set}: found a single design, expected a "
-                "comparison of two sides; use stats.presentation.comparison_tables"
+                "comparison of two arms; use stats.presentation.comparison_tables"
             )
         base, experiment = (column.mean() for column in item.samples.T)
         records.append(
@@ -114,7 +114,7 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
     level = f"{family.macro_average.confidence_level:.0%}"
     for place, (task, item) in enumerate(items):
         if item.experiment is None:
-            raise DataError("found tasks of a single design, expected comparisons of two sides")
+            raise DataError("found tasks of a single design, expected comparisons of two arms")
         corrected = {
             f"p ({CORRECTION_NAMES[method]})": float(p_values[place])
             if item is not items[-1][1]
@@ -182,6 +182,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]], title: st
                     "Median seed": float(np.median(of_seeds)),
                     "Highest seed": float(of_seeds.max()),
                     "SD over runs of a seed": _deviation_of_runs(arm),
+                    "SD if seeds did not matter": _deviation_without_seeds(arm),
                 }
             )  # fmt: skip
     columns = list(records[0])[5:] if records else []
@@ -195,6 +196,17 @@ def _deviation_of_runs(arm: RunScores) -> float | None:
         return None
     squares = sum(float(((run - run.mean()) ** 2).sum()) for run in arm.by_seed.values())
     return float(np.sqrt(squares / freedom))
+
+
+def _deviation_without_seeds(arm: RunScores) -> float | None:
+    """Returns the SD of means of as many runs as a seed has, drawn from all runs whatever their seed.
+
+    Appendix D of the paper draws such sets with replacement; this is the value that many draws approach.
+    """
+    if arm.num_runs == len(arm.by_seed):
+        return None
+    variance = np.concatenate(list(arm.by_seed.values())).var()
+    return float(np.sqrt(variance * np.mean([1 / len(own) for own in arm.by_seed.values()])))
 
 
 def component_table(

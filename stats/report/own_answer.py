@@ -15,14 +15,14 @@ from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import slices_tables, unclear_beyond_zero
 from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.evidence import ComparedProcedures
+from multiberts.stats.report.evidence import ComparedArms
 
 if TYPE_CHECKING:
     import xarray
 
 
 def what_was_read(
-    arms: Mapping[str, xarray.Dataset], compared: ComparedProcedures, base: str, task: str | None
+    arms: Mapping[str, xarray.Dataset], compared: ComparedArms, base: str, task: str | None
 ) -> str:
     """Returns one line on what was read as what, from which files, and what was left out."""
     alike: dict[str, list[str]] = {}
@@ -53,10 +53,10 @@ def what_was_read(
     ]
     left_out = [f"column {name!r}" for name in unused]
     for item in compared.comparisons:
-        for side in (item.base, item.experiment):
-            if side is not None and side.left_out:
-                seeds = ", ".join(map(str, side.left_out))
-                left_out.append(f"{counted(len(side.left_out), 'seed')} of {side.name} ({seeds})")
+        for arm in (item.base, item.experiment):
+            if arm is not None and arm.left_out:
+                seeds = ", ".join(map(str, arm.left_out))
+                left_out.append(f"{counted(len(arm.left_out), 'seed')} of {arm.name} ({seeds})")
     measured = compared.comparisons[0].metric
     scores = {data.attrs.get("columns", {}).get("score") for data in arms.values()} - {None}
     of_column = (
@@ -74,7 +74,7 @@ def _task_of(arms: Mapping[str, xarray.Dataset], base: str, task: str | None) ->
     return task or " and ".join(sorted(named)) or f"not named ({Path(base).name})"
 
 
-def as_json(compared: ComparedProcedures, read: str) -> str:
+def as_json(compared: ComparedArms, read: str) -> str:
     """Returns every number, and what was read, as JSON, with the keys of `Comparison.to_dict`."""
     records: list[dict[str, Any]] = [item.to_dict() for item in compared.comparisons]
     ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
@@ -84,13 +84,13 @@ def as_json(compared: ComparedProcedures, read: str) -> str:
             record["sameness"]["p_same_holm"] = item.sameness.p_same
             record["sameness"]["p_not_worse_holm"] = item.sameness.p_not_worse
         record["read"] = read
-        for side in ("base", "experiment") if ranked else ():
-            arm = ranked[record[side]["name"]]
-            record[side] |= {"ranks": [arm.rank_low, arm.rank_high], "groups": list(arm.groups)}
+        for role in ("base", "experiment") if ranked else ():
+            arm = ranked[record[role]["name"]]
+            record[role] |= {"ranks": [arm.rank_low, arm.rank_high], "groups": list(arm.groups)}
     return json.dumps(records, indent=2, default=str)
 
 
-def as_text(compared: ComparedProcedures, read: str) -> str:
+def as_text(compared: ComparedArms, read: str) -> str:
     """Returns the findings, a table of all, what more would be needed, and the warnings once."""
     items = compared.comparisons
     findings = [

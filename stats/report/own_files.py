@@ -84,16 +84,24 @@ def arms_of(
 ) -> dict[str, xarray.Dataset]:
     """Returns the arms of all paths, the base first.
 
+    Args:
+      paths: files or folders.
+      task: one of several tasks in them.
+      columns: names of columns by role; one for all paths, or one for each, separated by commas.
+
     Raises:
       UserError: a path is given twice, or one of several holds more than one arm.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
-    found = [read_predictions(path, task=task, **columns) for path in paths]
+    each = columns_of_each(paths, columns)
+    found = [
+        read_predictions(path, task=task, **own) for path, own in zip(paths, each, strict=True)
+    ]
     if len(paths) == 1:
         return {name or name_of(paths[0]): data for name, data in found[0].items()}
     arms: dict[str, xarray.Dataset] = {}
-    for path, own in zip(paths, found, strict=True):
+    for path, own, names in zip(paths, found, each, strict=True):
         if len(own) != 1:
             raise UserError(
                 f"{path} holds {counted(len(own), 'arm')} ({', '.join(own)}), expected one where "
@@ -101,5 +109,37 @@ def arms_of(
             )
         [(name, data)] = own.items()
         name = name or name_of(path)
+        if (by := each[0].get("by")) != names.get("by"):
+            data = data.rename({names["by"]: by})
         arms[name if name not in arms else path] = data
     return arms
+
+
+def columns_of_each(
+    paths: Sequence[str], columns: Mapping[str, str | None]
+) -> list[dict[str, str | None]]:
+    """Returns the names of columns for each path; where none is named, the usual ones are looked for.
+
+    Example:
+      >>> columns_of_each(["a.csv", "b.csv"], {"label": "gold,y", "seed": "s", "run": None})
+      [{'label': 'gold', 'seed': 's', 'run': None}, {'label': 'y', 'seed': 's', 'run': None}]
+    """
+    # lm-evaluation-harness takes `--score=METRIC,FILTER`, which is one name.
+    has_filters = any(next(Path(path).rglob("samples_*.jsonl"), None) for path in paths)
+    each: list[dict[str, str | None]] = [{} for _ in paths]
+    for role, given in columns.items():
+        parts = (given or "").split(",")
+        if given is None or len(parts) == 1 or len(paths) == 1 or (role == "score" and has_filters):
+            parts = [given or ""] * len(paths)
+        if len(parts) != len(paths):
+            raise UserError(
+                f"--{role}={given} names {len(parts)} columns, but {len(paths)} paths are given; name one "
+                "for all, or one for each"
+            )
+        for own, name in zip(each, parts, strict=True):
+            own[role] = name.strip() or None
+        if role == "by" and None in (names := [own[role] for own in each]) and any(names):
+            raise UserError(
+                f"--by={given} names no column of slices for one path; name it for each"
+            )
+    return each

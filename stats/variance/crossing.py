@@ -41,7 +41,7 @@ Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degr
 
 # Two mean squares with equal degrees of freedom count as one unless their ratio lies beyond this
 # quantile of F. A preliminary test at 20 % (two-sided): coverage stays above .93 until the standard
-# deviations of the sides' seeds differ by a factor of 3.
+# deviations of the arms' seeds differ by a factor of 3.
 _ALIKE = 0.9
 
 # Elements of [replicates, examples] that are processed at a time: 4 MiB.
@@ -60,7 +60,7 @@ class VarianceEstimate:
         squares at the upper end of their likely range, so that a few seeds that happen to look
         alike do not count as many. Equal to `degrees_of_freedom` where one kind of draw varies, from
         one pool or set.
-      pooled: whether the mean squares of two sides with equally many seeds were alike enough to be
+      pooled: whether the mean squares of two arms with equally many seeds were alike enough to be
         pooled in the cautious degrees of freedom (2R - 2 instead of Welch's).
     """
 
@@ -124,7 +124,7 @@ class VarianceParts:
 class Crossing:
     """A sum of weighted tables, and the variances of its mean.
 
-    Parts that share both their pool and their set, such as the two sides of a paired comparison,
+    Parts that share both their pool and their set, such as the two arms of a paired comparison,
     are first summed cell by cell: their residuals are drawn together.
     """
 

@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from multiberts.stats import compare
@@ -91,7 +92,7 @@ def test_comparisons_are_written_in_full(bias):
 
 def test_columns_that_differ_are_kept(prediction_sets, pairs):
     table = comparison_table(
-        [compare_pair(*pair, pair[0].measures[0], settings=SETTINGS) for pair in pairs]
+        [compare_pair(base, other, base.measures[0], settings=SETTINGS) for base, other in pairs]
     )
     assert [row["Set"] for row in read(table)] == ["RTE/dev", "STS-B/dev"]
     assert table.title == "experiment 2M steps, base 1M steps"
@@ -140,6 +141,10 @@ def test_scores_and_components(prediction_sets):
     assert float(first["SD over seeds"]) == scores[0].seed_scores.std(ddof=1)
     within = sum(float(run.var(ddof=1)) for run in scores[0].by_seed.values()) / 6
     assert float(first["SD over runs of a seed"]) == pytest.approx(within**0.5)
+    runs = np.concatenate(list(scores[0].by_seed.values()))
+    size = len(runs) // len(scores[0].by_seed)
+    drawn = np.random.default_rng(0).choice(runs, (100_000, size)).mean(axis=1).std()
+    assert float(first["SD if seeds did not matter"]) == pytest.approx(drawn, rel=0.02)
     assert second["SD over seeds"] == ""
     found = late.components("accuracy")
     table = component_table({("RTE/dev", "accuracy"): found})
@@ -165,9 +170,9 @@ def test_refusals(bias, prediction_sets):
         comparison_table(bias, direction="down")
     with pytest.raises(DataError, match="found 0 comparisons of confidence"):
         comparison_table([])
+    low, high = bias[0].ci
+    narrower = dataclasses.replace(bias[0], ci=ConfidenceInterval(low, high, 0.9, "t"))
     with pytest.raises(DataError, match=r"comparisons of confidence \[0.9, 0.95\]"):
-        comparison_table(
-            [bias[0], dataclasses.replace(bias[0], ci=ConfidenceInterval(*bias[0].ci, 0.9, "t"))]
-        )
+        comparison_table([bias[0], narrower])
     with pytest.raises(DataError, match="found a single design, expected a comparison"):
         comparison_table([dataclasses.replace(bias[0], experiment=None)])

@@ -478,3 +478,75 @@ def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) ->
         sys.setprofile(None)
     assert ("evidence.py", "compare_all") in called
     assert len(called) <= 10, sorted(called)
+
+
+def two_namings(folder: Path) -> list[str]:
+    """The same answers under other names of columns, one file with the index of `to_csv`."""
+    rng, paths = np.random.default_rng(1), []
+    for name, columns in (
+        ("base", ["seed", "id", "pred", "gold"]),
+        ("new", ["s", "qid", "y", "t"]),
+    ):
+        rows = [
+            (seed, f"q{item}", int(rng.random() < 0.7), 1)
+            for seed in range(3)
+            for item in range(40)
+        ]
+        frame = pd.DataFrame(rows, columns=columns)
+        paths.append(str(folder / f"{name}.csv"))
+        frame.sample(frac=1, random_state=2).to_csv(paths[-1], index=name == "new")
+        frame.set_axis(["seed", "id", "prediction", "label"], axis=1).to_csv(
+            folder / f"usual_{name}.csv", index=False
+        )
+    return paths
+
+
+def test_each_file_may_have_names_of_its_own(tmp_path: Path) -> None:
+    base, new = two_namings(tmp_path)
+    named = {"prediction": "pred,y", "label": ",t", "seed": ",s", "example": "id,qid", "json": True}
+    [found] = json.loads(compare_files(base=base, experiment=[new], **named))
+    usual = [str(tmp_path / f"usual_{name}.csv") for name in ("base", "new")]
+    [expected] = json.loads(compare_files(base=usual[0], experiment=[usual[1]], json=True))
+    assert found["estimate"] == expected["estimate"] and found["ci"] == expected["ci"]
+    assert "label = 'gold'" in found["read"] and "label = 't'" in found["read"]
+    with pytest.raises(UserError, match="--seed=a,b,c names 3 columns, but 2 paths"):
+        compare_files(base=base, experiment=[new], seed="a,b,c")
+
+
+def test_slices_have_the_first_name_where_files_differ(tmp_path: Path) -> None:
+    for name, column in (("a", "language"), ("b", "lang")):
+        rows = [
+            (s, i, (i + s) % 3 > 0, "en" if i % 2 else "de") for s in range(3) for i in range(40)
+        ]
+        frame = pd.DataFrame(rows, columns=["seed", "id", "correct", column])
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    text = compare_files(
+        base=str(tmp_path / "a.csv"), experiment=[str(tmp_path / "b.csv")], by="language,lang"
+    )
+    assert re.search(r"^language +examples", text, re.MULTILINE)
+
+
+def test_the_index_that_pandas_writes_is_no_run(tmp_path: Path) -> None:
+    wide = pd.DataFrame({"id": ["a", "b", "c"], "seed_0": [1, 0, 1], "seed_1": [1, 1, 0]})
+    wide.to_csv(tmp_path / "wide.csv")
+    [data] = stats.read_predictions(str(tmp_path / "wide.csv")).values()
+    assert data["pretrain_seed"].values.tolist() == [0, 1]
+    # A part of a table, without other ids: the index distinguishes the examples.
+    wide.drop(columns="id")[["seed_0", "seed_1"]].iloc[[2, 0]].to_csv(tmp_path / "part.csv")
+    [part] = stats.read_predictions(str(tmp_path / "part.csv")).values()
+    assert part["example_id"].values.tolist() == [2, 0]
+
+
+def test_sides_and_task_have_names_for_people(tmp_path: Path) -> None:
+    two_namings(tmp_path)
+    base, new = (str(tmp_path / f"usual_{name}.csv") for name in ("base", "new"))
+    files = {"html": str(tmp_path / "page.html"), "latex": str(tmp_path / "table.tex")}
+    names = {"names": ["RoBERTa", "Ours & more"], "task_name": "Sentiment"}
+    text = compare_files(base=base, experiment=[new], n_resamples=50, **names, **files)
+    assert "Ours & more" in text and "RoBERTa" in text and "task Sentiment" in text
+    page, table = (Path(path).read_text() for path in files.values())
+    assert "Ours &amp; more against RoBERTa" in page and "Sentiment" in page
+    assert r"Ours \& more" in table and "Sentiment" in table
+    for wrong in (["Ours"], ["Ours", "Ours"], ["a", "b", "c"]):
+        with pytest.raises(UserError, match="there are 2 arms"):
+            compare_files(base=base, experiment=[new], names=wrong)
