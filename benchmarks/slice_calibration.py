@@ -21,7 +21,7 @@ from scipy.special import ndtri
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs import console
-from multiberts.runs.command import run_command
+from multiberts.runs.command_line.command import run_command
 from multiberts.stats.compare.question import ComparisonSpec, PreparedArms, kind_of
 from multiberts.stats.compare.slices import SpecOf, sliced
 from multiberts.stats.presentation.table_writer import Table

@@ -39,15 +39,17 @@ _BYTES_PER_CHARACTER = 4
 class GraphTokenizer(tf.Module):
     """Text to ids, in a graph."""
 
-    def __init__(self, vocabulary_path: str):
+    def __init__(self, vocabulary_path: str, *, lower_case: bool = True):
         """Makes the tables.
 
         Args:
           vocabulary_path: one piece per line and nothing else; an asset of a saved model.
+          lower_case: false for a cased model.
         """
         import tensorflow_text as tf_text
 
         super().__init__()
+        self.lower_case = lower_case
         self._pieces = tf.lookup.StaticHashTable(
             tf.lookup.TextFileInitializer(
                 vocabulary_path,
@@ -73,7 +75,11 @@ class GraphTokenizer(tf.Module):
         Returns:
           int32 [batch, (pieces)].
         """
-        return self.pieces_of_words(graph_words(texts))
+        return self.pieces_of_words(self.words(texts))
+
+    def words(self, texts: Any) -> tf.RaggedTensor:
+        """Returns the words of texts; see `graph_words`."""
+        return graph_words(texts, lower_case=self.lower_case)
 
     def pieces_of_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Returns the ids of what `graph_words` gives; a word that is too long is [UNK].
@@ -89,22 +95,24 @@ class GraphTokenizer(tf.Module):
         return tf.cast(self._wordpiece.tokenize(known).merge_dims(1, 2), tf.int32)
 
 
-def graph_words(texts: Any) -> tf.RaggedTensor:
+def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
     """Returns the words of texts, string [batch, (words)].
 
     Args:
       texts: string [batch], UTF-8.
+      lower_case: false for a cased model.
 
     Example:
       >>> graph_words(["Na\u00efve, no?", ""]).to_list()
       [[b'naive', b',', b'no', b'?'], []]
     """
-    numbers, classes, combining, expansions = _tables()
+    numbers, classes, combining, expansions = _tables(lower_case)
     texts = tf.convert_to_tensor(texts, tf.string)
     # A space at both ends: nothing crosses from one text into the next.
     ragged = tf.strings.unicode_decode(tf.strings.join([" ", texts, " "]), "UTF-8")
     codes, rows = ragged.flat_values, ragged.value_rowids()
-    codes = tf.where(codes == _SIGMA, _lower_sigma(_look_up(classes, codes)), codes)
+    if lower_case:
+        codes = tf.where(codes == _SIGMA, _lower_sigma(_look_up(classes, codes)), codes)
 
     expanded = tf.gather(tf.ragged.constant(expansions, tf.int32), _look_up(numbers, codes))
     given = expanded.value_rowids()
@@ -112,7 +120,8 @@ def graph_words(texts: Any) -> tf.RaggedTensor:
     expanded = expanded.flat_values
     codes = tf.where(expanded == _ITSELF, tf.gather(codes, given), expanded)
 
-    codes = _in_canonical_order(codes, _look_up(combining, codes))
+    if lower_case:
+        codes = _in_canonical_order(codes, _look_up(combining, codes))
     is_kept = codes != _DROPPED
     codes, rows = tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
@@ -185,14 +194,14 @@ _Table = tuple[np.ndarray, np.ndarray]
 
 
 @functools.cache
-def _tables() -> tuple[_Table, _Table, _Table, list[list[int]]]:
+def _tables(lower_case: bool) -> tuple[_Table, _Table, _Table, list[list[int]]]:
     """Returns the number of each code point's expansion, its class beside sigma, its combining class,
     and the expansions.
     """
     expansions: dict[tuple[int, ...], int] = {(_ITSELF,): 0}
 
     def number(character: str) -> int:
-        return expansions.setdefault(_expansion(character), len(expansions))
+        return expansions.setdefault(_expansion(character, lower_case), len(expansions))
 
     numbers, classes, combining = (
         _in_blocks(function) for function in (number, _class_beside_sigma, _combining)
@@ -207,10 +216,11 @@ def _in_blocks(function: Callable[[str], int]) -> _Table:
     return blocks.reshape(-1), number_of_block.reshape(-1).astype(np.int32)
 
 
-def _expansion(character: str) -> tuple[int, ...]:
+def _expansion(character: str, lower_case: bool) -> tuple[int, ...]:
     found: list[int] = []
-    for part in unicodedata.normalize("NFD", cleaned(character).lower()):
-        if unicodedata.category(part) == "Mn":
+    text = cleaned(character)
+    for part in unicodedata.normalize("NFD", text.lower()) if lower_case else text:
+        if lower_case and unicodedata.category(part) == "Mn":
             found += [] if unicodedata.combining(part) else [_DROPPED]
         elif part.isspace():
             found.append(_SPACE)

@@ -1,4 +1,4 @@
-"""Uncased WordPiece tokenisation: text to the ids of the original BERT code, at library speed.
+"""WordPiece tokenisation: text to the ids of the original BERT code, at library speed.
 
 The original (google-research/bert, `tokenization.py`, FullTokenizer) is defined in terms of the
 running Python's Unicode tables: drop control characters, set CJK ideographs apart, lower-case each
@@ -21,6 +21,8 @@ The original never looks across a space, so the routes work on what stands betwe
 ids of such a chunk are remembered: running text repeats itself, and a look-up costs a fraction of
 either route.
 
+A cased model's text (`do_lower_case` false) is neither lower-cased nor decomposed; the rest is the same.
+
 Reference: Devlin et al., NAACL 2019; recipe of Sellam et al., ICLR 2022.
 """
 
@@ -39,9 +41,10 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_json_fields, read_lines
+from multiberts.runs.files import PathLike, read_json_fields, read_lines, write_json_fields
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 
 MAX_CHARACTERS_PER_WORD = 200
@@ -76,8 +79,8 @@ _OUTSIDE_ALPHABET = re.compile(
     + "]"
 )
 
-# The words of printable ASCII without spaces, in lower case: each mark is punctuation to the original.
-_ASCII_WORD = re.compile("[a-z0-9]+|[^a-z0-9]")
+# The words of printable ASCII without spaces: each mark is punctuation to the original.
+_ASCII_WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")
 
 _ID = np.dtype("i")
 
@@ -87,9 +90,15 @@ _CJK_IDEOGRAPHS = (
     (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
 
-_NORMALIZER = normalizers.BertNormalizer(
-    clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True
-)
+_NORMALIZERS = {
+    lower_case: normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=lower_case,
+        lowercase=lower_case,
+    )
+    for lower_case in (True, False)
+}
 _PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()
 
 
@@ -105,8 +114,9 @@ class _Chunks(dict[str, bytes]):
       missed: whether one of these was asked for.
     """
 
-    def __init__(self, bytes_of_word: Callable[[str], bytes]) -> None:
+    def __init__(self, bytes_of_word: Callable[[str], bytes], lower_case: bool) -> None:
         super().__init__()
+        self._lower_case = lower_case
         self._bytes_of_word = bytes_of_word
         self.waiting: set[str] = set()
         self.missed = False
@@ -116,7 +126,7 @@ class _Chunks(dict[str, bytes]):
             self.waiting.add(chunk)
             self.missed = True
             return b""
-        text = chunk.lower()
+        text = chunk.lower() if self._lower_case else chunk
         words = [text] if text.isalnum() else _ASCII_WORD.findall(text)
         ids = b"".join(map(self._bytes_of_word, words))
         self.remember(chunk, ids)
@@ -129,17 +139,18 @@ class _Chunks(dict[str, bytes]):
 
 
 class Tokenizer:
-    """Uncased WordPiece tokeniser over one vocabulary file.
+    """WordPiece tokeniser over one vocabulary file.
 
     Attributes:
       vocabulary: the pieces; a piece's place is its id.
       size: number of pieces.
+      lower_case: whether text is lower-cased and loses its accents; false for a cased model.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
       checksum: SHA-256 of the vocabulary file, in hexadecimal.
     """
 
     def __init__(self, vocabulary_path: PathLike):
-        """Reads a vocabulary, one piece a line.
+        """Reads a vocabulary, one piece a line, and whether it is of a cased model (`lower_cases`).
 
         Args:
           vocabulary_path: `vocab.txt`, as released checkpoints have it.
@@ -151,6 +162,7 @@ class Tokenizer:
         path = Path(vocabulary_path)
         self.vocabulary: list[str] = read_vocabulary(path)
         self.size: int = len(self.vocabulary)
+        self.lower_case: bool = lower_cases(path)
         self.checksum: str = hashlib.sha256(path.read_bytes()).hexdigest()
         self._ids = {piece: number for number, piece in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
@@ -163,14 +175,14 @@ class Tokenizer:
             if len(piece) <= MAX_CHARACTERS_PER_WORD
         }
         self._words = dict(self._whole_pieces)
-        self._chunks = _Chunks(self._bytes_of_word)
+        self._chunks = _Chunks(self._bytes_of_word, self.lower_case)
         # No token is registered as special: "[MASK]" in a text is three words to the original.
         self._library = LibraryTokenizer(
             models.WordPiece(
                 self._ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD
             )
         )
-        self._library.normalizer = _NORMALIZER
+        self._library.normalizer = _NORMALIZERS[self.lower_case]
         self._library.pre_tokenizer = _PRE_TOKENIZER
 
     def id_of(self, piece: str) -> int:
@@ -248,7 +260,7 @@ class Tokenizer:
             for chunk, encoding in zip(agreed, encodings, strict=True)
         }
         for chunk in waiting.difference(agreed):
-            words = split_words_exactly(chunk)
+            words = split_words_exactly(chunk, lower_case=self.lower_case)
             found[chunk] = b"".join(_as_bytes(self._wordpiece(word)) for word in words)
         for chunk, ids in found.items():
             self._chunks.remember(chunk, ids)
@@ -327,68 +339,118 @@ def read_vocabulary(path: PathLike) -> list[str]:
     return list(first_line)
 
 
-def check_uncased(path: PathLike, folder: PathLike | None = None) -> None:
-    """Refuses the vocabulary of a cased model: text is lower-cased here, so capitals are never met.
+def lower_cases(vocabulary_path: PathLike) -> bool:
+    r"""Returns whether text is lower-cased for a vocabulary.
 
-    A `tokenizer_config.json` with `do_lower_case` true says that it is meant so.
+    `do_lower_case` of a `tokenizer_config.json` beside it decides. Without that, a vocabulary is of a cased
+    model if more than one piece of a hundred holds a capital, which lower-cased text never meets.
 
     Args:
-      path: a `vocab.txt`.
-      folder: with the `tokenizer_config.json`; None: that of the vocabulary.
+      vocabulary_path: a `vocab.txt`; where it is missing, the file beside it alone decides.
 
     Raises:
-      UserError: it is not a vocabulary, or more than one piece of a hundred holds a capital.
+      UserError: one of the files is damaged, or text is to be cut as the original does not.
+
+    Example:
+      >>> path = getfixture("tmp_path") / "vocab.txt"
+      >>> _ = path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nThe\n")
+      >>> lower_cases(path)
+      False
     """
-    pieces = read_vocabulary(path)
+    said = said_to_lower_case(Path(vocabulary_path).parent)
+    if said is not None or not Path(vocabulary_path).is_file():
+        return said is not False
+    return _looks_lower_cased(vocabulary_path)
+
+
+def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
+    pieces = read_vocabulary(vocabulary_path)
     cased = [piece for piece in pieces if piece not in SPECIAL_TOKENS and piece.lower() != piece]
-    if len(cased) * _PIECES_PER_CASED <= len(pieces):
-        return
-    configuration = Path(folder or Path(path).parent) / "tokenizer_config.json"
-    is_lower_cased = (
-        configuration.is_file() and read_json_fields(configuration).get("do_lower_case") is True
-    )
-    if not is_lower_cased:
-        raise UserError(
-            f"{path} is of a cased model: {len(cased)} of {len(pieces)} pieces hold capitals, such as "
-            f"{cased[0]!r}, but text is lower-cased here; take an uncased vocabulary (if text was "
-            f"lower-cased for this one, say do_lower_case true in {configuration})"
-        )
+    return len(cased) * _PIECES_PER_CASED <= len(pieces)
 
 
-def split_words(text: str) -> list[str]:
+def said_to_lower_case(folder: PathLike) -> bool | None:
+    """Returns `do_lower_case` of a folder's `tokenizer_config.json`; None where that says nothing.
+
+    Raises:
+      UserError: it is damaged, or says that accents or CJK ideographs are treated as the original does not.
+    """
+    path = Path(folder) / TOKENIZER_CONFIG
+    if not path.is_file():
+        return None
+    kinds = {
+        "do_lower_case": bool | None,
+        "strip_accents": bool | None,
+        "tokenize_chinese_chars": bool | None,
+    }
+    # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
+    values = read_json_fields(path, kinds, max_digits=40)
+    lower_case: bool | None = values.get("do_lower_case")
+    for name, expected in (
+        ("strip_accents", lower_case is not False),
+        ("tokenize_chinese_chars", True),
+    ):
+        if values.get(name) not in (None, expected):
+            raise UserError(
+                f"{path}: {name} is {values[name]!r} with do_lower_case {lower_case!r}, expected "
+                f"{expected!r} or null, as the original BERT does; take another checkpoint"
+            )
+    return lower_case
+
+
+def write_lower_case(vocabulary_path: PathLike, folder: PathLike) -> list[str]:
+    """Writes a `tokenizer_config.json` for a copy of a vocabulary, which is cased or would mislead alone.
+
+    Args:
+      vocabulary_path: the vocabulary that was copied.
+      folder: of the copy.
+
+    Returns:
+      The names of what was written: one or none.
+    """
+    lower_case = lower_cases(vocabulary_path)
+    if lower_case and _looks_lower_cased(vocabulary_path):
+        return []
+    write_json_fields(Path(folder) / TOKENIZER_CONFIG, {"do_lower_case": lower_case})
+    return [TOKENIZER_CONFIG]
+
+
+def split_words(text: str, *, lower_case: bool = True) -> list[str]:
     """Normalises a text and cuts it into words: all of the tokeniser but WordPiece.
 
     Args:
       text: any string.
+      lower_case: false for a cased model.
 
     Returns:
-      Lower-case words without accents; each punctuation mark and CJK ideograph is a word.
+      Words, in lower case and without accents or as they are; each punctuation mark and CJK ideograph is one.
     """
     if _OUTSIDE_ALPHABET.search(text) is None:
-        return split_words_by_library(text)
-    return split_words_exactly(text)
+        return split_words_by_library(text, lower_case=lower_case)
+    return split_words_exactly(text, lower_case=lower_case)
 
 
-def split_words_by_library(text: str) -> list[str]:
+def split_words_by_library(text: str, *, lower_case: bool = True) -> list[str]:
     """Splits a text as the library does; as the original where the text keeps to the agreed alphabet."""
-    normalized = _NORMALIZER.normalize_str(text)
+    normalized = _NORMALIZERS[lower_case].normalize_str(text)
     return [word for word, _ in _PRE_TOKENIZER.pre_tokenize_str(normalized)]
 
 
-def split_words_exactly(text: str) -> list[str]:
+def split_words_exactly(text: str, *, lower_case: bool = True) -> list[str]:
     """Splits any text into the original's words, by the running Python's Unicode tables.
 
     Args:
       text: any string, lone surrogates included.
+      lower_case: false for a cased model.
     """
     words: list[str] = []
     for token in "".join(map(cleaned, text)).split():
         # Lower-casing sees the whole token (final sigma) before punctuation is cut off.
-        decomposed = unicodedata.normalize("NFD", token.lower())
+        decomposed = unicodedata.normalize("NFD", token.lower()) if lower_case else token
         kept = "".join(
             f" {character} " if is_punctuation(character) else character
             for character in decomposed
-            if unicodedata.category(character) != "Mn"
+            if not lower_case or unicodedata.category(character) != "Mn"
         )
         words.extend(kept.split())
     return words

@@ -13,7 +13,6 @@ FOLDER holds multiseed/, hans/ and glue/, as SOURCES.md there describes them.
 from __future__ import annotations
 
 import argparse
-import inspect
 import re
 import sys
 import tempfile
@@ -29,9 +28,7 @@ from multiberts.docs.worked_example_parts.comparisons import (
     groups,
     looks,
     loss,
-    one_billion_against_100_million,
     single_tests,
-    sizes,
     smallest_to_largest,
 )
 from multiberts.docs.worked_example_parts.data import Data, load, sample
@@ -46,7 +43,6 @@ from multiberts.docs.worked_example_parts.plans import (
     detectable,
     enough_seeds,
     plan_inputs,
-    plans,
     power,
     runs_per_seed,
 )
@@ -83,8 +79,6 @@ SECTIONS: dict[str, Callable[[Data], str]] = {
         runs_per_seed, looks,
     )
 }  # fmt: skip
-# Those that several sections share, shown in the page where the first of them stands.
-STEPS = {step.__name__: step for step in (one_billion_against_100_million, sizes, plans)}
 FIGURES: dict[str, Callable[[Data], Figure]] = {
     "forest": forest,
     "decay": smallest_to_largest,
@@ -93,16 +87,13 @@ FIGURES: dict[str, Callable[[Data], Figure]] = {
 
 
 def page(data: Data, template: str) -> str:
-    """The page: `{{name}}` in the template becomes the code of a section and what it prints, or
-    the code of a step."""
+    """The page: `{{name}}` in the template becomes what a section prints, and where its code is."""
 
     def filled(place: re.Match) -> str:
-        name = place[1]
-        code = f"```python\n{inspect.getsource((SECTIONS | STEPS)[name]).strip()}\n```"
-        if name in STEPS:
-            return code
-        command = f"`python docs/worked_example.py --data FOLDER --section {name}` prints"
-        return f"{code}\n\n{command}\n\n{SECTIONS[name](data).strip()}"
+        section = SECTIONS[place[1]]
+        part = f"docs/worked_example_parts/{section.__module__.rpartition('.')[2]}.py"
+        command = f"`python docs/worked_example.py --data FOLDER --section {place[1]}`"
+        return f"In `{part}`, {command} prints\n\n{section(data).strip()}"
 
     return re.sub(r"^\{\{(\w+)\}\}$", filled, template, flags=re.MULTILINE)
 

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.checkpoint.tensorflow_format import VOCABULARY
+from multiberts.bert.tokenization import Tokenizer, lower_cases
 from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-from multiberts.runs.tables import TABLE_SUFFIXES, TableRow, is_columnar, read_rows
+from multiberts.runs.tables import TABLE_SUFFIXES, TableRow, is_table, read_rows
 
 # Lines of text, and not a table.
 LINES_SUFFIX = ".txt"
@@ -54,6 +55,17 @@ class FileContent:
           UserError: there is no such file.
         """
         return cls(Path(path), fingerprint(path))
+
+
+def vocabulary_of(checkpoint: PathLike) -> FileContent:
+    """Returns a checkpoint's vocabulary; that of a cased model differs from others with the same pieces.
+
+    Raises:
+      UserError: there is none.
+    """
+    found = FileContent.of(Path(checkpoint) / VOCABULARY)
+    mark = "" if lower_cases(found.path) else " cased"
+    return dataclasses.replace(found, checksum=found.checksum + mark)
 
 
 @functools.lru_cache(maxsize=2)
@@ -255,8 +267,7 @@ def check_form(path: PathLike) -> None:
     Raises:
       UserError: it is not.
     """
-    name = Path(path).name.removesuffix(".gz")
-    if not (is_columnar(path) or name.endswith(TABLE_SUFFIXES)):
+    if not is_table(path):
         raise UserError(
             f"{path} is of no known form; give a file whose name ends in .tsv, .csv, .jsonl or .parquet, "
             f"or {LINES_SUFFIX} with one text per line"

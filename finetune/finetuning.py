@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint, read_checkpoint
+from multiberts.bert.checkpoint.checkpoint import check_checkpoint, read_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.randomness import hash_bits
@@ -22,8 +22,8 @@ from multiberts.evaluate.prediction_files.run_file import (
     write_run,
 )
 from multiberts.evaluate.prediction_files.text_file import write_texts
-from multiberts.finetune.data_files import FileContent, refuse_repeated_files
-from multiberts.finetune.kept_model import MODEL, MODEL_FILES, KeptModel
+from multiberts.finetune.data_files import FileContent, refuse_repeated_files, vocabulary_of
+from multiberts.finetune.kept_model import MODEL, KeptModel, model_files
 from multiberts.finetune.outputs import STATE, Entries, note_early, provenance, written_early
 from multiberts.finetune.rows import TrainingRows
 from multiberts.finetune.settings import IDENTITY as IDENTITY
@@ -86,7 +86,7 @@ def finetune(settings: FinetuningSettings) -> None:
     # All data are read and found good before TensorFlow is imported, which takes seconds.
     if settings.dataset is None:
         refuse_repeated_files(inputs)
-    data = family.read(config, FileContent.of(checkpoint / VOCABULARY))
+    data = family.read(config, vocabulary_of(checkpoint))
     rows = TrainingRows.of(data.train_groups, settings) if task.trains else None
 
     # Data and weights together can be trained and asked.
@@ -144,7 +144,7 @@ def finetune(settings: FinetuningSettings) -> None:
         }
         # After all the predictions that it lists.
         write_run(run.path, record)
-        run.finish([RUN_FILE, *files_of(entries), *(MODEL_FILES if kept else ())])
+        run.finish([RUN_FILE, *files_of(entries), *(model_files(run.path) if kept else ())])
         remove(run.path / STATE)
 
 

@@ -22,6 +22,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, TaskHead
 from multiberts.bert.checkpoint.tensorflow_format import FILES
+from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.evaluate.scoring import scores_of
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 MODEL_FILES = tuple(f"{MODEL}/{name}" for name in (*FILES, PROVENANCE))
+
+
+def model_files(run_dir: Path) -> list[str]:
+    """Returns the files of a run's model, with what a cased one has besides."""
+    cased = f"{MODEL}/{TOKENIZER_CONFIG}"
+    return [*MODEL_FILES, *([cased] if (run_dir / cased).is_file() else [])]
 
 
 def fine_tuned_provenance(
@@ -68,7 +75,7 @@ def fine_tuned_provenance(
             "task": settings.task,
             "head": head.record(),
             "sequence_length": settings.sequence_length,
-            "do_lower_case": True,
+            "do_lower_case": lower_cases(start.vocabulary_path),
             "arguments": {
                 "labels": settings.labels and list(settings.labels),
                 "options": task.decisive(settings.options or {}),

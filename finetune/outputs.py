@@ -12,6 +12,7 @@ from typing import Any
 from multiberts.bert.checkpoint.checkpoint import VOCABULARY
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
+from multiberts.bert.tokenization import lower_cases
 from multiberts.evaluate.prediction_files.run_file import problem_of_entries, set_at
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
@@ -61,6 +62,7 @@ def provenance(
         "checkpoint": _fingerprint(checkpoint),
         **({"parent": parent} if parent else {}),
         "vocabulary_sha256": sha256_of_file(checkpoint / VOCABULARY),
+        **({} if lower_cases(checkpoint / VOCABULARY) else {"do_lower_case": False}),
         "parameters": dict(parameters),
         "inputs": _fingerprints(inputs),
         "engine": engine(),
@@ -88,6 +90,7 @@ def provenance_of_prediction(
         **({"checkpoint": start} if start else {}),
         **({"parent": parent["parent"]} if parent.get("parent") else {}),
         "vocabulary_sha256": sha256_of_file(model / VOCABULARY),
+        **({} if lower_cases(model / VOCABULARY) else {"do_lower_case": False}),
         "parameters": {"sequence_length": record["sequence_length"], **record["arguments"]},
         "model": _fingerprint(model),
         "files": _fingerprints(inputs),

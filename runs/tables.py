@@ -180,6 +180,39 @@ def read_rows(
         raise UserError(f"{path} has {'no' if header else 'a header and no'} rows; {cure}")
 
 
+def table_entries(path: PathLike) -> Iterator[Mapping[str, Any]]:
+    r"""Reads all columns of a table, typed cells (JSON lines, Parquet, `datasets`) with their types.
+
+    Args:
+      path: as of `read_rows`.
+
+    Raises:
+      UserError: as `read_rows`.
+
+    Example:
+      >>> path = getfixture("tmp_path") / "new.jsonl"
+      >>> _ = path.write_text('{"text": "A cake.", "stars": 4}\n')
+      >>> list(table_entries(path))
+      [{'text': 'A cake.', 'stars': 4}]
+    """
+    cure = "correct the file"
+    name = Path(path).name.removesuffix(".gz")
+    if is_columnar(path):
+        yield from _entries(path)
+        return
+    lines = enumerate(read_lines(path), start=1)
+    if name.endswith(_LINES):
+        yield from (entry for _, entry in _parsed(path, lines, cure))
+        return
+    cells = _comma_cells(path, lines, cure) if name.endswith(".csv") else _tab_cells(lines)
+    yield from _rows(path, cells, (), None, None, cure)
+
+
+def is_table(path: PathLike) -> bool:
+    """Returns whether a path is named as a table is, or is a folder of Hugging Face `datasets`."""
+    return is_columnar(path) or Path(path).name.removesuffix(".gz").endswith(TABLE_SUFFIXES)
+
+
 def _tab_cells(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
     # Not `csv`: it refuses a carriage return within a line, which raw text may have.
     return ((number, line.split("\t")) for number, line in lines)

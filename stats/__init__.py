@@ -12,6 +12,7 @@ from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
 from multiberts.stats.b3.model import B3CrossValidator, b3
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
 from multiberts.stats.compare.arms import compare_arms
+from multiberts.stats.compare.published_number import Reproduction, reproduce
 from multiberts.stats.compare.question import TaskData, compare
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
@@ -51,6 +52,7 @@ from multiberts.stats.results.sequential import (
     sequential_decision,
     spending_boundaries,
 )
+from multiberts.stats.seed_spread import SeedSpread, seed_atlas
 from multiberts.stats.variance.components import (
     VarianceComponents,
     intraclass_correlation,
@@ -69,6 +71,8 @@ __all__ = [
     "ConfidenceInterval",
     "PValues",
     "Plan",
+    "Reproduction",
+    "SeedSpread",
     "TaskComparisons",
     "TaskData",
     "VarianceComponents",
@@ -103,9 +107,11 @@ __all__ = [
     "permutation_p_values",
     "read_predictions",
     "report_ci",
+    "reproduce",
     "runs_from_dataset",
     "score_interval",
     "search_b3",
+    "seed_atlas",
     "sequential_decision",
     "sign_flip_p_values",
     "single_runs",

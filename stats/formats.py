@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from multiberts.stats.intervals import Interval
 
@@ -22,7 +23,8 @@ def format_cell(cell: Cell, number_format: str = "") -> str:
         between negative numbers misleads, or `no interval` where it has no ends.
       number_format: a Python format for numbers such as `.1%`, `p` for p-values, or `PERCENT` or
         `POINTS` for shares, written without the unit. By default whole numbers are written out, and
-        others have three decimals, four below 0.1, fewer where they are large.
+        others have three decimals, four below 0.1, fewer where they are large; both ends of an interval
+        have those of the larger.
     """
     if cell is None or cell != cell:
         return NONE
@@ -31,6 +33,9 @@ def format_cell(cell: Cell, number_format: str = "") -> str:
     if isinstance(cell, Interval):
         if math.isinf(cell.low) and math.isinf(cell.high):
             return "no interval"
+        if number_format in ("", PERCENT, POINTS) and not any(isinstance(end, int) for end in cell):
+            unit = 100 if number_format else 1
+            return " to ".join(_alike([unit * float(end) for end in cell]))
         return " to ".join(format_cell(end, number_format) for end in cell)
     if isinstance(cell, bool):
         return "yes" if cell else "no"
@@ -58,8 +63,20 @@ def _three_digits(value: float) -> str:
         return "0"
     if size < 5e-4:
         return f"{value:.1e}"
-    decimals = 4 if size < 0.1 else 3 if size < 10 else 2 if size < 100 else 1
-    return f"{value:.{decimals}f}"
+    return f"{value:.{_decimals(size)}f}"
+
+
+def _decimals(size: float) -> int:
+    return 4 if size < 0.1 else 3 if size < 10 else 2 if size < 100 else 1
+
+
+def _alike(ends: Sequence[float]) -> list[str]:
+    """Returns the ends of an interval with the decimals of the larger; 0 has none."""
+    size = max(map(abs, ends))
+    if size < 5e-4 or math.isinf(size):
+        return [_three_digits(end) for end in ends]
+    texts = [f"{end:.{_decimals(size)}f}" if end else "0" for end in ends]
+    return [re.sub(r"^-(?=0\.0*$)", "", text) for text in texts]
 
 
 def with_minus(text: str) -> str:

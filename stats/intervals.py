@@ -525,8 +525,11 @@ def score_interval(
     counts estimated from survey data, for numbers of answers that a standard error stands for.
     """
     (low, high), width = bounds, bounds[1] - bounds[0]
-    if standard_error == 0:
+    if standard_error == 0 or estimate in bounds:
         reach = width * clopper_pearson_interval(0, num_units, confidence_level).high
+        # All answers of one seed can be right, and its spread come from other seeds.
+        spread = t_interval(0.0, standard_error, degrees_of_freedom, confidence_level).high
+        reach = min(max(reach, spread), width)
         return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
     share = (estimate - low) / width
     size = share * (1 - share) * (width / standard_error) ** 2

@@ -10,6 +10,7 @@ import numpy as np
 
 from multiberts.stats.corrections import check_n_resamples, check_whole
 from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.seed_spread import SeedSpread, seed_spread
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 Examples = Literal["shared", "separate"]
@@ -38,6 +39,7 @@ class ComparisonSettings:
     studentised: bool = True
     aggregate: Aggregate = "mean"
     margin: float | None = None
+    seed_sd: float | str | SeedSpread | None = None
 
     def __post_init__(self) -> None:
         check_choice("design", self.design, Design)
@@ -58,6 +60,10 @@ class ComparisonSettings:
             raise DataError(
                 "found a margin in a single design, expected two arms to compare; leave it out"
             )
+        if self.spread and self.resample == "examples":
+            raise DataError(
+                "found seed_sd with resample='examples', which holds the seeds fixed; leave one of them out"
+            )
         check_n_resamples(self.n_resamples, self.confidence_level)
         check_whole("rng", self.rng)
         if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
@@ -65,6 +71,11 @@ class ComparisonSettings:
                 f"found separate examples in a {self.design} design, expected a paired or unpaired "
                 "one; use examples='shared'"
             )
+
+    @property
+    def spread(self) -> SeedSpread | None:
+        """Returns the spread that an arm with one seed borrows."""
+        return None if self.seed_sd is None else seed_spread(self.seed_sd)
 
 
 def whole_number(rng: int | np.random.Generator) -> int:

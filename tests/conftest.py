@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The environment that every command sets for itself, before anything imports TensorFlow.
 importlib.import_module("multiberts.runs.environment")
+# Tests neither read nor write programs in the user's cache, unless they name a folder.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 
 # What `--quick` leaves out: Python reports these to audit hooks.
 _SLOW_IMPORTS = {"keras", "tensorflow"}

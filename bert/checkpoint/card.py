@@ -45,6 +45,7 @@ def model_card(
     has_heads: bool,
     layout: str,
     scores: Sequence[Mapping[str, Any]] = (),
+    lower_case: bool = True,
 ) -> str:
     """Returns the text of a card. What is not known is marked as unknown.
 
@@ -57,6 +58,7 @@ def model_card(
       has_heads: whether the pre-training heads are there.
       layout: `tf1` or `hugging_face`, for the lines that load it.
       scores: rows as from `read_scores`.
+      lower_case: false for a cased model.
 
     Returns:
       Markdown with YAML front matter.
@@ -82,6 +84,7 @@ def model_card(
         has_heads=has_heads,
         layout=layout,
         scores=scores,
+        lower_case=lower_case,
         # Facts of the release hold for what it released, not for runs of our own.
         is_released=provenance.get("procedure") == RELEASED_PROCEDURE and not training,
         architecture=architecture,

@@ -29,7 +29,7 @@ from multiberts.bert.checkpoint.fine_tuned import (
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
 from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
-from multiberts.bert.tokenization import check_uncased
+from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases, said_to_lower_case
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
@@ -121,7 +121,11 @@ def write_checkpoint(
         else:
             step = provenance.get("step")
             tensorflow_format.write_files(temporary, parameters, config, vocabulary_path, step)
-            files = tensorflow_format.FILES
+            files = tuple(
+                name
+                for name in (*tensorflow_format.FILES, TOKENIZER_CONFIG)
+                if (temporary / name).exists()
+            )
         record = {
             **{name: provenance.get(name) for name in _ALWAYS_KNOWN},
             **{name: value for name, value in provenance.items() if name not in _ALWAYS_KNOWN},
@@ -184,7 +188,7 @@ def check_checkpoint(directory: PathLike) -> BertConfig:
 
 
 def check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> None:
-    """Refuses a vocabulary of another size than the model's, or of a cased model.
+    """Refuses a vocabulary of another size than the model's; says if it is taken for a cased model's.
 
     Raises:
       UserError: naming the file and what was found.
@@ -195,7 +199,11 @@ def check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> None:
             f"{path} has {num_pieces} pieces, but {config_path} says vocab_size "
             f"{config.vocab_size}; use the vocabulary the checkpoint was trained with"
         )
-    check_uncased(path, config_path.parent)
+    if not lower_cases(path) and said_to_lower_case(path.parent) is None:
+        _note_once(
+            f"note: {path} holds capitals, so the model is taken for a cased one and text keeps its capitals "
+            f'and accents; a {TOKENIZER_CONFIG} beside it with {{"do_lower_case": true}} would lower-case it'
+        )
 
 
 def read_checkpoint(
@@ -244,6 +252,8 @@ def read_checkpoint(
             provenance["step"] = step
     if FINE_TUNED in provenance:
         check_length(provenance[FINE_TUNED], config.max_position_embeddings, str(directory))
+        if need_vocabulary:
+            _check_case(directory, provenance[FINE_TUNED])
     _check_shapes(directory, config, parameters, head_shapes(provenance))
     head = {name: parameters.pop(name) for name in head_shapes(provenance)}
     if initialise_missing is not None:
@@ -254,6 +264,15 @@ def read_checkpoint(
     if need_finite:
         _check_finite(directory, {**parameters, **head})
     return Checkpoint(parameters, config, directory / VOCABULARY, provenance, layout, head)
+
+
+def _check_case(directory: Path, record: Mapping[str, Any]) -> None:
+    found, recorded = lower_cases(directory / VOCABULARY), record.get("do_lower_case", True)
+    if found != recorded:
+        raise UserError(
+            f"{directory} was fine-tuned with do_lower_case {recorded}, but its {VOCABULARY} is read with "
+            f'{found}; write {{"do_lower_case": {str(recorded).lower()}}} into its {TOKENIZER_CONFIG}'
+        )
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:

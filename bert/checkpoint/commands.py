@@ -142,7 +142,7 @@ def convert_checkpoints(
             if value is not None:
                 raise UserError(f"--to saved_model does not take --{name}; leave it out")
         made = export_saved_model(checkpoint_directory(sources[0]), target, vocabulary=vocabulary)
-        return f"{sources[0]} -> {made}"
+        return f"{sources[0]} -> {made} (who loads it imports tensorflow_text first)"
     lines = []
     for source in sources:
         directory, is_new = convert_checkpoint(

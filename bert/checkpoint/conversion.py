@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
+from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -84,6 +86,7 @@ def convert_checkpoint(
             has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
             layout=layout,
             scores=rows,
+            lower_case=lower_cases(vocabulary_path),
         )
         write_checkpoint(
             directory,
@@ -116,6 +119,8 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / VOCABULARY
             path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+            if (source / TOKENIZER_CONFIG).is_file():
+                shutil.copy(source / TOKENIZER_CONFIG, folder)
             yield path
     else:
         raise UserError(

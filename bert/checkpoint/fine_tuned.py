@@ -5,7 +5,7 @@ The record is the field `finetuned` of `checkpoint.json`:
     task             the task's name; null where another program trained the model
     head             {"kind", "labels", "num_texts", "variables": {name: shape}}, see `TaskHead`
     sequence_length  the largest number of tokens in a sequence
-    do_lower_case    true: text is lower-cased
+    do_lower_case    false for a cased model: text keeps its capitals and accents
     arguments        {"labels", "options", "task_modules"} of `finetune`, by which the task is found again
     learning_rate, finetune_seed, epochs    of the training
 
@@ -29,6 +29,7 @@ _FIELDS = {
     "task": str | None,
     "head": Mapping[str, Any],
     "sequence_length": int,
+    "do_lower_case": bool,
     "arguments": Mapping[str, Any],
     "learning_rate": float | None,
     "finetune_seed": int | None,
@@ -133,8 +134,7 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
       cure: for the message.
 
     Raises:
-      UserError: a field is missing or of another type, text is not lower-cased, or the labels are not
-        those of the head.
+      UserError: a field is missing or of another type, or the labels are not those of the head.
     """
     head, arguments = (
         record.get(name) if isinstance(record, Mapping) else None for name in ("head", "arguments")
@@ -152,11 +152,6 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
                 raise UserError(
                     f"{where}: {FINE_TUNED} has {name} {shown}, expected {described(kind)}; {cure}"
                 )
-    if record.get("do_lower_case", True) is not True:
-        raise UserError(
-            f"{where}: do_lower_case is {record['do_lower_case']!r}, expected true: cased text is not "
-            "supported, and would be lower-cased; use another program for this model"
-        )
     _check_labels(record, where, cure)
 
 

@@ -31,8 +31,11 @@ from multiberts.bert.tokenization import (
     PAD,
     SEP,
     SPECIAL_TOKENS,
+    TOKENIZER_CONFIG,
     UNK,
+    lower_cases,
     read_vocabulary,
+    said_to_lower_case,
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
@@ -43,7 +46,6 @@ OLD_WEIGHTS = "pytorch_model.bin"
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"
 TOKENIZER = "tokenizer.json"
-TOKENIZER_CONFIG = "tokenizer_config.json"
 
 # All that `write_files` makes.
 FILES = (WEIGHTS, CONFIG, VOCABULARY, TOKENIZER, TOKENIZER_CONFIG)
@@ -225,7 +227,7 @@ def write_files(
     # The library makes files that only their owner may read.
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
     shutil.copyfile(vocabulary_path, directory / VOCABULARY)
-    _write_tokenizer(directory, pieces, config)
+    _write_tokenizer(directory, pieces, config, lower_cases(vocabulary_path))
 
 
 def _head_settings(fine_tuned: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -282,7 +284,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
             "variables": shapes,
         },
         "sequence_length": values.get("max_position_embeddings", 512),
-        "do_lower_case": True,
+        "do_lower_case": lower_cases(Path(directory) / VOCABULARY),
         "arguments": {},
         "learning_rate": None,
         "finetune_seed": None,
@@ -294,7 +296,7 @@ def read_config(directory: PathLike) -> BertConfig:
     """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise.
 
     Raises:
-      UserError: missing, not JSON, not of a BERT, with another activation, or of a cased model.
+      UserError: missing, not JSON, not of a BERT, with another activation, or of another tokeniser.
     """
     path = Path(directory) / CONFIG
     values = read_json_fields(path, _KINDS)
@@ -311,7 +313,7 @@ def read_config(directory: PathLike) -> BertConfig:
             f"{path}: hidden_act is {activation!r}, expected {_TANH_GELU!r} or 'gelu'; the BERT here "
             "has GELU only, so take another checkpoint"
         )
-    _refuse_cased(directory)
+    said_to_lower_case(directory)  # refuses what the tokeniser here would cut otherwise
     names = BertConfig.__dataclass_fields__
     known = {name: value for name, value in values.items() if name in names}
     return BertConfig.from_mapping({**known, "hidden_act": "gelu"}, str(path))
@@ -474,36 +476,24 @@ def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _write_tokenizer(directory: Path, pieces: list[str], config: BertConfig) -> None:
+def _write_tokenizer(
+    directory: Path, pieces: list[str], config: BertConfig, lower_case: bool
+) -> None:
     """Writes both files of the tokeniser; `pieces` are in the order of the ids."""
     settings = {
         "cls_token": CLS,
-        "do_lower_case": True,
+        "do_lower_case": lower_case,
         "mask_token": MASK,
         "model_max_length": config.max_position_embeddings,
         "pad_token": PAD,
         "sep_token": SEP,
-        "strip_accents": None,  # with lower-casing: yes
+        "strip_accents": None,  # as do_lower_case
         "tokenize_chinese_chars": True,
         "tokenizer_class": "BertTokenizer",
         "unk_token": UNK,
     }
     write_json_fields(directory / TOKENIZER_CONFIG, settings)
-    _save_tokenizer(directory / TOKENIZER, pieces)
-
-
-def _refuse_cased(directory: PathLike) -> None:
-    """Refuses a cased model, which would be read without an error and fed the wrong pieces."""
-    path = Path(directory) / TOKENIZER_CONFIG
-    if not path.is_file():
-        return
-    # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
-    values = read_json_fields(path, {"do_lower_case": bool | None}, max_digits=40)
-    if values.get("do_lower_case") is False:
-        raise UserError(
-            f"{path}: do_lower_case is false, so the model is cased; text is lower-cased here: take "
-            "an uncased checkpoint"
-        )
+    _save_tokenizer(directory / TOKENIZER, pieces, lower_case)
 
 
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
@@ -523,7 +513,7 @@ def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
     return pieces
 
 
-def _save_tokenizer(path: Path, pieces: list[str]) -> None:
+def _save_tokenizer(path: Path, pieces: list[str], lower_case: bool) -> None:
     """Writes the same tokeniser for programs that read `tokenizer.json`."""
     from tokenizers import (
         AddedToken,
@@ -540,7 +530,7 @@ def _save_tokenizer(path: Path, pieces: list[str]) -> None:
         models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
     )
     tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True
+        clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")

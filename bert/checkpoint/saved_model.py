@@ -154,7 +154,7 @@ def _model(
     module, make = _KINDS[record["head"]["kind"]]
     kept = {**checkpoint.parameters, **checkpoint.head}
     saved = tf.Module()
-    saved.tokenizer = GraphTokenizer(asset)
+    saved.tokenizer = GraphTokenizer(asset, lower_case=tokenizer.lower_case)
     saved.weights = {
         name: tf.Variable(values, trainable=False, name=name)
         for name, values in kept.items()

@@ -11,6 +11,7 @@ import numpy as np
 
 from multiberts.bert.checkpoint.tensor_bundle import read_bundle, write_bundle
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.tokenization import write_lower_case
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -58,6 +59,7 @@ def write_files(
     write_bundle(directory / PREFIX, tensors)
     (directory / CONFIG).write_text(config.to_json())
     shutil.copyfile(vocabulary_path, directory / VOCABULARY)
+    write_lower_case(vocabulary_path, directory)
 
 
 def find_prefix(directory: PathLike) -> Path:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from multiberts.bert.graph_tokenization import graph_words, runs_of
+from multiberts.bert.graph_tokenization import runs_of
 from multiberts.bert.model.heads import NOT_A_TOKEN, span_logits
 from multiberts.bert.serving.graph_model import GraphModel, signature
 from multiberts.bert.serving.question_settings import (
@@ -98,7 +98,7 @@ def _paragraphs(model: GraphModel, contexts: tf.Tensor) -> _Paragraphs:
     words, is_start = runs_of(codes.values, codes.value_rowids(), is_letter, codes.nrows())
     starts = tf.boolean_mask(tf.ragged.range(codes.row_lengths()).values, is_start) - 1
     sizes = tf.strings.length(words.values, unit="UTF8_CHAR")
-    tokens = graph_words(words.values)
+    tokens = model.tokenizer.words(words.values)
     pieces = model.tokenizer.pieces_of_words(tokens)
     return _Paragraphs(
         words.values,

@@ -27,7 +27,9 @@ def text_signatures(model: GraphModel) -> dict[str, Callable[..., Any]]:
         if kind == "regression":
             return {"logits": logits, "prediction": logits[:, 0]}
         if kind == "multi_label_classification":
-            return {"logits": logits, "probabilities": tf.sigmoid(logits)}
+            # A row for each text: TensorFlow Serving takes answers apart by rows.
+            names = tf.tile([list(labels or ())], [tf.shape(logits)[0], 1])
+            return {"logits": logits, "probabilities": tf.sigmoid(logits), "classes": names}
         best = tf.argmax(logits, axis=-1)
         prediction = best if labels is None else tf.gather(tf.constant(list(labels)), best)
         return {

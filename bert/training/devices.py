@@ -7,7 +7,9 @@ depend on how many devices there are; elsewhere the last bits do.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import platform
 from pathlib import Path
 
 import jax
@@ -24,6 +26,7 @@ from multiberts.bert.training.processes import (
     cluster_of_environment,
 )
 from multiberts.runs import console
+from multiberts.runs.environment import machine
 from multiberts.runs.errors import UserError
 
 # The axis of a mesh along which a batch is divided.
@@ -64,8 +67,7 @@ def _find_devices(devices: DeviceChoice) -> Devices:
         _join(addresses, process)
     known = jax.devices()
     is_cpu = known[0].platform == "cpu"
-    if not is_cpu:
-        _keep_programs()
+    _keep_programs(is_cpu)
     all_of_them = jax.process_count() if is_cpu else len(known)
     count = all_of_them if devices == AUTO else int(devices)
     if len(addresses) > 1 and count != all_of_them:
@@ -93,15 +95,26 @@ def _make_cpu_devices(count: int) -> None:
             jax.config.update("jax_num_cpu_devices", count)
 
 
-def _keep_programs() -> None:
+def _keep_programs(is_cpu: bool) -> None:
     """Keeps compiled programs in the user's cache, unless `JAX_COMPILATION_CACHE_DIR` is set.
 
-    Not those of CPUs: another processor would read what was compiled for this one. JAX compiles anew what
-    it cannot read back.
+    JAX compiles anew what it cannot read back.
     """
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(cache / "multiberts" / "jax"))
+        # Homes are shared by machines, and what was compiled for one processor may not run on another.
+        name = f"jax-{_processor()}" if is_cpu else "jax"
+        jax.config.update("jax_compilation_cache_dir", str(cache / "multiberts" / name))
+
+
+def _processor() -> str:
+    """Returns a name of the processors with this one's instructions."""
+    found = [*machine().values(), platform.machine()]
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+        found += sorted({line for line in lines if line.startswith(("flags", "Features"))})
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:12]
 
 
 def _join(addresses: list[str], process: int) -> None:

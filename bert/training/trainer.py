@@ -111,6 +111,7 @@ class Trainer(abc.ABC):
         self.settings = settings
         self.devices = devices
         self.step_count = 0
+        self.has_updated = False  # the first update compiles
         self.steps_per_dispatch = settings.steps_per_dispatch if joins_steps else 1
         self._loss = loss
         self._backend = backend

@@ -9,11 +9,12 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from multiberts.bert.training.log import TrainingLog, cannot_write
+from multiberts.bert.training.processes import CPU
 from multiberts.bert.training.state import (
     STATE,
     StateWriter,
@@ -198,7 +199,7 @@ def train(
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
             has_notice = processes.count > 1 and callbacks.should_stop()
-            metrics = trainer.steps(batches, rates, schedule.dropout_seed, has_notice)
+            metrics = _update(trainer, bar, batches, rates, schedule.dropout_seed, has_notice)
             done = steps.stop
             clock.count(len(steps))
             bar.update(len(steps))
@@ -238,7 +239,7 @@ def train(
                 further = dict(callbacks.speed_at(speed)) if callbacks.speed_at else {}
                 line = {"learning_rate": rates[-1], **values}
                 log.write(done, {**line, "steps_per_second": round(speed, 3), **further})
-                bar.set_postfix_str(_status(values["loss"], further), refresh=False)
+                bar.set_postfix_str(_status(done, values["loss"], further), refresh=False)
                 clock.restart()
 
             # --- Evaluate and keep a checkpoint -----------------------------------------------------
@@ -263,6 +264,17 @@ def train(
             if is_scheduled and callbacks.has_ended():
                 return
             clock.resume()
+
+
+def _update(trainer: Trainer, bar: ProgressBar, *arguments: Any) -> dict[str, Array]:
+    """Makes updates; the bar says that the first of a trainer compiles, which may take minutes."""
+    if trainer.has_updated:
+        return trainer.steps(*arguments)
+    bar.set_postfix_str("compiling")
+    metrics = trainer.steps(*arguments)
+    trainer.has_updated = True
+    bar.set_postfix_str("", refresh=False)
+    return metrics
 
 
 class _Clock:
@@ -437,9 +449,12 @@ def _resume(
 
 def _report_another_machine(state: TrainingState, machine: Mapping[str, object]) -> None:
     """Prints a warning where a state was trained on something else than what now resumes from it."""
+    names = state.machine.keys() & machine.keys()
+    if state.machine.get("device") == machine.get("device") == CPU:
+        names -= {"devices"}  # any number of a processor's gives the same bytes
     differences = [
         f"{name} {state.machine[name]}, now {machine[name]}"
-        for name in sorted(state.machine.keys() & machine.keys())
+        for name in sorted(names)
         if state.machine[name] != machine[name]
     ]
     if differences:
@@ -463,9 +478,9 @@ def _agreed_state(trainer: Trainer) -> TrainingState | None:
     return state
 
 
-def _status(loss: float, further: Mapping[str, float]) -> str:
-    """Returns what follows the progress bar: the loss, and speeds where they are known."""
-    parts = [f"loss {loss:.4f}"]
+def _status(step: int, loss: float, further: Mapping[str, float]) -> str:
+    """Returns what follows the bar, which moves on: a step's loss, and speeds where they are known."""
+    parts = [f"step {step}: loss {loss:.4f}"]
     if "sequences_per_second" in further:
         parts.append(f"{further['sequences_per_second']:.1f} sequences/s")
     if "mfu" in further:

@@ -115,6 +115,7 @@ class AnswerFinder:
       windows: of the questions asked.
       start_logits, end_logits: float32 [windows, longest].
       settings: how answers are found.
+      lower_case: of the tokeniser.
     """
 
     vocabulary: Sequence[str]
@@ -124,6 +125,7 @@ class AnswerFinder:
     start_logits: np.ndarray
     end_logits: np.ndarray
     settings: AnswerSettings
+    lower_case: bool = True
 
     @functools.cached_property
     def _spans(self) -> Spans:
@@ -217,13 +219,20 @@ class AnswerFinder:
         context = self.contexts[self.context_of[windows.question[window]]]
         # Sequences are [CLS] question [SEP] and then the paragraph's pieces.
         shift = int(windows.first_piece[window] - windows.features.first_lengths[window])
-        text, first, last = answer_text(context, self.vocabulary, start + shift, end + shift)
+        text, first, last = answer_text(
+            context, self.vocabulary, start + shift, end + shift, lower_case=self.lower_case
+        )
         logits = self.start_logits[window, start], self.end_logits[window, end]
         return Candidate(text, first, last, float(logits[0]), float(logits[1]))
 
 
 def answer_text(
-    context: Context, vocabulary: Sequence[str], first: int, last: int
+    context: Context,
+    vocabulary: Sequence[str],
+    first: int,
+    last: int,
+    *,
+    lower_case: bool = True,
 ) -> tuple[str, int, int]:
     """Returns the text of a paragraph that some of its word pieces stand for.
 
@@ -242,7 +251,7 @@ def answer_text(
     pieces = " ".join(vocabulary[number] for number in context.pieces[first : last + 1])
     wanted = " ".join(pieces.replace(" ##", "").replace("##", "").split())
     begin, end = _place(
-        wanted, " ".join(token for text in texts for token in _tokens(text)), original
+        wanted, " ".join(token for text in texts for token in _tokens(text, lower_case)), original
     )
     # Characters of the paragraph: those of the words, and one for each blank between them.
     places = [
@@ -265,9 +274,9 @@ def _place(wanted: str, tokens: str, original: str) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=100_000)
-def _tokens(word: str) -> tuple[str, ...]:
+def _tokens(word: str, lower_case: bool) -> tuple[str, ...]:
     """Splits a word between white space into the tokeniser's words."""
-    return tuple(split_words(word))
+    return tuple(split_words(word, lower_case=lower_case))
 
 
 def answer_columns(answers: Sequence[Answer]) -> dict[str, Any]:

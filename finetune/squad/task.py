@@ -210,6 +210,7 @@ class SquadData:
             part.windows,
             *window_logits(part.windows, predictor, parameters),
             settings=self.family.answers,
+            lower_case=tokenizer_of(self.vocabulary).lower_case,
         )
         rows = questions.tolist()
         answers = [finder.answer(question) for question in rows]

@@ -118,6 +118,8 @@ def pair_spans(
         instance_seed=instance_seed,
         among=range(task.first, task.end),
     )
+    with finished_whole(short_targets_path(directory, task.number)) as temporary:
+        temporary.write_text(str(_short_targets(task, short_sequence_probability, instance_seed)))
     with finished_whole(path) as temporary, ArrayWriter(temporary, INSTANCE_DTYPE) as writer:
         for some in rows:
             writer.append(some)
@@ -126,6 +128,19 @@ def pair_spans(
 def instances_path(directory: Path, number: int) -> Path:
     """Returns where the instances of a task lie."""
     return directory / f"instances-{number:05d}.npy"
+
+
+def short_targets_path(directory: Path, number: int) -> Path:
+    """Returns where the number of a task's short targets is written."""
+    return directory / f"short-targets-{number:05d}.txt"
+
+
+def _short_targets(task: PairingTask, probability: float, instance_seed: int) -> int:
+    """Returns how many documents of a task have a short target; each document's first draw decides."""
+    return sum(
+        next(_uniforms(generator("instances", instance_seed, task.turn, document))) < probability
+        for document in range(task.first, task.end)
+    )
 
 
 def make_instances(

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.tokenization import Tokenizer, check_uncased
+from multiberts.bert.tokenization import TOKENIZER_CONFIG, Tokenizer, lower_cases, write_lower_case
 from multiberts.pretrain.corpus.description import DESCRIPTION, VOCABULARY
 from multiberts.pretrain.corpus.documents import (
     Piece,
@@ -40,6 +40,7 @@ from multiberts.pretrain.corpus.instances import (
     cut_into_pairing_tasks,
     instances_path,
     pair_spans,
+    short_targets_path,
 )
 from multiberts.pretrain.corpus.preparation_settings import (
     IDENTITY,
@@ -82,6 +83,7 @@ from multiberts.runs.files import (
     replaced,
     sha256_of_file,
     write_atomically,
+    write_json_fields,
 )
 from multiberts.runs.parameters import takes_fields_of
 
@@ -137,10 +139,15 @@ def prepare(settings: PreparationSettings) -> None:
     with run:
         shard_dir.mkdir(exist_ok=True)
         shards = planned or _write_plan(shard_dir, *_unpack(shard_dir, found, settings, workers))
+        outputs = list(_OUTPUTS)
         if vocabulary:
             write_atomically(run.path / VOCABULARY, Path(vocabulary).read_bytes())
+            outputs += write_lower_case(vocabulary, run.path)
         else:
-            _learn_vocabulary(run.path, settings.vocabulary_size, shards, settings.text, workers)
+            if settings.cased:
+                write_json_fields(run.path / TOKENIZER_CONFIG, {"do_lower_case": False})
+                outputs.append(TOKENIZER_CONFIG)
+            _learn_vocabulary(run.path, settings, shards, workers)
         tokenizer = Tokenizer(run.path / VOCABULARY)
         counts: dict[str, Any] = {"pieces": tokenizer.size}
         counts |= _write_store(run.path, shards, settings.text, workers)
@@ -150,16 +157,17 @@ def prepare(settings: PreparationSettings) -> None:
             **parameters,
             "fresh_masks": settings.dupe_factor is None,
             "counts": counts,
+            **({} if tokenizer.lower_case else {"do_lower_case": False}),
             "sources": [
                 {"file": Path(piece.source).name, "sha256": mark}
                 for piece, mark in zip(sources, marks, strict=True)
             ],
-            "sha256": {name: sha256_of_file(run.path / name) for name in _OUTPUTS},
+            "sha256": {name: sha256_of_file(run.path / name) for name in outputs},
             # Both decide how rare characters are tokenised.
             "unicode": unicodedata.unidata_version,
         }
         write_atomically(run.path / DESCRIPTION, json.dumps(description, indent=1) + "\n")
-        run.finish([*_OUTPUTS, DESCRIPTION])
+        run.finish([*outputs, DESCRIPTION])
         remove(shard_dir)
 
 
@@ -187,7 +195,11 @@ def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -
         vocabulary = _vocabulary_of_stores([piece.source for piece in sources], vocabulary)
     if vocabulary:
         check_vocabulary_size(vocabulary)
-        check_uncased(vocabulary)
+        if settings.cased and lower_cases(vocabulary):
+            raise UserError(
+                f"prepare.cased is true, but {vocabulary} is of an uncased model; leave it out, or write "
+                f'{{"do_lower_case": false}} into a {TOKENIZER_CONFIG} beside the vocabulary'
+            )
     return vocabulary
 
 
@@ -270,18 +282,20 @@ def _check_unknown(directory: Path, tokenizer: Tokenizer, most: float) -> None:
 
 
 def _learn_vocabulary(
-    directory: Path, vocabulary_size: int, shards: Sequence[Shard], text: Text, workers: Runner
+    directory: Path, settings: PreparationSettings, shards: Sequence[Shard], workers: Runner
 ) -> None:
     """Learns `vocab.txt` from the words of all shards, unless a run before has."""
     if (directory / VOCABULARY).exists():
         return
     shard_dir = directory / _SHARDS
-    count = functools.partial(count_words_of_shard, text=text, directory=shard_dir)
+    count = functools.partial(
+        count_words_of_shard, text=settings.text, directory=shard_dir, lower_case=not settings.cased
+    )
     workers.run(count, shards, "words")
     paths = [words_path(shard_dir, shard.number) for shard in shards]
     frequent = most_frequent_words(paths, _MOST_WORDS)
     try:
-        pieces = learn_vocabulary(frequent, vocabulary_size)
+        pieces = learn_vocabulary(frequent, settings.vocabulary_size)
     except UserError:
         remove(directory)  # nothing there but what this text's words were counted into
         raise
@@ -320,13 +334,14 @@ def _write_instances(
         instance_seed=settings.instance_seed,
     )
     workers.run(pair, tasks, "instances")
-    counts = {"instances": 0, "random_next": 0}
+    counts = {"instances": 0, "random_next": 0, "short_targets": 0}
     with (
         replaced(directory / INSTANCES) as path,
         ArrayWriter(path, INSTANCE_DTYPE) as writer,
     ):
         for task in tasks:
             rows = open_array(instances_path(shard_dir, task.number), INSTANCE_DTYPE)
+            counts["short_targets"] += int(short_targets_path(shard_dir, task.number).read_text())
             for first in range(0, rows.size, _ROWS_AT_ONCE):
                 some = rows[first : first + _ROWS_AT_ONCE]
                 _check_rows(

@@ -42,6 +42,8 @@ class PreparationSettings:
       datasets_dir: of `tfds`, where prepared datasets lie; None: where the library keeps them.
       vocabulary: a `vocab.txt` to copy; without it one is learned from the text (of `store`:
         that of the stores is kept).
+      cased: whether text keeps its capitals and accents. A given vocabulary of a cased model says so
+        itself, by its capitals or a `tokenizer_config.json` beside it.
       vocabulary_size: number of pieces to learn; without effect where `vocabulary` is given.
       sequence_length: longest sequence, [CLS] and both [SEP] included.
       dupe_factor: passes over the text, each with other instances and masks, as the original
@@ -71,6 +73,7 @@ class PreparationSettings:
     text_field: str = "text"
     datasets_dir: str | None = None
     vocabulary: str | None = None
+    cased: bool = False
     vocabulary_size: Annotated[
         int, Range(least=len(SPECIAL_TOKENS) + 1, most=LARGEST_VOCABULARY)
     ] = 30522
@@ -128,6 +131,8 @@ def _settle(parameters: Values, inputs: Values) -> None:
         (parameters["source_format"],) = formats
     if inputs["vocabulary"] or "store" in formats:
         parameters["vocabulary_size"] = None
+    if not parameters["cased"]:
+        del parameters["cased"]
     if not formats & {"jsonl", "tfds"}:
         del parameters["text_field"]
     if "tfds" in formats:

@@ -230,7 +230,7 @@ def number_shards(
     ]
 
 
-def count_words_of_shard(shard: Shard, text: Text, directory: Path) -> None:
+def count_words_of_shard(shard: Shard, text: Text, directory: Path, *, lower_case: bool) -> None:
     """Counts the words of a shard into a file, sorted by word."""
     path = words_path(directory, shard.number)
     if path.exists():
@@ -238,7 +238,7 @@ def count_words_of_shard(shard: Shard, text: Text, directory: Path) -> None:
     documents = shown(
         text.documents(shard.pieces, shard.first_document, Counter()), "words", shard.alone
     )
-    words = count_words(itertools.chain.from_iterable(documents))
+    words = count_words(itertools.chain.from_iterable(documents), lower_case=lower_case)
     with finished_whole(path) as temporary:
         with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
             handle.writelines(f"{word}\t{words[word]}\n" for word in sorted(words))

@@ -32,11 +32,12 @@ _LEAST_CHARACTERS = 100
 _PIECES_PER_CHARACTER = 16
 
 
-def count_words(sentences: Iterable[str]) -> Counter[str]:
+def count_words(sentences: Iterable[str], *, lower_case: bool = True) -> Counter[str]:
     """Counts the words of a text, normalised and cut as the tokeniser does.
 
     Args:
       sentences: any strings.
+      lower_case: false for a cased model.
     """
     words: Counter[str] = Counter()
     # The tokeniser never looks across a space, so what stands between spaces is cut only once.
@@ -44,15 +45,15 @@ def count_words(sentences: Iterable[str]) -> Counter[str]:
     for sentence in sentences:
         chunks.update(sentence.split(" "))
         if len(chunks) > _MOST_CHUNKS_HELD:
-            _add_words(words, chunks)
+            _add_words(words, chunks, lower_case)
             chunks.clear()
-    _add_words(words, chunks)
+    _add_words(words, chunks, lower_case)
     return words
 
 
-def _add_words(words: Counter[str], chunks: Counter[str]) -> None:
+def _add_words(words: Counter[str], chunks: Counter[str], lower_case: bool) -> None:
     for chunk, count in chunks.items():
-        for word in split_words(chunk):
+        for word in split_words(chunk, lower_case=lower_case):
             words[word] += count
 
 

@@ -35,8 +35,6 @@ class CorpusStatistics(NamedTuple):
       random_next: instances whose B is random.
       lengths: number of instances of each length, the three special tokens included, [longest + 1].
       predictions: number of instances with each number of masked tokens, [longest + 1].
-      short_share: of passes over a document with a target shorter than the sequence, counted on
-        documents of at least 20 sequences, where the target can be read off; None without any.
     """
 
     documents: int
@@ -48,7 +46,6 @@ class CorpusStatistics(NamedTuple):
     random_next: int
     lengths: np.ndarray
     predictions: np.ndarray
-    short_share: float | None
 
 
 def describe_run(*, run_dir: PathLike) -> str:
@@ -104,13 +101,11 @@ def corpus_statistics(
     documents = np.diff(store.sentence_offsets[store.document_offsets])
     lengths = np.zeros(sequence_length + 1, np.int64)
     random_next = 0
-    targets = _Targets(store, documents, sequence_length)
     for first in range(0, len(table), _ROWS_AT_ONCE):
         rows = np.asarray(table.rows[first : first + _ROWS_AT_ONCE])
         length = rows["a_length"].astype(np.int64) + rows["b_length"] + NUM_SPECIAL_TOKENS
         lengths += np.bincount(length, minlength=lengths.size)
         random_next += int(rows["is_random_next"].sum())
-        targets.add(rows, length)
     predictions = np.bincount(
         number_of_predictions(np.arange(lengths.size), masked_lm_probability), weights=lengths
     )
@@ -124,52 +119,7 @@ def corpus_statistics(
         random_next=random_next,
         lengths=lengths,
         predictions=predictions.astype(np.int64),
-        short_share=targets.short_share(),
     )
-
-
-class _Targets:
-    """Reads off, for passes over long documents, whether their target was short.
-
-    A pass with the full target fills its sequences but the last few; one with a short target fills
-    none, save where a long sentence does. So the target is short where under half are full.
-    """
-
-    _SEQUENCES = 20
-
-    def __init__(self, store: TokenStore, documents: np.ndarray, sequence_length: int):
-        self._store = store
-        self._is_long = documents >= self._SEQUENCES * sequence_length  # [documents]
-        self._full = sequence_length
-        self._document = -1
-        self._met = self._met_full = 0
-        self._passes = self._short = 0
-
-    def add(self, rows: np.ndarray, length: np.ndarray) -> None:
-        """Takes the next rows of the table, [n], and their lengths."""
-        if not self._is_long.any():
-            return
-        document = self._store.document_of(rows["a_start"])
-        # A document's rows stand together; the next pass over it comes after the other documents.
-        starts = np.flatnonzero(np.diff(document, prepend=-1))
-        met = np.diff(starts, append=document.size)
-        full = np.add.reduceat((length == self._full).astype(np.int64), starts)
-        for number, some, filled in zip(document[starts].tolist(), met, full, strict=True):
-            if number != self._document:
-                self._end_pass()
-                self._document = number
-            self._met += int(some)
-            self._met_full += int(filled)
-
-    def _end_pass(self) -> None:
-        if self._met and self._is_long[self._document]:
-            self._passes += 1
-            self._short += self._met_full < self._met / 2
-        self._met = self._met_full = 0
-
-    def short_share(self) -> float | None:
-        self._end_pass()
-        return self._short / self._passes if self._passes else None
 
 
 def _rows(statistics: CorpusStatistics, facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -189,10 +139,10 @@ def _rows(statistics: CorpusStatistics, facts: dict[str, Any]) -> list[tuple[str
         ),
         *_instance_rows(facts, statistics.lengths, statistics.predictions, statistics.random_next),
     ]
-    if statistics.short_share is not None:
-        rows.append(
-            ("short targets", f"{statistics.short_share:.1%} of the passes over long documents")
-        )
+    if "short_targets" in counts:
+        passes = statistics.documents * (facts["dupe_factor"] or 1)
+        share = counts["short_targets"] / passes
+        rows.append(("short targets", f"{share:.1%} of the {passes:,} passes over documents"))
     for name in ("pronouns", "nouns", "names"):
         if counts.get(name):
             swapped = counts[f"swapped_{name}"]

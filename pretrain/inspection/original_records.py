@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from multiberts.bert.randomness import permuted_index
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.tokenization import Tokenizer, write_lower_case
 from multiberts.pretrain.batches.corpus_batches import STORED, feature_file, feature_width
 from multiberts.pretrain.batches.masking import Masking, masked_features
 from multiberts.pretrain.corpus.description import DESCRIPTION, IMPORTED, VOCABULARY, check_corpus
@@ -97,7 +97,8 @@ def export_records(
                 )
                 _write_records(run.path / name, instances)
         write_atomically(run.path / VOCABULARY, (Path(corpus) / VOCABULARY).read_bytes())
-        run.finish([*names, VOCABULARY])
+        cased = write_lower_case(Path(corpus) / VOCABULARY, run.path)
+        run.finish([*names, VOCABULARY, *cased])
 
 
 def _instances_in_turn(
@@ -182,7 +183,8 @@ def import_records(*, run_dir: str, sources: list[str], vocabulary: str) -> None
             remove(run.path)  # records are looked at as they are read; nothing half imported stays
             raise
         write_atomically(run.path / VOCABULARY, Path(vocabulary).read_bytes())
-        outputs = [VOCABULARY, *map(feature_file, STORED)]
+        cased = write_lower_case(vocabulary, run.path)
+        outputs = [VOCABULARY, *cased, *map(feature_file, STORED)]
         description = {
             "kind": IMPORTED,
             "sequence_length": widths[0][0],

@@ -187,6 +187,11 @@ COMMANDS = {
         "compare predictions of your own: files in, an answer out",
         ("base", "experiment"),
     ),
+    "reproduce": Command(
+        "stats.report.own_reproduction:reproduce_files",
+        "ask how probable a published number is, from runs of your own",
+        ("results",),
+    ),
     "stats": Command(
         "stats.report.reporting:report",
         "compare runs: tables, figures and a report",
@@ -388,7 +393,7 @@ def load(target: str) -> Callable[..., Any]:
 
 # Commands in the order of `multiberts --help`, grouped by purpose.
 _WANTED = {
-    "Compare models": ("compare", "learning-rates", "stats", "instances", "paper"),
+    "Compare models": ("compare", "reproduce", "learning-rates", "stats", "instances", "paper"),
     "Predictions of others": ("import-predictions", "export", "evaluate"),
     "Fine-tune and predict": ("finetune", "sweep", "predict", "submission", "squad-export"),
     "Pre-train": ("prepare", "pretrain", "curves", "describe", "show-batch", "hold-out"),

@@ -123,6 +123,8 @@ def concluded(
             differences, np.sqrt(replicate_variances), estimate, standard_error, level
         )
         found["studentised"] = clipped_interval(studentised, span)
+    if settings.seed_sd is not None:
+        found = {}  # they draw the one seed again and again
     intervals = {name: ConfidenceInterval(*ends, level, name) for name, ends in found.items()}
     p_values: dict[str, PValues] = {}
     if experiment is None:
@@ -132,9 +134,10 @@ def concluded(
         )  # fmt: skip
     else:
         ci, p_values["t"] = interval_and_test(arms, crossing, kind, settings.resample, level)
-        p_values["percentile"] = bootstrap_p_values(differences)
-        p_values["published"] = published_p_values(differences)
-        p_values |= _seed_tests(arms, settings)
+        if settings.seed_sd is None:
+            p_values["percentile"] = bootstrap_p_values(differences)
+            p_values["published"] = published_p_values(differences)
+            p_values |= _seed_tests(arms, settings)
     if unpaired is not None:
         intervals["unpaired"], p_values["unpaired"] = interval_and_test(
             arms, unpaired, kind, settings.resample, level
@@ -177,7 +180,9 @@ def concluded(
         degenerate_replicates=int(undefined.any(axis=1).sum()),
         examples=settings.examples,
         pairing=pairing,
-        variance_parts=parts,
+        # Mean squares that are borrowed do not say of how many seeds they are shares, as plans need.
+        variance_parts=parts if settings.seed_sd is None else None,
+        borrowed=next((part.borrowed for part in crossing.parts if part.borrowed), None),
         pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
         without_failed=None if rest is None else without_failed(rest, level, span, len(arms) > 1),
         sameness=same,
@@ -449,7 +454,7 @@ def _effect(arms: Sequence[ArmSummary], settings: ComparisonSettings) -> EffectS
 
 
 def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float | None:
-    if settings.design == "single" or settings.resample == "examples":
+    if settings.design == "single" or settings.resample == "examples" or settings.seed_sd:
         return None
     if settings.design == "unpaired":
         return 1 / math.comb(sum(numbers), numbers[0])

@@ -44,6 +44,7 @@ from multiberts.stats.reading import arms_in, labelled, values_of_clusters
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.slices import Slices
 from multiberts.stats.runs_table import Arm, align, pair
+from multiberts.stats.seed_spread import SeedSpread
 from multiberts.stats.settings import (
     Aggregate,
     ComparisonSettings,
@@ -110,6 +111,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
     margin: float | None = None,
+    seed_sd: float | str | SeedSpread | None = None,
     draws: DrawOrder = "keyed",
     studentised: bool = True,
     name: str = "",
@@ -163,6 +165,10 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       margin: the largest difference that does not matter, in the unit that readers see: points for
         scores in per cent (0.5 is .005 of accuracy), else the metric's own. The result's `sameness` then
         says whether the experiment is not worse by that much, and whether the arms are equal within it.
+      seed_sd: the spread of seeds that an arm with one seed borrows: the standard deviation over seeds of
+        the score on one evaluation set, in the same unit; `"0.8/24"` with its degrees of freedom (4 are
+        assumed), `"atlas:TASK/SIZE"` of `stats.seed_atlas`, or `"FILE.csv:TASK/SIZE"` of your own, or
+        a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is given.
       draws: `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the
         single stream of the published library, whose samples `multibootstrap` returns, too.
       studentised: whether to compute the studentised interval, which takes about as long as
@@ -191,7 +197,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     """
     settings = ComparisonSettings(
         design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
-        studentised, aggregate, margin,
+        studentised, aggregate, margin, seed_sd,
     )  # fmt: skip
     if experiment is None and design != "single":
         held = arms_in(base, "base", by if isinstance(by, str) else None) or {}
@@ -224,6 +230,15 @@ def compare_task(
     """
     shared = shared or SharedArms()
     bound = task.missing == "bound"
+    if settings.seed_sd is not None:
+        if bound or task.by is not None:
+            other = "missing='bound'" if bound else "slices (by)"
+            raise DataError(
+                f"found seed_sd with {other}, of which a borrowed spread says nothing; leave one of them out"
+            )
+        # Nothing is known of pairs, and the published intervals have no seeds to draw.
+        design: Design = "unpaired" if settings.design == "paired" else settings.design
+        settings = replace(settings, design=design, studentised=False)
     prepared = prepare_arms(replace(task, missing="omit") if bound else task, settings, shared)
 
     def compared(arms: PreparedArms) -> Comparison:
@@ -458,11 +473,20 @@ class ComparisonSpec:
           DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
         """
         arms, metric, self._notes = prepared[:3]
-        if settings.design != "fixed_baseline":
-            cure = " (or design='fixed_baseline')" * (len(arms) > 1)
-            check_seeds({"base": arms[0]}, settings, cure)
-        for arm in arms[1:]:
-            check_seeds({"experiment": arm}, settings)
+        drawn = dict(zip(("base", "experiment"), arms, strict=False))
+        if settings.design == "fixed_baseline":
+            del drawn["base"]
+        self._spread = settings.spread
+        if self._spread is None:
+            for name, arm in drawn.items():
+                cure = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
+                check_seeds({name: arm}, settings, cure, "borrow their spread (seed_sd), ")
+        elif all(len(arm.seeds) > 1 for arm in drawn.values()):
+            numbers = " and ".join(f"{name} {len(arm.seeds)}" for name, arm in drawn.items())
+            raise DataError(
+                f"found seed_sd, but more than one seed ({numbers}), which have a spread of their own; "
+                "leave seed_sd out"
+            )
         if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
             raise DataError(
                 "found one example, expected two or more to estimate their spread; add some"
@@ -504,6 +528,7 @@ class ComparisonSpec:
     def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
         """Weights the tables of the arms [seeds, examples]."""
         weights = [1.0] if len(tables) == 1 else [-1.0, 1.0]
+        spread = self._spread
         return [
             TablePart(
                 aggregated_table(table, job.aggregate),
@@ -512,6 +537,9 @@ class ComparisonSpec:
                 job.examples,
                 seed_freedom(table.shape[0], job.aggregate),
                 scored_counts(job),
+                None
+                if spread is None or job.pool is None or table.shape[0] > 1
+                else borrowed(spread, self.metric, table.shape[1]),
             )
             for table, job, weight in zip(tables, self.jobs, weights, strict=True)
         ]
@@ -552,6 +580,32 @@ class ComparisonSpec:
         ]
 
 
+def borrowed(spread: SeedSpread, metric: MetricLike, num_examples: int) -> SeedSpread:
+    """Returns the spread of a score on that many examples, in the metric's own unit.
+
+    Raises:
+      DataError: the spread is that of another metric, or more than the scores' range allows.
+    """
+    found = metric.name
+    if metric.name == "mean" and getattr(metric, "bounds", None) == (0.0, 1.0):
+        found = (
+            spread.metric or "mean"
+        )  # answers that are right or wrong: their mean is the accuracy
+        found = found if found == "accuracy" else "mean"
+    if spread.metric not in (None, found):
+        raise DataError(
+            f"found the spread of {spread.metric} ({spread.source}), expected that of {metric.name}"
+        )
+    unit, own = printed_unit(found), spread.on(num_examples, printed_unit(found))
+    width = metric.bounds[1] - metric.bounds[0]
+    if own.sd >= width / 2:
+        of_unit = "points" if unit != 1 else f"the unit of {metric.name}, not in points"
+        raise DataError(
+            f"found seed_sd {spread.sd:g}, half of the range of {metric.name} or more; it is in {of_unit}"
+        )
+    return own
+
+
 def summarise_arm(
     job: ScoreJob, crossing: Crossing, samples: Array, name: str, settings: ComparisonSettings
 ) -> ArmSummary:
@@ -578,7 +632,7 @@ def summarise_arm(
             bounds=job.score.bounds,
             units=units,
         ),
-        percentile_of(samples, confidence_level),
+        {} if settings.seed_sd else percentile_of(samples, confidence_level),
         arm.seeds,
         scores,
         len(arm.run_seeds),
@@ -640,13 +694,15 @@ def kind_of(metric: MetricLike) -> ScoreKind:
     return ScoreKind(metric.name, metric.is_correlation, metric.bounds, is_mean, direction)
 
 
-def check_seeds(arms: Mapping[str, Arm], settings: ComparisonSettings, cure: str = "") -> None:
-    """Refuses an arm with a single seed where seeds are resampled; `cure` is a further way out."""
+def check_seeds(
+    arms: Mapping[str, Arm], settings: ComparisonSettings, cure: str = "", borrow: str = ""
+) -> None:
+    """Refuses an arm with a single seed where seeds are resampled; two texts are further ways out."""
     for name, arm in arms.items():
         if len(arm.seeds) < 2 and settings.resample != "examples":
             raise DataError(
                 f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                "expected two or more to estimate how seeds vary; add seeds, or, in Python, use "
+                f"expected two or more to estimate how seeds vary; add seeds, {borrow}or, in Python, use "
                 f"resample='examples' and claim nothing beyond this seed{cure}"
             )
 
@@ -707,7 +763,7 @@ def compare_specs(
             kind_of(spec.metric),
             spec.unpaired,
             spec.pairing,
-            spec.without(summaries),
+            None if settings.seed_sd else spec.without(summaries),
         )
         comparisons.append(replace(result, notes=spec.notes(summaries)))
     return comparisons, replicates, joined

@@ -32,7 +32,7 @@ FULL_COLUMNS = (
     "effect_probability_of_superiority", "effect_cliffs_delta", "seed_floor", "below_seed_floor",
     "base_num_seeds", "experiment_num_seeds", "base_num_runs", "experiment_num_runs",
     "base_num_constant_seeds", "experiment_num_constant_seeds", "num_examples", "n_resamples", "rng",
-    "degenerate_replicates",
+    "degenerate_replicates", "borrowed_sd", "borrowed_df", "borrowed_source",
 )  # fmt: skip
 
 

@@ -118,6 +118,7 @@ def answer(items: Sequence[ReportedComparison]) -> str:
         f"{wording.estimate_text(item, item.ci)}, {wording.p_text(clearest.adjusted)}"
         f"{' after correction' * several}), from {wording.scope(item)}."
     )
+    sentence = " ".join([sentence, *wording.borrowed_spread(item)])
     return (
         sentence
         if clearest.early is None

@@ -73,6 +73,7 @@ def finding(
         return (
             f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {metric_name(metric)} of "
             f"{item.base.name} is {score_text(item.estimate, metric)} ({level})."
+            + "".join(f" {text}" for text in borrowed_spread(item))
         )
     base, experiment = item.base, item.experiment
     if item.estimate == 0 and item.standard_error == 0:
@@ -101,6 +102,7 @@ def finding(
         _judgement(item, adjusted, early),
         *([] if early is None else [early_answer(early)]),
         *([] if item.sameness is None else [_sameness(item, sameness or item.sameness)]),
+        *borrowed_spread(item),
         *_about_these(item),
         *(_pairing(item) if pairing else []),
     ]
@@ -244,6 +246,37 @@ def _arms(item: ComparisonResult) -> list[ArmSummary]:
     return [arm for arm in (item.base, item.experiment) if arm is not None]
 
 
+def borrowed_spread(item: ComparisonResult) -> list[str]:
+    """Says which arms have one seed, and whose spread of seeds was taken for theirs."""
+    if item.borrowed is None:
+        return []
+    found = "The interval is" if item.experiment is None else "Interval and p are"
+    return [
+        f"{found} right only if the spread of seeds is: {_single_seeds(item)}, and the standard "
+        f"deviation between seeds was taken to be {_spread_text(item)}."
+    ]
+
+
+def _single_seeds(item: ComparisonResult) -> str:
+    drawn = [arm for arm in _arms(item) if item.design != "fixed_baseline" or arm is not item.base]
+    names = [arm.name for arm in drawn if len(arm.seeds) == 1]
+    return (
+        f"{names[0]} has one seed"
+        if len(names) == 1
+        else f"{' and '.join(names)} have one seed each"
+    )
+
+
+def _spread_text(item: ComparisonResult) -> str:
+    spread = item.borrowed
+    assert spread is not None
+    assumed = ", assumed as if from five seeds" if spread.assumed else ""
+    return (
+        f"{difference_text(spread.sd, item.metric)} ({spread.df:g} degrees of freedom{assumed}; "
+        f"{spread.source})"
+    )
+
+
 def _pairing(item: ComparisonResult) -> list[str]:
     """Says which seeds pairing left out, and what the answer is were they unrelated."""
     found = []
@@ -317,6 +350,11 @@ def methods(
         "intervals and two-sided tests from Student's t with Satterthwaite's (1946) degrees of "
         "freedom, with mean squares at the upper end of their likely range."
     )
+    if item.borrowed is not None:
+        sentences.append(
+            f"{_single_seeds(item)}; the standard deviation between seeds was not estimated but "
+            f"taken to be {_spread_text(item)}, and examples were drawn independently of it."
+        )
     if any(found.pooled_seeds for found in items):
         sentences.append(
             "The mean squares of the seeds of the two arms were pooled where their ratio was below the "
@@ -331,7 +369,10 @@ def methods(
             f"one-sided tests at {item.sameness.alpha:g} (Schuirmann, 1987)."
         )
     sentences += dict.fromkeys(map(unseen_failures, items))
-    sentences.append(f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng}).")
+    if item.intervals:
+        sentences.append(
+            f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng})."
+        )
     references = (
         f"References: {SELLAM} Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of "
         "Variance Components. Biometrics Bulletin 2(6)."

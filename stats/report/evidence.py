@@ -206,6 +206,10 @@ def _rankings(
         if len(arms) < 3:
             continue
         base = last.prediction_sets[0]
+        if requests[number].settings.seed_sd is not None:
+            text = "no ranking of all arms: it needs two seeds of each"
+            yield number, f"{base.set_name}, {metric_name(last.measure)}: {text}.", ""
+            continue
         ranking = _rank(arms, last.measure, requests[number].settings, shared)
         if ranking is None:
             text = f"{base.set_name}, {metric_name(last.measure)}: {NO_RANKING}."
@@ -276,13 +280,14 @@ def _pictures(
         f"{metric_label(item.metric)} of every seed on {item.evaluation_set}",
         partial(figures.seed_figure, item),
     )
-    yield ReportSection(
-        f"{pair.place}-difference",
-        f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} on "
-        f"{item.evaluation_set}: t {wording.estimate_text(item, item.ci)}, "
-        f"percentile {wording.estimate_text(item, item.intervals['percentile'])}",
-        partial(figures.sources_figure, [item]),
-    )
+    if item.borrowed is None:
+        yield ReportSection(
+            f"{pair.place}-difference",
+            f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} "
+            f"on {item.evaluation_set}: t {wording.estimate_text(item, item.ci)}, "
+            f"percentile {wording.estimate_text(item, item.intervals['percentile'])}",
+            partial(figures.sources_figure, [item]),
+        )
     # A correlation would show the same dots as the slope before it.
     measure = pair.measure
     slope = measure.replace("correlation", "slope")

@@ -35,6 +35,7 @@ from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
 from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
+from multiberts.stats.seed_spread import with_row
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class OwnComparison:
         not worse than the base by that much, and the same within it?
       by: column whose values split the examples into slices, each compared by itself: a category, a
         language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
+      seed_sd: where an arm has one seed, the standard deviation over seeds to take for it, in points for
+        scores in per cent: `0.8`; `0.8/24` with its degrees of freedom; `atlas:TASK/SIZE`, or
+        `FILE.csv:TASK/SIZE` of an atlas of your own. Seeds are then not paired.
+      atlas: of one arm, add how much its seeds and examples vary to an atlas: `FILE.csv:TASK/SIZE/RECIPE`.
       arm: column that names the model, method or condition of each row; this and the other columns have
         one name for all files, or one for each, separated by commas.
       seed: column of seeds.
@@ -97,6 +102,8 @@ class OwnComparison:
     confidence_level: Level = ComparisonSettings.confidence_level
     margin: PositiveFloat | None = None
     by: str | None = None
+    seed_sd: str | None = None
+    atlas: str | None = None
     arm: str | None = None
     seed: str | None = None
     run: str | None = None
@@ -116,11 +123,12 @@ class OwnComparison:
     def of_comparison(self, design: Design) -> ComparisonSettings:
         """Returns the settings of each comparison."""
         return ComparisonSettings(
-            design=design,
+            design="unpaired" if self.seed_sd and design == "paired" else design,
             n_resamples=self.n_resamples,
             rng=self.rng,
             confidence_level=self.confidence_level,
             margin=self.margin,
+            seed_sd=self.seed_sd,
             # The text does not show it, and it takes as long as all the rest.
             studentised=self.json or self.html is not None or self.csv is not None,
         )
@@ -145,6 +153,9 @@ def compare_files(settings: OwnComparison) -> str:
       UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
     inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
+    atlas, _, row = (settings.atlas or "").rpartition(":")
+    if settings.atlas and not atlas.endswith(".csv"):
+        raise UserError(f"--atlas is {settings.atlas}, expected FILE.csv:TASK/SIZE/RECIPE")
     for flag in ("html", "latex", "csv"):
         path = getattr(settings, flag)
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
@@ -159,6 +170,9 @@ def compare_files(settings: OwnComparison) -> str:
         texts[settings.latex] = summary_table(compared.items).latex()
     if settings.csv is not None:
         texts[settings.csv] = full_table(compared.comparisons).csv()
+    if atlas:
+        spread = compared.comparisons[0].atlas_row(row, source=Path(settings.base).name)
+        texts[atlas] = with_row(Path(atlas), spread)
     texts |= _pages(compared, settings, read, arms) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)

@@ -142,6 +142,11 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
         "is_early": lambda content: any(
             item.early for each in content.compared for item in each.items
         ),
+        "has_bias": lambda content: any(
+            item.metric.startswith(("bias", "probe"))
+            for each in content.compared
+            for item in each.comparisons
+        ),
         "effect": _effect,
         "minus": with_minus,
         "dash": _dash,

@@ -14,6 +14,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.results.slices import Slices
+from multiberts.stats.seed_spread import SeedSpread
 from multiberts.stats.settings import Design, Examples, Resample
 from multiberts.stats.variance.answers import ShortAnswers, opposite_chance, short_answers
 from multiberts.stats.variance.crossing import VarianceParts
@@ -176,6 +177,7 @@ class ComparisonResult(EqualByContent):
     notes: tuple[str, ...] = ()
     sameness: Sameness | None = None
     slices: Slices | None = None
+    borrowed: SeedSpread | None = None
 
     def plan(
         self,
@@ -207,6 +209,10 @@ class ComparisonResult(EqualByContent):
           >>> 0 < plan.power() < 1
           True
         """
+        if self.borrowed is not None:
+            raise DataError(
+                "found a comparison with a borrowed spread of seeds, from which nothing is planned; add seeds"
+            )
         if self.variance_parts is None:
             raise DataError("found a result without mean squares, expected one of stats.compare")
         drawn = self._drawn_arms()

@@ -212,7 +212,8 @@ class Crossing:
         Raises:
           DataError: a pool has one seed, or a set one example.
         """
-        return _combined(*self.mean_square_shares(prior), independent=not prior[1])
+        independent = not prior[1] and not any(part.borrowed for part in self.parts)
+        return _combined(*self.mean_square_shares(prior), independent=independent)
 
     def mean_square_shares(self, prior: Term = (0.0, 0.0)) -> tuple[list[list[Term]], list[Term]]:
         """Returns the independent mean squares that the unbiased variance is made of.
@@ -243,10 +244,14 @@ class Crossing:
           DataError: a pool has one seed, or a set one example.
         """
         cure = "add seeds or resample examples only"
+        loans = [part for part in self.parts if part.pool is not None and part.borrowed]
         seeds = tuple(
             _main_term(seed, "seed", cure, self._seed_freedom(pool), prior)
             for pool, seed in self.seeds.items()
+            if pool not in [part.pool for part in loans]
         )
+        if loans:  # one number for all of them, not one each: its error is theirs in common
+            seeds = (*seeds, _borrowed_term(loans))
         examples = []
         for name, own in self.examples.items():
             value, freedom = _main_term(own, "example", "add some")
@@ -256,7 +261,11 @@ class Crossing:
             examples.append((factor * value, freedom))
         residual = []
         for part, found in zip(self.parts, self.deviations, strict=True):
-            if part.pool is not None and part.examples is not None:
+            if part.borrowed is not None and part.pool is not None:
+                if part.borrowed.noise_sd and part.examples is not None:
+                    noise = (part.weight * part.borrowed.noise_sd) ** 2
+                    residual.append((noise, part.borrowed.noise_df))
+            elif part.pool is not None and part.examples is not None:
                 value, freedom = _residual_term(found)
                 if part.scored:
                     freedom = min(freedom, (len(found.seed) - 1) * _freedom_of_shares(part.scored))
@@ -413,6 +422,13 @@ def _main_term(
     if not weight:
         return share, own
     return (own * share + weight * variance / number) / (own + weight), own + weight
+
+
+def _borrowed_term(loans: Sequence[TablePart]) -> Term:
+    """Returns the share of the mean square of seeds that tables with one row borrow from one source."""
+    spreads = [(part.weight, part.borrowed) for part in loans if part.borrowed is not None]
+    share = sum((weight * spread.sd) ** 2 for weight, spread in spreads)
+    return share, min(spread.df for _, spread in spreads)
 
 
 def _heavy_tailed_freedom(deviation: Array, freedom: float) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.stats.errors import DataError
+from multiberts.stats.seed_spread import SeedSpread
 
 Array = NDArray[np.float64]
 
@@ -252,6 +253,7 @@ class TablePart:
       seed_freedom: degrees of freedom of the spread of its seeds, where they are not R - 1.
       scored: numbers of examples behind each share that the scores are made of, where not all examples
         count, such as the positives of a recall.
+      borrowed: of a table with one row whose seeds are drawn, their spread from elsewhere.
     """
 
     table: ScoreTable
@@ -260,3 +262,4 @@ class TablePart:
     examples: str | None
     seed_freedom: int | None = None
     scored: tuple[float, ...] = ()
+    borrowed: SeedSpread | None = None

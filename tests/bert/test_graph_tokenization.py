@@ -176,3 +176,15 @@ def test_ids_are_ours_on_every_line_of_the_real_data(
     ]
     vocabulary = shared_data / "bert" / "vocab.txt"
     assert check_lines(files, vocabulary, make_graph_tokenizer) > 1_000_000
+
+
+@pytest.mark.slow
+def test_a_cased_graph_keeps_capitals_and_accents() -> None:
+    import tensorflow as tf
+
+    from multiberts.bert.graph_tokenization import graph_words
+
+    texts = [*random_strings(2000, seed=5), *(f"A{each}b {each}" for each in assigned_characters())]
+    found = graph_words(tf.constant(texts), lower_case=False).to_list()
+    for text, words in zip(texts, found, strict=True):
+        assert [word.decode() for word in words] == split_words_exactly(text, lower_case=False)

@@ -1,5 +1,6 @@
 """The tokeniser gives the original's ids: against transformers' copy of it, and fact by fact."""
 
+import json
 import random
 import sys
 import unicodedata
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer, WordpieceTokenizer
 
 from multiberts.bert import tokenization
-from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, check_uncased
+from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, lower_cases
 from multiberts.runs.errors import UserError
 
 pytestmark = pytest.mark.seconds
@@ -112,11 +113,44 @@ def test_alphabet_of_the_quick_route_is_assigned_and_free_of_context():
         assert tokenization._OUTSIDE_ALPHABET.search(character) is None, hex(ord(character))
 
 
-def test_both_routes_give_the_same_words_on_the_alphabet():
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_both_routes_give_the_same_words_on_the_alphabet(lower_case):
     for character in agreed_characters():
         text = f"a{character}b {character}"
-        exact = tokenization.split_words_exactly(text)
-        assert tokenization.split_words_by_library(text) == exact, hex(ord(character))
+        exact = tokenization.split_words_exactly(text, lower_case=lower_case)
+        found = tokenization.split_words_by_library(text, lower_case=lower_case)
+        assert found == exact, hex(ord(character))
+
+
+def test_a_cased_model_reads_what_transformers_reads(tmp_path):
+    """The copy of the original on every code point, and the library's tokeniser on mixed text."""
+    from transformers import BertTokenizerFast
+
+    basic = BasicTokenizer(do_lower_case=False)
+    for character in assigned_characters():
+        # Where it composes characters (NFC), which the original and BertTokenizerFast do not.
+        if unicodedata.normalize("NFC", character) == character:
+            text = f"A{character}b {character}"
+            found = tokenization.split_words(text, lower_case=False)
+            assert unicodedata.normalize("NFC", text) != text or found == basic.tokenize(text), text
+    pieces = [*PIECES, *LETTERS.upper()[:26], *("##" + each for each in LETTERS.upper()[:26])]
+    pieces += ["É", "##É", "é", "##é", "\u0301", "##\u0301", "İ", "Σ", "##Σ", "Zürich", "The"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer(tmp_path / "vocab.txt")
+    assert not tokenizer.lower_case
+    theirs = BertTokenizerFast(vocab={p: n for n, p in enumerate(pieces)}, do_lower_case=False)
+    texts = [
+        "The Élan of Zürich, e\u0301lan E\u0301lan; ÉÉ, ABC's \u4e2dABC\u6587.", "ΑΣ ΣΑΣ. İI ıi",
+        "NASA\tU.S.A.\u3000x\u200by",
+        "THE the The tHe", "\uff21\uff22 \ufb01ﬁ \U0001f600ok",
+    ]  # fmt: skip
+    draw = random.Random(0)
+    pool = "abcABCÉé\u0301ΣσİıZürich \u4e2d\u6587.,-'" + LETTERS.upper()
+    texts += ["".join(draw.choice(pool) for _ in range(30)) for _ in range(500)]
+    found = tokenizer.encode_batch(texts)
+    assert found == [theirs.encode(text, add_special_tokens=False) for text in texts]
+    upper = [tokenizer.vocabulary[number] for number in tokenizer.encode("The THE")]
+    assert upper == ["The", "T", "##H", "##E"]
 
 
 def test_lower_casing_outside_capital_sigma_is_free_of_context():
@@ -288,14 +322,17 @@ def test_a_vocabulary_with_capitals_is_one_of_a_cased_model(tmp_path):
     path = tmp_path / "vocab.txt"
     lower = [*SPECIAL_TOKENS, "[unused0]", "the", "##s", "ß", "ℝ", *map(str, range(190))]
     path.write_text("\n".join([*lower, "NASA"]))
-    check_uncased(path)  # one in two hundred is a slip, not a case
+    assert lower_cases(path)  # one in two hundred is a slip, not a case
     path.write_text("\n".join([*lower, "NASA", "The", "##S"]))
-    with pytest.raises(
-        UserError, match=r"cased model: 3 of 203 pieces hold capitals, such as 'NASA'"
+    assert not lower_cases(path)
+    for value in (True, False):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": value}))
+        assert lower_cases(path) == Tokenizer(path).lower_case == value
+    for odd in (
+        {"do_lower_case": False, "strip_accents": True},
+        {"strip_accents": False},
+        {"tokenize_chinese_chars": False},
     ):
-        check_uncased(path)
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    with pytest.raises(UserError, match=r"say do_lower_case true in .*/tokenizer_config.json"):
-        check_uncased(path)
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    check_uncased(path)
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(odd))
+        with pytest.raises(UserError, match="as the original BERT does; take another checkpoint"):
+            lower_cases(path)

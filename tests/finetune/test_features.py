@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
 from multiberts.finetune.features import (
     BUCKET_LENGTHS,
     bucket_length,
@@ -31,6 +32,19 @@ def test_truncation_takes_one_token_at_a_time_from_the_longer(a: int, b: int, li
         else:
             kept_b -= 1
     assert truncated_lengths(a, b, limit) == (kept_a, kept_b)
+
+
+def test_transformers_cuts_pairs_in_the_same_way_but_where_the_card_says_so() -> None:
+    """An odd token goes to the second text there, if that is as long or longer; all lengths are tried."""
+    transformers = pytest.importorskip("transformers")
+    pieces = [*SPECIAL_TOKENS, "a", "b"]
+    library = transformers.BertTokenizerFast(vocab={piece: n for n, piece in enumerate(pieces)})
+    for limit, a, b in itertools.product(range(4, 12), range(1, 12), range(1, 12)):
+        found = library("a " * a, "b " * b, truncation="longest_first", max_length=limit + 3)
+        theirs = tuple(found["input_ids"].count(pieces.index(piece)) for piece in "ab")
+        ours = truncated_lengths(a, b, limit)
+        is_odd_one_theirs = limit % 2 == 1 and b >= a > limit // 2
+        assert (ours[0] - is_odd_one_theirs, ours[1] + is_odd_one_theirs) == theirs, (limit, a, b)
 
 
 def test_pairs_have_both_separators_and_two_segments(vocabulary: Path) -> None:

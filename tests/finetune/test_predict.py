@@ -15,6 +15,7 @@ import pytest
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_checks import find_all
 from multiberts.evaluate.prediction_files.run_file import find_runs, lineage_of
+from multiberts.finetune import Predictor
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
@@ -90,6 +91,14 @@ def test_every_form_of_a_table_gives_the_same_answers(
     assert all("label" not in line for line in found)
     found = answers(capsys, model, tmp_path / "c.parquet", text_columns=["x", "y"])
     assert [line["scores"] for line in found] == expected
+    # The row's own columns stay, and probabilities are those of the scores, by class.
+    assert [(line["x"], line["y"]) for line in found] == [tuple(row) for row in texts.values]
+    raised = np.exp(expected)
+    np.testing.assert_allclose(
+        [list(line["probabilities"].values()) for line in found],
+        raised / raised.sum(axis=1, keepdims=True), atol=1e-6,
+    )  # fmt: skip
+    assert list(found[0]["probabilities"]) == ["entailment", "not_entailment"]
     for given in (lines, (tmp_path / "b.jsonl").read_text()):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
         found = answers(capsys, model, "-")
@@ -246,13 +255,31 @@ def test_a_head_with_more_outputs_than_labels_is_refused(run: Path, pair_data: P
         predict(model=str(path.parent), files=[str(pair_data / "dev.tsv")], compile_step=False)
 
 
-def test_a_cased_model_is_refused(run: Path, pair_data: Path) -> None:
-    path = run / "model" / "checkpoint.json"
-    content = json.loads(path.read_text())
-    content["finetuned"]["do_lower_case"] = False
-    path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="do_lower_case is False, expected true: cased text is not"):
-        predict(model=str(path.parent), files=[str(pair_data / "dev.tsv")], compile_step=False)
+def test_a_loaded_model_answers_as_the_command(
+    run: Path, pair_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pairs at hand, rows with columns, and files: one answer, and the weights are read once."""
+    model = run / "model"
+    expected = answers(capsys, model, pair_data / "dev.tsv")
+    predictor = Predictor(str(model), compile_step=False)
+    assert predictor.predict_files([str(pair_data / "dev.tsv")]) == expected
+    shutil.rmtree(tmp_path / "runs")
+    pairs = [(line["sentence1"], line["sentence2"]) for line in expected]
+    rows = [{"sentence1": a, "sentence2": b, "id": [n]} for n, (a, b) in enumerate(pairs)]
+    for examples in (pairs, rows, pairs[:3]):
+        found = predictor(examples)
+        np.testing.assert_allclose(
+            [line["scores"] for line in found],
+            [line["scores"] for line in expected[: len(found)]], atol=1e-5,
+        )  # fmt: skip
+    assert [line["id"] for line in predictor(rows)] == [[n] for n in range(len(rows))]
+    for odd, message in (
+        (["a text"], "found the columns 'text', .* as the model takes pairs"),
+        ([("a", "b", "c")], "an example has 3 texts, expected 1 or 2"),
+        ([], "is empty|no rows"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=message):
+            predictor(odd)
 
 
 def test_a_model_of_transformers_answers_with_its_own_labels(
@@ -309,9 +336,20 @@ def test_questions(
     expected = read_predictions([run], "dev")["prediction_text"].values[0].tolist()
     for name in ("dev.json", "bare.json", "table.tsv"):
         found = answers(capsys, run / "model", tmp_path / name)
-        assert [line["prediction_text"] for line in found] == expected
+        assert [line["prediction"] for line in found] == expected
         assert [line["example_id"] for line in found] == [row[0] for row in rows]
         assert ("label" in found[0]) == (name == "dev.json")
+        assert found[0].get("label") == (["Mary"] if name == "dev.json" else None)
+    # The model stays loaded; rows stay in their order, with their columns, whatever their ids.
+    predictor = Predictor(str(run / "model"), compile_step=False)
+    given = [
+        {"id": 9 - n, "question": q, "context": c, "page": {"number": n}}
+        for n, (_, q, c, _) in enumerate(rows)
+    ]
+    for examples in (given, [{**row, "id": None} for row in given]):
+        found = predictor(examples)
+        assert [line["prediction"] for line in found] == expected
+        assert [{name: line[name] for name in given[0]} for line in found] == examples
     with pytest.raises(UserError, match="found the columns id, question, expected"):
         predict(model=str(run / "model"), files=[str(tmp_path / "odd.tsv")])
 

@@ -92,7 +92,7 @@ def test_questions(tmp_path: Path, saved: Answer) -> None:
         for end in range(start, len(CONTEXT))
     }
     start, end = max(spans, key=lambda span: spans[span])
-    assert ours["prediction_text"] == " ".join(CONTEXT[start : end + 1])
+    assert ours["prediction"] == " ".join(CONTEXT[start : end + 1])
     np.testing.assert_allclose(
         [ours["start_logit"], ours["end_logit"]], [starts[start], ends[end]], atol=1e-5
     )
@@ -104,7 +104,7 @@ def test_tags(tmp_path: Path, saved: Answer) -> None:
     names = {"id2label": TAGS, "label2id": {name: number for number, name in TAGS.items()}}
     model, ours = saved("BertForTokenClassification", file, **names)
     tags = theirs(model, CONTEXT).logits[0, 1:-1].argmax(-1).tolist()
-    assert ours["prediction_text"].split() == [TAGS[tag] for tag in tags]
+    assert ours["prediction"] == [TAGS[tag] for tag in tags]
 
 
 def test_a_single_output_is_a_regression(tmp_path: Path, saved: Answer) -> None:

@@ -147,16 +147,21 @@ def test_several_labels_are_answered_as_predict_does(
     model = export_saved_model(tmp_path / "run" / "model", tmp_path / "served")
     expected = ours(capsys, tmp_path / "run" / "model", tmp_path / "dev.jsonl")
     [found] = served(model, ("serving_default", {"text": texts[48:]}))
-    assert found.keys() == {"logits", "probabilities"}
+    assert found.keys() == {"logits", "probabilities", "classes"}
+    assert found["classes"] == [["mary", "sun"]] * len(expected)
     np.testing.assert_allclose(
         found["logits"], [line["scores"] for line in expected], rtol=1e-5, atol=1e-5
     )
     names = [
-        "|".join(name for name, share in zip(("mary", "sun"), shares, strict=True) if share > 0.5)
+        [name for name, share in zip(("mary", "sun"), shares, strict=True) if share > 0.5]
         for shares in found["probabilities"]
     ]
-    assert names == [line["prediction_text"] for line in expected]
-    assert len(set(names)) > 2
+    assert names == [line["prediction"] for line in expected]
+    assert len(set(map(tuple, names))) > 2
+    np.testing.assert_allclose(
+        [[line["probabilities"][name] for name in ("mary", "sun")] for line in expected],
+        found["probabilities"], atol=1e-6,
+    )  # fmt: skip
 
 
 def test_pairs_are_cut_as_training_cuts_them() -> None:
@@ -293,17 +298,17 @@ def test_questions_are_answered_as_predict_does(
     )  # fmt: skip
     assert (empty["prediction"], empty["start"]) == ([""] if "v2" in task else ["empty"], [-1])
     assert default["start"] == found["start"][:9]
-    assert found.pop("prediction") == [line["prediction_text"] for line in expected]
-    assert len({line["prediction_text"] for line in expected}) > 30
+    assert found.pop("prediction") == [line["prediction"] for line in expected]
+    assert len({line["prediction"] for line in expected}) > 30
     if task == "squad-v2.0":
         assert found.pop("best_text") == [line["best_text"] for line in expected]
-        assert 0 < sum(line["prediction_text"] == "" for line in expected) < 300
+        assert 0 < sum(line["prediction"] == "" for line in expected) < 300
     for name, values in found.items():
         np.testing.assert_allclose(
             values, [line[name] for line in expected], rtol=1e-6, atol=1e-5, err_msg=name
         )
     assert all(
-        "".join(context[a:b].split()) == "".join(line["prediction_text"].split()) or a < 0
+        "".join(context[a:b].split()) == "".join(line["prediction"].split()) or a < 0
         for context, a, b, line in zip(
             contexts, found["start"], found["end"], expected, strict=True
         )
@@ -331,9 +336,7 @@ def test_words_are_tagged_as_predict_does(
     cut = [text.split() for text in texts]
     lists = [row for row in [["the", "", "mary plumber", "sun"], ["", "sun"], *cut] if row]
     new = table(tmp_path / "new.jsonl", [{"tokens": row} for row in lists])
-    expected = [
-        line["prediction_text"].split() for line in ours(capsys, tmp_path / "run" / "model", new)
-    ]
+    expected = [line["prediction"] for line in ours(capsys, tmp_path / "run" / "model", new)]
     assert {tag for row in expected for tag in row} == {"O", "B-PER", "I-PER", "B-LOC"}
     longest = max(map(len, lists))
     padded = [row + [""] * (longest - len(row)) for row in lists]
@@ -354,9 +357,7 @@ def test_words_are_tagged_as_predict_does(
     lines = [text.replace("\n", " ").replace("\t", " ") for text in texts]
     (tmp_path / "new.txt").write_text("".join(f"{line}\n" for line in lines), newline="")
     answers = ours(capsys, tmp_path / "run" / "model", tmp_path / "new.txt")
-    assert [line["prediction_text"].split() for line in answers] == without_padding(
-        of_texts["prediction"]
-    )
+    assert [line["prediction"] for line in answers] == without_padding(of_texts["prediction"])
 
 
 @pytest.mark.slow

@@ -57,6 +57,14 @@ def test_unknown_is_said() -> None:
     assert "Wikipedia" not in card and "license" not in card and "None |" not in card
 
 
+def test_the_card_says_whether_the_model_is_cased() -> None:
+    for layout in ("tf1", "hugging_face"):
+        for lower_case in (True, False):
+            use = _section(_card(NOTHING_KNOWN, layout=layout, lower_case=lower_case), "Use")
+            assert ("Text is lower-cased." in use) is lower_case
+            assert ("Text keeps its capitals and accents." in use) is not lower_case
+
+
 def test_facts_of_the_run_are_told() -> None:
     scores = [
         {"task": "RTE", "evaluation_set": "dev", "metric": "accuracy", "learning_rate": "3e-05",

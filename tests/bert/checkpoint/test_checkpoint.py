@@ -17,10 +17,12 @@ from multiberts.bert.checkpoint.checkpoint import (
     INDEX,
     check_checkpoint,
     read_checkpoint,
+    read_provenance,
     write_checkpoint,
 )
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
+from multiberts.bert.tokenization import lower_cases
 from multiberts.runs.errors import UserError
 
 CONFIG = BertConfig(
@@ -255,14 +257,25 @@ def test_weights_that_are_not_finite_are_refused(checkpoint: Path, value: float)
         read_checkpoint(checkpoint)
 
 
-def test_a_cased_vocabulary_is_refused(checkpoint: Path) -> None:
-    """Also in the released layout, which has no flag for it."""
+def test_a_cased_vocabulary_is_said(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the released layout, which has no flag for it; a copy keeps what was said."""
     (checkpoint / "checkpoint.json").unlink()
     (checkpoint / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nThe\n")
-    with pytest.raises(UserError, match=r"cased model: 1 of 7 pieces hold capitals, such as 'The'"):
-        check_checkpoint(checkpoint)
-    (checkpoint / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     check_checkpoint(checkpoint)
+    assert "holds capitals, so the model is taken for a cased one" in capsys.readouterr().err
+    for said in (True, False):
+        (checkpoint / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": said}))
+        read = read_checkpoint(checkpoint)
+        for layout in ("tf1", "hugging_face"):
+            copy = checkpoint.parent / f"{layout}_{said}"
+            vocabulary, provenance = read.vocabulary_path, read.provenance
+            write_checkpoint(
+                copy, read.parameters, read.config, vocabulary, provenance, layout=layout
+            )
+            read_checkpoint(copy)
+            assert lower_cases(copy / "vocab.txt") is said
+            assert "tokenizer_config.json" in read_provenance(copy)["files"]
+    assert "cased" not in capsys.readouterr().err
 
 
 def test_a_run_given_for_a_checkpoint_lists_its_steps(checkpoint: Path, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_head_that_transformers_does_not_have_is_refused(
             lambda record: record["head"]["variables"].update(output_weights=[9, 16]),
             r"output_weights of the fine-tuned head has shape \(3, 16\), but its record says \(9, 16\)",
         ),
-        (lambda record: record.update(do_lower_case=False), "do_lower_case is False, expected true"),
+        (lambda record: record.update(do_lower_case=False), "was fine-tuned with do_lower_case False, but"),
         (lambda record: record.update(sequence_length=4096), "sequence_length 4096, expected 1 to "),
         (lambda record: record["head"].update(kind="regression", labels=None), "has 1 outputs, but"),
         (

@@ -352,13 +352,6 @@ def test_models_that_would_compute_something_else(
         read_checkpoint(exported)
 
 
-def test_cased_model_is_refused(exported: Path) -> None:
-    _as_foreign(exported)
-    (exported / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    with pytest.raises(UserError, match="cased.*take an uncased checkpoint"):
-        check_checkpoint(exported)
-
-
 def test_untied_output_is_refused(exported: Path) -> None:
     tensors = _tensors(_as_foreign(exported))
     words = tensors["bert.embeddings.word_embeddings.weight"]

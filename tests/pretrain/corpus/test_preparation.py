@@ -90,6 +90,7 @@ def test_outputs_are_whole_and_described(tmp_path, source):
         "tokens": store.num_tokens,
         "instances": len(table),
         "random_next": int(table.rows["is_random_next"].sum()),
+        "short_targets": description["counts"]["short_targets"],  # tested with `describe`
     }
     assert store.num_documents == 60
     assert description["fresh_masks"] is False
@@ -437,16 +438,28 @@ def test_a_corpus_that_the_vocabulary_does_not_cover_is_refused(tmp_path, source
     assert "max_unknown_share" not in raised
 
 
-def test_a_cased_vocabulary_is_refused_unless_it_is_said_to_be_lower_cased(tmp_path, source):
+def test_a_corpus_may_be_cased(tmp_path, source):
+    """By a given vocabulary, by one that is learned, or not, where the vocabulary says so."""
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS, "Nurse", "USA"]))
-    with pytest.raises(
-        UserError, match=r"cased model: 2 of 25 pieces hold capitals, such as 'Nurse'"
-    ):
-        run_prepare(tmp_path / "corpus", source, vocabulary=str(vocabulary))
-    assert not (tmp_path / "corpus").exists()
+    run_prepare(tmp_path / "given", source, vocabulary=str(vocabulary), max_unknown_share=1.0)
+    assert not Tokenizer(tmp_path / "given" / "vocab.txt").lower_case
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    run_prepare(tmp_path / "corpus", source, vocabulary=str(vocabulary))
+    run_prepare(tmp_path / "lower", source, vocabulary=str(vocabulary))
+    assert Tokenizer(tmp_path / "lower" / "vocab.txt").lower_case
+    with pytest.raises(UserError, match="cased is true, but .* is of an uncased model"):
+        run_prepare(tmp_path / "odd", source, vocabulary=str(vocabulary), cased=True)
+    text = tmp_path / "text.txt"
+    lines = ["The Nurse saw Zoë.", "the nurse saw zoe.", "", "The USA.", "the usa."]
+    text.write_text("\n".join(lines * 20), encoding="utf-8")
+    run_prepare(tmp_path / "learned", str(text), vocabulary_size=90, cased=True)
+    tokenizer = Tokenizer(tmp_path / "learned" / "vocab.txt")
+    words = ["The", "the", "Nurse", "nurse", "Zoë", "zoe", "USA", "usa"]
+    assert {tuple(tokenizer.encode(word)) for word in words} == {
+        (tokenizer.id_of(word),) for word in words
+    }
+    description = json.loads((tmp_path / "learned" / "corpus.json").read_text())
+    assert description["do_lower_case"] is False and description["cased"] is True
 
 
 def test_sources_of_several_formats_are_one_corpus(tmp_path):

@@ -84,7 +84,7 @@ def test_what_is_there_is_not_made_again(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_TOKENS))
     makers = {
         words_path(tmp_path, 2): functools.partial(
-            count_words_of_shard, shard, text=TEXT, directory=tmp_path
+            count_words_of_shard, shard, text=TEXT, directory=tmp_path, lower_case=True
         ),
         tokens_path(tmp_path, 2): functools.partial(
             tokenise_shard,

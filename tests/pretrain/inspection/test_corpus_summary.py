@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from multiberts.bert.randomness import generator
 from multiberts.bert.tokenization import SPECIAL_TOKENS
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
@@ -62,8 +63,20 @@ def test_the_recipes_facts(statistics):
     assert statistics.predictions.sum() == statistics.lengths.sum()
     assert statistics.predictions[0] == 0
     assert statistics.random_next > statistics.lengths.sum() / 2
-    passes = 20 * 20
-    assert abs(statistics.short_share - 0.1) < 4 * np.sqrt(0.09 / passes)
+
+
+def test_short_targets_are_the_draws_whatever_the_documents_are(corpus):
+    """Each pass over each document draws once, also where no length would show it."""
+    facts = json.loads((corpus / "corpus.json").read_text())
+    passes = 60 * facts["dupe_factor"]
+    drawn = [
+        generator("instances", facts["instance_seed"], turn, document).random() < 0.1
+        for turn in range(facts["dupe_factor"])
+        for document in range(60)
+    ]
+    assert facts["counts"]["short_targets"] == sum(drawn)
+    assert abs(sum(drawn) / passes - 0.1) < 4 * np.sqrt(0.09 / passes)
+    assert f"{sum(drawn) / passes:.1%} of the {passes:,} passes" in describe(corpus=str(corpus))
 
 
 def test_what_is_told(corpus, statistics):

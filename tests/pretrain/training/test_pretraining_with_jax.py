@@ -29,14 +29,8 @@ COMMAND = """
 import os
 import sys
 
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "tensorflow":
-            raise ModuleNotFoundError(name, name=name)
-
-# The library by which JAX keeps programs looks whether TensorFlow is there, and does not expect this error.
-if os.environ["MULTIBERTS_ENGINE"] == "jax" and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    sys.meta_path.insert(0, Blocked())
+if os.environ["MULTIBERTS_ENGINE"] == "jax":
+    sys.modules["tensorflow"] = None  # imports of it fail
 from multiberts.runs.command_line.command import main
 
 main(sys.argv[1:])

@@ -301,6 +301,7 @@ def test_resuming_on_another_machine_is_reported(
 
     run = tmp_path / "run"
     pretrain_until(70, arguments(run, **SCHEDULE))
+    assert "compiling" in _said(capsys)  # before minutes of silence on a busy machine
     state = load_newest_state(run)
     assert state is not None
     named = {"devices", "steps_per_dispatch", "compile_step", "processor", "tensorflow", "threads"}

@@ -140,6 +140,7 @@ def test_every_command_says_what_it_made():
         "paper",
         "predict",
         "push",
+        "reproduce",
         "sweep",
     } | {name for name in COMMANDS if name.startswith("launch ")}
 

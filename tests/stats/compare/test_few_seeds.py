@@ -266,9 +266,7 @@ def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
     )  # fmt: skip
     assert found.base.failed_seeds == (3,)
     text = str(found)
-    assert (
-        "1 (seed 3) scored far from the others or at chance" in text and "0.0051 to 0.716" in text
-    )
+    assert "1 (seed 3) scored far from the others or at chance" in text and "0.005 to 0.716" in text
     assert f"the others score {100 * np.delete(right, 3, axis=0).mean():.2f} % on average" in text
 
 

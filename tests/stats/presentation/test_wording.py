@@ -157,5 +157,5 @@ def test_a_ranking_shows_how_often_seeds_fail():
     # Clopper and Pearson's limits for 1 of 5.
     assert (
         "Of 5 seeds of third, 1 (seed 4) predicts one class, and may have failed to train (95 % CI of the "
-        "rate 0.0051 to 0.716); the others score " in failed
+        "rate 0.005 to 0.716); the others score " in failed
     )

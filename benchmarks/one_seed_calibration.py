@@ -1,0 +1,116 @@
+"""Does an interval of arms with one seed cover, where their spread of seeds is borrowed, right or wrong?
+
+    python -m multiberts.benchmarks.one_seed_calibration
+
+Makes up studies of two arms that are truly equal: one seed against one, and one against five. The spread is
+that of other seeds on a set of their own, as it is, half of it, or twice. Prints how often the interval holds
+0, and its mean width over that of the standard normal interval with the true standard error.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: tables are small
+
+import math
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from multiberts.benchmarks.margin_calibration import NUM_EXAMPLES, World
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.runs import console
+from multiberts.runs.command_line.command import run_command
+from multiberts.stats import SeedSpread
+from multiberts.stats.compare.conclude import Names, interval_and_test
+from multiberts.stats.compare.question import ComparisonSpec, PreparedArms, kind_of
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.runs_table import make_arm
+from multiberts.stats.settings import ComparisonSettings
+
+WORLDS = (
+    World("accuracy .80, seeds alike", 0.80, 0.0, math.nan),
+    World("accuracy .80, seeds vary", 0.80, 0.1, math.nan),
+    World("accuracy .80, seeds vary much", 0.80, 0.3, math.nan),
+    World("accuracy .98", 0.98, 0.1, math.nan),
+)
+FACTORS = {"true": 1.0, "half": 0.5, "twice": 2.0}
+METRIC = METRICS["accuracy"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Seeds of another study, whose spread is borrowed.
+
+    Attributes:
+      num_seeds: how many.
+      noise: whether their noise is known, as from an atlas.
+    """
+
+    num_seeds: int
+    noise: bool
+
+    def spread(self, table: NDArray, factor: float) -> SeedSpread:
+        """Returns `factor` times the spread of answers [seeds, examples], in points."""
+        found = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+        squares = (found**2).sum() / ((len(table) - 1) * (NUM_EXAMPLES - 1) * NUM_EXAMPLES)
+        noise = math.sqrt(squares) if self.noise else 0.0
+        own = max(table.mean(axis=1).std(ddof=1), 1e-6)
+        unit = 100 * factor
+        return SeedSpread(unit * own, len(table) - 1, "", unit * noise, NUM_EXAMPLES, "accuracy")
+
+
+def intervals(
+    world: World, source: Source, factor: float, num_seeds: int, trials: int, simulation_seed: int
+) -> NDArray:
+    """Returns the differences and the intervals' ends [trials, 3]."""
+    labels, found = np.ones(NUM_EXAMPLES), []
+    for trial in range(trials):
+        key = zlib.crc32(f"{world.name}{source}{num_seeds}".encode())
+        random = np.random.default_rng([simulation_seed, key, trial])
+        base, experiment = world.arms("unpaired", num_seeds, 0.0, random)
+        other = world.arms("unpaired", source.num_seeds, 0.0, random)[0]
+        settings = ComparisonSettings(design="unpaired", seed_sd=source.spread(other, factor))
+        tables = (base[:1], experiment)
+        arms = [make_arm("", table, labels, list(range(len(table)))) for table in tables]
+        spec = ComparisonSpec(PreparedArms(tuple(arms), METRIC), settings, "")
+        sides = spec.summaries(np.zeros((1, 2)), Names(), settings)
+        ends, _ = interval_and_test(sides, spec.crossing, kind_of(METRIC), "both", 0.95)
+        found.append((sides[1].estimate - sides[0].estimate, *ends))
+    return np.array(found)
+
+
+def one_seed_calibration(*, trials: int = 2000, simulation_seed: int = 0) -> None:
+    """Prints the table.
+
+    Args:
+      trials: studies per condition.
+      simulation_seed: names the data, with the condition and the trial.
+    """
+    records = []
+    for world in WORLDS:
+        for num_seeds in (1, 5):
+            for source in (Source(5, False), Source(25, False), Source(25, True)):
+                row: dict = {
+                    "world": world.name,
+                    "seeds": f"1 against {num_seeds}",
+                    "source": f"{source.num_seeds} seeds" + ", noise known" * source.noise,
+                }
+                for name, factor in FACTORS.items():
+                    table = intervals(world, source, factor, num_seeds, trials, simulation_seed)
+                    row[name] = ((table[:, 1] <= 0) & (table[:, 2] >= 0)).mean()
+                    if name == "true":
+                        ideal = 2 * float(ndtri(0.975)) * table[:, 0].std()
+                        width = (table[:, 2] - table[:, 1]).mean() / ideal
+                row["width"] = width
+                records.append(row)
+    formats = dict.fromkeys(FACTORS, ".3f") | {"width": ".2f"}
+    console.report(Table.from_records(records, formats).markdown())
+
+
+if __name__ == "__main__":
+    run_command(one_seed_calibration)

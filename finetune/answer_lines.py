@@ -1,0 +1,113 @@
+"""Answers of a fine-tuned model as objects, one per example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from multiberts.evaluate.metrics.label_sets import SEPARATOR
+from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
+from multiberts.finetune.task import EvaluationSet
+from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
+from multiberts.runs.tables import is_table, table_entries
+
+QUESTIONS, _COREFERENCE = "question_answering", "coreference"
+# Heads whose new examples are rows of a table.
+_KINDS_OF_TABLES = (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS, QUESTIONS)
+_OURS = ("set", "example_id", "prediction", "label", "probabilities", "scores")
+
+
+def answer_lines(
+    predicted: EvaluationSet, head: Mapping[str, Any], path: str | None
+) -> Iterator[dict[str, Any]]:
+    """Yields an object per example: the columns of its row, its id, the answer and the truth, and outputs.
+
+    Args:
+      predicted: a set.
+      head: its record, see `bert.checkpoint.fine_tuned`.
+      path: the file of new examples; None: a published set, whose columns are its reader's.
+    """
+    kind, ids = head["kind"], list(predicted.example_ids)
+    rows: list[Mapping[str, Any]] = []
+    order: Sequence[int] = range(len(ids))
+    if path is not None and kind in _KINDS_OF_TABLES and is_table(path):
+        rows = list(table_entries(path))
+        if kind == QUESTIONS:  # sorted by their ids, where these are given
+            width = len(str(len(rows)))
+            place = {name: number for number, name in enumerate(ids)}
+            order = [
+                place[str(row.get("id") or f"{number:0{width}d}")]
+                for number, row in enumerate(rows)
+            ]
+    probabilities = _probabilities(predicted, kind)
+    names = head["labels"] if kind == MULTI_LABEL else predicted.classes
+    for number, row in enumerate(order):
+        line: dict[str, Any] = {"set": predicted.name, "example_id": ids[row]}
+        line["prediction"] = _answer(predicted, row, kind)
+        truth = _truth(predicted, row, kind)
+        line |= {} if truth is None else {"label": truth}
+        if probabilities is not None:
+            values = [round(float(value), 6) for value in probabilities[row]]
+            line["probabilities"] = dict(zip(names, values, strict=True)) if names else values
+        if predicted.scores is not None:
+            line["scores"] = predicted.scores[row].tolist()
+        outputs = {k: v for k, v in predicted.outputs.items() if k != PREDICTION_TEXT}
+        line |= {name: _plain(column[row]) for name, column in outputs.items()}
+        if not rows:
+            yield line
+            continue
+        # A column that is called as one of ours, and says something else, is kept under another name.
+        kept = {
+            name
+            if name not in {*_OURS, *line} or value == line.get(name, ...)
+            else f"input_{name}": value
+            for name, value in rows[number].items()
+        }
+        yield {**kept, **line}
+
+
+def _probabilities(predicted: EvaluationSet, kind: str) -> np.ndarray | None:
+    """Returns those of the classes, or of each label of a set; None where there are none."""
+    if predicted.scores is None or kind not in (CLASSIFICATION, MULTI_LABEL, _COREFERENCE):
+        return None
+    scores = predicted.scores.astype(np.float64)
+    if kind == MULTI_LABEL:
+        return 1 / (1 + np.exp(-scores))
+    raised = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _answer(predicted: EvaluationSet, row: int, kind: str) -> Any:
+    """Returns a text, the name of a class or its number, a number, or names of labels or tags."""
+    if PREDICTION_TEXT in predicted.outputs:
+        return _names(predicted.outputs[PREDICTION_TEXT][row], kind)
+    return _named(predicted.predictions[row].item(), predicted.classes)
+
+
+def _truth(predicted: EvaluationSet, row: int, kind: str) -> Any:
+    """Returns the true answer in the same form (a list of texts for a question); None: unknown."""
+    if predicted.labels is None:
+        return None
+    if ANSWERS in predicted.extras:
+        known = predicted.extras[ANSWERS][row]
+        return _names(known, kind) if isinstance(known, str) else list(known)
+    return _named(predicted.labels[row].item(), predicted.classes)
+
+
+def _names(text: str, kind: str) -> str | list[str]:
+    if kind == TOKENS:
+        return text.split()
+    if kind == MULTI_LABEL:
+        return text.split(SEPARATOR) if text else []
+    return text
+
+
+def _named(number: float, classes: Sequence[str] | None) -> Any:
+    return number if classes is None else classes[int(number)]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

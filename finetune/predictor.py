@@ -1,0 +1,379 @@
+"""A fine-tuned model that stays loaded, for new examples in files or at hand."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from multiberts.bert.checkpoint import hugging_face
+from multiberts.bert.checkpoint.checkpoint import (
+    HUGGING_FACE,
+    check_checkpoint,
+    layout_of,
+    read_checkpoint,
+    read_provenance,
+)
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
+from multiberts.bert.checkpoint.hub import checkpoint_directory
+from multiberts.finetune.answer_lines import answer_lines
+from multiberts.finetune.data_files import LINES_SUFFIX, FileContent, vocabulary_of
+from multiberts.finetune.task import (
+    KIND,
+    DataArguments,
+    EvaluationSet,
+    Family,
+    Task,
+    registered_tasks,
+    task_named,
+)
+from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
+from multiberts.finetune.training_options import RECIPE
+from multiberts.runs import console
+from multiberts.runs.errors import UserError, counted
+
+if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
+    from multiberts.finetune.task import Learner
+
+# The public name; `predict` takes the rest.
+__all__ = ["Predictor"]
+
+STANDARD_INPUT = "-"
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]*)=(.+)")
+# By the number of texts of an example.
+_COLUMNS_OF_TEXTS = {1: ("text",), 2: ("text1", "text2")}
+_TAKEN = {1: "single texts", 2: "pairs of texts", None: "something else"}
+
+
+class Predictor:
+    """A fine-tuned model that stays loaded and answers as often as it is asked.
+
+    The first call reads the weights and compiles; later ones take only the model's own time. Answers are the
+    objects that `multiberts predict` prints.
+
+    Attributes:
+      directory: the model's folder.
+      task: what it was fine-tuned on.
+
+        predictor = Predictor("results/SST-2-0/model")
+        predictor(["A good cake.", "A bad cake."])[0]["prediction"]
+
+    Example:
+      >>> from multiberts.runs.errors import UserError
+      >>> try:
+      ...     Predictor("nowhere")
+      ... except UserError as error:
+      ...     print(error)
+      nowhere does not exist; give the directory of a checkpoint
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        text_columns: Sequence[str] = (),
+        label_column: str | None = None,
+        task_modules: Sequence[str] = (),
+        compile_step: bool = True,
+    ):
+        """Finds a model and its task; see `predict` for the arguments.
+
+        Raises:
+          UserError: it is not a fine-tuned model, its task is not known, or its module reads no new data.
+        """
+        self.directory: Path = checkpoint_directory(model)
+        self._config = check_checkpoint(self.directory)
+        self._record = _record(self.directory)
+        self.task: Task
+        self.task, self._arguments = _task(self.directory, self._record, tuple(task_modules))
+        if self.task.new_data is None:
+            raise UserError(
+                f"{model} is a model of task {self.task.name}, whose module reads no new data; give its "
+                "Task a new_data"
+            )
+        self._text_columns, self._label_column = tuple(text_columns), label_column
+        self._compile_step = compile_step
+        self._vocabulary = vocabulary_of(self.directory)
+        self._weights: dict[str, np.ndarray] | None = None
+
+    def __call__(
+        self, examples: Sequence[str | Sequence[str] | Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Answers examples that are at hand, in their order.
+
+        Args:
+          examples: texts, pairs of texts, or mappings with the columns of a file, such as `question` and
+            `context`; all alike.
+
+        Returns:
+          An object per example: its own columns, and those that `multiberts predict` adds.
+
+        Raises:
+          UserError: there are none, or they are not what the model takes.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "examples.jsonl"
+            rows = (json.dumps(self._columns_of(example)) for example in examples)
+            path.write_text("".join(f"{row}\n" for row in rows))
+            return self.predict_files([str(path)])
+
+    def predict_files(self, files: Sequence[str]) -> list[dict[str, Any]]:
+        """Answers the examples of files, as `multiberts predict` takes them.
+
+        Raises:
+          UserError: bad input, naming file and cure.
+        """
+        with spooled(files) as (new, named):
+            return list(self.lines(self.family(new, named), new))
+
+    def _columns_of(self, example: str | Sequence[str] | Mapping[str, Any]) -> Mapping[str, Any]:
+        if isinstance(example, Mapping):
+            return example
+        texts = [example] if isinstance(example, str) else list(example)
+        names = self._text_columns or _COLUMNS_OF_TEXTS.get(len(texts), ())
+        if len(names) != len(texts):
+            raise UserError(
+                f"an example has {counted(len(texts), 'text')}, expected {len(names) or '1 or 2'}; give a "
+                "text, two texts, or a mapping with the columns"
+            )
+        return dict(zip(names, texts, strict=True))
+
+    def family(self, new: Mapping[str, str], named: Mapping[str, str]) -> Family:
+        """Returns the task's reader of these files.
+
+        Args:
+          new: new examples, by the name of their set.
+          named: published sets, likewise.
+
+        Raises:
+          UserError: the task does not take them.
+        """
+        assert self.task.new_data is not None
+        return self.task.new_data(
+            DataArguments(
+                **self._arguments,
+                new_files=new,
+                evaluation_files=named,
+                text_columns=self._text_columns,
+                label_column=self._label_column,
+            )
+        )
+
+    def sets(self, family: Family) -> Iterator[EvaluationSet]:
+        """Yields the predictions on each set, as prediction files have them.
+
+        Raises:
+          UserError: bad data, or a head that is not the task's.
+        """
+        data = family.read(self._config, self._vocabulary)
+        learner = data.learner(
+            self._checkpoint,
+            fingerprint=self._fingerprint,
+            finetune_seed=0,
+            compile_step=self._compile_step,
+            training=RECIPE,
+        )
+        if self._weights is None:  # the same arrays at every call, so that they stay on the device
+            self._weights = _weights(
+                self.directory, self._checkpoint, self._record, learner, self.task
+            )
+        return learner.evaluate(self._weights)
+
+    def lines(
+        self, family: Family, new: Mapping[str, str], *, is_timed: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Yields the answer to each example as an object, in the order of each file.
+
+        Args:
+          family: of the files.
+          new: new examples, by the name of their set; the columns of tables are kept.
+          is_timed: whether to report how long each set takes.
+        """
+        sets = self.sets(family)
+        for predicted in timed(sets) if is_timed else sets:
+            yield from answer_lines(predicted, self._record["head"], new.get(predicted.name))
+
+    @functools.cached_property
+    def _checkpoint(self) -> Checkpoint:
+        return read_checkpoint(self.directory)
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
+        return FileContent.of(self.directory).checksum
+
+
+def timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
+    """Yields the sets as they come, and reports how long the model took."""
+    iterator = iter(sets)
+    while True:
+        started = time.perf_counter()
+        predicted = next(iterator, None)
+        if predicted is None:
+            return
+        seconds, count = time.perf_counter() - started, len(predicted.example_ids)
+        console.progress(
+            f"{predicted.name}: {counted(count, 'example', ',')} in {seconds:.1f} s, "
+            f"{count / seconds:,.1f} per second"
+        )
+        yield predicted
+
+
+@contextlib.contextmanager
+def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """Yields new files and evaluation files by the names of their sets; standard input is a file, too.
+
+    Raises:
+      UserError: two sets have one name, a file is missing, or standard input is empty or a terminal.
+    """
+    new: dict[str, str] = {}
+    named: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for given in files:
+            match = _NAMED.fullmatch(given)
+            if match and not Path(given).exists():
+                name, path, place = match[1], match[2], named
+            elif given == STANDARD_INPUT:
+                name, path, place = "stdin", _standard_input(Path(folder)), new
+            else:
+                name, path, place = Path(given).name.partition(".")[0], given, new
+            if name in (*new, *named):
+                raise UserError(
+                    f"predict.files gives the set {name} twice; write {name}_2={path} for one of them"
+                )
+            if not Path(path).exists():
+                raise UserError(f"{path} does not exist; check the path")
+            place[name] = path
+        yield new, named
+
+
+def _record(directory: Path) -> Mapping[str, Any]:
+    """Returns what a model was fine-tuned on.
+
+    Raises:
+      UserError: it was not.
+    """
+    record = read_provenance(directory).get(FINE_TUNED)
+    if record is None and layout_of(directory) == HUGGING_FACE:
+        record = hugging_face.read_fine_tuned(directory)
+    if record is None:
+        raise UserError(
+            f"{directory} is not a fine-tuned model, as it has no head of a task; give the `model` of a run "
+            "with finetune.keep = 'last' or 'best'"
+        )
+    found: Mapping[str, Any] = record
+    return found
+
+
+def _task(
+    directory: Path, record: Mapping[str, Any], modules: tuple[str, ...]
+) -> tuple[Task, dict[str, Any]]:
+    """Returns a model's task, and the arguments that find its data.
+
+    Args:
+      directory: of the model.
+      record: of what it was fine-tuned on, which a stranger may have written.
+      modules: that the user named; no other one is imported.
+
+    Raises:
+      UserError: the task is not known here, or the record names a place of this machine.
+    """
+    given, head = record["arguments"], record["head"]
+    name, labels = record["task"], given.get("labels")
+    known = registered_tasks(modules)
+    if not given:  # by another program, whose names of tasks and order of labels are its own
+        labels = head["labels"]
+        answered = [task.name for task in known.values() if task.foreign_head == head["kind"]]
+        if answered:
+            name = answered[0]
+        elif head["kind"] in (CLASSIFICATION, REGRESSION, MULTI_LABEL, TOKENS):
+            # The model does not record whether it takes texts or pairs: no columns, and the files decide.
+            columns = ["text"] if head["kind"] == TOKENS else []
+            name, given = "texts", {"options": {KIND: head["kind"], "text_columns": columns}}
+        else:
+            raise UserError(
+                f"{directory} was fine-tuned by another program for {head['kind']}, which `predict` does not "
+                "read; use transformers"
+            )
+    options = given.get("options") or {}
+    is_own = name not in known
+    named = [module for module in given.get("task_modules") or () if module not in modules]
+    if named:
+        line = (
+            f"{directory} names modules with code ({', '.join(named)}), which were not imported; if you "
+            f"trust them, give --task_modules={','.join((*modules, *named))}"
+        )
+        if is_own and labels is None and not options.get(KIND):
+            raise UserError(f"{line}: task {name!r} is not known without them")
+        console.progress(f"note: {line}")
+    if is_own and labels is None and options.get(KIND):
+        labels = head["labels"]  # those of the train file
+    elif is_own and labels is None:
+        raise UserError(
+            f"{directory} is a model of task {name!r}, which is not known here; give the modules that "
+            "register it as --task_modules=..., with their folder in PYTHONPATH"
+        )
+    task = task_named(name, labels, modules, options)
+    if places := [option for option in task.place_options if options.get(option) is not None]:
+        raise UserError(
+            f"{directory} sets {places[0]}, a folder to write into, which no kept model does; remove "
+            "it from its record"
+        )
+    return task, {
+        "task": task.name,
+        "labels": None if labels is None else tuple(labels),
+        "sequence_length": record["sequence_length"],
+        "options": task.completed(options),
+    }
+
+
+def _standard_input(folder: Path) -> str:
+    if sys.stdin.isatty():
+        raise UserError("there are no files, and standard input is a terminal; give a file")
+    content = sys.stdin.buffer.read()
+    if not content.strip():
+        raise UserError("standard input is empty; give lines of text or JSON, or a file")
+    suffix = ".jsonl" if content.lstrip()[:1] == b"{" else LINES_SUFFIX
+    path = folder / f"stdin{suffix}"
+    path.write_bytes(content)
+    return str(path)
+
+
+def _weights(
+    directory: Path,
+    checkpoint: Checkpoint,
+    record: Mapping[str, Any],
+    learner: Learner,
+    task: Task,
+) -> dict[str, np.ndarray]:
+    """Returns the trained weights as the task's learner takes them.
+
+    Raises:
+      UserError: the head is of another number of outputs than the task has, or of another number of texts.
+    """
+    number, wanted_number = record["head"]["num_texts"], learner.head.num_texts
+    if number is not None and number != wanted_number:
+        raise UserError(
+            f"{directory} takes {_TAKEN[number]}, but task {task.name} has {_TAKEN[wanted_number]}; give the "
+            "module of the task that it was trained on"
+        )
+    known = {**checkpoint.parameters, **checkpoint.head}
+    weights = {}
+    for name, wanted in learner.initial_parameters().items():
+        if name not in known or known[name].shape != wanted.shape:
+            found = f"has shape {known[name].shape}" if name in known else "is missing"
+            raise UserError(
+                f"{directory}: {name} of the head {found}, but task {task.name} has {wanted.shape}; labels "
+                "and head are of two models: copy the checkpoint again"
+            )
+        weights[name] = known[name]
+    return weights

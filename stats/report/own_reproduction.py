@@ -1,0 +1,84 @@
+"""A published number beside runs of the user's own: the command `reproduce`."""
+
+from __future__ import annotations
+
+import json as json_format
+from dataclasses import dataclass
+
+from multiberts.evaluate.readers.columns import ROLES, ColumnNames, default_metric
+from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import Level, takes_fields_of
+from multiberts.stats.compare.published_number import reproduce
+from multiberts.stats.report.own_files import arms_of
+from multiberts.stats.settings import ComparisonSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnReproduction(ColumnNames):
+    """Settings of `reproduce_files`.
+
+    Attributes:
+      results: predictions or scores of one arm, as `multiberts compare` reads them.
+      published: the published number, in the metric's own unit: 0.874 of accuracy, not 87.4.
+      of: what the number is: `mean`, `best` or `median`, with its number of runs, such as `best:5`; without
+        one, of as many as there are seeds here.
+      metric: a metric such as `accuracy`; by default `mean` of scores, and `accuracy` of predictions.
+      task: one of several tasks in the files.
+      arm: column that names the model, method or condition of each row.
+      seed: column of seeds.
+      run: column that distinguishes several runs of one seed, which are averaged.
+      example: column of example ids.
+      prediction: column of predictions.
+      score: column of each example's own score (1 where it is right).
+      label: column of labels.
+      cluster: column of groups of examples; not used here, as the examples are the same.
+      seed_sd: for one run, the standard deviation over seeds to take: `0.8` points, `0.8/24` with its degrees
+        of freedom, `atlas:TASK/SIZE`, or `FILE.csv:TASK/SIZE` of an atlas of your own.
+      confidence_level: probability of the interval.
+      rng: number that identifies the simulation.
+      json: print every number as JSON instead of text.
+    """
+
+    results: str
+    published: float
+    of: str = "mean"
+    metric: str | None = None
+    task: str | None = None
+    seed_sd: str | None = None
+    confidence_level: Level = ComparisonSettings.confidence_level
+    rng: int = ComparisonSettings.rng
+    json: bool = False
+
+
+@takes_fields_of(OwnReproduction)
+def reproduce_files(settings: OwnReproduction) -> str:
+    """Asks how probable a published number is, if it came from runs like these on the same examples.
+
+    `multiberts reproduce runs.csv --metric=accuracy --published=0.874 --of=best:5`.
+
+    Args:
+      settings: the runs, and the number.
+
+    Returns:
+      The answer in words, or as JSON.
+
+    Raises:
+      UserError: the files cannot be read, hold several arms or one run, or the number does not fit.
+    """
+    columns = {role: getattr(settings, role) for role in ROLES}
+    arms = arms_of([settings.results], settings.task, columns)
+    if len(arms) > 1:
+        raise UserError(
+            f"{settings.results} holds {len(arms)} arms ({', '.join([*arms][:9])}), expected the runs of "
+            "one; give a file of one arm"
+        )
+    [(name, data)] = arms.items()
+    answers = data["prediction"].to_numpy() if "prediction" in data else None
+    found = reproduce(
+        data, settings.metric or default_metric(answers), published=settings.published,
+        of=settings.of, seed_sd=settings.seed_sd, confidence_level=settings.confidence_level,
+        rng=settings.rng, name=name,
+    )  # fmt: skip
+    return (
+        json_format.dumps(found.to_dict(), indent=2, default=str) if settings.json else str(found)
+    )

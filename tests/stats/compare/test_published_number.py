@@ -1,0 +1,107 @@
+"""A published number beside runs: predictive laws whose truth is known."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from multiberts import stats
+from multiberts.runs.errors import UserError
+from multiberts.stats.compare.published_number import NUM_DRAWS, standard_draws
+from multiberts.stats.errors import DataError
+from multiberts.stats.report.own_reproduction import reproduce_files
+
+SCORES = np.array([0.80, 0.82, 0.85, 0.81])
+RUNS = np.repeat(SCORES[:, None], 6, axis=1)  # seeds x examples
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_the_mean_of_new_seeds_has_students_predictive_interval(count):
+    found = stats.reproduce(RUNS, published=0.85, of=f"mean:{count}")
+    error = SCORES.std(ddof=1) * math.sqrt(1 / count + 1 / 4)
+    law = scipy.stats.t(3, SCORES.mean(), error)
+    assert tuple(found.ci) == pytest.approx(law.interval(0.95))
+    assert found.p_value == pytest.approx(2 * law.sf(0.85))
+    assert stats.reproduce(RUNS, published=0.85).num_published == 4  # as many as here
+
+
+def test_the_mean_of_as_many_published_runs_is_the_t_test_with_one_spread():
+    """With p as a test of both groups' means whose spread these runs alone show."""
+    published = SCORES.mean() + 3.0 * SCORES.std(ddof=1) * math.sqrt(2 / 4)
+    found = stats.reproduce(RUNS, published=published)
+    assert found.p_value == pytest.approx(2 * scipy.stats.t(3).sf(3.0))
+
+
+@pytest.mark.parametrize("kind", ["best", "median"])
+def test_one_published_run_is_its_own_best_and_median(kind):
+    """Their simulated law is then Student's."""
+    drawn = standard_draws(kind, 1, 4, 3.0, 0)
+    law = scipy.stats.t(3, scale=math.sqrt(1 + 1 / 4))
+    assert scipy.stats.kstest(drawn, law.cdf).statistic < 2.2 / math.sqrt(NUM_DRAWS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [("best", 5), ("median", 4), ("median", 5), ("median", 2)]
+)
+def test_order_statistics_are_those_of_drawn_seeds(kind, count):
+    """With endlessly many runs seen, the best and the median are those of normal samples."""
+    drawn = standard_draws(kind, count, 10**9, 1e9, 0)
+    samples = np.random.default_rng(1).standard_normal((NUM_DRAWS, count))
+    truth = {"best": samples.max(axis=1), "median": np.median(samples, axis=1)}[kind]
+    assert scipy.stats.ks_2samp(drawn, truth).statistic < 2.2 * math.sqrt(2 / NUM_DRAWS)
+
+
+def test_the_best_of_many_is_no_surprise_and_the_mean_of_many_is():
+    found = {of: stats.reproduce(RUNS, published=0.87, of=of) for of in ("best:20", "mean:20")}
+    assert found["best:20"].p_value > 0.5 > found["mean:20"].p_value
+    assert "the best of 20 new runs of the same law" in str(found["best:20"])
+    assert found["mean:20"].p_value < 0.05
+    assert "lies outside that" in str(found["mean:20"])
+    assert found["best:20"].to_dict()["p_value"] == found["best:20"].p_value
+
+
+def test_one_run_borrows_a_spread_or_is_refused():
+    with pytest.raises(DataError, match=r"one seed.*borrow their spread \(seed_sd\)"):
+        stats.reproduce(RUNS[:1], published=0.85)
+    found = stats.reproduce(RUNS[:1], published=0.85, of="mean:5", seed_sd="0.02/6")
+    law = scipy.stats.t(6, 0.80, 0.02 * math.sqrt(1 / 5 + 1))
+    assert tuple(found.ci) == pytest.approx(law.interval(0.95))
+    assert "borrowed: 6 degrees of freedom; no source given" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"published": 0.8, "of": "worst"}, "found of 'worst', expected mean, best or median"),
+        ({"published": 0.8, "of": "best:0"}, "found of 'best:0'"),
+        ({"published": 0.8, "seed_sd": 0.1}, "found seed_sd, but 4 seeds"),
+        ({"published": math.nan}, "found published nan"),
+    ],
+)
+def test_what_has_no_answer_is_refused(options, message):
+    with pytest.raises(DataError, match=message):
+        stats.reproduce(RUNS, **options)
+
+
+def test_scores_that_do_not_vary_and_per_cent_are_refused():
+    with pytest.raises(DataError, match="the same score for all 2 seeds"):
+        stats.reproduce(RUNS[[0, 0]], published=0.8)
+    right = np.array([[0, 1, 1], [1, 1, 1]])
+    with pytest.raises(DataError, match=r"expected 0 to 1 for accuracy; 87.4 % is 0.874"):
+        stats.reproduce(right, "accuracy", labels=np.ones(3, int), published=87.4)
+
+
+def test_the_command_reads_what_compare_reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{arm},{seed},e{one},{(seed * one + one) % 3 > 0:d}" for arm in "ab" for seed in range(4)
+            for one in range(30)]  # fmt: skip
+    (tmp_path / "two.csv").write_text("\n".join(["model,seed,id,correct", *rows]))
+    with pytest.raises(UserError, match=r"two.csv holds 2 arms \(a, b\), expected the runs of one"):
+        reproduce_files(results="two.csv", published=0.6)
+    (tmp_path / "one.csv").write_text("\n".join(["model,seed,id,correct", *rows[:120]]))
+    text = reproduce_files(results="one.csv", published=0.6, of="median:5")
+    assert "Across 4 seeds and 30 examples" in text and "the median of 5 new runs" in text
+    assert '"num_published": 5' in reproduce_files(
+        results="one.csv", published=0.6, of="median:5", json=True
+    )
