@@ -413,7 +413,7 @@ def is_near_bounds(
     plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
     twice = 2 * (plain.high - estimate)
     inside = estimate - twice >= low and estimate + twice <= high
-    return low < estimate < high and not inside
+    return low <= estimate <= high and not inside
 
 
 def clopper_pearson_interval(number: int, trials: float, confidence_level: float) -> Interval:

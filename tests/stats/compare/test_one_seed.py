@@ -117,7 +117,7 @@ def test_a_perfect_seed_has_the_spread_of_others_or_what_its_examples_leave_open
     for sd, reach in ((3.0, 0.03 * scipy.stats.t(24).ppf(0.975)), (0.01, 1 - 0.025 ** (1 / 400))):
         options = {"labels": labels, "seed_sd": f"{sd}/24", **FEW}
         found = stats.compare(labels[None], None, "accuracy", design="single", **options)
-        assert found.ci.high == 1 and found.ci.low == pytest.approx(1 - reach, abs=0.01)
+        assert found.ci.high == 1 and found.ci.low == pytest.approx(1 - reach, abs=0.0005)
         other = np.where(np.arange(400) < 4, 0, labels)[None]
         difference = stats.compare(labels[None], other, "accuracy", **options)
         assert difference.ci.low < -0.01 < difference.ci.high
