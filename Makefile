@@ -143,6 +143,10 @@ simulate-tpu: $(VENV)/installed-for-tests
 rehearse: $(VENV)/installed-for-tests
 	$(BIN)/python -m multiberts.tests.launch.tpu.rehearsal.rehearsal results/rehearsals
 
+# docs/launch_status.png: the status page of an experiment made up to show every state. Wants Chromium.
+status-picture: $(VENV)/installed-for-tests
+	$(BIN)/python -m multiberts.tests.launch.status_picture
+
 # Seconds in which a preempted run saves a state of BERT-Base's size and pushes it.
 bench-preemption: $(VENV)/installed
 	$(BIN)/python -m benchmarks.preemption_saving
@@ -154,7 +158,7 @@ ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=$(VENV)/link $(BIN)/mypy $(ROOMS:%=-p multiberts.%)
+	MYPYPATH=$(VENV)/link $(BIN)/mypy $(ROOMS:%=-p multiberts.%) -p multiberts.tests
 	PYTHONPATH=$(VENV)/link $(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/lint/packages.py
 	$(BIN)/python tests/lint/pins.py

@@ -6,7 +6,7 @@ Simulates the conditions of `benchmarks.crossed_model` with 2 to 25 seeds, and c
 interval and test of `stats.compare`, and for the intervals of other programs, how often it is right.
 Finished blocks of trials are kept, so that a run that was killed resumes where it was; results do not
 depend on the number of processes. Written to `results/calibration/`: `calibration.jsonl` (all counts),
-and `calibration.md` with its figures, which are made from it (`benchmarks.calibration_page`).
+and `calibration.md` with its appendix and figures, which are made from it (`benchmarks.calibration_page`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.benchmarks.calibration_page import CLOSE, Outcomes, figures, held, page
+from multiberts.benchmarks.calibration_page import CLOSE, Outcomes, appendix, figures, held, page
 from multiberts.benchmarks.calibration_trials import Outcome, joined, simulate
 from multiberts.benchmarks.crossed_model import Condition, RealAnswers, all_conditions
 from multiberts.runs import console
@@ -65,7 +65,7 @@ def calibrate(
       num_close_trials: trials of a condition where the recommended interval covers less than .95,
         which separates misses by chance from real ones.
       num_open_trials: trials of a condition where that is still open: below what is wanted, but by
-        less than two Monte Carlo errors. Of hundreds of conditions some are so by chance.
+        less than two Monte Carlo errors. Among hundreds of conditions some are so by chance.
       num_bootstrap_trials: of these, trials with bootstrap intervals and all tests; the others count
         what needs no bootstrap and takes little time.
       n_resamples: replicates per trial.
@@ -248,14 +248,15 @@ def read_lines(file: Path) -> Outcomes:
 
 
 def write_page(outcomes: Outcomes, folder: Path) -> list[str]:
-    """Writes the page and its figures, and returns the names of the files."""
+    """Writes the page, its appendix and its figures, and returns the names of the files."""
     write_atomically(folder / "calibration.md", page(outcomes))
+    write_atomically(folder / "calibration_appendix.md", appendix(outcomes))
     files = [
         file
         for name, figure in figures(outcomes).items()
         for file in save_figure(figure, folder / name)
     ]
-    return ["calibration.md", *(file.name for file in files)]
+    return ["calibration.md", "calibration_appendix.md", *(file.name for file in files)]
 
 
 if __name__ == "__main__":

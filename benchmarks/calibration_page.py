@@ -1,4 +1,4 @@
-"""The page on calibration: advice, tables and figures, all from the counts of `make calibrate`."""
+"""The page on calibration and its appendix: advice, tables and figures from `make calibrate`'s counts."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def _comparison_in_words(outcomes: Outcomes) -> str:
     }
     others = ", ".join(f"{LABELS[name]} {share:.2f}" for name, share in lowest.items())
     return (
-        "The t is wider than need be mostly where the residual carries the variance (last column) and "
+        "The t is wider than need be mostly where the residual carries the variance and "
         "for differences of accuracies near 1: with few seeds it cannot rule out that seeds or examples "
         "vary. Elsewhere the other interval is too short; lowest coverage "
         f"with 2 to 10 seeds: {others}. As nobody knows beforehand which kind of data they have, none is "
@@ -304,7 +304,6 @@ def _comparison_in_words(outcomes: Outcomes) -> str:
 
 def _advice(outcomes: Outcomes) -> list[str]:
     """Writes what to do, with figures from the counts."""
-    shown = _of(outcomes, lambda _: True)
     ordinary = _of(outcomes, lambda condition: condition.ordinary)
     covered = [found.share() >= LEAST for found in ordinary.values()]
     lowest = min(ordinary, key=lambda condition: ordinary[condition].share())
@@ -347,8 +346,7 @@ def _advice(outcomes: Outcomes) -> list[str]:
         f"seeds: Miller's covers {over('none', 'miller')} where seeds, examples and residual share the "
         f"variance, {over('seeds', 'miller')} where seeds dominate. Those over seeds alone say nothing "
         f"about new examples: {over('examples', 'seeds')} where examples dominate.",
-        f"- **Several tests:** Holm's correction (see below). In all {len(shown)} conditions flags, "
-        "widths and errors stand in the tables at the end.",
+        "- **Several tests:** Holm's correction (see below).",
     ]
 
 
@@ -368,10 +366,67 @@ def _width_ratio(outcomes: Outcomes, number: int) -> float:
 
 
 def _promise(outcomes: Outcomes) -> list[str]:
-    """Writes where the promise holds and lists where it does not."""
+    """Writes where the promise holds, with a row per kind of data where it does not."""
     shown = _of(outcomes, lambda _: True)
-    verdicts = {condition: held(found) for condition, found in shown.items()}
-    count = {word: list(verdicts.values()).count(word) for word in ("yes", "flag", "no?", "no")}
+    verdicts = [held(found) for found in shown.values()]
+    count = {word: verdicts.count(word) for word in ("yes", "flag", "no?", "no")}
+    return [
+        f"Wanted: in each condition the recommended interval covers at least {LEAST}, or a flag is up "
+        f"in {FLAGGED:.0%} of the trials where it misses; on ordinary data flags are up in at most "
+        f"{FALSE_ALARMS:.0%}. A flag is one of three warnings: seeds that failed, answers that are all "
+        "alike, and a p smaller than the order of the seeds can show. The warning of an interval of one "
+        f"point is newer than these trials and not counted. Of {len(shown)} "
+        f"conditions {count['yes']} cover, {count['flag']} are flagged, {count['no?']} are below by "
+        f"less than two Monte Carlo errors, and {count['no']} do neither. The kinds of data with such a "
+        "condition, and the coverage with each number of seeds (bold: neither covered nor flagged):",
+        "",
+        _low_kinds(shown).markdown(),
+        *_impossible(shown),
+        _false_alarms(shown)[0]
+        + " The [appendix](calibration_appendix.md#false-alarms) lists them.",
+        "",
+    ]
+
+
+def _low_kinds(shown: Outcomes) -> Table:
+    """Makes a row per kind of data with a condition that is neither covered nor flagged."""
+    low = {(c.metric, c.words, c.design) for c, found in shown.items() if held(found)[:2] == "no"}
+    kinds: dict[tuple[str, ...], dict[int, str]] = {}
+    for condition, found in shown.items():
+        kind = condition.metric, condition.words, condition.design
+        if kind in low:
+            mark = "**" if held(found)[:2] == "no" else ""
+            cells = kinds.setdefault(kind, {})
+            cells[condition.num_seeds] = f"{mark}{found.share():.3f}{mark}"
+    columns = ("metric", "data", "design", *(f"{number} seeds" for number in NUMBERS_OF_SEEDS))
+    return Table(columns, [[*k, *map(c.get, NUMBERS_OF_SEEDS)] for k, c in kinds.items()])
+
+
+def _low_conditions(shown: Outcomes) -> str:
+    """Lists the conditions that are neither covered nor flagged."""
+    rows: list[list[Cell]] = [
+        [
+            _name(condition),
+            f"{found.share():.3f} ± {monte_carlo_error(found.covered['t'], found.trials):.3f}",
+            f"{flagged_misses(found):.2f}",
+            _unseen(condition, found),
+            "yes" if condition.ordinary else "no",
+        ]
+        for condition, found in shown.items()
+        if held(found).startswith("no")
+    ]
+    columns = (
+        "condition",
+        "coverage",
+        "flag up where it misses",
+        "misses that show nothing",
+        "ordinary",
+    )
+    return Table(columns, rows).markdown() if rows else "None.\n"
+
+
+def _false_alarms(shown: Outcomes) -> tuple[str, list[str]]:
+    """Says how often flags are up on ordinary data, and lists where that is too often."""
     alarms = {
         condition: found.flagged["data"] / found.trials
         for condition, found in shown.items()
@@ -383,65 +438,29 @@ def _promise(outcomes: Outcomes) -> list[str]:
         if condition.ordinary and not condition.warned_falsely
     ]
     loud = [c for c, share in alarms.items() if share > FALSE_ALARMS]
-    floors = [
-        (found.flagged["any"] - found.flagged["data"]) / found.trials
-        for condition, found in shown.items()
-        if condition.warned_falsely and condition.design != "single" and condition.num_seeds <= 5
-    ]
-    lines = [
-        f"Wanted: in each condition the recommended interval covers at least {LEAST}, or a flag is up "
-        f"in {FLAGGED:.0%} of the trials where it misses; on ordinary data flags are up in at most "
-        f"{FALSE_ALARMS:.0%}. A flag is one of three warnings: seeds that failed, answers that are all "
-        "alike, and a p smaller than the order of the seeds can show. The warning of an interval of one "
-        f"point is newer than these trials and not counted. Of {len(shown)} "
-        f"conditions {count['yes']} cover, {count['flag']} are flagged, {count['no?']} are below by "
-        f"less than two Monte Carlo errors, and {count['no']} do neither:",
-        "",
-    ]
-    rows = [
-        [
-            _name(condition),
-            f"{shown[condition].share():.3f} ± "
-            f"{monte_carlo_error(shown[condition].covered['t'], shown[condition].trials):.3f}",
-            f"{flagged_misses(shown[condition]):.2f}",
-            _unseen(condition, shown[condition]),
-            "yes" if condition.ordinary else "no",
-        ]
-        for condition, word in verdicts.items()
-        if word.startswith("no")
-    ]
-    lines.append(
-        Table(
-            (
-                "condition",
-                "coverage",
-                "flag up where it misses",
-                "misses that show nothing",
-                "ordinary",
-            ),
-            rows,
-        ).markdown()
-        if rows
-        else "None.\n"
-    )
-    lines += [
-        *_impossible(shown),
+    words = (
         "False alarms: on ordinary data the flags that speak of the data (failed seeds, answers all "
         f"alike) are up in {100 * np.mean(list(alarms.values())):.2f} % of trials, in more than "
         f"{FALSE_ALARMS:.0%} in {len(loud)} of {len(alarms)} conditions. {len(excused)} others are not "
         "counted, correlations that vary mostly between seeds, some of which lie near 0 as failed ones do: "
         f"there they are up in at most {100 * max(excused, default=0.0):.1f} %."
-        + (" Loud:" if loud else ""),
-        "",
-        *(f"- {_name(condition)}: {alarms[condition]:.3f}" for condition in loud),
-        *([""] if loud else []),
+    )
+    return words, [f"- {_name(condition)}: {alarms[condition]:.3f}" for condition in loud]
+
+
+def _floors(shown: Outcomes) -> str:
+    """Says how often the flag of a p smaller than the order of the seeds can show is up."""
+    floors = [
+        (found.flagged["any"] - found.flagged["data"]) / found.trials
+        for condition, found in shown.items()
+        if condition.warned_falsely and condition.design != "single" and condition.num_seeds <= 5
+    ]
+    return (
         "The flag that p is smaller than the order of the seeds can show is not an alarm but a limit of the "
         "claim: it is up where a difference is significant, seeds carry it and they are few. Of two to "
         f"five seeds without a difference that is so in {100 * np.mean(floors):.1f} % of trials, which "
-        "are trials where the interval misses.",
-        "",
-    ]
-    return lines
+        "are trials where the interval misses."
+    )
 
 
 def _unseen(condition: Condition, found: Outcome) -> Cell:
@@ -523,17 +542,18 @@ def _data_lines() -> list[str]:
     ]
 
 
+_MADE = "<!-- Made by `make calibrate` from calibration.jsonl; do not edit. -->"
+
+
 def page(outcomes: Outcomes) -> str:
     """Writes the page in Markdown, from nothing but the counts."""
     shown = _of(outcomes, lambda _: True)
     trials = [found.trials for found in shown.values()]
-    few = _of(outcomes, _few)
-    real = _of(outcomes, lambda condition: condition.data in REAL)
     error = monte_carlo_error(round(0.95 * min(trials)), min(trials))
     lines = [
         "# Calibration of intervals and tests",
         "",
-        "<!-- Made by `make calibrate` from calibration.jsonl; do not edit. -->",
+        _MADE,
         "",
         "How far can a 95 % interval be trusted when there are few seeds? Simulated data with known "
         f"truth, and real answers drawn again. {min(trials)} to {max(trials)} trials per condition "
@@ -541,8 +561,9 @@ def page(outcomes: Outcomes) -> str:
         "near .95 has a standard error of "
         f"{error:.3f} or less. Bootstrap intervals and all tests but the t are counted in "
         f"{min(o.bootstrapped for o in shown.values())} of the trials (standard error .022). "
-        f"{NUM_EXAMPLES} examples unless said otherwise. `make calibrate DATA=folder` repeats it, real "
-        "answers included.",
+        f"{NUM_EXAMPLES} examples unless said otherwise. The [appendix](calibration_appendix.md) describes "
+        "[the data](calibration_appendix.md#the-data) and has the table of every condition. "
+        "`make calibrate DATA=folder` repeats it, real answers included.",
         "",
         "## Recommendations",
         "",
@@ -553,42 +574,16 @@ def page(outcomes: Outcomes) -> str:
         "## Where it holds, and where not",
         "",
         *_promise(outcomes),
-        _RULE,
-        "",
         "![Coverage of the library's intervals against the number of seeds](calibration_intervals.png)",
         "",
-        "## The neighbours",
+        "## What other programs print",
         "",
-        "What other programs print, on the same data, with 2 to 10 seeds. *Seeds alone*: Student's t "
-        "over the scores of seeds. *Miller*: standard errors over examples, clustered and paired (Miller "
-        "2024), as in lm-evaluation-harness, evalci and evaluatellm. *Bayes*: Beta and Dirichlet "
-        "posteriors (Bowyer et al. 2025, bayes_evals) of all answers as one sample; its own weighting of "
-        "10,000 prior draws keeps few where answers are many. *rliable*: its stratified bootstrap over "
-        "seeds, written here in a few lines. *Mixed model*: crossed effects by REML with "
-        "normal quantiles, as statsmodels' MixedLM; *REML, Satterthwaite*: the same with Student's t, as R's "
-        "lmerTest. *Two-way jackknife*: leaving out seeds, examples and cells (MacKinnon, Nielsen & Webb "
-        "2024). *Generalised*: the fiducial interval, the reference "
-        "for the t's cautious degrees of freedom. Type I error of the neighbours is one minus coverage "
-        "in designs without a difference. [rivals.md](rivals.md) has those that take long, a crossed "
-        "logistic model, evalstats and Kenward-Roger, and the narrowest interval that there can be.",
-        "",
-        "![Coverage of what other programs print](calibration_neighbours.png)",
+        "On the same data, with 2 to 10 seeds; the [appendix](calibration_appendix.md#other-programs) says "
+        "which program prints which interval.",
         "",
         neighbour_summary(outcomes).markdown(),
-        f"Where a neighbour is better: it covers {LEAST} or more at each of 2, 3, 5 and 10 seeds, and the "
-        "t does not, or is wider (by a tenth or more in the median):",
-        "",
-        better_neighbours(outcomes).markdown(),
         _comparison_in_words(outcomes),
         "",
-    ]
-    if real:
-        lines += [
-            "On real answers, coverage (and width over that of the t):",
-            "",
-            coverage_table(real, ("t", "generalised", *NEIGHBOURS), widths=True).markdown(),
-        ]
-    lines += [
         "## Several tests at once",
         "",
         f"The chance that a family of {NUM_TASKS} true hypotheses, whose tasks share their seeds, has "
@@ -601,25 +596,82 @@ def page(outcomes: Outcomes) -> str:
         "they find a difference there that new examples would not have, and with few seeds the smallest "
         "p they can give lies above the level.",
         "",
+    ]
+    return "\n".join(lines)
+
+
+def appendix(outcomes: Outcomes) -> str:
+    """Writes the appendix in Markdown: data, rules, and a row per condition in every table."""
+    shown = _of(outcomes, lambda _: True)
+    few = _of(outcomes, _few)
+    real = _of(outcomes, lambda condition: condition.data in REAL)
+    alarms, loud = _false_alarms(shown)
+    lines = [
+        "# Calibration: appendix",
+        "",
+        _MADE,
+        "",
+        "What [Calibration](calibration.md) sums up, condition by condition.",
+        "",
         "## The data",
         "",
         *_data_lines(),
         "",
-        "## Tables",
+        "## Where the interval covers too little",
         "",
-        "### Each condition",
+        _low_conditions(shown),
+        "## False alarms",
+        "",
+        alarms,
+        *([""] if loud else []),
+        *loud,
+        "",
+        _floors(shown),
+        "",
+        _RULE,
+        "",
+        "## Other programs",
+        "",
+        "*Seeds alone*: Student's t "
+        "over the scores of seeds. *Miller*: standard errors over examples, clustered and paired (Miller "
+        "2024), as in lm-evaluation-harness, evalci and evaluatellm. *Bayes*: Beta and Dirichlet "
+        "posteriors (Bowyer et al. 2025, bayes_evals) of all answers as one sample; its own weighting of "
+        "10,000 prior draws keeps few where answers are many. *rliable*: its stratified bootstrap over "
+        "seeds, written here in a few lines. *Mixed model*: crossed effects by REML with "
+        "normal quantiles, as statsmodels' MixedLM; *REML, Satterthwaite*: the same with Student's t, as R's "
+        "lmerTest. *Two-way jackknife*: leaving out seeds, examples and cells (MacKinnon, Nielsen & Webb "
+        "2024). *Generalised*: the fiducial interval, the reference "
+        "for the t's cautious degrees of freedom. Type I error of these intervals is one minus coverage "
+        "in designs without a difference. [rivals.md](rivals.md) has those that take long, a crossed "
+        "logistic model, evalstats and Kenward-Roger, and the narrowest interval that there can be.",
+        "",
+        "![Coverage of what other programs print](calibration_neighbours.png)",
+        "",
+        f"Where another interval is better: it covers {LEAST} or more at each of 2, 3, 5 and 10 seeds, and "
+        "the t does not, or is wider (by a tenth or more in the median):",
+        "",
+        better_neighbours(outcomes).markdown(),
+    ]
+    if real:
+        lines += [
+            "On real answers, coverage (and width over that of the t):",
+            "",
+            coverage_table(real, ("t", "generalised", *NEIGHBOURS), widths=True).markdown(),
+        ]
+    lines += [
+        "## Each condition",
         "",
         "*Holds*: `yes`, the recommended interval covers; `flag`, a flag is up where it misses; `no?`, "
         "below by less than two Monte Carlo errors; `no`.",
         "",
         cell_table(shown).markdown(),
-        "### Coverage of the library's intervals",
+        "## Coverage of the library's intervals",
         "",
         coverage_table(shown, OWN).markdown(),
-        "### Coverage of the neighbours, and width over that of the t",
+        "## Coverage of other programs, and width over that of the t",
         "",
         coverage_table(few, ("t", *NEIGHBOURS), widths=True).markdown(),
-        "### Type I error, two-sided",
+        "## Type I error, two-sided",
         "",
         error_table(shown).markdown().rstrip("\n"),
         "",

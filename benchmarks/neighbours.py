@@ -1,6 +1,6 @@
 """Intervals that other programs give to scores of several seeds, for many trials at a time.
 
-What each does with seeds, of which most know nothing, is the reading that is kindest to it:
+Most of these methods ignore seeds; each is used in the way that is most favourable to it:
 
 - `miller`: standard errors over examples, clustered or paired (Miller 2024, "Adding error bars to
   evals"), of the examples' means over seeds, with normal quantiles; as lm-evaluation-harness,

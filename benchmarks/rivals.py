@@ -382,9 +382,9 @@ PAGE = """# Rivals of the recommended interval
 <!-- Made by `make rivals`; do not edit. -->
 
 Is there a narrower 95 % interval for 2 to 10 seeds that holds the truth as often? Here the recommended
-one (`result.ci`) stands next to others on the data of [calibration.md](calibration.md#the-data), {trials}
-trials per condition, so that a share near .95 has a standard error of {error:.3f}, and the lowest of a
-dozen lies below .92 by chance ([calibration.md](calibration.md) has more trials of ours). A rival would
+one (`result.ci`) stands next to others on the [data of the calibration](calibration_appendix.md#the-data),
+{trials} trials per condition, so that a share near .95 has a standard error of {error:.3f}, and the lowest of
+a dozen lies below .92 by chance ([calibration.md](calibration.md) has more trials of ours). A rival would
 be taken if it were narrower and covered .93 in every ordinary condition (all here but *wide seeds*).
 
 ## Decisions

@@ -101,7 +101,7 @@ class _Chunks(dict[str, bytes]):
     """The ids of chunks, found when they are first asked for: at once in ASCII, else later together.
 
     Attributes:
-      waiting: chunks that wait for the library, and stand for nothing until then.
+      waiting: chunks that wait for the library; their ids are not known until then.
       missed: whether one of these was asked for.
     """
 

@@ -115,6 +115,7 @@ def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
     """Returns the lengths after dropping tokens of the longer text (on a tie the second) until both fit."""
     excess = max(0, first + second - limit)
     # First the longer one shrinks to the length of the other, then they take turns.
+    # As `_truncate_seq_pair` of google-research/bert ends up, which pops token by token.
     cut = min(excess, abs(first - second))
     if first > second:
         first -= cut
@@ -184,6 +185,7 @@ def evaluation_batches(lengths: np.ndarray, batch_size: int) -> list[tuple[np.nd
       (int64 [batch_size], how many of them count) for each batch; the last one is filled up by
       repeating its last row, so that every batch has the compiled shape.
     """
+    # Stable, so that the batches, and with them the last bits, follow from the lengths alone.
     order = np.argsort(lengths, kind="stable")
     batches = []
     for start in range(0, len(order), batch_size):

@@ -105,7 +105,13 @@ def finetune(settings: FinetuningSettings) -> None:
             f"task {settings.task} cannot predict training examples; leave finetune.held_out_fold out"
         )
     kept = KeptModel.of(
-        settings, task, learner, start, content.checksum, HELD_OUT if len(held_out) else None
+        settings,
+        task,
+        learner,
+        start,
+        content.checksum,
+        HELD_OUT if len(held_out) else None,
+        () if rows is None else sorted(rows.early_predictions(settings)),
     )
     if earlier := start.provenance.get(FINE_TUNED):
         progress(
@@ -136,6 +142,7 @@ def finetune(settings: FinetuningSettings) -> None:
             **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
             **provenance(checkpoint, start.provenance, parameters, inputs),
         }
+        # After all the predictions that it lists.
         write_run(run.path, record)
         run.finish([RUN_FILE, *files_of(entries), *(MODEL_FILES if kept else ())])
         remove(run.path / STATE)
@@ -156,12 +163,12 @@ def _train(
 
     trainer, run_dir = learner.trainer, Path(settings.run_dir)
     assert trainer is not None
-    num_steps, num_epochs = rows.num_steps(settings.num_epochs), settings.num_epochs
-    if settings.max_steps is not None and settings.max_steps < num_steps:
-        num_steps = settings.max_steps
+    num_steps, num_epochs = rows.total_steps(settings), settings.num_epochs
+    if num_steps < rows.num_steps(num_epochs):
         num_epochs = num_steps * settings.batch_size / rows.used
+    # Cut, not rounded, as google-research/bert's `run_classifier.py`.
     warmup_steps = int(num_steps * settings.warmup_proportion)
-    step_of = {epochs: rows.num_steps(epochs) for epochs in settings.prediction_epochs}
+    step_of = rows.early_predictions(settings)
 
     def predict_early(step: int, trainer: Trainer) -> None:
         weights = trainer.parameters()
@@ -183,7 +190,11 @@ def _train(
             initial_parameters=learner.initial_parameters,
             batches_at=lambda steps: [learner.batch(rows.batch(step)) for step in steps],
             learning_rate_at=lambda step: learning_rate_schedule(
-                step, settings.learning_rate, warmup_steps, num_steps
+                step,
+                settings.learning_rate,
+                warmup_steps,
+                num_steps,
+                settings.learning_rate_decay,
             ),
             # An address of its own, so that no dropout is shared with the pre-training seed of that number.
             dropout_seed=int(hash_bits("finetune dropout", settings.finetune_seed)),
@@ -207,7 +218,7 @@ def _train(
         save_state(trainer.state(), run_dir, keep_last=1)
 
     entries: Entries = {}
-    for epochs in settings.prediction_epochs:
+    for epochs in step_of:
         entries |= written_early(run_dir, epochs) or {}
     weights = trainer.parameters()
     if not has_ended():

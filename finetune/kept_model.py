@@ -56,7 +56,7 @@ def fine_tuned_provenance(
       start: where the training started.
       fingerprint: its SHA-256.
     """
-    known, options = start.provenance, task.completed(settings.options or {})
+    known = start.provenance
     procedure = known.get("procedure")
     kept = ("corpus", "training", "converted_from_hidden_act")
     return {
@@ -71,9 +71,7 @@ def fine_tuned_provenance(
             "do_lower_case": True,
             "arguments": {
                 "labels": settings.labels and list(settings.labels),
-                "options": {
-                    name: value for name, value in options.items() if name not in task.place_options
-                },
+                "options": task.decisive(settings.options or {}),
                 "task_modules": list(settings.task_modules),
             },
             "learning_rate": settings.learning_rate,
@@ -149,6 +147,7 @@ class KeptModel:
     provenance: Mapping[str, Any]
     selection: _Selection | None
     early: Sequence[float]
+    _known: dict[float, float] = dataclasses.field(default_factory=dict)  # scores by epochs
 
     @classmethod
     def of(
@@ -159,6 +158,7 @@ class KeptModel:
         start: Checkpoint,
         fingerprint: str,
         held_out: str | None,
+        early: Sequence[float],
     ) -> KeptModel | None:
         """Returns what a run keeps; None where it keeps nothing.
 
@@ -169,6 +169,7 @@ class KeptModel:
           start: where the training starts.
           fingerprint: its SHA-256.
           held_out: the name of the set of held-out examples; None where nothing is held out.
+          early: after how many epochs models before the last one are evaluated, in order.
 
         Raises:
           UserError: the best model is asked for by a set or a metric that is not there.
@@ -179,7 +180,6 @@ class KeptModel:
         if settings.keep == "best":
             selection = _Selection.of(settings, learner, held_out)
         provenance = fine_tuned_provenance(settings, task, learner.head, start, fingerprint)
-        early = sorted(settings.prediction_epochs)
         return cls(Path(settings.run_dir), start, provenance, selection, early)
 
     @property
@@ -239,9 +239,10 @@ class KeptModel:
         return len(scores) - 1 - self.selection.best(scores) >= self.selection.patience
 
     def _scores(self) -> list[float]:
-        """Returns the scores of the early models so far, in their order."""
-        written = [(epochs, written_early(self.run_dir, epochs)) for epochs in self.early]
-        return [self._score(entries, epochs) for epochs, entries in written if entries is not None]
+        for epochs in self.early:
+            if epochs not in self._known and (entries := written_early(self.run_dir, epochs)):
+                self._known[epochs] = self._score(entries, epochs)
+        return [self._known[epochs] for epochs in self.early if epochs in self._known]
 
     def _score(self, entries: Entries, epochs: float | None) -> float:
         """Returns the score by which models are compared; `epochs` None: of the last one."""

@@ -2,7 +2,8 @@
 
 In a batch of random sequences one is nearly always long, and padding all to it doubles the work. So several
 short ones lie in one row, none attending to another: the loss is that of the whole batch, and every token
-keeps its dropout bits, so nothing changes but the last bits of sums.
+keeps its dropout bits, so nothing changes but the last bits of sums. Each gradient shard is packed by itself,
+as its gradient is clipped by itself.
 
 A step must be compiled for every shape, so there are few: rows that most batches of these training data fit
 into, more rows for nearly all others, and one row for each sequence where a batch does not fit.
@@ -14,14 +15,15 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from multiberts.bert.randomness import generator
-from multiberts.finetune.features import SequenceFeatures, sequence_batch
+from multiberts.finetune.features import SequenceFeatures, bucket_length, sequence_batch
 
+# Batches that are drawn to choose the shapes.
 _NUM_SAMPLES = 256
 # Packing is worth its compilation where it leaves less than this share of the work.
 _WORTH_IT = 0.9
@@ -38,7 +40,7 @@ class Shape(NamedTuple):
     """The shape of a packed batch.
 
     Attributes:
-      rows: how many.
+      rows: how many of a gradient shard.
       length: tokens in a row.
       most: sequences in a row, at most.
     """
@@ -53,27 +55,36 @@ class Shape(NamedTuple):
         return self.rows * (self.length + self.most)
 
 
-def packed_shapes(features: SequenceFeatures, batch_size: int) -> tuple[Shape, ...]:
+def packed_shapes(
+    features: SequenceFeatures, batch_size: int, gradient_shards: int = 1
+) -> tuple[Shape, ...]:
     """Returns the two shapes that batches are packed into, the smaller first; none: it saves too little.
 
-    A function of the lengths and the batch size alone, so that every run packs alike.
+    A function of the lengths and the sizes alone, so that every run packs alike.
 
     Args:
       features: all sequences.
       batch_size: sequences in a batch.
+      gradient_shards: equal parts of it, all packed into one shape.
     """
-    return _packed_shapes(features.lengths.tobytes(), batch_size)
+    return _packed_shapes(features.lengths.tobytes(), batch_size, gradient_shards)
 
 
 @functools.lru_cache(maxsize=16)
-def _packed_shapes(lengths_bytes: bytes, batch_size: int) -> tuple[Shape, ...]:
+def _packed_shapes(
+    lengths_bytes: bytes, batch_size: int, gradient_shards: int
+) -> tuple[Shape, ...]:
     lengths = np.frombuffer(lengths_bytes, np.int32)
-    whole = Shape(batch_size, int(lengths.max()), 1)
-    drawn = generator("packing").choice(lengths, (_NUM_SAMPLES, batch_size)).tolist()
+    whole = Shape(batch_size // gradient_shards, int(lengths.max()), 1)
+    size = (_NUM_SAMPLES, gradient_shards, whole.rows)
+    drawn = generator("packing").choice(lengths, size).tolist()
     costs: dict[tuple[Shape, ...], float] = {}
     for most in _MOST:
-        needed = np.array([len(_packed(one, whole.length, most)) for one in drawn])
-        large = Shape(int(needed.max()) + _SPARE_ROWS, whole.length, most)
+        needed = np.array(
+            [max(len(_packed(shard, whole.length, most)) for shard in batch) for batch in drawn]
+        )
+        rows = min(whole.rows, int(needed.max()) + _SPARE_ROWS)
+        large = Shape(rows, whole.length, most)
         for rows in set(needed.tolist()):
             small = Shape(rows, whole.length, most)
             fits = float(np.mean(needed <= rows))
@@ -86,6 +97,7 @@ def _packed(lengths: Iterable[int], length: int, most: int) -> list[list[int]]:
     """Returns which sequences lie in each row: the longest first, each where least is left behind it."""
     rows: list[list[int]] = []
     space: list[tuple[int, int]] = []  # what is free in a row, and its number
+    # Best fit in falling order of length.
     for negative, number in sorted((-size, number) for number, size in enumerate(lengths)):
         found = bisect.bisect_left(space, (-negative, -1))
         if found == len(space):
@@ -100,24 +112,71 @@ def _packed(lengths: Iterable[int], length: int, most: int) -> list[list[int]]:
 
 
 def packed_batch(
-    features: SequenceFeatures, rows: np.ndarray, shapes: Sequence[Shape]
+    features: SequenceFeatures, rows: np.ndarray, shapes: Sequence[Shape], gradient_shards: int = 1
 ) -> dict[str, np.ndarray]:
     """Returns the encoder's inputs for some sequences, in their order.
 
     Args:
       features: all sequences.
       rows: int64 [batch], their numbers.
-      shapes: to pack into, the first that they fit; all have as long rows, with as many sequences.
+      shapes: to pack each shard into, the first that all fit; all have as long rows, with as many sequences.
+      gradient_shards: equal parts of the batch.
 
     Returns:
-      `input_ids`, `input_mask`, `segment_ids`: int32 [rows, length]; and, if they are packed, those of
-      `PACKING`. Sequences that fit none are not packed: each has a row.
+      `input_ids`, `input_mask`, `segment_ids`: int32 [rows, length], the rows of one shard after those of
+      another; and, if they are packed, those of `PACKING`, numbered within their shard. Sequences that fit
+      none are not packed: each has a row, as long as the longest of them needs.
     """
-    lengths = features.lengths[rows]
-    packed = _packed(lengths.tolist(), *shapes[0][1:]) if shapes else []
-    shape = next((shape for shape in shapes if len(packed) <= shape.rows), None)
+    shards = np.split(rows, gradient_shards)
+    packed = [
+        _packed(features.lengths[shard].tolist(), *shapes[0][1:]) if shapes else []
+        for shard in shards
+    ]
+    needed = max(map(len, packed))
+    shape = next((shape for shape in shapes if needed <= shape.rows), None)
     if shape is None:
-        return sequence_batch(features, rows, int(features.lengths.max()))
+        return sequence_batch(features, rows, _length_of_batch(features, rows))
+    parts = [
+        _packed_shard(features, shard, of_shard, shape)
+        for shard, of_shard in zip(shards, packed, strict=True)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _length_of_batch(features: SequenceFeatures, rows: np.ndarray) -> int:
+    """Returns to which length some sequences are padded: one of few, and not beyond the longest of all."""
+    own = bucket_length(int(features.lengths[rows].max()))
+    return min(own, int(features.lengths.max()))
+
+
+def at_packed_tokens(
+    values: np.ndarray, inputs: Mapping[str, np.ndarray], padding: int, gradient_shards: int = 1
+) -> np.ndarray:
+    """Returns what stands at each token of a packed batch, as its inputs do.
+
+    Args:
+      values: [batch, length], of each token of each sequence.
+      inputs: as `packed_batch` gave them; where they are not packed, each sequence has its row already.
+      padding: of places without a token.
+      gradient_shards: equal parts of the batch.
+
+    Returns:
+      [rows, length].
+    """
+    if PACKING[0] not in inputs:
+        return values
+    sequences, positions, *_ = (inputs[name] for name in PACKING)
+    shards = np.arange(gradient_shards)
+    first = np.repeat(shards * len(values) // gradient_shards, len(sequences) // gradient_shards)
+    number = np.maximum(sequences, 0) + first[:, None]
+    return np.where(sequences < 0, padding, values[number, positions])
+
+
+def _packed_shard(
+    features: SequenceFeatures, rows: np.ndarray, packed: Sequence[Sequence[int]], shape: Shape
+) -> dict[str, np.ndarray]:
+    """Returns the encoder's inputs for sequences whose places in rows are known, as from `_packed`."""
+    lengths = features.lengths[rows]
     order = np.array([number for row in packed for number in row])
     counts = np.array([len(row) for row in packed])
     # Where each sequence begins among all tokens: behind those before it in its row.
@@ -145,6 +204,7 @@ def packed_batch(
         "input_ids": filled(features.input_ids[rows[number], position]),
         "input_mask": filled(1),
         "segment_ids": filled(position >= features.first_lengths[rows[number]]),
+        # -1 is the number of padding: it attends to padding alone, and no token to it.
         "sequences": filled(number, -1),
         "positions": filled(position),
         "firsts": firsts,

@@ -20,7 +20,7 @@ from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.runs import console
-from multiberts.runs.directory import DONE, RunDirectory, read_done
+from multiberts.runs.directory import DONE, LOCK, RunDirectory, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
 
@@ -108,6 +108,10 @@ def push(
             if folders:
                 _write_dataset(run.path / PREDICTIONS, folders, report, Path(run_dir).name)
             outputs = [run.path / MODELS / name for name in named]
+            # Those of the conversions; the marker of this run covers their files.
+            for model in outputs:
+                for marker in (DONE, LOCK):
+                    (model / marker).unlink(missing_ok=True)
             outputs += [run.path / PREDICTIONS] if folders else []
             run.finish([str(file.relative_to(run.path)) for file in _files(outputs)])
     if upload is None:

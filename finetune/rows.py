@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from multiberts.bert.randomness import permuted_index
+from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.finetune.settings import NUM_FOLDS, FinetuningSettings
 from multiberts.runs.errors import UserError, counted
 
@@ -78,6 +79,20 @@ class TrainingRows:
                     f"finetune.max_steps is {settings.max_steps}, and at the end predictions are made "
                     "anyway; correct either"
                 )
+        every = settings.evaluate_every_steps
+        early = self.early_predictions(settings)
+        if every is not None and every >= self.total_steps(settings):
+            raise UserError(
+                f"finetune.evaluate_every_steps is {every}, but training has "
+                f"{counted(self.total_steps(settings), 'step')}, and at the end predictions are made anyway; "
+                "give less, or leave it out"
+            )
+        if len({set_at("dev", epochs) for epochs in early}) < len(early):
+            raise UserError(
+                f"finetune.evaluate_every_steps is {every}, so that some of "
+                f"{counted(len(early), 'prediction')} would have one name: names have four digits of the "
+                "epochs; give more"
+            )
         given = [("num_epochs", settings.num_epochs)]
         given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]
         for name, epochs in given:
@@ -108,6 +123,19 @@ class TrainingRows:
             row = permuted_index(row, len(self.kept), "max_train_examples", self.task)
         found: np.ndarray = self.kept[row]
         return found
+
+    def total_steps(self, settings: FinetuningSettings) -> int:
+        """Returns the number of steps of a run."""
+        num_steps = self.num_steps(settings.num_epochs)
+        return num_steps if settings.max_steps is None else min(num_steps, settings.max_steps)
+
+    def early_predictions(self, settings: FinetuningSettings) -> dict[float, int]:
+        """Returns the steps after which predictions are made before the last one, by their epochs."""
+        steps = {epochs: self.num_steps(epochs) for epochs in settings.prediction_epochs}
+        if every := settings.evaluate_every_steps:
+            further = {*range(every, self.total_steps(settings), every)} - {*steps.values()}
+            steps |= {step * self.batch_size / self.used: step for step in sorted(further)}
+        return steps
 
     def num_steps(self, epochs: float) -> int:
         """Returns the number of full batches in these passes over the used rows."""

@@ -15,7 +15,7 @@ from multiberts.finetune.data_files import DATASET_PREFIX
 from multiberts.finetune.task import DataArguments, Family, Task, task_named
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
-from multiberts.runs.identity import Identity, Values
+from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
 from multiberts.runs.parameters import NonNegativeInt, PositiveFloat, PositiveInt, Range
 
 # A run that holds out a part of its training data leaves out one fifth (Zhong et al. 2021, section 2).
@@ -59,8 +59,10 @@ class FinetuningSettings:
         one too, as evaluation set `held_out`; the fifths are the same for every seed. None: trains on all.
       prediction_epochs: numbers of epochs (may be fractions) after which the same predictions are made
         early, as `dev@2.5`; training then continues unchanged.
+      evaluate_every_steps: the same predictions are made every this number of steps, too, named after their
+        epochs; None: they are not.
       keep: which fine-tuned model stays, as a checkpoint in `model/`: `none`; `last`; or `best`, of those
-        after prediction_epochs and the last, whose predictions are then the run's.
+        with early predictions and the last, whose predictions are then the run's.
       keep_set: for `best`, the evaluation set that is scored; None: the first.
       keep_metric: for `best`, the metric; None: the first of that set.
       patience: for `best`: training ends after this number of predictions in a row that are not better than
@@ -70,6 +72,11 @@ class FinetuningSettings:
       gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are clipped
         apart and then summed.
       bias_correction: whether Adam's moments are corrected for their start at zero, as the recipe's are not.
+      learning_rate_decay: after the warm-up: `linear` to 0, as the recipe's (of the global step, so that it
+        drops by the warm-up's share when that ends); `cosine`, half a period from the peak to 0; `constant`.
+      adam_beta_1: share of the mean gradient that each update keeps.
+      adam_beta_2: likewise, of the mean squared gradient.
+      adam_epsilon: added to the root of the mean squared gradient.
       frozen_layers: freeze the embeddings and the first N layers of the encoder; None: train everything.
       layer_decay: the learning rate of a layer is that of the layer above it times this; the pooler and the
         head have learning_rate.
@@ -103,6 +110,7 @@ class FinetuningSettings:
     max_train_examples: PositiveInt | None = None
     held_out_fold: Annotated[int, Range(least=0, below=NUM_FOLDS)] | None = None
     prediction_epochs: Sequence[PositiveFloat] = ()
+    evaluate_every_steps: PositiveInt | None = dataclasses.field(default=None, metadata=LATER)
     keep: Literal["none", "last", "best"] = "none"
     keep_set: str | None = None
     keep_metric: str | None = None
@@ -112,6 +120,16 @@ class FinetuningSettings:
     bias_correction: bool = False
     frozen_layers: NonNegativeInt | None = None
     layer_decay: Annotated[float, Range(above=0, most=1)] = 1.0
+    learning_rate_decay: Literal["linear", "cosine", "constant"] = dataclasses.field(
+        default="linear", metadata=LATER
+    )
+    adam_beta_1: Annotated[float, Range(least=0, below=1)] = dataclasses.field(
+        default=0.9, metadata=LATER
+    )
+    adam_beta_2: Annotated[float, Range(least=0, below=1)] = dataclasses.field(
+        default=0.999, metadata=LATER
+    )
+    adam_epsilon: PositiveFloat = dataclasses.field(default=1e-6, metadata=LATER)
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     devices: PositiveInt | Literal["auto"] = 1
     tensorboard: bool = False
@@ -135,10 +153,10 @@ class FinetuningSettings:
                 f"finetune.prediction_epochs is {self.prediction_epochs}, expected each number once (to "
                 "four digits); remove the repeated one"
             )
-        if self.keep == "best" and not self.prediction_epochs:
+        if self.keep == "best" and not (self.prediction_epochs or self.evaluate_every_steps):
             raise UserError(
                 "finetune.keep is 'best', but there are no finetune.prediction_epochs after which models "
-                "are compared; give some, such as [1, 2], or keep = 'last'"
+                "are compared; give some, such as [1, 2], or finetune.evaluate_every_steps, or keep = 'last'"
             )
         for name in ("keep_set", "keep_metric", "patience"):
             if self.keep != "best" and getattr(self, name) is not None:
@@ -158,7 +176,7 @@ class FinetuningSettings:
         call = {name: _literal(getattr(self, name)) for name in names}
         if not self.task_modules:  # a file that names modules is refused, as their code would run
             del call["task_modules"]
-        return call
+        return without_later_defaults(call, type(self))
 
     def check_task(self, task: Task) -> None:
         """Refuses settings that have no effect on a task.
@@ -196,9 +214,10 @@ def _literal(value: Any) -> Any:
 # Arguments that train something: they do not count where a task trains nothing.
 _TRAINING_PARAMETERS = (
     "learning_rate", "finetune_seed", "batch_size", "num_epochs", "warmup_proportion",
-    "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs", "keep", "keep_set",
-    "keep_metric", "patience", "max_steps", "gradient_shards", "bias_correction", "frozen_layers",
-    "layer_decay", "compute_dtype",
+    "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs",
+    "evaluate_every_steps", "keep", "keep_set", "keep_metric", "patience", "max_steps",
+    "gradient_shards", "bias_correction", "frozen_layers", "layer_decay", "learning_rate_decay",
+    "adam_beta_1", "adam_beta_2", "adam_epsilon", "compute_dtype",
 )  # fmt: skip
 
 
@@ -208,13 +227,11 @@ _DATA_PARAMETERS = ("data_dir", "train_files", "dev_files", "evaluation_files", 
 def _settle(parameters: Values, inputs: Values) -> None:
     """Leaves out what has no effect, and takes names in TensorFlow Datasets for names."""
     chosen = task_of(parameters)
-    options = chosen.completed(parameters["options"] or {})
-    parameters["options"] = {
-        name: value for name, value in options.items() if name not in chosen.place_options
-    }
-    if not chosen.trains:
-        for name in _TRAINING_PARAMETERS:
-            parameters.pop(name, None)
+    parameters["options"] = chosen.decisive(parameters["options"] or {})
+    counted = without_later_defaults(parameters, FinetuningSettings)
+    for name in [*parameters]:
+        if name not in counted or (not chosen.trains and name in _TRAINING_PARAMETERS):
+            del parameters[name]
     if parameters["dataset"] is not None:
         del inputs["data_dir"]  # where TensorFlow Datasets keeps its data sets
     further = inputs["evaluation_files"] or {}

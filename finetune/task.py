@@ -22,6 +22,7 @@ from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.command_line.command import parameter_lines
 from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.identity import without_later_defaults
 from multiberts.runs.parameters import annotations_of, described, fits
 
 if TYPE_CHECKING:
@@ -309,6 +310,19 @@ class Task:
                     f"{default!r}; correct finetune.options"
                 )
         return {**self.options, **options}
+
+    def decisive(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the options that identify a run, complete but for those that came later, at their defaults.
+
+        Raises:
+          UserError: as `completed`.
+        """
+        found = {
+            name: value
+            for name, value in self.completed(options).items()
+            if name not in self.place_options
+        }
+        return found if self.settings is None else without_later_defaults(found, self.settings)
 
 
 def task_named(

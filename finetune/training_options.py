@@ -21,6 +21,7 @@ class TrainingOptions:
       gradient_shards: parts of a batch, one after the other in the memory of one, whose gradients are
         clipped apart and then summed.
       bias_correction: whether Adam's moments are corrected for their start at zero.
+      adam_beta_1, adam_beta_2, adam_epsilon: as `bert.model.optimization.AdamSettings` has them.
       frozen_layers: freeze the embeddings and the first N layers; None: train everything.
       layer_decay: the learning rate of a layer is that of the layer above it times this.
       compute_dtype: `float32` or `bfloat16`, of the products in training and prediction.
@@ -33,6 +34,9 @@ class TrainingOptions:
 
     gradient_shards: int = 1
     bias_correction: bool = False
+    adam_beta_1: float = 0.9
+    adam_beta_2: float = 0.999
+    adam_epsilon: float = 1e-6
     frozen_layers: int | None = None
     layer_decay: float = 1.0
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -70,6 +74,9 @@ class TrainingOptions:
             compile_step=compile_step,
             devices=self.devices,
             bias_correction=self.bias_correction,
+            beta_1=self.adam_beta_1,
+            beta_2=self.adam_beta_2,
+            epsilon=self.adam_epsilon,
             factor_of=None if is_plain else factor_of,
         )
         return new_trainer(loss, settings)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.register import METRICS, USUAL_NAMES
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.finetune.task import registered_tasks
 from multiberts.stats.presentation.metric_names import metric_meaning
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -20,19 +19,21 @@ def list_names(*, kind: Literal["tasks", "metrics", "configs"]) -> str:
       kind: what to list.
 
     Returns:
-      One line per name.
+      One line per name; metrics grouped by their input.
 
     Example:
-      >>> list_names(kind="metrics").splitlines()[0].split(maxsplit=1)
+      >>> list_names(kind="metrics").splitlines()[1].split(maxsplit=1)
       ['accuracy', 'Share of examples whose prediction is right.']
     """
     if kind == "tasks":
+        from multiberts.finetune.task import registered_tasks
+
         names = {
             name: ", ".join(f"{option}={value!r}" for option, value in task.options.items())
             for name, task in registered_tasks().items()
         }
     elif kind == "metrics":
-        names = {name: metric_meaning(name) for name in [*METRICS, *OCCUPATION_MEASURES]}
+        return _metrics_by_input()
     else:
         names = {
             str(path.relative_to(_ROOT)): path.read_text(encoding="utf-8")
@@ -42,3 +43,28 @@ def list_names(*, kind: Literal["tasks", "metrics", "configs"]) -> str:
         }
     width = max(map(len, names)) + 2
     return "\n".join(f"{name:<{width}}{text}".rstrip() for name, text in names.items())
+
+
+# Headings, by the input of a metric.
+_INPUTS = {
+    "prediction": "Classes or numbers",
+    "positive_score": "Scores of class 1",
+    "scores": "Probabilities of classes",
+    "text": "Texts, spans and sets of labels",
+}
+
+
+def _metrics_by_input() -> str:
+    groups: dict[str, list[str]] = {title: [] for title in _INPUTS.values()}
+    for name, metric in METRICS.items():
+        groups[_INPUTS[metric.uses]].append(name)
+    groups["Winogender, by occupation"] = [*OCCUPATION_MEASURES]
+    width = max(len(name) for names in groups.values() for name in names) + 2
+    usual = {name: [own for own, known in USUAL_NAMES.items() if known == name] for name in METRICS}
+    lines = []
+    for title, names in groups.items():
+        lines += ["", f"{title}:"]
+        for name in names:
+            also = f" Also {', '.join(usual[name])}." if usual.get(name) else ""
+            lines.append(f"  {name:<{width}}{metric_meaning(name)}{also}".rstrip())
+    return "\n".join(lines[1:])

@@ -285,7 +285,6 @@ def _named(checkpoints: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_list(setting: str, values: Sequence[Any] | Mapping[str, Any]) -> None:
-    """Refuses an empty list, and one that names something twice."""
     if not values:
         raise UserError(f"sweep.{setting} is empty; give at least one")
     repeated = [value for value in values if list(values).count(value) > 1]

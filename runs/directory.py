@@ -66,6 +66,7 @@ def fingerprint(path: PathLike) -> str:
     path = Path(path)
     if path.is_file():
         return sha256_of_file(path)
+    # In this order: a checkpoint of ours holds weights, too, and its own list covers all of its files.
     for marker in (DONE, "checkpoint.json", *_WEIGHTS):
         found = sorted(path.glob(marker))
         if marker == DONE and found:
@@ -225,7 +226,7 @@ class RunDirectory:
           stage: the stage's name, as in Gin (`pretrain`, `finetune`, ...).
           parameters: every argument that changes the run's numbers, as Python literals.
           inputs: paths of input files or directories, one or several a name; None is left out.
-            They are compared by what they hold.
+            They are compared by their content.
           call: the arguments that make the run again, as literals, where they are named otherwise
             than `parameters` and `inputs`; None is left out. They are kept, not compared.
           renewed_by: inputs that may hold something else now; the run is then not done, and is made
@@ -247,7 +248,6 @@ class RunDirectory:
         self.done = self._is_done()
 
     def _fingerprints(self, paths: PathLike | Sequence[PathLike]) -> str:
-        """Returns what the one or several paths of an input hold."""
         several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
         return "+".join(self._fingerprint(Path(path)) for path in several)
 
@@ -345,6 +345,7 @@ class RunDirectory:
                 f"cannot write {self.path}: {error.strerror}; choose another run_dir"
             ) from error
         try:
+            # Without waiting, so that a second start says at once that the first goes on.
             # The kernel drops the lock with the process, however it ends.
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -358,6 +359,7 @@ class RunDirectory:
             self.done = self._is_done()
             for leftover in self.path.rglob("*" + UNFINISHED_SUFFIX):
                 remove(leftover)
+            # DONE first: a run killed between the two is unfinished, not done with another configuration.
             if self.is_renewed:
                 remove(self.path / DONE)
             if self.is_renewed or not (self.path / CONFIG).exists():
@@ -389,6 +391,7 @@ class RunDirectory:
         }
         entries |= {name: unfetched[name] for name in outputs if name not in entries}
         content = {"stage": self._stage, "outputs": dict(sorted(entries.items()))}
+        # Before DONE, which comes last.
         if self._large_inputs:
             write_atomically(self.path / INPUTS, json.dumps(self._large_inputs, indent=1) + "\n")
         write_atomically(self.path / DONE, json.dumps(content, indent=1) + "\n")
@@ -435,6 +438,7 @@ def _format_config(
 def _binding(stage: str, name: str, value: Any) -> str:
     if isinstance(value, tuple):
         value = list(value)
+    # A configuration must read back as what ran; NaN, NumPy's numbers and objects do not.
     if ast.literal_eval(repr(value)) != value:
         raise TypeError(f"{stage}.{name} = {value!r} is not a Python literal")
     return f"{stage}.{name} = {value!r}"

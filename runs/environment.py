@@ -141,6 +141,8 @@ def check_engine(name: str, where: str) -> str:
     return name
 
 
+# oneDNN's products may sum in another order, and numbers would change with it. The third keeps TensorFlow's
+# log in C++ away from the lines that people read.
 DEFAULTS = {
     _BACKEND: default_engine(),
     "TF_ENABLE_ONEDNN_OPTS": "0",

@@ -56,6 +56,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         remove(temporary)
         yield temporary
+        # File systems may write a rename before the content: after a crash the file would be empty.
         _flush(temporary)
         if path.is_dir():
             # A directory cannot be renamed over a full one: the old one is moved away first.
@@ -66,6 +67,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
             remove(old)
         else:
             os.replace(temporary, path)
+        # The rename itself is the directory's content, and on the disk only after this.
         _flush_directory(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):  # what failed before may fail here too
@@ -292,7 +294,7 @@ def parse_json(
 
 
 def _fields_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns the fields of an object, of which programs read the first or the last where one is repeated."""
+    """Returns the fields of an object; refuses a repeated one, as programs read the first or the last."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]

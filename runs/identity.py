@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 Values = dict[str, Any]
+
+
+# Metadata of a settings class's field that came after runs had been made without it. At its default it is
+# no part of an identity, so that these runs keep theirs.
+LATER: Mapping[str, bool] = {"later": True}
+
+
+def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
+    """Returns values by name, without those of `LATER` fields that have their default.
+
+    Args:
+      values: of some fields of the settings.
+      settings: a dataclass.
+
+    Example:
+      >>> @dataclasses.dataclass
+      ... class Training:
+      ...     num_steps: int = 5
+      ...     momentum: float = dataclasses.field(default=0.9, metadata=LATER)
+      >>> without_later_defaults({"num_steps": 5, "momentum": 0.9}, Training)
+      {'num_steps': 5}
+      >>> without_later_defaults({"num_steps": 5, "momentum": 0.8}, Training)
+      {'num_steps': 5, 'momentum': 0.8}
+    """
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in fields or not fields[name].metadata or value != fields[name].default
+    }
 
 
 def _as_they_are(arguments: Mapping[str, Any], inputs: Values) -> None:
@@ -26,8 +57,8 @@ class Identity:
       settle: called with the parameters and inputs that count, which it changes in place: it removes
         what has no effect in this call, and gives equal calls equal values. It reads no file.
       find_files: called with all arguments and the inputs, which it changes in place: it replaces
-        paths by those of the files that they stand for. An input may also be no path but stand for
-        what another run will make; it is left as it is.
+        paths by those of the files that they stand for. Placeholders for outputs of other runs are passed
+        through.
 
     Example:
       >>> identity = Identity(inputs=("corpus",), speed=("devices",))

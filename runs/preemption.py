@@ -28,7 +28,7 @@ def preemption_notice() -> Iterator[Callable[[], bool]]:
     """Notes SIGTERM instead of dying of it, while the block runs.
 
     Machines that can be taken away send SIGTERM some seconds before SIGKILL. In another thread than the
-    main one the block changes no signal's handler, and has notice by `ask_to_stop`. Of blocks inside each
+    main one the block changes no signal's handler, and has notice by `ask_to_stop`. Blocks inside each
     other, as a sweep's and its runs', all have notice, also one that opens after it came.
 
     Yields:

@@ -108,6 +108,7 @@ def max_t_p_values(
         )
     seen = _statistics(centres, errors, alternative)
     null = _statistics(drawn - centres, own_errors, alternative)
+    # Step-down: each hypothesis competes only with those that are no more extreme than it.
     order = np.argsort(-seen, kind="stable")
     # The largest statistic of the hypotheses from each step onwards [B, m].
     largest = np.maximum.accumulate(null[:, order[::-1]], axis=1)[:, ::-1]
@@ -115,6 +116,7 @@ def max_t_p_values(
     slack = 1e-12 * np.abs(np.where(np.isfinite(seen), seen, 0.0))
     reached = (largest >= (seen - slack)[order]).sum(axis=0)
     adjusted = np.empty(len(centres))
+    # A hypothesis cannot have a smaller p than one that is more extreme.
     adjusted[order] = np.maximum.accumulate((reached + 1) / (len(drawn) + 1))
     return adjusted
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 # All 2**R sign patterns are enumerated up to this R.
 MAX_EXACT_SIGN_FLIP_SEEDS = 15
-# All permutations of seeds to two sides are enumerated up to this number: 10 against 10 have 184,756.
+# All permutations of seeds to two arms are enumerated up to this number: 10 against 10 have 184,756.
 MAX_EXACT_PERMUTATIONS = 200_000
 _RANDOM_SAMPLES = 19_999
 
@@ -135,7 +135,7 @@ def acceleration(influences: Sequence[NDArray]) -> float:
     """Computes the acceleration of the BCa interval for an estimate from independent samples.
 
     Args:
-      influences: for each sample (the seeds of each side, the examples) how much each of its
+      influences: for each sample (the seeds of each arm, the examples) how much each of its
         members moves the estimate, as `stats.variance.crossing.Crossing.influences` returns it: to
         first order the estimate is a constant plus the sum of the means of these arrays.
 
@@ -188,11 +188,13 @@ def bca_interval(
     tail = _tail(confidence_level)
     slack = _slack(values - estimate)
     below = int((values < estimate - slack).sum()) + int((values <= estimate + slack).sum())
+    # Efron's z_0 is infinite where no sample lies below: half a sample is the least that B samples can show.
     half = 1 / (2 * len(values))
     bias = ndtri(min(max(below * half, half), 1 - half))
     levels = []
     for level in (tail, 1 - tail):
         moved = bias + ndtri(level)
+        # Efron (1987): z_0 + (z_0 + z) / (1 - a (z_0 + z)).
         stretch = 1 - acceleration * moved
         # At the pole and beyond, the level is its limit.
         shifted = bias + moved / stretch if stretch > 0 else np.copysign(np.inf, moved)
@@ -402,7 +404,7 @@ def is_near_bounds(
     confidence_level: float,
     bounds: tuple[float, float],
 ) -> bool:
-    """Returns whether `bounded_t_interval` is other than the plain interval; its arguments."""
+    """Returns whether `bounded_t_interval` differs from the plain interval; takes its arguments."""
     low, high = bounds
     if not math.isfinite(high - low):
         return False
@@ -457,12 +459,12 @@ def difference_of_intervals(
     experiment: tuple[float, Interval],
     correlation: float = 0.0,
 ) -> Interval:
-    """Computes the interval of a difference from the sides' own estimates and intervals.
+    """Computes the interval of a difference from the arms' own estimates and intervals.
 
     Args:
       base: estimate and interval.
       experiment: the same.
-      correlation: of the two estimates, as of sides with seeds or examples in common.
+      correlation: of the two estimates, as of arms with seeds or examples in common.
 
     Reference: Zou & Donner (2008), Construction of confidence limits about effect measures; Newcombe
     (1998), Improved confidence intervals for the difference between binomial proportions based on
@@ -552,7 +554,7 @@ def near_bounds_difference(
 ) -> tuple[Interval, PValues]:
     """Computes interval and test of a difference of two scores that are both near their bounds.
 
-    The interval is Newcombe's: it comes from the score intervals of the sides, which are skewed there.
+    The interval is Newcombe's: it comes from the score intervals of the arms, which are skewed there.
     Its end towards the bound is near, too near where a standard error is small by chance, so that
     neither end is nearer than that of the normal interval. It stays within what a difference can be.
     p is one less the level at which it begins to hold the difference that is tested.
@@ -576,8 +578,8 @@ def near_bounds_difference(
 
     def interval(level: float) -> Interval:
         one, other = (
-            (side[0], score_interval(*side, degrees_of_freedom, level, bounds, units))
-            for side, units in zip((base, experiment), num_units, strict=True)
+            (arm[0], score_interval(*arm, degrees_of_freedom, level, bounds, units))
+            for arm, units in zip((base, experiment), num_units, strict=True)
         )
         low, high = difference_of_intervals(one, other, correlation)
         normal = t_interval(experiment[0] - base[0], error, math.inf, level)
@@ -591,6 +593,7 @@ def near_bounds_difference(
     low, high = 0.0, 1 - 1e-12  # levels at which it is outside, and inside or the last one
     if holds_null(1e-9):
         high = 0.0
+    # Halving 50 times finds p to 2^-50, near what float64 holds of 1 - p.
     for _ in range(50 if high else 0):
         middle = (low + high) / 2
         low, high = (low, middle) if holds_null(middle) else (middle, high)
@@ -718,27 +721,27 @@ def _random_signs(number: int, flip_seed: int) -> NDArray[np.float64]:
 
 
 @functools.lru_cache(maxsize=2)
-def _random_permutations(number: int, side: int, permutation_seed: int) -> NDArray[np.int64]:
-    """Returns random choices of `side` out of `number` [samples, side]; cached for repeated tests."""
+def _random_permutations(number: int, size: int, permutation_seed: int) -> NDArray[np.int64]:
+    """Returns random choices of `size` out of `number` [samples, size]; cached for repeated tests."""
     generator = np.random.Generator(np.random.Philox(key=permutation_seed))
     order = generator.permuted(np.tile(np.arange(number), (_RANDOM_SAMPLES, 1)), axis=1)
-    return order[:, :side].copy()
+    return order[:, :size].copy()
 
 
 @functools.lru_cache(maxsize=2)
-def _all_permutations(number: int, side: int) -> NDArray[np.int64]:
-    """Returns every choice of `side` out of `number` [choices, side]; cached for repeated tests."""
-    chosen = itertools.combinations(range(number), side)
-    return np.fromiter(itertools.chain.from_iterable(chosen), np.int64).reshape(-1, side)
+def _all_permutations(number: int, size: int) -> NDArray[np.int64]:
+    """Returns every choice of `size` out of `number` [choices, size]; cached for repeated tests."""
+    chosen = itertools.combinations(range(number), size)
+    return np.fromiter(itertools.chain.from_iterable(chosen), np.int64).reshape(-1, size)
 
 
 def permutation_p_values(
     base_scores: ArrayLike, experiment_scores: ArrayLike, permutation_seed: int = 0
 ) -> PValues:
-    """Tests unpaired seeds by permutations: under the null any seed may be on either side.
+    """Tests unpaired seeds by permutations: under the null any seed may be in either arm.
 
     The statistic is the difference of the two means; two-sided counts the permutations with at
-    least its size. Exact up to `MAX_EXACT_PERMUTATIONS` assignments of the seeds to the sides;
+    least its size. Exact up to `MAX_EXACT_PERMUTATIONS` assignments of the seeds to the arms;
     beyond, random permutations with the +1 form.
 
     Args:
@@ -766,6 +769,6 @@ def permutation_p_values(
         chosen = _random_permutations(len(pooled), len(base), permutation_seed)
         sums = pooled[chosen].sum(axis=1)
         extra = 1  # the observed permutation
-    # The sides' sums add to zero, so the difference of means falls with the base's sum alone.
+    # The arms' sums add to zero, so the difference of means falls with the base's sum alone.
     slack = 1e-12 * float(np.abs(pooled).sum())
     return _counted_p_values(-sums, -float(pooled[: len(base)].sum()), slack, extra)

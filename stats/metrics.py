@@ -66,10 +66,13 @@ def named_metric(metric: str | MetricLike | ScoreFunction, arms: Sequence[Arm] =
     `arms`.
 
     Raises:
-      ValueError: there is no metric of that name, or the argument is something else.
+      DataError: there is no metric of that name, or the argument is something else.
     """
     if isinstance(metric, str):
-        return metric_named(metric)
+        try:
+            return metric_named(metric)
+        except ValueError as error:
+            raise DataError(str(error)) from error
     if isinstance(metric, Metric | RankMetric | FunctionMetric):
         return metric
     if not callable(metric):

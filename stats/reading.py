@@ -1,4 +1,4 @@
-"""Reads the runs of one side from labelled arrays, plain arrays, nested lists or data frames.
+"""Reads the runs of one arm from labelled arrays, plain arrays, nested lists or data frames.
 
 Everything becomes labelled arrays first (`labelled`), and these an arm (`arm_from_arrays`). What has
 coordinates or an index is put in order by them; only what has none counts by position.
@@ -96,12 +96,12 @@ def from_frame(
       score: of the column of each example's own score, such as 1 where the answer is right.
       label: of the column of labels, the same in all rows of an example.
       run: of the column that distinguishes runs of one seed, which are averaged.
-      arm: of the column that names the procedure of each row.
+      arm: of the column that names the arm of each row.
       cluster: of a column of clusters of examples, the same in all rows of an example; give its
         name to `compare` as `clusters`.
 
     Returns:
-      A Dataset of the runs, or with `arm` one for each procedure, by name. A row that is missing is
+      A Dataset of the runs, or with `arm` one for each arm, by name. A row that is missing is
       a cell that is NaN (see `missing` of `compare`).
 
     Raises:
@@ -368,7 +368,7 @@ def labelled(
     if held is not None and len(held) != 1:
         raise DataError(
             f"{name}: found {counted(len(held), 'arm')} ({', '.join([*held][:9])}), expected one; give one "
-            "arm to each side, or all to stats.compare_arms"
+            "arm as base and one as experiment, or all to stats.compare_arms"
         )
     if held is not None:
         [data] = held.values()

@@ -108,7 +108,7 @@ class RunsTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm(RunsTable):
-    """Runs of one procedure, with what a metric compares them with.
+    """Runs of one arm, with what a metric compares them with.
 
     Attributes:
       labels: [examples].
@@ -120,7 +120,7 @@ class Arm(RunsTable):
         `procedure`); of a checkpoint its SHA-256 (`checkpoint`), the procedure and seed of its
         training (`training`), and (procedure, seed, step) with the SHA-256 (`named`).
       cluster_name: what the clusters are called, or nothing.
-      left_out: seeds that pairing left out, because the other side lacks them.
+      left_out: seeds that pairing left out, because the other arm lacks them.
     """
 
     labels: NDArray
@@ -165,14 +165,14 @@ class Arm(RunsTable):
         return frozenset().union(*(found for own, found in pairs if own == seed))
 
     def shares_parent(self, other: Arm, seed: Hashable) -> bool:
-        """Returns whether runs of a seed descend from one checkpoint, or one training, on both sides.
+        """Returns whether runs of a seed descend from one checkpoint, or one training, in both arms.
 
         Two checkpoints of one name (procedure, seed and step) that hold different weights are not of
         one training.
         """
         own, others = self.lineage_of(seed), other.lineage_of(seed)
         shared = {kind for kind, _ in own & others}
-        known = [dict(value for kind, value in side if kind == "named") for side in (own, others)]
+        known = [dict(value for kind, value in arm if kind == "named") for arm in (own, others)]
         differ = any(known[1].get(name, sha256) != sha256 for name, sha256 in known[0].items())
         return bool(shared & {"parent", "checkpoint"}) or (bool(shared) and not differ)
 

@@ -153,15 +153,16 @@ def convert_checkpoints(
     return "\n".join(lines)
 
 
-def compare_checkpoints(*, first: str, second: str) -> int:
-    """Prints how far two checkpoints are apart, and exits with 1 where they differ.
+def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int:
+    """Prints how far two checkpoints are apart.
 
     Args:
       first: directory of a checkpoint, or `hub:<repository>`.
       second: of another, in either layout.
+      strict: list every variable that differs, and exit with 1 where anything does.
 
     Returns:
-      0 where they are equal bit for bit, else 1.
+      0; of a strict comparison 1 where they are not equal bit for bit.
 
     Raises:
       UserError: one is not a checkpoint, or is damaged.
@@ -176,11 +177,17 @@ def compare_checkpoints(*, first: str, second: str) -> int:
     rows = [
         row for name in names if (row := _difference(name, variables.get(name), others.get(name)))
     ]
-    if rows:
+    if rows and strict:
         lines += _aligned([("variable", "first", "second", "largest |a-b|", "relative"), *rows])
-    lines.append(f"{len(names) - len(rows)} of {len(names)} variables are equal bit for bit")
-    console.report("\n".join(lines))
-    return 1 if len(lines) > 1 else 0
+    equal = f"{len(names) - len(rows)} of {len(names)} variables are equal bit for bit"
+    measured = [row for row in rows if row[3] != "nan"]
+    if measured:
+        name, *_, absolute, _ = max(measured, key=lambda row: float(row[3]))
+        equal += f"; the largest difference is {absolute}, in {name}"
+    if len(rows) > len(measured):
+        equal += f"; {len(rows) - len(measured)} cannot be compared (other shapes, missing or NaN)"
+    console.report("\n".join([*lines, equal]))
+    return 1 if strict and (lines or rows) else 0
 
 
 def _difference(

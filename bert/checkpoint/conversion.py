@@ -98,7 +98,6 @@ def convert_checkpoint(
 
 
 def _variables(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """Returns all variables, a fine-tuned head's among them."""
     return {**checkpoint.parameters, **checkpoint.head}
 
 

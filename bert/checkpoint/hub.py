@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import http
 import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.release_archives import RELEASE, release_directory, seed_named
+from multiberts.bert.checkpoint.sampling import Source
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -31,6 +34,7 @@ _NAME = re.compile(
     r"(@(?P<revision>[\w./-]+))?",
     re.ASCII,
 )
+_STEP_BRANCH = re.compile(r"step[-_]?\d", re.IGNORECASE)
 # The first that a repository has are fetched; what was pickled is the last resort.
 _WEIGHTS = (
     {tensorflow_format.INDEX, tensorflow_format.DATA},
@@ -116,14 +120,8 @@ def _repository_named(name: str) -> re.Match[str]:
 @functools.cache
 def _fetched(name: str) -> Path:
     match = _repository_named(name)
-    try:
-        import huggingface_hub
-        from huggingface_hub import errors
-    except ImportError as error:
-        raise UserError(
-            f"{name} needs huggingface_hub, which is not installed; pip install huggingface-hub, or give "
-            "a directory"
-        ) from error
+    huggingface_hub = _client(name)
+    errors = huggingface_hub.errors
     repository, revision = match["repository"], match["revision"]
     api = huggingface_hub.HfApi()
     # One is the base of all errors of the library's HTTP client, the other OSError.
@@ -147,6 +145,78 @@ def _fetched(name: str) -> Path:
         directory = _cached(name, repository, revision, error)
     console.progress(f"{name} is {origin_of(directory)}")
     return directory
+
+
+def revisions_of(name: str) -> list[tuple[str, Source]]:
+    """Returns the branches of a repository that have a step in their name, or `main`, to be read in ranges.
+
+    Args:
+      name: `hub:<repository>`; with `@<revision>`, that one alone.
+
+    Raises:
+      UserError: there is no such repository or revision, or the Hub cannot be reached.
+
+    Example:
+      `revisions_of("hub:EleutherAI/pythia-14m-seed1")` has an entry for each step of that seed.
+    """
+    match = _repository_named(name)
+    repository, revision = match["repository"], match["revision"]
+    huggingface_hub = _client(name)
+    api = huggingface_hub.HfApi()
+    with _said(name, huggingface_hub):
+        branches = [] if revision else api.list_repo_refs(repository).branches
+        steps = sorted(branch.name for branch in branches if _STEP_BRANCH.search(branch.name))
+        return [
+            (each, _repository_source(huggingface_hub, name, repository, each))
+            for each in [revision] * bool(revision) or steps or ["main"]
+        ]
+
+
+def _repository_source(huggingface_hub: Any, name: str, repository: str, revision: str) -> Source:
+    listed = huggingface_hub.HfApi().list_repo_tree(repository, revision=revision)
+    files = [file for file in listed if hasattr(file, "size")]
+
+    def read(file: str, offset: int, size: int) -> bytes:
+        url = huggingface_hub.hf_hub_url(repository, file, revision=revision)
+        headers = huggingface_hub.utils.build_hf_headers()
+        headers["Range"] = f"bytes={offset}-{offset + size - 1}"
+        with _said(name, huggingface_hub):
+            answer = huggingface_hub.get_session().get(url, headers=headers, timeout=60)
+            huggingface_hub.utils.hf_raise_for_status(answer)
+        whole = answer.status_code != http.HTTPStatus.PARTIAL_CONTENT
+        return bytes(answer.content[offset : offset + size] if whole else answer.content)
+
+    return Source(
+        f"{HUB}{repository}@{revision}",
+        {file.path: file.size for file in files},
+        {file.path: file.lfs.sha256 if file.lfs else file.blob_id for file in files},
+        read,
+    )
+
+
+@contextlib.contextmanager
+def _said(name: str, huggingface_hub: Any) -> Iterator[None]:
+    """Turns the errors of the Hub's client into a line."""
+    try:
+        yield
+    except huggingface_hub.errors.HfHubHTTPError.__bases__ as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{name} cannot be read ({reason}); correct the name, log in with `hf auth login` where it is "
+            "private, or try again later"
+        ) from error
+
+
+def _client(name: str) -> Any:
+    try:
+        import huggingface_hub.errors
+        import huggingface_hub.utils
+    except ImportError as error:
+        raise UserError(
+            f"{name} needs huggingface_hub, which is not installed; pip install huggingface-hub, or give "
+            "a directory"
+        ) from error
+    return huggingface_hub
 
 
 def _wanted(name: str, files: set[str]) -> list[str]:

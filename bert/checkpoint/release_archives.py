@@ -117,7 +117,7 @@ def _fetch(address: str, path: Path) -> None:
 
 
 def _unpack(name: str, archive: Path, folder: Path) -> None:
-    """Writes the weights of an archive, whatever folder they are in there, and checks their checksums."""
+    """Writes the weights of an archive, from any folder inside it, and checks their checksums."""
     with open_archive(archive) as members:
         for member in members.names:
             file = Path(member).name

@@ -38,7 +38,7 @@ _RESTART_INTERVAL = 16
 
 
 @dataclass(frozen=True)
-class _Entry:
+class Entry:
     """Where a tensor lies, and what its bytes are; dtype None: no array of numbers in one piece."""
 
     dtype: np.dtype | None
@@ -107,7 +107,7 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
       OSError: a file is missing or cannot be read.
       ValueError: a file is truncated or damaged, or a tensor has another type than numbers have.
     """
-    entries, num_shards = _index(prefix)
+    entries, num_shards = parse_index(Path(f"{prefix}.index").read_bytes())
     found = {}
     for name in sorted(filter(is_wanted, entries)):
         entry = entries[name]
@@ -129,9 +129,15 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
     return found
 
 
-def _index(prefix: Path) -> tuple[dict[str, _Entry], int]:
-    """Returns where each tensor lies, and the number of shards."""
-    content = Path(f"{prefix}.index").read_bytes()
+def parse_index(content: bytes) -> tuple[dict[str, Entry], int]:
+    """Returns where each tensor lies, and the number of shards.
+
+    Args:
+      content: of `<prefix>.index`.
+
+    Raises:
+      ValueError: it is truncated or damaged.
+    """
     try:
         (magic,) = struct.unpack("<Q", content[-8:])
         if magic != _MAGIC:
@@ -150,7 +156,7 @@ def _index(prefix: Path) -> tuple[dict[str, _Entry], int]:
         raise ValueError("an entry of the index is cut") from error
 
 
-def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, _Entry], int]:
+def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, Entry], int]:
     entries = {}
     num_shards = 1
     for key, value in rows:
@@ -164,7 +170,7 @@ def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, _Entry], in
         sizes = [
             dict(_fields(_message_of(dim))).get(1, 0) for _, dim in _fields(_message_of(shape))
         ]
-        entries[key.decode()] = _Entry(
+        entries[key.decode()] = Entry(
             dtype,
             tuple(_whole(size) for size in sizes),
             *(_whole(fields.get(number, 0)) for number in (3, 4, 5, 6)),

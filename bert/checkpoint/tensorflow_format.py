@@ -27,7 +27,7 @@ _GLOBAL_STEP = "global_step"
 
 
 def is_tensorflow(directory: PathLike) -> bool:
-    """Returns whether a directory has weights in this layout, whatever their prefix."""
+    """Returns whether a directory has weights in this layout, under any prefix."""
     directory = Path(directory)
     return any(directory.glob("*.index")) or any(directory.glob("*.data-*-of-*"))
 

@@ -15,6 +15,8 @@ Array = Any
 # far its batch is padded: trimming a batch does not change what is dropped.
 _POSITION_STRIDE = 1024
 
+# 2^32 divided by the golden ratio: multiples of it spread sites evenly over all 32 bits, so the positions of
+# two sites lie far apart.
 _SITE_MULTIPLIER = 0x9E3779B9
 
 
@@ -80,6 +82,7 @@ def kept_elements(
       site: the number of this dropout.
       positions: as `dropout` takes them.
     """
+    # Whole numbers are compared, which every engine does alike; a threshold on floats would be rounded.
     return ops.greater_equal(
         _random_bits(shape, key, site, positions), np.uint32(round(rate * 2**32))
     )
@@ -99,6 +102,8 @@ def _random_bits(
     if len(shape) == 3:  # [batch, length, width]
         strides = (_POSITION_STRIDE * int(shape[2]), int(shape[2]), 1)
     elif len(shape) == 4:  # [batch, heads, length, length]
+        # The counter has 32 bits: after 4,096 pairs of sequence and head (341 sequences of 12 heads) in a
+        # shard, attention's bits come again.
         strides = (
             int(shape[1]) * _POSITION_STRIDE * _POSITION_STRIDE,
             _POSITION_STRIDE * _POSITION_STRIDE,

@@ -15,6 +15,8 @@ Array = Any
 Parameters = Mapping[str, Array]
 
 LAYER_NORM_EPSILON = 1e-12
+# google-research/bert, `modeling.attention_layer`: its exponential is 0 in float32, and it is finite, so that
+# a row that is all padding does not become NaN.
 _MASKED = -10000.0
 
 # Dropout sites: 0 the embeddings, then three per layer; heads number theirs from HEAD_SITE.
@@ -38,6 +40,11 @@ class Packing(NamedTuple):
     positions: Array
     firsts: Array
     chosen: Array
+
+    @property
+    def tokens(self) -> TokenPositions:
+        """Returns the positions of all tokens, as dropout takes them."""
+        return TokenPositions(self.positions, self.sequences, self.positions)
 
 
 def encode(
@@ -70,30 +77,31 @@ def encode(
         pooler reads; it is the same up to rounding.
       places: int32 [batch, count], tokens that are all that is read of the last layer, any of them several
         times; it computes no others, and is the same up to rounding. None: all.
-      packing: where several sequences lie in each row of the inputs; then the last layer computes their
-        first tokens alone, which have the states of rows of their own, up to rounding. None: one in each.
+      packing: where several sequences lie in each row of the inputs, with the states of rows of their own,
+        up to rounding. None: one in each.
       backend: the operations that a backend may compute in its own way.
 
     Returns:
-      [batch, length, hidden] of compute_dtype; with first_token_only or packing [batch, 1, hidden], with
-      places [batch, count, hidden].
+      [batch, length, hidden] of compute_dtype, of packed rows [rows, length, hidden]; with first_token_only
+      [batch, 1, hidden], with places [batch, count, hidden].
 
     Reference: Devlin et al., 2019, section 3; Vaswani et al., 2017, section 3 (post-LN blocks).
     """
     positions, read = None, (1 if first_token_only else places)
     keys = input_mask
     if packing is not None:
-        positions = TokenPositions(packing.positions, packing.sequences, packing.positions)
-        read, keys = packing.firsts, packing.sequences
+        positions = packing.tokens
+        read, keys = (packing.firsts if first_token_only else None), packing.sequences
     run = _Pass(parameters, config, dropout_key, backend)
     hidden = _embed(run, input_ids, segment_ids, positions)
+    # The embeddings were summed and normalised in float32.
     # From here on, everything follows the type of what it is given.
     hidden = ops.cast(hidden, compute_dtype)
     bias = _attention_bias(keys, positions)
     last = config.num_hidden_layers - 1
     for layer in range(last):
         hidden = _block(run, layer, hidden, bias, None, positions)
-    if packing is not None:
+    if packing is not None and first_token_only:
         first_sequences = ops.take_along_axis(packing.sequences, packing.firsts, axis=1)
         positions = TokenPositions(
             ops.zeros_like(first_sequences), first_sequences, packing.positions
@@ -102,9 +110,31 @@ def encode(
     elif places is not None:
         positions = TokenPositions(places)
     hidden = _block(run, last, hidden, bias, read, positions)
-    if packing is None:
+    if packing is None or not first_token_only:
         return hidden
     return ops.take(ops.reshape(hidden, (-1, 1, config.hidden_size)), packing.chosen, axis=0)
+
+
+def unpack_tokens(values: Array, packing: Packing) -> tuple[Array, Array]:
+    """Gives each packed sequence a row of its own.
+
+    Args:
+      values: [rows, length, width], of each token.
+      packing: where sequences lie.
+
+    Returns:
+      [batch, length, width], anything after a sequence's end; and int32 [batch, length], 1 for its tokens.
+    """
+    rows, length, width = ops.shape(values)
+    most = ops.shape(packing.firsts)[1]
+    begins = ops.take(ops.reshape(packing.firsts, (-1,)), packing.chosen)
+    begins = begins + packing.chosen // most * length
+    position = ops.arange(length, dtype="int32")
+    places = ops.minimum(begins[:, None] + position, rows * length - 1)
+    # A token there is the sequence's own where it stands as far from its sequence's begin.
+    is_own = ops.equal(ops.take(ops.reshape(packing.positions, (-1,)), places), position)
+    unpacked = ops.take(ops.reshape(values, (-1, width)), places, axis=0)
+    return unpacked, ops.cast(is_own, "int32")
 
 
 class _Pass(NamedTuple):
@@ -224,6 +254,7 @@ def _block(
 ) -> Array:
     """Computes LN(x + dropout(attention)), then LN(x + dropout(feed-forward)), of tokens that are read."""
     name = f"bert/encoder/layer_{layer}"
+    # Three dropouts a layer: attention's probabilities, and both outputs before their residuals.
     site = 1 + 3 * layer
     queries = gather_tokens(hidden, read)
     attended = _attend(run, name, queries, hidden, attention_bias, site, positions)

@@ -6,11 +6,12 @@ from typing import Any
 
 from keras import ops
 
-from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.addressed_dropout import TokenPositions, dropout
 from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.encoder import (
     HEAD_SITE,
+    Packing,
     Parameters,
     dense,
     encode,
@@ -18,6 +19,7 @@ from multiberts.bert.model.encoder import (
     gelu,
     layer_norm,
     pool,
+    unpack_tokens,
 )
 
 Array = Any
@@ -73,7 +75,11 @@ def next_sentence_logits(parameters: Parameters, pooled: Array) -> Array:
 
 
 def classification_logits(
-    parameters: Parameters, pooled: Array, rate: float = 0.0, dropout_key: Array | None = None
+    parameters: Parameters,
+    pooled: Array,
+    rate: float = 0.0,
+    dropout_key: Array | None = None,
+    positions: TokenPositions | None = None,
 ) -> Array:
     """Scores of each label, with dropout before the projection.
 
@@ -82,18 +88,22 @@ def classification_logits(
       pooled: float32 [batch, hidden]; where tokens are classified, their states [batch, length, hidden].
       rate: the share dropped in training.
       dropout_key: uint32 [2] in training; None for none.
+      positions: of tokens that are packed, as `dropout` takes them.
 
     Returns:
       float32 [batch, labels], or [batch, length, labels].
     """
-    pooled = dropout(pooled, rate, dropout_key, HEAD_SITE)
+    pooled = dropout(pooled, rate, dropout_key, HEAD_SITE, positions)
     return (
         ops.matmul(pooled, ops.transpose(parameters["output_weights"])) + parameters["output_bias"]
     )
 
 
 def span_logits(
-    parameters: Parameters, sequence_output: Array, input_mask: Array
+    parameters: Parameters,
+    sequence_output: Array,
+    input_mask: Array,
+    packing: Packing | None = None,
 ) -> tuple[Array, Array]:
     """Scores of every token as the first and as the last one of an answer.
 
@@ -101,12 +111,15 @@ def span_logits(
       parameters: arrays by name, among them `output_weights` [2, hidden] and `output_bias`.
       sequence_output: float32 or bfloat16 [batch, length, hidden]; the product is of its type.
       input_mask: int32 [batch, length], 1 for a piece, 0 for padding.
+      packing: where sequences lie in the rows; None: one in each.
 
     Returns:
       float32 [batch, length] each.
     """
     weights = ops.cast(ops.transpose(parameters["output_weights"]), sequence_output.dtype)
     logits = ops.cast(ops.matmul(sequence_output, weights), "float32") + parameters["output_bias"]
+    if packing is not None:
+        logits, input_mask = unpack_tokens(logits, packing)
     # A batch is as long as it needs to be, so positions after a sequence's end must not count.
     after_end = (1.0 - ops.cast(input_mask, "float32")) * NOT_A_TOKEN
     return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
@@ -138,6 +151,7 @@ def sigmoid_cross_entropy(logits: Array, labels: Array) -> Array:
       float32 [..., classes].
     """
     logits = ops.cast(logits, "float32")
+    # max(x, 0) - xy + log(1 + exp(-|x|)): the same as the definition, and exp never overflows.
     return ops.maximum(logits, 0.0) - logits * labels + ops.log1p(ops.exp(-ops.abs(logits)))
 
 
@@ -199,6 +213,7 @@ def pretraining_loss(
     )
     logits = word_logits(parameters, config, states[:, 1:], backend)
     labels, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]
+    # The original's 1e-5: a shard without a masked token has loss 0, not 0 / 0.
     total = ops.sum(weights) + 1e-5
     masked_lm_loss = ops.sum(weights * cross_entropy(logits, labels, backend)) / total
     next_logits = next_sentence_logits(parameters, pool(parameters, states, backend))

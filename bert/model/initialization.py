@@ -27,6 +27,8 @@ def truncated_normal(
     """
     low, high = special.ndtr(-2.0), special.ndtr(2.0)
     uniform = generator(*key).random(shape)
+    # TensorFlow draws again what is beyond the cut; the number of draws then depends on the values, and no
+    # element has an address of its own.
     values = special.ndtri(low + (high - low) * uniform) * standard_deviation
     found: np.ndarray = values.astype(np.float32)
     return found

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from keras import ops
 
 Array = Any
 
-BETA_1 = 0.9
-BETA_2 = 0.999
-EPSILON = 1e-6
 CLIP_NORM = 1.0
+
+Decay = Literal["linear", "cosine", "constant"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,37 +23,60 @@ class AdamSettings:
 
     Attributes:
       weight_decay_rate: for all but layer normalisation and biases.
+      beta_1: share of the mean gradient that each update keeps.
+      beta_2: likewise, of the mean squared gradient.
+      epsilon: added to the root of the mean squared gradient.
       bias_correction: whether the moments are corrected for their start at zero.
-      factor_of: name -> by what the learning rate of a variable is multiplied; 0 keeps it as it is, and out
+      factor_of: name -> factor of a variable's learning rate; 0 keeps it as it is, and out
         of the gradient's norm. None: one.
     """
 
     weight_decay_rate: float = 0.01
+    # As google-research/bert, `optimization.create_optimizer`; Kingma and Ba (2015) have an epsilon of 1e-8.
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
     bias_correction: bool = False
     factor_of: Callable[[str], float] | None = None
 
 
-def learning_rate_schedule(step: int, peak: float, warmup_steps: int, num_steps: int) -> float:
+def learning_rate_schedule(
+    step: int, peak: float, warmup_steps: int, num_steps: int, decay: Decay = "linear"
+) -> float:
     """Returns the learning rate of the update that follows `step` finished updates.
 
     Linear from 0 over the warm-up; afterwards linear decay of the global step to 0 at `num_steps`,
     not offset by the warm-up, so the first value after it is peak x (1 - warmup_steps / num_steps).
+    The two others begin at the peak there: half a period of a cosine down to 0, or the peak to the end.
 
     Args:
       step: finished updates, from 0.
       peak: the nominal learning rate.
       warmup_steps: updates of warm-up.
       num_steps: updates in all.
+      decay: after the warm-up.
 
-    Reference: google-research/bert, `optimization.create_optimizer`.
+    Reference: google-research/bert, `optimization.create_optimizer`; Loshchilov and Hutter, 2017, equation 5
+    (cosine, without restarts).
+
+    Example:
+      >>> [learning_rate_schedule(5, 1.0, 2, 8, decay) for decay in ("linear", "cosine", "constant")]
+      [0.375, 0.5, 1.0]
     """
+    # The first update has rate 0, as the original's: it moves m and v, and no weight.
     if step < warmup_steps:
         return peak * step / warmup_steps
+    if decay == "constant":
+        return peak
+    if decay == "cosine":
+        done = min(1.0, (step - warmup_steps) / max(1, num_steps - warmup_steps))
+        return peak * (1.0 + math.cos(math.pi * done)) / 2
     return peak * max(0.0, 1.0 - step / num_steps)
 
 
 def is_decayed(name: str) -> bool:
     """Returns whether weight decay applies: to all but layer normalisation and biases."""
+    # The original's `exclude_from_weight_decay`, patterns that it searches for anywhere in a name.
     return not ("LayerNorm" in name or "layer_norm" in name or "bias" in name)
 
 
@@ -69,7 +92,9 @@ def clipping_scale(
     Returns:
       The factor, and the norm without it (float32 scalars).
     """
+    # In the order of names: float32 sums depend on it, and a caller's mapping may be in any order.
     norm = ops.sqrt(sum(ops.sum(square(gradients[name])) for name in sorted(gradients)))
+    # `tf.clip_by_global_norm` without a branch: the factor is exactly 1 up to the norm of 1.
     return CLIP_NORM / ops.maximum(norm, CLIP_NORM), norm
 
 
@@ -79,7 +104,8 @@ def adam_update(
     m: Array,
     v: Array,
     learning_rate: Array,
-    weight_decay_rate: float,
+    settings: AdamSettings,
+    decays: bool,
     corrections: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array, Array]:
     """Updates one variable: Adam, without bias correction in the recipe, with decoupled weight decay.
@@ -90,7 +116,8 @@ def adam_update(
       m: mean of gradients.
       v: mean of squared gradients.
       learning_rate: float32 scalar.
-      weight_decay_rate: 0 for variables that are not decayed.
+      settings: of the optimiser.
+      decays: whether this variable's weights do.
       corrections: by which m and v are divided for the update, as from `bias_corrections`; None: one.
 
     Returns:
@@ -99,14 +126,18 @@ def adam_update(
     Reference: google-research/bert, `optimization.AdamWeightDecayOptimizer`; Kingma and Ba, 2015,
     algorithm 1 (corrections).
     """
-    m = BETA_1 * m + (1.0 - BETA_1) * gradient
-    v = BETA_2 * v + (1.0 - BETA_2) * ops.square(gradient)
+    beta_1, beta_2, epsilon = settings.beta_1, settings.beta_2, settings.epsilon
+    m = beta_1 * m + (1.0 - beta_1) * gradient
+    v = beta_2 * v + (1.0 - beta_2) * ops.square(gradient)
     if corrections is None:
-        update = m / (ops.sqrt(v) + EPSILON)
+        # Without corrections the first update is 0.1 g / sqrt(0.001 g^2), three times the corrected one; it
+        # meets the small learning rates of the warm-up.
+        update = m / (ops.sqrt(v) + epsilon)
     else:
-        update = m / corrections[0] / (ops.sqrt(v / corrections[1]) + EPSILON)
-    if weight_decay_rate:
-        update = update + weight_decay_rate * parameter
+        update = m / corrections[0] / (ops.sqrt(v / corrections[1]) + epsilon)
+    # Added to the update, not to the gradient: else sqrt(v) would divide it (Loshchilov and Hutter, 2019).
+    if decays and settings.weight_decay_rate:
+        update = update + settings.weight_decay_rate * parameter
     return parameter - learning_rate * update, m, v
 
 
@@ -138,6 +169,7 @@ def adam_updates(
     new: tuple[dict[str, Array], dict[str, Array], dict[str, Array]] = ({}, {}, {})
     for name in sorted(parameters):
         factor = 1.0 if settings.factor_of is None else settings.factor_of(name)
+        # Not even weight decay: a frozen variable stays bit by bit.
         if factor == 0:
             updated = parameters[name], m[name], v[name]
         else:
@@ -147,7 +179,8 @@ def adam_updates(
                 m[name],
                 v[name],
                 learning_rate if factor == 1 else learning_rate * factor,
-                settings.weight_decay_rate if is_decayed(name) else 0.0,
+                settings,
+                is_decayed(name),
                 corrections,
             )
         for part, values in zip(new, updated, strict=True):
@@ -155,14 +188,14 @@ def adam_updates(
     return new
 
 
-def bias_corrections(step: int) -> tuple[float, float]:
-    """Returns by what the moments are divided in the update that follows `step` finished updates.
+def bias_corrections(step: int, settings: AdamSettings) -> tuple[float, float]:
+    """Returns the divisors of the moments in the update that follows `step` finished updates.
 
     Example:
-      >>> [round(correction, 6) for correction in bias_corrections(0)]
+      >>> [round(correction, 6) for correction in bias_corrections(0, AdamSettings())]
       [0.1, 0.001]
     """
-    return 1.0 - BETA_1 ** (step + 1), 1.0 - BETA_2 ** (step + 1)
+    return 1.0 - settings.beta_1 ** (step + 1), 1.0 - settings.beta_2 ** (step + 1)
 
 
 _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
@@ -171,7 +204,7 @@ _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 def learning_rate_factor(
     name: str, num_layers: int, layer_decay: float = 1.0, frozen_layers: int | None = None
 ) -> float:
-    """Returns by what the learning rate of a variable is multiplied in fine-tuning.
+    """Returns the factor of a variable's learning rate in fine-tuning.
 
     Args:
       name: of the variable.

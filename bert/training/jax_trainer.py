@@ -171,6 +171,7 @@ class JaxTrainer(Trainer):
         each = shards // processes.count
         first = jax.process_index() * each if processes.count > 1 else 0
         results = [
+            # Each device takes a run of consecutive shards, as accelerators do.
             self._compiled_shard(weights[n * len(local) // each], parts[first + n], keys[first + n])
             for n in range(each)
         ]
@@ -183,6 +184,8 @@ class JaxTrainer(Trainer):
             tree = jax.tree.structure(every)
             results = [jax.tree.unflatten(tree, shard) for shard in zip(*flat, strict=True)]
             notices = {NOTICES: asked.sum()}
+        # One after the other, on one device: float32 sums depend on the order, and a run's bytes must not
+        # depend on the number of devices.
         total: Sums = jax.tree.map(jnp.zeros_like, results[0][:2])
         for result in results:
             total = self._compiled_add(total, jax.device_put(result, local[0]))
@@ -215,7 +218,6 @@ class JaxTrainer(Trainer):
 
 
 def _add_clipped(total: Sums, shard: tuple[Named, Named, Array]) -> Sums:
-    """Adds a shard's gradients, clipped, and its metrics."""
     gradients, metrics, scale = shard
     clipped = {name: gradient * scale for name, gradient in gradients.items()}
     added: Sums = jax.tree.map(jnp.add, total, (clipped, metrics))

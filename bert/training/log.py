@@ -161,7 +161,6 @@ class EventFile:
 
     @contextlib.contextmanager
     def _refused_writes(self) -> Iterator[None]:
-        """Turns errors of writing into ours."""
         try:
             yield
         except OSError as error:

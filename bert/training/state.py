@@ -99,6 +99,7 @@ class TrainingState:
         names = parts["parameters"].keys()
         if not names or any(parts[part].keys() != names for part in _PARTS):
             raise _damaged(path, "some of its arrays are missing")
+        # A state that has diverged would resume and diverge again; an earlier one may be good.
         for part in _PARTS:
             for name, values in parts[part].items():
                 if not np.isfinite(values).all():
@@ -108,6 +109,7 @@ class TrainingState:
     def digest(self) -> bytes:
         """Returns the SHA-256 over every bit of the state."""
         whole = hashlib.sha256(str(self.step).encode())
+        # Names and shapes count: the bytes of two arrays may be those of one.
         for part in _PARTS:
             for name, values in sorted(getattr(self, part).items()):
                 whole.update(f"{part}:{name} {values.shape}".encode())
@@ -164,6 +166,7 @@ def save_state(state: TrainingState, run_dir: Path, keep_last: int) -> None:
     Raises:
       UserError: the disk is full or the directory cannot be written; earlier states are left.
     """
+    # First: a kill between the two leaves one state too many, never none.
     state.save(_path(run_dir, state.step))
     # Later states are there where they were damaged, and training resumed from an earlier one.
     others = _states(run_dir)
@@ -251,9 +254,8 @@ def _states(run_dir: Path) -> list[Path]:
     files = sorted((run_dir / STATE).glob("*.npz"))
     for file in files:
         if not _NAME.fullmatch(file.name):
-            _note_once(
-                f"note: {file} is left aside: its name is not that of a state (step_<n>.npz)"
-            )
+            _note_once(f"note: {file} is ignored: its name is not that of a state (step_<n>.npz)")
+    # By number: as text, step_1000 comes before step_200.
     return sorted((file for file in files if _NAME.fullmatch(file.name)), key=_step_of)
 
 

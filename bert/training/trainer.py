@@ -183,8 +183,10 @@ class Trainer(abc.ABC):
         numbers = self.step_count + np.arange(most)
         rates: list[Any] = [*learning_rates, *(most - count) * [0.0]]
         if self.settings.bias_correction:
-            corrections = map(bias_corrections, numbers.tolist())
-            rates = [[rate, *both] for rate, both in zip(rates, corrections, strict=True)]
+            rates = [
+                [rate, *bias_corrections(number, self.settings)]
+                for rate, number in zip(rates, numbers.tolist(), strict=True)
+            ]
         if most == 1:
             (batch,), (rate,) = batches, rates
             arrays = {**batch, **self._further_arrays(dropout_seed, has_notice, numbers[0])}
@@ -210,6 +212,7 @@ class Trainer(abc.ABC):
         steps = np.asarray(step, np.int64)
         shards = np.arange(self.settings.gradient_shards, dtype=np.int64)
         bits = np.asarray(hash_bits(dropout_seed, steps[..., None], shards), np.uint64)
+        # Two words of 32 bits: JAX has no integers of 64 bits unless told so.
         keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=-1)
         further = {DROPOUT_KEYS: keys.astype(np.uint32)}
         if self.processes.count > 1:
@@ -238,7 +241,7 @@ class Trainer(abc.ABC):
     def _updated_block(
         self, state: State, arrays: Named, learning_rates: Array, num_steps: Array
     ) -> tuple[State, Named]:
-        """Makes the first updates of a block; as many as a number says, so all blocks share a program.
+        """Makes the first `num_steps` updates of a block; an input, so that all blocks share a program.
 
         Args:
           state: before them.
@@ -306,6 +309,7 @@ class Trainer(abc.ABC):
         """Returns the next state, and the means over shards of the metrics."""
         parameters, m, v = state
         gradients, metrics = sums
+        # The sum of the shards, not their mean: Adam divides a common factor out again, but for epsilon.
         state = adam_updates(parameters, gradients, m, v, learning_rate, self.settings)
         count = self.settings.gradient_shards
         return state, {

@@ -194,6 +194,7 @@ def train(
         ):
             # --- Update: the device may still compute when `trainer.steps` returns ------------------
 
+            # Before the update: steps behind a state that cannot be written would be lost at the next stop.
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
             has_notice = processes.count > 1 and callbacks.should_stop()
@@ -211,6 +212,7 @@ def train(
                 # is then known without waiting for the device.
                 before, notices = notices, metrics.pop(NOTICES)
                 is_stopped = bool(np.any(np.asarray(before) > 0))
+            # After the last step there is nothing left to stop: the run finishes.
             is_stopped = is_stopped and done < num_steps
             watch.add(steps, metrics)
             is_logged = done % saving.log_every_steps == 0 or done == num_steps
@@ -228,6 +230,7 @@ def train(
 
             # --- Check and log: waits for the device ------------------------------------------------
 
+            # Before anything is written: no log line, checkpoint or state holds what is not finite.
             values = watch.check(log)
             clock.pause()
             if is_logged:

@@ -36,10 +36,10 @@ class PlannedComparison:
 
 @functools.cache
 def plans(data: Data) -> dict[str, PlannedComparison]:
-    sides = [right(data.group("mnli", f"roberta-base-{size}")) for size in ("100M", "1B")]
-    parts = unpaired_components(*sides)
-    seed_scores = np.array([side.mean(axis=1) for side in sides])
-    plan = parts.plan(2, num_examples=sides[0].shape[1], design="unpaired")
+    arms = [right(data.group("mnli", f"roberta-base-{size}")) for size in ("100M", "1B")]
+    parts = unpaired_components(*arms)
+    seed_scores = np.array([arm.mean(axis=1) for arm in arms])
+    plan = parts.plan(2, num_examples=arms[0].shape[1], design="unpaired")
     found = {"two pre-trainings, MNLI": PlannedComparison(parts, plan, seed_scores)}
     for name, runs in (("MNLI", data.mnli), ("HANS", data.hans)):
         scores = right(runs)

@@ -111,7 +111,7 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
 
 
 def describe_imports(run_dir: PathLike) -> str:
-    """Returns how many runs of which tasks lie in a folder, and what was read as what, in one line.
+    """Returns the numbers of runs per task in a folder, and the columns that were read, in one line.
 
     Example:
       >>> describe_imports("runs")

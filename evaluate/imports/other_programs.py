@@ -1,4 +1,4 @@
-"""Reads whatever `multiberts compare` reads as runs: tables, arrays and logs of other programs."""
+"""Reads every format of `multiberts compare` as runs: tables, arrays and logs of other programs."""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ from multiberts.evaluate.metrics.column_metric import (
     Columns,
     Flags,
     Metric,
+    f1_degenerate,
+    f1_finish,
     mean_metric,
     ratio,
     shown,
@@ -137,14 +139,6 @@ def _f1_columns(labels: NDArray, predictions: NDArray) -> Array:
     # 2 tp / (2 tp + fp + fn), and the denominator is the positives on either side.
     labels, predictions = labels == 1, predictions == 1
     return stack(predictions.shape, 2.0 * (labels & predictions), 1.0 * labels + predictions)
-
-
-def _f1_finish(sums: Array) -> Array:
-    return ratio(sums[..., 0], sums[..., 1])
-
-
-def _f1_degenerate(sums: Array) -> Flags:
-    return sums[..., 1] <= 0
 
 
 def _f1_scored(columns: Array) -> Flags:
@@ -373,8 +367,8 @@ CLASSIFICATION_METRICS = (
     Metric(
         "f1",
         BoundColumns(_bind_f1),
-        _f1_finish,
-        _f1_degenerate,
+        f1_finish,
+        f1_degenerate,
         whole=True,
         bounds=_SHARE,
         scored=_f1_scored,

@@ -217,6 +217,14 @@ def shown(value: Any) -> str:
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
+def require_text(kind: str, labels: NDArray, predictions: NDArray, cure: str) -> None:
+    """Raises ValueError unless labels and predictions are texts; `kind` begins the message."""
+    for what, values in (("labels", labels), ("predictions", predictions)):
+        for value in values.flat:
+            if not isinstance(value, str):
+                raise ValueError(f"{kind} as text, found {shown(value)} in {what}; {cure}")
+
+
 def by_class(labels: NDArray, predictions: NDArray) -> bool:
     """Returns whether the last axis of class probabilities is classes, and not examples.
 
@@ -247,6 +255,16 @@ def stack(shape: tuple[int, ...], *columns: ArrayLike) -> Array:
     for position, column in enumerate(columns):
         stacked[position] = column
     return np.moveaxis(stacked, 0, -1)
+
+
+def f1_finish(sums: Array) -> Array:
+    """Finishes columns of 2 tp and of 2 tp + fp + fn into an F1."""
+    return ratio(sums[..., 0], sums[..., 1])
+
+
+def f1_degenerate(sums: Array) -> Flags:
+    """Returns where an F1 has nothing to count."""
+    return sums[..., 1] <= 0
 
 
 def mean_finish(sums: Array) -> Array:

@@ -30,7 +30,7 @@ from multiberts.evaluate.metrics.column_metric import (
     Metric,
     mean_metric,
     ratio,
-    shown,
+    require_text,
     stack,
 )
 
@@ -52,13 +52,8 @@ def names_of(text: str) -> frozenset[str]:
 
 
 def _classes(labels: NDArray, predictions: NDArray) -> list[str]:
-    for what, values in (("labels", labels), ("predictions", predictions)):
-        for value in values.flat:
-            if not isinstance(value, str):
-                raise ValueError(
-                    f"multi-label metrics are for the names of labels as text, found {shown(value)} in "
-                    f"{what}; give the names of an example with {SEPARATOR} between them"
-                )
+    cure = f"give the names of an example with {SEPARATOR} between them"
+    require_text("multi-label metrics are for the names of labels", labels, predictions, cure)
     texts = {str(text) for values in (labels, predictions) for text in values.flat}
     return sorted(frozenset().union(*map(names_of, texts)))
 

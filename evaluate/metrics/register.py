@@ -19,6 +19,7 @@ counted with `degenerate`:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Hashable
 from typing import Literal
 
@@ -33,6 +34,7 @@ from multiberts.evaluate.metrics.probability import PROBABILITY_METRICS, softmax
 from multiberts.evaluate.metrics.ranks import RANK_METRICS, RankMetric
 from multiberts.evaluate.metrics.squad import SQUAD_METRICS
 from multiberts.evaluate.metrics.tagged_spans import SPAN_F1
+from multiberts.runs.errors import nearest
 
 _ALL: tuple[Metric | RankMetric, ...] = (
     *CLASSIFICATION_METRICS,
@@ -46,19 +48,44 @@ _ALL: tuple[Metric | RankMetric, ...] = (
 METRICS = {metric.name: metric for metric in _ALL}
 
 
+# Names that metrics have in scikit-learn, `evaluate`, GLUE and harnesses.
+USUAL_NAMES = {
+    "acc": "accuracy", "mcc": "matthews", "matthews_correlation": "matthews",
+    "matthews_corrcoef": "matthews", "macro_f1": "f1_macro", "micro_f1": "f1_micro",
+    "weighted_f1": "f1_weighted", "f1_score": "f1", "macro_precision": "precision_macro",
+    "macro_recall": "recall_macro", "roc_auc": "auc", "auroc": "auc", "ap": "average_precision",
+    "mean_squared_error": "mse", "mean_absolute_error": "mae", "pearsonr": "pearson",
+    "spearmanr": "spearman", "brier_score": "brier", "nll": "log_loss", "balanced_acc": "balanced_accuracy",
+}  # fmt: skip
+
+
+def known_name(name: str) -> str:
+    """Returns our name of a metric, whatever its capitals and hyphens; an unknown one as it is.
+
+    Example:
+      >>> known_name("Accuracy"), known_name("macro-F1"), known_name("matthews_correlation")
+      ('accuracy', 'f1_macro', 'matthews')
+    """
+    plain = re.sub(r"[ -]+", "_", name.strip().lower())
+    plain = USUAL_NAMES.get(plain, plain)
+    return plain if plain in METRICS else name
+
+
 def metric_named(name: str) -> Metric | RankMetric:
-    """Returns the metric of that name.
+    """Returns the metric of that name, or of that usual name.
 
     Raises:
-      ValueError: there is none; the message lists those there are.
+      ValueError: there is none; the message has the nearest, or lists those there are.
 
     Example:
       >>> float(metric_named("accuracy").score(labels=[1, 0, 1, 1], predictions=[1, 0, 0, 1]))
       0.75
     """
-    if name not in METRICS:
-        raise ValueError(f"found metric {name!r}, expected one of {', '.join(sorted(METRICS))}")
-    return METRICS[name]
+    known = known_name(name)
+    if known not in METRICS:
+        cure = nearest(name.lower(), [*METRICS, *USUAL_NAMES])
+        raise ValueError(f"found metric {name!r}; {cure}")
+    return METRICS[known]
 
 
 def metric_variables(

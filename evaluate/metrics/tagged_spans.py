@@ -16,9 +16,10 @@ from multiberts.evaluate.metrics.column_metric import (
     Array,
     BoundColumns,
     Columns,
-    Flags,
     Metric,
-    ratio,
+    f1_degenerate,
+    f1_finish,
+    require_text,
     shown,
     stack,
 )
@@ -56,13 +57,8 @@ def spans(tags: str) -> frozenset[Span]:
 
 
 def _bind(labels: NDArray, predictions: NDArray) -> Columns:
-    for what, values in (("labels", labels), ("predictions", predictions)):
-        for value in values.flat:
-            if not isinstance(value, str):
-                raise ValueError(
-                    f"span_f1 is for tags as text, found {shown(value)} in {what}; give the tags of an "
-                    "example with spaces between them"
-                )
+    cure = "give the tags of an example with spaces between them"
+    require_text("span_f1 is for tags", labels, predictions, cure)
     for label, *answers in zip(labels, *predictions.reshape(-1, len(labels)), strict=True):
         for answer in answers:
             if len(label.split()) != len(answer.split()):
@@ -86,19 +82,11 @@ def _columns(labels: NDArray, predictions: NDArray) -> Array:
     return stack(predictions.shape, shared, either)
 
 
-def _finish(sums: Array) -> Array:
-    return ratio(sums[..., 0], sums[..., 1])
-
-
-def _degenerate(sums: Array) -> Flags:
-    return sums[..., 1] <= 0
-
-
 SPAN_F1 = Metric(
     "span_f1",
     BoundColumns(_bind),
-    _finish,
-    _degenerate,
+    f1_finish,
+    f1_degenerate,
     uses="text",
     bounds=(0.0, 1.0),
     scored=lambda columns: (

@@ -174,7 +174,7 @@ def _vocabulary(content: Mapping[str, Any]) -> str | None:
 
 
 def _data(content: Mapping[str, Any]) -> tuple | None:
-    """Returns the files that a run was trained and evaluated on, by what they hold."""
+    """Returns the files that a run was trained and evaluated on, by their content."""
     inputs = content.get("inputs")
     if inputs is None:
         return None

@@ -51,6 +51,8 @@ _OTHER = "other: "
 BY_COLUMNS = "numbers in the names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
+BY_TIME, BY_MODEL = "order of the logs in time", "models and folders of the logs"
+UNNAMED = (POSITION, NUMBERED, BY_TIME)  # seeds that are paired by their order alone
 # Words before a number that is rarely a seed.
 _NO_SEEDS = re.compile(
     r"(steps?|epochs?|folds?|layers?|checkpoint|ckpt|iter(ation)?s?|version|v|part|shard|split|gpt|llama)"
@@ -58,6 +60,8 @@ _NO_SEEDS = re.compile(
     re.IGNORECASE,
 )
 
+# An index without a name, as pandas reads it back.
+_INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
 # One column per run: its arm, if any, then a number.
 _RUN_COLUMN = re.compile(r"(?P<arm>.*?)[ _.\-/]*(?:seed|run)?[ _.\-/]*(?P<seed>\d+)", re.IGNORECASE)
 
@@ -130,6 +134,7 @@ def standard_frame(
     """
     found = _found(frame, names, what)
     frame = frame.loc[:, ~frame.columns.duplicated()]
+    frame = frame.drop(columns=[name for name in frame if _is_index(frame, name, found)])
     by = names.by if isinstance(names, SliceNames) else None
     if by is not None and by not in frame.columns:
         if by not in ("label", "length"):
@@ -171,6 +176,14 @@ def standard_frame(
     if by is not None:
         chosen["by"], chosen.attrs["columns"]["by"] = frame[by], by
     return chosen
+
+
+def _is_index(frame: pandas.DataFrame, name: object, found: Mapping[str, str]) -> bool:
+    """Returns whether a column is the index that `to_csv` writes, and not the only ids there are."""
+    if not _INDEX.fullmatch(str(name)) or name in found.values():
+        return False
+    position = np.arange(len(frame))
+    return "example" in found or frame[name].isna().all() or _counts(frame[name], position)
 
 
 def _is_text(name: object, found: dict[str, str]) -> bool:
@@ -377,7 +390,7 @@ def described(columns: Mapping[str, str]) -> str:
       "prediction = 'y_pred', seed = names of files"
     """
     order = ("prediction", "score", "label", "example", "seed", "run", "arm", "cluster", "by")
-    by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS)
+    by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
     return ", ".join(
         f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
         for role in order
@@ -468,6 +481,7 @@ def _from_wide(
         for column in frame.columns
         if column not in found.values()
         and not _is_text(column, found)
+        and not _INDEX.fullmatch(str(column))
         and (match := _RUN_COLUMN.fullmatch(str(column)))
     ]
     if not columns:

@@ -34,6 +34,10 @@ _INSTANCE_OF_HELM = {
 _STATISTIC = {"name": Mapping[str, Any], "mean": float | None}
 
 
+class UnfinishedLogError(UserError):
+    """A log whose evaluation did not end: an attempt that another log may have repeated."""
+
+
 class _Input(TypedDict):
     text: str
 
@@ -84,6 +88,7 @@ def lm_eval_frame(
         path,
         seed,
         {"example": "doc_id", "score": metric},
+        {"when": "".join(_TIME.findall(path.stem))},
         task=task_of_samples(path),
         example=[line["doc_id"] for line in chosen],
         score=[_number(path, metric, line.get(metric)) for line in chosen],
@@ -175,7 +180,7 @@ def inspect_frame(
     if status != "success":
         error = log.get("error") or {}
         reason = f": {str(error['message']).splitlines()[0]}" if error.get("message") else ""
-        raise UserError(
+        raise UnfinishedLogError(
             f"{path}: the run ended with status {status!r}{reason}, expected a finished one; run the "
             "evaluation again"
         )
@@ -200,12 +205,25 @@ def inspect_frame(
         path,
         seed,
         {"example": "id", "run": "epoch", "score": str(scorer)},
+        _facts_of_inspect(log["eval"]),
         task=str(log["eval"].get("task", path.stem)),
         run=[sample.get("epoch") or 1 for sample in scored],
         example=[sample["id"] for sample in scored],
         score=[_grade(path, sample["scores"][scorer].get("value")) for sample in scored],
         **_texts([sample["input"] for sample in scored]),
     )
+
+
+def _facts_of_inspect(own: Mapping[str, Any]) -> dict[str, str]:
+    """Returns when a log began, its model, and the settings that distinguish it from others."""
+    settings = {
+        name: value
+        for group in ("task_args", "model_args", "model_generate_config")
+        for name, value in (own.get(group) or {}).items()
+        if value is not None and name != "seed"
+    }
+    facts = {"when": own.get("created", ""), "model": own.get("model", ""), **settings}
+    return {name: str(value) for name, value in facts.items()}
 
 
 def _grade(path: Path, value: Any) -> float:
@@ -248,6 +266,7 @@ def helm_frame(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
         path,
         seed,
         {"example": "instance_id", "run": "train_trial_index", "score": score},
+        None,
         task=path.parent.name.partition(":")[0],
         run=[entry.get("train_trial_index") or 0 for entry in entries],
         example=[entry["instance_id"] for entry in entries],
@@ -280,17 +299,23 @@ def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, l
 
 
 def _frame(
-    path: Path, seed: int | None, names: Mapping[str, str], **columns: Any
+    path: Path,
+    seed: int | None,
+    names: Mapping[str, str],
+    log: Mapping[str, str] | None,
+    **columns: Any,
 ) -> pandas.DataFrame:
+    """Returns the scores of a log; `log` has what orders and distinguishes several without a seed."""
     import pandas
 
-    if seed is None:
+    if seed is None and log is None:
         raise UserError(
             f"{path} is of one model; give a folder with one folder per seed, whose names hold the "
             "seed, such as seed_0"
         )
     frame = pandas.DataFrame(columns)
     frame["seed"] = seed
+    frame.attrs["log"] = log
     frame.attrs["columns"] = {
         "seed": BY_NAME, **{role: names[role] for role in names if role in columns}
     }  # fmt: skip

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.columns import (
+    BY_MODEL,
     BY_NAME,
+    BY_TIME,
     NUMBERED,
     POSITION,
     USUAL_NAMES,
@@ -28,6 +30,7 @@ from multiberts.evaluate.readers.columns import (
     warn_of_numbers,
 )
 from multiberts.evaluate.readers.harness_logs import (
+    UnfinishedLogError,
     by_inspect,
     helm_frame,
     inspect_frame,
@@ -60,7 +63,7 @@ def read_frame(
         a table (CSV, TSV, JSON lines, JSON, Parquet; also `.gz`), long or with one column per run;
         a `.npz` file of `predictions` or `scores` [seeds, examples] and optionally `labels` [examples],
         `seeds`, `example_ids` and `clusters`;
-        a log of Inspect (`.eval` or JSON);
+        a log of Inspect (`.eval` or JSON), or its folder of logs of several models;
         a folder of such files, one per seed, whose names hold the seed's number (`seed_0.csv`);
         a folder of outputs of lm-evaluation-harness (`samples_*.jsonl`), HELM
         (`per_instance_stats.json`) or Hugging Face `datasets`, one folder per seed.
@@ -115,12 +118,11 @@ def read_frames(
         seeds = _seeds_of(files, start)
     else:
         raise UserError(f"{path} does not exist; check the path")
-    parts = [
-        _read_file(file, names, seed.number if seed else None).assign(source_file=str(file))
-        for file, seed in zip(files, seeds, strict=True)
-    ]
+    files, seeds, parts = _read_files(files, seeds, names)
     for file, seed, part in zip(files, seeds, parts, strict=True):
         _refuse_other_seed(file, seed, part)
+    if all(part.attrs.get("log") is not None for part in parts):
+        _arrange_logs(files, seeds, parts, start)
     columns: dict[str, str] = {}
     for part, seed in zip(parts, seeds, strict=True):
         columns |= part.attrs["columns"]
@@ -137,6 +139,79 @@ def read_frames(
         rows.attrs |= {"files": [*map(str, files)], "task": own if "task" in found else ""}
         _warn_of_near_misses(rows, path)
     return tasks
+
+
+def _read_files(
+    files: Sequence[Path], seeds: Sequence[FileSeed | None], names: ColumnNames
+) -> tuple[list[Path], list[FileSeed | None], list[pandas.DataFrame]]:
+    """Reads each file; one of several logs whose evaluation did not end is left out."""
+    read: list[tuple[Path, FileSeed | None, pandas.DataFrame]] = []
+    for file, seed in zip(files, seeds, strict=True):
+        try:
+            part = _read_file(file, names, seed.number if seed else None)
+        except UnfinishedLogError as error:
+            if len(files) == 1 or (file == files[-1] and not read):
+                raise
+            console.warn(f"{str(error).partition(',')[0]}; it is left out")
+        else:
+            read.append((file, seed, part.assign(source_file=str(file))))
+    return [file for file, *_ in read], [seed for _, seed, _ in read], [part for *_, part in read]
+
+
+def _arrange_logs(
+    files: Sequence[Path],
+    seeds: Sequence[FileSeed | None],
+    parts: Sequence[pandas.DataFrame],
+    start: Path,
+) -> None:
+    """Gives logs of one or several models their arms, seeds and runs, in place.
+
+    Arms differ in model, settings or folder. Logs of one arm are its seeds in order of time, or, where
+    their paths name seeds, runs of these.
+    """
+    facts = []
+    for file, part in zip(files, parts, strict=True):
+        parents = file.relative_to(start).parent.parts if start.is_dir() else ()
+        folder = "/".join(filter(None, (_RUN_WORDS.sub("", parent) for parent in parents)))
+        facts.append({"folder": folder, **part.attrs["log"]})
+    names = [
+        name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
+    ]
+    differing = [name for name in names if len({own.get(name) for own in facts}) > 1]
+    repeats: dict[tuple, list[int]] = {}
+    for place, (own, seed, part) in enumerate(zip(facts, seeds, parts, strict=True)):
+        arm = ", ".join(
+            own[name] if name in ("folder", "model") else f"{name}={own[name]}"
+            for name in differing
+            if own.get(name)
+        )
+        if differing:
+            part["arm"] = arm
+            part.attrs["columns"]["arm"] = BY_MODEL
+        key = (arm, part["task"].iloc[0], seed.number if seed else None)
+        repeats.setdefault(key, []).append(place)
+    for (arm, _, seed_number), places in repeats.items():
+        ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
+        for number, place in enumerate(ordered, 1):
+            part = parts[place]
+            if seed_number is None:
+                part["seed"] = number
+                part.attrs["columns"]["seed"] = BY_TIME
+            elif len(ordered) > 1:
+                epochs = part.get("run", 1)
+                part["run"] = (number - 1) * np.max(epochs) + epochs
+                part.attrs["columns"]["run"] = BY_TIME
+        _warn_of_repeats([parts[place] for place in ordered], arm or name_of(start))
+
+
+def _warn_of_repeats(parts: Sequence[pandas.DataFrame], arm: str) -> None:
+    """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
+    scores = {tuple(part.sort_values("example")["score"]) for part in parts}
+    if len(parts) > 1 and len(scores) == 1:
+        console.warn(
+            f"the {len(parts)} logs of {arm} have the same score on every example, so they are one result "
+            "several times: the interval is about these examples and says nothing about other seeds"
+        )
 
 
 @dataclass(frozen=True)
@@ -204,7 +279,7 @@ def _files_in(folder: Path, task: str | None) -> list[Path]:
         known = sorted({task_of_samples(path) for path in samples})
         if task not in (None, *known):
             raise UserError(f"{folder}: found no task {task!r}, only {', '.join(known)}")
-        return _newest([path for path in samples if task in (None, task_of_samples(path))])
+        return [path for path in samples if task in (None, task_of_samples(path))]
     for pattern in ("per_instance_stats.json", "data-*.arrow"):
         files = sorted(folder.rglob(pattern))
         if files:
@@ -223,14 +298,6 @@ def _files_in(folder: Path, task: str | None) -> list[Path]:
     return files
 
 
-def _newest(samples: Sequence[Path]) -> list[Path]:
-    """Returns the last file of each task in each folder: the harness keeps those of earlier runs."""
-    newest = {(path.parent, task_of_samples(path)): path for path in samples}
-    for path in sorted(set(samples) - set(newest.values())):
-        console.warn(f"{path} is left out, as there is a newer file of its task")
-    return list(newest.values())
-
-
 def _seeds_of(files: Sequence[Path], folder: Path) -> list[FileSeed | None]:
     """Returns the seed that each file's path names.
 
@@ -247,6 +314,10 @@ def _seeds_of(files: Sequence[Path], folder: Path) -> list[FileSeed | None]:
             for place in places
         ]
         last = [_number(name, r"(\d+)(?!.*\d)") for name in names]
+        if all(map(_is_log, places)) and (
+            None in last or len({re.sub(r"\d+$", "", name) for name in names}) > 1
+        ):
+            return [None] * len(files)  # of several models, or of one at several times
         if None not in last and len(set(zip(names, last, strict=True))) == len(set(last)):
             doubtful = [name for name in names if is_doubtful(Path(name).name)]
             if doubtful:
@@ -264,12 +335,20 @@ def _seeds_of(files: Sequence[Path], folder: Path) -> list[FileSeed | None]:
 
 
 _SEED = r"seed[ _\-=]*(\d+)"
+# Parts of a folder's name that number runs, and do not name a model.
+_RUN_WORDS = re.compile(
+    r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
+)
 # Files that other programs name by task and time.
 _BY_FOLDER = re.compile(r"samples_|per_instance_stats|(result-)?\d{4}[_-]\d\d[_-]\d\d[T-]")
 
 
 def _is_named_by_folder(place: Path) -> bool:
     return bool(_BY_FOLDER.match(place.name))
+
+
+def _is_log(place: Path) -> bool:
+    return bool(re.match(r"samples_|\d{4}-\d\d-\d\dT", place.name))
 
 
 def _number(text: str, pattern: str) -> int | None:

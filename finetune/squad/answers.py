@@ -127,7 +127,6 @@ class AnswerFinder:
 
     @functools.cached_property
     def _spans(self) -> Spans:
-        """Returns all starts and ends that may be an answer."""
         rows = np.arange(len(self.windows))
         firsts = range(0, max(1, len(rows)), _AT_ONCE)
         parts = [self._spans_of(rows[first : first + _AT_ONCE]) for first in firsts]

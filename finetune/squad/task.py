@@ -22,9 +22,9 @@ from multiberts.finetune.features import (
     check_sequence_length,
     encoder_inputs,
     predicted_batches,
-    sequence_batch,
 )
 from multiberts.finetune.output_layer import with_output_layer
+from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
 from multiberts.finetune.squad.answers import (
     AnswerFinder,
     AnswerSettings,
@@ -153,10 +153,15 @@ class SquadData:
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = engines(checkpoint.config, compile_step, training)
 
+        @functools.cache
+        def shapes(batch_size: int) -> tuple[Shape, ...]:
+            features = self._trained().windows.features
+            return packed_shapes(features, batch_size, training.gradient_shards)
+
         def batch(rows: np.ndarray) -> Arrays:
-            windows = self._trained().windows
+            windows, shards = self._trained().windows, training.gradient_shards
             return {
-                **sequence_batch(windows.features, rows),
+                **packed_batch(windows.features, rows, shapes(len(rows)), shards),
                 "start_positions": windows.start_positions[rows],
                 "end_positions": windows.end_positions[rows],
             }
@@ -254,22 +259,25 @@ def engines(
     from keras import ops
 
     from multiberts.bert.model.backend_ops import PLAIN
-    from multiberts.bert.model.encoder import encode
+    from multiberts.bert.model.encoder import Packing, encode
     from multiberts.bert.model.heads import cross_entropy, is_right, span_logits
     from multiberts.bert.training.engine import Predictor
 
     def logits_of(
         parameters: Any, batch: Any, dropout_key: Any, backend: Any = PLAIN
     ) -> tuple[Any, Any]:
+        is_packed = PACKING[0] in batch
+        packing = Packing(*(batch[name] for name in PACKING)) if is_packed else None
         sequence = encode(
             parameters,
             config,
             *encoder_inputs(batch),
             dropout_key,
             training.compute_dtype,
+            packing=packing,
             backend=backend,
-        )  # [batch, length, hidden]
-        return span_logits(parameters, sequence, batch["input_mask"])
+        )  # [rows, length, hidden]
+        return span_logits(parameters, sequence, batch["input_mask"], packing)
 
     def loss(
         parameters: Any, batch: Any, dropout_key: Any, backend: Any

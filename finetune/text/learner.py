@@ -22,7 +22,13 @@ from multiberts.finetune.features import (
     text_features,
 )
 from multiberts.finetune.output_layer import with_output_layer
-from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
+from multiberts.finetune.packing import (
+    PACKING,
+    Shape,
+    at_packed_tokens,
+    packed_batch,
+    packed_shapes,
+)
 from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.text.labels import (
     NO_TAG,
@@ -89,7 +95,7 @@ def _read(
     vocabulary: FileContent,
     sequence_length: int,
 ) -> _Texts:
-    """Reads and tokenises a set, once per process whatever the number of runs."""
+    """Reads and tokenises a set, once per process for any number of runs."""
     del contents  # a key: the same paths may hold something else later
     examples = source.read()
     for remark in examples.remarks:
@@ -97,7 +103,7 @@ def _read(
     first = examples.first_texts
     if (
         examples.words is not None
-    ):  # which may be parted by what the tokeniser does not take for a space
+    ):  # which may be separated by characters that the tokeniser does not count as spaces
         first = [" ".join(words) for words in examples.words]
     features = text_features(
         tokenizer_of(vocabulary), first, examples.second_texts, sequence_length
@@ -190,30 +196,36 @@ class TextData:
         )
 
         @functools.cache
-        def weights() -> np.ndarray | None:
-            return _class_weights(self.task, self._trained().examples.labels)
+        def weights() -> tuple[np.ndarray | None, np.ndarray | None]:
+            labels = self._trained().examples.labels
+            return _class_weights(self.task, labels), _positive_weights(self.task, labels)
 
         @functools.cache
         def shapes(batch_size: int) -> tuple[Shape, ...]:
-            # Tags are by row, and shards are cut from rows, so that each has its own.
-            is_by_row = self.task.kind == TOKENS or training.gradient_shards > 1
-            return () if is_by_row else packed_shapes(self._trained().features, batch_size)
+            return packed_shapes(self._trained().features, batch_size, training.gradient_shards)
 
         def batch(rows: np.ndarray) -> Arrays:
             train = self._trained()
             assert train.examples.labels is not None, "there are no labels to train on"
-            inputs = packed_batch(train.features, rows, shapes(len(rows)))
+            shards = training.gradient_shards
+            inputs = packed_batch(train.features, rows, shapes(len(rows)), shards)
             is_class = self.task.head_kind == "classification"
             is_set = self.task.kind == MULTI_LABEL
             labels = train.examples.labels[rows].astype(np.int32 if is_class else np.float32)
             if train.first_pieces is not None:
                 places = train.first_pieces[rows]
-                labels = tags_of_pieces(labels, places, inputs["input_ids"].shape[1])
-            of_classes = weights()
-            if of_classes is None:
-                return {**inputs, "labels": labels}
-            weighted = np.broadcast_to(of_classes, labels.shape) if is_set else of_classes[labels]
-            return {**inputs, "labels": labels, "weights": weighted}
+                tags = tags_of_pieces(labels, places, inputs["input_ids"].shape[1])
+                labels = at_packed_tokens(tags, inputs, NO_TAG, shards)
+            found = {**inputs, "labels": labels}
+            of_classes, of_present = weights()
+            if of_classes is not None:
+                found["weights"] = (
+                    np.broadcast_to(of_classes, labels.shape) if is_set else of_classes[labels]
+                )
+            if of_present is not None:
+                present = np.where(labels == 1, of_present, np.float32(1))
+                found["weights"] = found.get("weights", np.float32(1)) * present
+            return found
 
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
             for texts in self.evaluation:
@@ -318,6 +330,17 @@ def _class_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | No
     return scaled
 
 
+def _positive_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | None:
+    """Returns the weights of the labels' losses where they are there, float32 [classes]."""
+    if task.pos_weight is None or labels is None:
+        return None
+    if task.pos_weight != "balanced":
+        return np.array(task.pos_weight, np.float32)
+    present = labels.sum(axis=0, dtype=np.int64)
+    balanced: np.ndarray = ((len(labels) - present) / np.maximum(present, 1)).astype(np.float32)
+    return balanced
+
+
 @functools.lru_cache(maxsize=4)
 def _engines(
     config: BertConfig,
@@ -342,6 +365,7 @@ def _engines(
         parameters: Any, batch: Any, rate: float, dropout_key: Any, backend: Any = PLAIN
     ) -> Any:
         is_packed = PACKING[0] in batch
+        packing = Packing(*(batch[name] for name in PACKING)) if is_packed else None
         per_token = kind == TOKENS
         sequence = encode(
             parameters,
@@ -350,11 +374,12 @@ def _engines(
             dropout_key,
             training.compute_dtype,
             first_token_only=not per_token,
-            packing=Packing(*(batch[name] for name in PACKING)) if is_packed else None,
+            packing=packing,
             backend=backend,
         )
         states = ops.cast(sequence, "float32") if per_token else pool(parameters, sequence, backend)
-        return classification_logits(parameters, states, rate, dropout_key)
+        positions = packing.tokens if per_token and packing else None
+        return classification_logits(parameters, states, rate, dropout_key, positions)
 
     def loss(
         parameters: Any, batch: Any, dropout_key: Any, backend: Any

@@ -151,7 +151,6 @@ def _shown(path: Path) -> tuple[str, ...]:
 
 
 def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...] | None:
-    """Returns the first choice whose columns are all there."""
     return next((each for each in choices if all(column in names for column in each)), None)
 
 

@@ -31,6 +31,7 @@ from multiberts.finetune.text.task import (
     table_task,
 )
 from multiberts.runs.errors import UserError, counted, nearest
+from multiberts.runs.identity import LATER, without_later_defaults
 from multiberts.runs.parameters import PositiveFloat
 from multiberts.runs.tables import read_rows, table_files
 
@@ -54,6 +55,9 @@ class OwnOptions(TextOptions):
         classes (scaled so that training examples have 1 on average), or `balanced`: inverse to the
         numbers of their training examples; None: all alike. Of tags, each word is an example; of several
         labels, the weight of a label is that of its part of every example's loss.
+      pos_weight: of several labels, by which the loss of each label is multiplied where an example has it,
+        as PyTorch's BCEWithLogitsLoss does; `balanced`: the number of training examples without it for each
+        one that has it; None: one.
     """
 
     text_columns: Sequence[str] = TextTask.text_columns
@@ -66,6 +70,9 @@ class OwnOptions(TextOptions):
     ) = None
     metrics: Sequence[str] | None = None
     class_weights: Literal["balanced"] | Sequence[PositiveFloat] | None = None
+    pos_weight: Literal["balanced"] | Sequence[PositiveFloat] | None = dataclasses.field(
+        default=None, metadata=LATER
+    )
 
 
 def own_data_task(name: str, labels: Sequence[str] | None) -> Task:
@@ -89,7 +96,9 @@ def _own_family(arguments: DataArguments, labels: tuple[str, ...] | None = None)
     """
     task = _own_task(arguments, labels)
     stated = {
-        name: _plain(value) for name, value in arguments.options.items() if name != "predict_test"
+        name: _plain(value)
+        for name, value in without_later_defaults(arguments.options, OwnOptions).items()
+        if name != "predict_test"
     }
     if arguments.labels is None and labels is None and task.labels is not None:
         stated["labels"] = list(task.labels)
@@ -120,7 +129,8 @@ def _own_task(arguments: DataArguments, labels: tuple[str, ...] | None) -> TextT
         found = _labels_to_train_on(arguments)
     task = table_task(arguments.task, found, options["text_columns"], options["label_column"])
     task = _of_kind(task, arguments)
-    task = _with_weights(task, options["class_weights"])
+    for name in ("class_weights", "pos_weight"):
+        task = _with_weights(task, name, options[name])
     if options["metrics"] is not None:
         task = dataclasses.replace(task, metrics=_checked_metrics(task, options["metrics"]))
     return task
@@ -166,20 +176,23 @@ def _plain(value: Any) -> Any:
 
 
 def _with_weights(
-    task: TextTask, weights: Literal["balanced"] | Sequence[float] | None
+    task: TextTask, option: str, weights: Literal["balanced"] | Sequence[float] | None
 ) -> TextTask:
     if weights is None:
         return task
+    if option == "pos_weight" and task.kind != MULTI_LABEL:
+        raise UserError(
+            f"option pos_weight of task {task.name} is {weights!r}, which counts with the kind "
+            f"{MULTI_LABEL!r} only; leave it out, or give class_weights"
+        )
     number = 0 if task.labels is None else len(task.labels)
     if not number or (weights != "balanced" and len(weights) != number):
         raise UserError(
-            f"option class_weights of task {task.name} is {weights!r}, expected one weight for each of its "
+            f"option {option} of task {task.name} is {weights!r}, expected one weight for each of its "
             f"{number} classes, or 'balanced'; correct finetune.options"
         )
-    return dataclasses.replace(
-        task,
-        class_weights="balanced" if weights == "balanced" else tuple(map(float, weights)),
-    )
+    numbers: Any = "balanced" if weights == "balanced" else tuple(map(float, weights))
+    return dataclasses.replace(task, **{option: numbers})
 
 
 def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class TableReader:
     split: str
 
     def __call__(self, files: tuple[Path, ...], _name: str) -> TextExamples:
-        """Reads the file; its ids name the split, whatever the set is called."""
+        """Reads the file; its ids name the split, not the set."""
         return read_examples(table_of_files(files), self.task, self.split)
 
 

@@ -77,6 +77,8 @@ class TextTask:
         each text; or `token_classification`, a tag for each word.
       class_weights: by which the losses of the classes' examples are multiplied, or `balanced`, for
         weights inverse to their numbers of training examples; None: one.
+      pos_weight: of sets of labels, by which a label's loss is multiplied where it is there, or `balanced`:
+        the number of training examples without it for each one with it; None: one.
       is_paraphrase: whether class 1 means that two texts say the same.
       files: how its files are laid out.
       dataset: where TensorFlow Datasets has it.
@@ -92,6 +94,7 @@ class TextTask:
         "classification"
     )
     class_weights: tuple[float, ...] | Literal["balanced"] | None = None
+    pos_weight: tuple[float, ...] | Literal["balanced"] | None = None
     is_paraphrase: bool = False
     files: TaskFiles = TaskFiles()
     dataset: GlueDataset = GlueDataset()

@@ -57,7 +57,7 @@ def check_data(data: PathLike) -> list[CheckResult]:
 
 
 def tasks_by_state(folder: Path) -> tuple[list[str], dict[str, list[str]], list[str]]:
-    """Tasks of a folder that are complete, those that lack files, and those of which nothing is there."""
+    """Returns the tasks of a folder that are complete, that lack files, and that have none."""
     complete: list[str] = []
     partial: dict[str, list[str]] = {}
     absent: list[str] = []

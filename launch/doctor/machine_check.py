@@ -105,7 +105,6 @@ def bytes_needed(root: PathLike) -> float | None:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of a folder's files."""
     return sum(
         os.lstat(os.path.join(place, name)).st_size
         for place, _, names in os.walk(folder)
@@ -135,7 +134,7 @@ def check_clock(root: PathLike | None) -> CheckResult:
 
 
 def check_schedulers() -> list[CheckResult]:
-    """Returns which schedulers' commands are here. A cluster is asked for nothing but its
+    """Returns which schedulers' commands are here. A cluster is asked only for its
     partitions.
     """
     findings = []
@@ -190,7 +189,7 @@ def check_root(root: PathLike) -> CheckResult:
         )
         return CheckResult(OK, "launcher", found)
     return CheckResult(
-        OK, "launcher", f"nobody launches {root} now, and nothing is left running for it"
+        OK, "launcher", f"no launcher is running for {root}, and nothing is left of one"
     )
 
 

@@ -74,7 +74,6 @@ def declared_conflicts(installed: Mapping[str, str]) -> list[CheckResult]:
 
 
 def _applicable(texts: Iterable[str]) -> Iterator[Requirement]:
-    """Yields the requirements that hold here, without extras."""
     for text in texts:
         with contextlib.suppress(InvalidRequirement, UndefinedEnvironmentName):
             requirement = Requirement(text)

@@ -111,7 +111,6 @@ def _note_run(
 
 
 def _device(attempts: Sequence[Attempt]) -> str | None:
-    """Returns what a run was carried out on last."""
     return attempts[-1].device if attempts else None
 
 

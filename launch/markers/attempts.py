@@ -253,9 +253,10 @@ def read_attempt(path: PathLike) -> Attempt:
       UserError: the marker is damaged, or names files outside the root.
       FileNotFoundError: it has just been removed.
     """
-    cure = "it counts for nothing; remove it"
+    cure = "the file is ignored; delete it"
     try:
         with open(path, "rb") as stream:
+            # From the open file: time and content are then of the same marker, even if it is replaced now.
             heartbeat = os.fstat(stream.fileno()).st_mtime
             found = parse_json_fields(stream.read(), str(path), _KINDS, cure)
     except IsADirectoryError as error:

@@ -22,6 +22,7 @@ from multiberts.runs.lease_holder import Holder
 
 FILE = "launch/lease.json"
 LOCK = "launch/.lock"
+# A lease is stale after six missed renewals: one late write on a slow file system ends no launch.
 SECONDS_BETWEEN_RENEWALS = 15.0
 SECONDS_UNTIL_STALE = 90.0
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -178,6 +179,7 @@ class Lease:
         watch = LeaseWatch(self._root)
         while not self._ended.wait(SECONDS_BETWEEN_RENEWALS):
             holder = watch.look()
+            # Taken over while this process was silent: two launchers would start the same runs.
             if holder is not None and holder.owner != self.owner:
                 self.lost.set()
                 return

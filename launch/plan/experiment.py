@@ -417,7 +417,7 @@ def _refuse_unused(
     finetune_steps: Any,
     may_lack: bool,
 ) -> None:
-    """Refuses a task of which nothing would run; of imported checkpoints some may not be there."""
+    """Refuses a task without a run; some imported checkpoints may be missing."""
     present = {run.parameters["task"] for run in finetuned}
     for entry, arguments in tasks.items():
         if arguments.get("task", entry) in present:

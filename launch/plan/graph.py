@@ -116,7 +116,7 @@ def identity_of(
     Args:
       stage: key of `launch.plan.planned_run.STAGES`.
       parameters: those that count, by name.
-      inputs: paths, which count by what they hold, or outputs of other runs, which count by the
+      inputs: paths, which count by their content, or outputs of other runs, which count by the
         identity of the run, so that nothing has to exist yet.
       digests: gives what files hold; None: reads them.
     """

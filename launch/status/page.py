@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from multiberts.launch.estimate import quantities
+from multiberts.launch.plan.planned_run import command_of
 from multiberts.launch.status.progress import logged_curves
 from multiberts.launch.status.snapshot import STATES, Status, SweepRow
 from multiberts.runs.files import PathLike, write_atomically
@@ -75,6 +76,7 @@ def render_status_page(
         "speed": quantities.speed,
         "sortable": _sortable,
         "checkpoint_key": _checkpoint_key,
+        "command": command_of,
         "link": link,
         "label": metric_label,
         "number": lambda score, metric="": with_minus(format_cell(score, score_format(metric))),
@@ -140,12 +142,10 @@ def _sparklines(
 
 
 def _checkpoint_key(row: SweepRow) -> str:
-    """Sorts by procedure, seed, step."""
     if row.procedure is None:
         return row.name
     return f"{row.procedure} {row.pretrain_seed} {row.step or 0:012d}"
 
 
 def _sortable(number: float | None) -> str:
-    """Returns a number for the script that sorts; empty where there is none."""
     return "" if number is None else repr(number)

@@ -42,7 +42,7 @@ from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan, unplan
 #   done      its DONE marker is there
 #   running   an attempt goes on
 #   retrying  the last attempt was preempted, or lost under a launcher that is there: there will be another
-#   lost      the last attempt ended without a word and nobody is there to try again
+#   lost      the last attempt stopped without an exit status, and no launcher is running to retry it
 #   failed    the last attempt ended with an error; a launcher that is there may yet try again
 #   waiting   for runs before it, for a free worker, or for the next launch
 #   blocked   a run before it has failed

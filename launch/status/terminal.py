@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from multiberts.launch.estimate import quantities
+from multiberts.launch.plan.planned_run import command_of
 from multiberts.launch.status.progress import Pretraining
 from multiberts.launch.status.snapshot import STATES, Cell, FailureRow, Status, SweepRow
 from multiberts.runs.errors import counted
@@ -78,7 +79,7 @@ def _heading(status: Status) -> Text:
             text.append(f"{counts[state]:,} {state}", COLOURS[state])
     text.append(f"\n{quantities.moment(status.time)}; ")
     if status.launcher is None:
-        text.append("nobody launches it now")
+        text.append("no launcher is running")
     else:
         text.append(f"launched by process {status.launcher.pid} on {status.launcher.host}")
     text.append(f"; {quantities.duration(3600 * status.hours)} spent by all attempts")
@@ -123,7 +124,9 @@ def _stages(status: Status, width: int) -> Table:
         for stage in status.stages:
             others = [(state, stage.counts[state]) for state in STATES if state != "done"]
             words = ", ".join(f"{number} {state}" for state, number in others if number)
-            table.add_plain_row(stage.stage, str(stage.counts["done"]), str(stage.total), words)
+            table.add_plain_row(
+                command_of(stage.stage), str(stage.counts["done"]), str(stage.total), words
+            )
         return table
     table.add_column("", no_wrap=True)
     # States that no run is in are left out.
@@ -139,7 +142,7 @@ def _stages(status: Status, width: int) -> Table:
             finished_style="green",
         )
         cells = [str(stage.counts[state]) if stage.counts[state] else "" for state in states]
-        table.add_plain_row(stage.stage, bar, *cells, str(stage.total))
+        table.add_plain_row(command_of(stage.stage), bar, *cells, str(stage.total))
     return table
 
 
@@ -158,7 +161,7 @@ _PRETRAINING: tuple[tuple[str, int, Callable[[Pretraining], str]], ...] = (
 
 def _pretraining(rows: Sequence[Pretraining], width: int, shown: int) -> RenderableType:
     table = _Table("Pre-training")
-    # Names give way to no place, however long that is.
+    # Never truncate names to make room for the place.
     table.add_column("run", no_wrap=width >= _WIDE)
     table.add_column("state", no_wrap=True)
     columns = [(header, cell) for header, least, cell in _PRETRAINING if width >= least]

@@ -36,7 +36,7 @@ _WAITING = frozenset({"CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES"})
 _TAKEN = frozenset({"PREEMPTED", "TERMINATED", "STOPPED", "STOPPING", "DELETING"})
 _IN_MAINTENANCE = frozenset({"REPAIRING", "RESTARTING"})
 
-# Codes of google.rpc.Code, by what they lead to; all others are refusals.
+# Kinds of google.rpc.Code; all others are refusals.
 _EXHAUSTED, _NOT_FOUND, _PRECONDITION, _INTERNAL, _UNAVAILABLE = 8, 5, 9, 13, 14
 _KINDS = {
     _PRECONDITION: "Busy",

@@ -350,7 +350,6 @@ def _without_resource(seen: Observation, last: Attempt | None, settings: TpuSett
 
 
 def _kind(attempt: Attempt) -> str:
-    """Returns the kind of error of an attempt; empty where it had none."""
     return (attempt.error or {}).get("kind", "")
 
 

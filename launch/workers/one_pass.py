@@ -134,7 +134,6 @@ class OnePass:
         return [self._failures[run.path] for run in self._plan if run.path in self._failures]
 
     def _stop(self, lease: Lease) -> None:
-        """Makes the workers save and exit, and raises the reason."""
         if self._pool is not None:
             self._pool.end(SECONDS_TO_SAVE)
         self._close_open_attempts()
@@ -156,6 +155,7 @@ class OnePass:
             )
         # The size of a cluster that others started is known once it is there.
         workers = max(self._engine.workers, self._pool.num_workers)
+        # For each worker one that is carried out and one that waits.
         while len(self._jobs) < 2 * workers:
             bundle = self._waiting.take(workers)
             if bundle is None:
@@ -275,7 +275,7 @@ class OnePass:
         return True
 
     def _close_open_attempts(self) -> None:
-        """Closes the open attempts of this launch, of which no worker is left."""
+        """Closes the open attempts of this launch, whose workers have ended."""
         running = (run for bundle, _ in self._jobs.values() for run in bundle.runs)
         left = (run.path for run in running if not run.done(self._root))
         close_open_attempts(self._root, left, "preempted")
@@ -349,5 +349,4 @@ def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
 
 
 def _log(run: PlannedRun) -> str:
-    """Returns the file that a run prints to, relative to the root."""
     return f"logs/{run.path.replace('/', '-')}.log"

@@ -445,7 +445,6 @@ def environment_of_workers(threads: int, compute: str | None = None) -> dict[str
 
 
 def _as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Returns settings of Dask as the environment variables that it reads."""
     return {
         f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
         for name, value in settings.items()

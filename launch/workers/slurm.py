@@ -1,4 +1,4 @@
-"""The jobs of a launch on Slurm: as many as there is work for; those that end are replaced.
+"""The jobs of a launch on Slurm: enough for the work that is left; those that end are replaced.
 
 Workers of Dask run in them (`dask_jobqueue` writes the script), and each carries its job's number in its
 name. Slurm is asked about all of the launch's jobs at once, by their name, in a thread of its own, as its

@@ -24,14 +24,17 @@ from multiberts.bert.tokenization import Tokenizer
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
 from multiberts.pretrain.corpus.token_store import TokenStore
 
+# Devlin et al. (2019), section 3.1: 80 % [MASK], 10 % as they are, 10 % any word piece.
 _MASK_SHARE = 0.8
 _KEEP_SHARE = 0.1
 
-# So many positions of an epoch are found at once: the permutation then waits for Python the less.
+# Positions of an epoch that are found at once: fewer calls from Python into the permutation.
 _POSITIONS_AT_ONCE = 4096
 
 # The place of a token in its sequence rides in the low bits of its random score.
+# No two scores of a row are then equal, so that exactly as many are chosen as are asked for.
 _PLACE_MASK = np.uint64(2**16 - 1)
+# Larger than any score: places that are none are sorted last.
 _NO_CANDIDATE = np.uint64(2**64 - 1)
 _NO_HALF = np.uint32(2**32 - 1)
 
@@ -133,6 +136,8 @@ def masked_features(
     input_mask = np.arange(masking.sequence_length, dtype=np.int32) < length[:, None]
     most = masking.max_predictions_per_sequence
     count = number_of_predictions(length, masking.masked_lm_probability)
+    # In the original's order: the share of all tokens, special ones too, then the cap. The tokens that may be
+    # masked are fewer only in very short sequences.
     count = np.minimum(np.minimum(count, most), length - NUM_SPECIAL_TOKENS)
     choice = (is_text, count, most, mask_key)
     if masking.whole_word_masks:
@@ -283,7 +288,6 @@ def _at(in_order: np.ndarray, count: np.ndarray) -> np.ndarray:
 
 
 def _draws(candidates: np.ndarray, mask_key: tuple[str | int | np.ndarray, ...]) -> np.ndarray:
-    """Draws random words for all places, uint64 [batch, length]."""
     return hash_bits("choice", *mask_key, np.arange(candidates.shape[1], dtype=np.uint64))
 
 
@@ -305,7 +309,6 @@ def _sorted_scores(
 
 @functools.lru_cache(maxsize=2)
 def _continues_word(tokenizer: Tokenizer) -> np.ndarray:
-    """Returns for each id whether its piece continues a word, bool [vocabulary]."""
     return np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
 
 
@@ -379,6 +382,7 @@ def _replace_chosen(
       The ids that were there, int32 [batch, predictions], padded with 0.
     """
     action = uniform(hash_bits("action", *mask_key, positions))  # [batch, P]
+    # Special tokens too, as the original draws from its whole vocabulary.
     any_id = below(hash_bits("replacement", *mask_key, positions), tokenizer.size)
     flat, indices = input_ids.reshape(-1), positions + _starts(input_ids)[:, None]
     old = flat.take(indices)

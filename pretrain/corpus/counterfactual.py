@@ -66,7 +66,6 @@ _PREDICATE = re.compile(r"(?:ing|ed|ful|less|ous|able|ible|ive|ent|ant|en)$")
 
 
 def _pairs(name: str) -> list[tuple[str, str]]:
-    """Returns the pairs of a list, feminine and masculine."""
     pairs = (pair.split() for pair in _WORDS["pairs"][name].split(","))
     return [(feminine, masculine) for feminine, masculine in pairs]
 
@@ -121,7 +120,7 @@ class Swapper:
       probability: of exchanging what a draw decides on.
       nouns: whether gendered nouns are exchanged as well.
       names: whether given names are exchanged as well.
-      unit: what a draw decides on. Of names it is at least all bearers of a pair of names in a
+      unit: what a draw decides on. For names it is at least all bearers of a pair of names in a
         document, so that a person keeps one name.
       copies: whether a document with exchanged words follows the one it was made from, which
         stays; otherwise it takes its place.

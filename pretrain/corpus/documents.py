@@ -122,7 +122,7 @@ def expand_sources(sources: Sequence[str]) -> list[str]:
 
 
 def check_distinct(files: Sequence[str], parameter: str) -> None:
-    """Refuses a source that is named twice, under whatever names.
+    """Refuses a source that is given twice, also under two names.
 
     Raises:
       UserError: naming the parameter and both names.
@@ -228,7 +228,7 @@ def count_lines_of_documents(documents: Iterable[list[str]]) -> PieceCounts:
 
 
 def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None:
-    """Refuses sources that cannot make instances, by what was counted in their pieces.
+    """Refuses sources that cannot make instances, by the counts of their pieces.
 
     Raises:
       UserError: a source holds no text or is cut into documents of one sentence; there are
@@ -316,7 +316,7 @@ def _place(path: Path, offset: int) -> str:
 
 
 def _read_between_blank_lines(piece: Piece) -> Iterator[list[str]]:
-    """Documents of which the blank line before them, or the file's start, lies in the piece."""
+    """Documents whose preceding blank line, or the file's start, lies in the piece."""
     document: list[str] = []
     inside = piece.begin == 0
     for offset, line in _lines(Path(piece.source), piece.begin):

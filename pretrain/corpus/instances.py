@@ -88,6 +88,7 @@ class PairingTask(NamedTuple):
 
 def cut_into_pairing_tasks(store: TokenStore, passes: int) -> list[PairingTask]:
     """Cuts all passes over a corpus into tasks of similar length, in the order of the table."""
+    # Each document draws from an address of its own, so the table is the same however it is cut.
     number = max(1, round(store.num_tokens / TOKENS_PER_TASK))
     # The document in which each share of the tokens begins.
     places = np.arange(1, number) * (store.num_tokens // number)
@@ -195,8 +196,11 @@ def _instances_of_document(
         a_start = int(bounds[sentence])
         # Sentences are gathered until the target is reached or the document ends.
         end = bisect_left(bounds, a_start + target, sentence + 1, document_end)
+        # google-research/bert, `create_instances_from_document`: A ends at random, and at least one sentence
+        # is left for B where there is one.
         a_end = sentence + _integer(uniform, 1, max(1, end - sentence - 1))
         a_length = int(bounds[a_end]) - a_start
+        # Without a second sentence B can only be random; the draw is then not made, as in the original.
         is_random_next = end - sentence == 1 or next(uniform) < 0.5
         if is_random_next:
             first, last = _random_span(bounds, documents, document, target - a_length, uniform)
@@ -245,13 +249,13 @@ def _truncate(
     in_turn = excess - to_level
     from_a = in_turn // 2 + (to_level if a_length > b_length else 0)
     from_b = excess - from_a
+    # One draw for what the original decides by a coin for each token: the sum of coins is binomial.
     a_front = int(draws.binomial(from_a, 0.5))
     b_front = int(draws.binomial(from_b, 0.5))
     return (a_start + a_front, a_length - from_a), (b_start + b_front, b_length - from_b)
 
 
 def _integer(uniform: Iterator[float], low: int, high: int) -> int:
-    """Draws a uniform integer from `low` to `high`, both included."""
     return low + int(next(uniform) * (high - low + 1))
 
 

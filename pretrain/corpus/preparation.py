@@ -192,7 +192,6 @@ def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -
 
 
 def _workers(settings: PreparationSettings) -> Runner:
-    """Returns what makes the shards."""
     if settings.scheduler is None:
         return LocalRunner(settings.num_workers)
     return DaskRunner(settings.scheduler)

@@ -37,7 +37,7 @@ _SENTENCES_AT_ONCE = 8192
 
 
 def check_vocabulary_size(path: PathLike) -> None:
-    """Refuses a vocabulary of which ids would not fit into a token file.
+    """Refuses a vocabulary whose ids do not fit into a token file.
 
     Args:
       path: a `vocab.txt`.

@@ -64,7 +64,7 @@ def curves(
 
     Returns:
       Text: the accuracy of each run at the last step that all have, their mean, and the standard
-      deviation between runs (n - 1) with its share of the mean.
+      deviation between runs (n - 1) with its share of the mean; last where the picture is.
 
     Raises:
       UserError: a directory is not a pre-training run, or has logged nothing.
@@ -77,7 +77,7 @@ def curves(
         _write_bands(run_dirs, Path(output_dir) / TENSORBOARD)
     summary = _summary(runs)
     write_atomically(Path(output_dir) / "held_out.json", json.dumps(summary, indent=1) + "\n")
-    return _in_words(summary)
+    return f"{_in_words(summary)}\n{Path(output_dir) / 'loss.png'} has the curves"
 
 
 def _write_bands(run_dirs: Sequence[PathLike], folder: Path) -> None:
@@ -190,21 +190,29 @@ def _in_words(summary: dict[str, Any]) -> str:
 
 
 def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:
-    with canvas(9, 3.8, columns=2) as (figure, axes), tempfile.TemporaryDirectory() as folder:
+    held_out = any(len(run.held_out) for run in runs)
+    panels = 2 if held_out else 1
+    with (
+        canvas(4.5 * panels, 3.8, columns=panels, squeeze=False) as (figure, [axes]),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         for number, run in enumerate(runs):
             style = {
                 "color": COLOURS[number % len(COLOURS)],
                 "linestyle": LINES[number % len(LINES)],
             }
             steps, losses = _smoothed(run.training)
-            axes[0].plot(steps, losses, linewidth=1.0, alpha=0.6, **style)
-            axes[0].plot(run.held_out[:, 0], run.held_out[:, 1], linewidth=1.8, **style)
-            axes[1].plot(
-                run.held_out[:, 0], run.held_out[:, 2], linewidth=1.8, label=run.name, **style
-            )
-        _label(axes[0], "Masked-word loss (thin: trained on, thick: held out)", "nats per word")
-        _label(axes[1], "Held-out masked-word accuracy", "share of words")
-        axes[1].legend()
+            width = {"linewidth": 1.0, "alpha": 0.6} if held_out else {"linewidth": 1.4}
+            axes[0].plot(steps, losses, **width, **style)
+            if held_out:
+                axes[0].plot(run.held_out[:, 0], run.held_out[:, 1], linewidth=1.8, **style)
+                axes[1].plot(run.held_out[:, 0], run.held_out[:, 2], linewidth=1.8, **style)
+            axes[-1].lines[-1].set_label(run.name)
+        shown = " (thin: trained on, thick: held out)" if held_out else " on the text trained on"
+        _label(axes[0], f"Masked-word loss{shown}", "nats per word")
+        if held_out:
+            _label(axes[1], "Held-out masked-word accuracy", "share of words")
+        axes[-1].legend()
         for file in save_figure(figure, Path(folder) / "loss", salt="curves"):
             write_atomically(output_dir / file.name, file.read_bytes())
 

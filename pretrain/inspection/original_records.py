@@ -118,7 +118,6 @@ def _instances_in_turn(
 
 
 def _write_records(path: Path, batches: Iterator[dict[str, np.ndarray]]) -> None:
-    """Writes instances, features [n, width] by name, into a TFRecord file."""
     import tensorflow as tf
 
     with replaced(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:

@@ -179,6 +179,5 @@ class KeptCheckpoints:
         return sorted(names)
 
     def _unfetched(self, step: int) -> list[str]:
-        """Returns the files of a checkpoint that lies in the run's bucket alone."""
         folder = f"{checkpoint_path('.', step)}/"
         return [name for name in read_unfetched(self._run_dir) if name.startswith(folder)]

@@ -343,7 +343,6 @@ def _example(random: np.random.Generator, occupations: Sequence[str]) -> tuple[s
 
 
 def _two(random: np.random.Generator, items: Sequence[str]) -> tuple[str, str]:
-    """Draws two different items."""
     first, second = random.permutation(len(items))[:2]
     return items[first], items[second]
 

@@ -374,7 +374,6 @@ def _is_state(name: str) -> bool:
 
 
 def _holds(file: Path, entry: Entry | None) -> bool:
-    """Returns whether a local file has the content of an entry."""
     if entry is None or file.stat().st_size != entry["bytes"]:
         return False
     return sha256_of_file(file) == entry["sha256"]

@@ -280,7 +280,6 @@ class Bucket:
         return f"{self._root}/{name}" if name else self._root
 
     def _place(self) -> str:
-        """Returns the URL of the bucket itself."""
         return f"{self.protocol}://{self.path.partition('/')[0]}"
 
     @contextlib.contextmanager

@@ -135,6 +135,11 @@ COMMANDS = {
         "print how far two checkpoints are apart",
         ("first", "second"),
     ),
+    "checkpoint audit": Command(
+        "bert.checkpoint.audit:audit_checkpoints",
+        "check over seeds and steps that checkpoints are what they say",
+        ("paths...",),
+    ),
     "finetune": Command(
         "finetune.finetuning:finetune",
         "fine-tune one checkpoint on one task",
@@ -277,10 +282,43 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
       arguments: the command's name and what follows it; None: those of this process.
     """
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        _call(*(list(sys.argv[1:] if arguments is None else arguments) or ["--help"]))
+        _call(*(console.take_verbosity(given) or ["--help"]))
     except BrokenPipeError:  # whoever reads the help has seen enough
         sys.exit(close_output())
+    except ModuleNotFoundError as error:
+        line = _lacking_package(error)
+        if line is None:
+            raise
+        console.error(line)
+        sys.exit(EXIT_USER_ERROR)
+
+
+# The extra of `pyproject.toml` that has a package which `pip install .` leaves out.
+_EXTRAS = {
+    **dict.fromkeys(("cryptography", "dask", "dask_jobqueue", "distributed"), "launch"),
+    **dict.fromkeys(("packaging", "psutil", "rich"), "launch"),
+    **dict.fromkeys(("gcsfs", "fsspec"), "cloud"),
+    "pyarrow": "parquet",
+    **dict.fromkeys(
+        ("h5py", "huggingface_hub", "keras", "ml_dtypes", "safetensors", "tensorflow"), "tensorflow"
+    ),
+    **dict.fromkeys(("google", "tensorflow_datasets", "tokenizers"), "tensorflow"),
+}
+
+
+def _lacking_package(error: ModuleNotFoundError) -> str | None:
+    """Returns what to install where a package of an extra is missing; None for any other module."""
+    package = (error.name or "").partition(".")[0]
+    if package not in _EXTRAS:
+        return None
+    extra = _EXTRAS[package]
+    other = " (or gpu, jax, jax-cuda12, jax-cuda13, jax-tpu)" * (extra == "tensorflow")
+    return (
+        f"this command needs the package {package}, which is not installed: pip install "
+        f"'multiberts[{extra}]'{other}"
+    )
 
 
 def _call(name: str, *rest: str) -> None:
@@ -297,7 +335,7 @@ def _call(name: str, *rest: str) -> None:
         known = COMMANDS if " " in name else {one.partition(" ")[0]: one for one in COMMANDS}
         console.error(f"unknown command {name!r}; {nearest(name, known)}")
         sys.exit(EXIT_USER_ERROR)
-    command, left = COMMANDS[name], console.take_verbosity(rest)
+    command, left = COMMANDS[name], list(rest)
     if command.computes:
         try:
             left = _take_engine(left)
@@ -348,17 +386,39 @@ def load(target: str) -> Callable[..., Any]:
     return found
 
 
+# Commands in the order of `multiberts --help`, grouped by purpose.
+_WANTED = {
+    "Compare models": ("compare", "learning-rates", "stats", "instances", "paper"),
+    "Predictions of others": ("import-predictions", "export", "evaluate"),
+    "Fine-tune and predict": ("finetune", "sweep", "predict", "submission", "squad-export"),
+    "Pre-train": ("prepare", "pretrain", "curves", "describe", "show-batch", "hold-out"),
+    "Checkpoints": (
+        "checkpoint inspect",
+        "checkpoint convert",
+        "checkpoint compare",
+        "checkpoint audit",
+        "push",
+    ),
+    "Whole experiments": tuple(name for name in COMMANDS if name.startswith("launch ")),
+    "Else": ("make-world", "list", "completion", "import-records", "export-records"),
+}
+
+
 def _overview(group: str = "") -> str:
-    listed = {name: one for name, one in COMMANDS.items() if name.startswith(group)}
-    width = max(map(len, listed))
-    lines = [f"  {name:<{width}}  {command.summary}" for name, command in listed.items()]
+    wanted: Mapping[str, Sequence[str]] = _WANTED
+    if group:
+        wanted = {"": [name for name in COMMANDS if name.startswith(f"{group} ")]}
+    width = max(len(name) for names in wanted.values() for name in names)
+    lines = []
+    for title, names in wanted.items():
+        lines += [f"{title}:"] if title else []
+        lines += [f"  {name:<{width}}  {COMMANDS[name].summary}" for name in names] + [""]
     usage = f"{group} <command>" if group else "<command>"
     return "\n".join(
         [
             f"usage: multiberts {usage} [--parameter=value ...] [--gin_file=...] [--gin_param=...]",
             "",
             *lines,
-            "",
             "`multiberts <command> --help` lists a command's parameters. With -q a command prints results,",
             "warnings and errors alone; with -v its parameters and time, too, and where an error came from.",
             "pretrain, finetune and sweep take --engine=tensorflow or --engine=jax.",
@@ -599,7 +659,10 @@ def parameter_lines(
         if name in annotations:
             required = parameter.default is parameter.empty
             kind = "required" if required else f"default {parameter.default!r}"
-            yield f"  {prefix}{name} ({described(annotations[name])}; {kind})"
+            text = described(annotations[name])
+            if parameter.default in (None, ()):
+                text, kind = text.removesuffix(" or None"), "optional"
+            yield f"  {prefix}{name} ({text}; {kind})"
             yield from (f"      {line}" for line in meanings.get(name, []))
 
 
@@ -611,7 +674,7 @@ def described_function(function: Callable[..., object]) -> tuple[str, dict[str, 
 
 
 def _for_users(text: str) -> str:
-    """Returns a docstring without what Python programs need of it and those who type commands do not."""
+    """Strips Returns, Raises and Example for --help."""
     sections = re.split(r"\n\n(?=[A-Z]\w+:\n)", text)
     return "\n\n".join(section for section in sections if not _FOR_PROGRAMS.match(section))
 
@@ -662,7 +725,7 @@ def run_main(
 
 
 def close_output() -> int:
-    """Ends standard output where whoever read it (such as `head`) has had enough.
+    """Ends standard output where its reader (such as `head`) has stopped reading.
 
     Returns:
       The status to exit with.

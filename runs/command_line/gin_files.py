@@ -317,7 +317,6 @@ def _size_and_depth(
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yields a value and all values in it."""
     yield value
     inner = [*value, *value.values()] if isinstance(value, dict) else value
     if isinstance(value, (dict, list, tuple)):

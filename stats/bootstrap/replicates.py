@@ -39,7 +39,7 @@ class ScoreJob:
     """A score to bootstrap: the mean, or another average, over an arm's seeds.
 
     Attributes:
-      arm: runs of one procedure on one set of examples.
+      arm: its runs on one set of examples.
       score: a metric.
       pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
       examples: jobs that name the same set of examples share its draws; None holds them fixed.

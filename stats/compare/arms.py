@@ -1,4 +1,4 @@
-"""Compares many procedures, all with each other or all with one: who is ahead, and who is tied.
+"""Compares many arms, all with each other or all with one: who is ahead, and who is tied.
 
 Every difference has the variance of the crossed design (see `stats.variance.crossing`). Of few seeds
 that is known badly, and among many differences some variance is far too small by chance. The
@@ -35,7 +35,7 @@ from multiberts.stats.compare.question import (
     kind_of,
     pairing_of,
     prepare_arms,
-    summarise_side,
+    summarise_arm,
 )
 from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.shared import SharedArms
@@ -83,7 +83,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     name: str = "",
     evaluation_set: str = "",
 ) -> ArmComparisons:
-    """Compares many procedures on the same examples: differences, ranks and ties.
+    """Compares many arms on the same examples: differences, ranks and ties.
 
     Args:
       arms: by name, predictions or scores as `stats.compare` takes them; or a table or file with a
@@ -185,14 +185,14 @@ def compare_prepared(
       against: as in `compare_arms`.
       shared: with comparisons of these arms.
     """
-    sides = _sides(arms, metric, settings, shared or SharedArms())
+    scored = _scored_arms(arms, metric, settings, shared or SharedArms())
     replicates = bootstrap(
-        [side.job for side in sides.values()], draws_of(settings), settings.n_resamples
+        [arm.job for arm in scored.values()], draws_of(settings), settings.n_resamples
     )
     check_finite(replicates, [metric])
     summaries = {
-        name: summarise_side(side.job, Crossing([side.part]), drawn, name, settings)
-        for (name, side), drawn in zip(sides.items(), replicates.scores.T, strict=True)
+        name: summarise_arm(arm.job, Crossing([arm.part]), drawn, name, settings)
+        for (name, arm), drawn in zip(scored.items(), replicates.scores.T, strict=True)
     }
     higher = getattr(metric, "higher_is_better", True)
     sign = 1 if higher is False else -1
@@ -200,7 +200,7 @@ def compare_prepared(
     pairs = [(worse, better) for better, worse in itertools.combinations(order, 2)]
     if against is not None:
         pairs = [(against, other) for other in order if other != against]
-    differences, weight = _differences(pairs, sides, summaries, settings)
+    differences, weight = _differences(pairs, scored, summaries, settings)
     places = [list(arms).index(name) for name in order]
     return ArmComparisons(
         name="",
@@ -252,7 +252,7 @@ def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
 
 
 @dataclass(frozen=True)
-class _Side:
+class _ScoredArm:
     """One arm: the bootstrap of its score, and its table."""
 
     job: ScoreJob
@@ -304,12 +304,12 @@ def _prepared(
     return arms, bounded_mean(score, every, sources.values())
 
 
-def _sides(
+def _scored_arms(
     arms: Mapping[str, Arm], metric: MetricLike, settings: ComparisonSettings, shared: SharedArms
-) -> dict[str, _Side]:
+) -> dict[str, _ScoredArm]:
     """Makes the table of each arm; all draw the same examples, and the same seeds where paired."""
     examples = None if settings.resample == "seeds" else " examples"
-    sides = {}
+    scored = {}
     for name, arm in arms.items():
         pool: str | None = "seeds" if settings.design == "paired" else f"seeds of {name}"
         if settings.resample == "examples":
@@ -318,24 +318,24 @@ def _sides(
         table = aggregated_table(job_table(job), job.aggregate)
         freedom = seed_freedom(len(arm.seeds), job.aggregate)
         part = TablePart(table, 1.0, pool, examples, freedom, scored_counts(job))
-        sides[name] = _Side(job, part)
-    return sides
+        scored[name] = _ScoredArm(job, part)
+    return scored
 
 
 def _differences(
     pairs: Sequence[tuple[str, str]],
-    sides: Mapping[str, _Side],
+    scored: Mapping[str, _ScoredArm],
     summaries: Mapping[str, ArmSummary],
     settings: ComparisonSettings,
 ) -> tuple[list[ArmDifference], float]:
     """Compares pairs of (base, experiment); also returns the degrees of freedom of the prior."""
-    prior = _prior(sides, settings)
+    prior = _prior(scored, settings)
     level = 1 - (1 - settings.confidence_level) / len(pairs)
-    kind = kind_of(next(iter(sides.values())).job.score)
+    kind = kind_of(next(iter(scored.values())).job.score)
     found = []
     for base, experiment in pairs:
         pair = [summaries[base], summaries[experiment]]
-        crossing = Crossing([replace(sides[base].part, weight=-1.0), sides[experiment].part])
+        crossing = Crossing([replace(scored[base].part, weight=-1.0), scored[experiment].part])
         variance = crossing.unbiased_variance(prior)
         interval, p_values = interval_and_test(
             pair, crossing, kind, settings.resample, level, prior
@@ -359,11 +359,11 @@ def _differences(
     return found, prior[1]
 
 
-def _prior(sides: Mapping[str, _Side], settings: ComparisonSettings) -> Term:
+def _prior(scored: Mapping[str, _ScoredArm], settings: ComparisonSettings) -> Term:
     """Returns what all arms (of a paired design all pairs) say about the variance of seeds."""
-    if len(sides) < _LEAST_ARMS or settings.resample == "examples":
+    if len(scored) < _LEAST_ARMS or settings.resample == "examples":
         return 0.0, 0.0
-    parts = [side.part for side in sides.values()]
+    parts = [arm.part for arm in scored.values()]
     deviations = [next(iter(Crossing([part]).seeds.values())) for part in parts]
     freedoms = [float(part.seed_freedom or part.table.shape[0] - 1) for part in parts]
     if settings.design == "paired":

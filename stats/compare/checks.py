@@ -1,4 +1,4 @@
-"""Checks that the sides of a comparison are of one kind, and notes what readers must know of them.
+"""Checks that the arms of a comparison are of one kind, and notes what readers must know of them.
 
 Every comparison passes here, from files or from arrays (`stats.compare.question.prepare_arms`).
 """
@@ -17,7 +17,7 @@ from multiberts.evaluate.metrics.classification import (
     MOST_CLASSES,
     unlike_classes,
 )
-from multiberts.evaluate.readers.columns import FACT_NAMES, NUMBERED, POSITION
+from multiberts.evaluate.readers.columns import FACT_NAMES, POSITION, UNNAMED
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import MetricLike
@@ -33,15 +33,15 @@ _FEWEST_EXAMPLES = 20
 
 
 def check_sources(sources: Mapping[str, Any], design: str) -> None:
-    """Refuses labelled arrays that cannot be sides of one comparison.
+    """Refuses labelled arrays that cannot be arms of one comparison.
 
     Args:
-      sources: by side, labelled arrays; of files, `attrs` have what was read as what.
+      sources: by arm, labelled arrays; of files, `attrs` have what was read as what.
       design: of the comparison.
 
     Raises:
-      DataError: one side has predictions and the other scores, or seeds are to be paired that only
-        their order names, and the sides have different ones.
+      DataError: one arm has predictions and the other scores, or seeds are to be paired that only
+        their order names, and the arms have different ones.
     """
     if len(sources) < 2:
         return
@@ -59,7 +59,7 @@ def check_sources(sources: Mapping[str, Any], design: str) -> None:
             "(--prediction, --label), or each example's own score of both (--score)"
         )
     numbers = {name: seeds_of(data) for name, data in sources.items()}
-    unnamed = [name for name, data in sources.items() if seeds_by(data) in (POSITION, NUMBERED)]
+    unnamed = [name for name, data in sources.items() if seeds_by(data) in UNNAMED]
     if not all(numbers.values()):
         return  # refused later
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
@@ -79,7 +79,7 @@ def seeds_of(data: Any) -> list:
 
 
 def seeds_by(data: Any) -> str:
-    """Returns what names the seeds: a column, or `POSITION` or `NUMBERED`; "" where it is not known."""
+    """Returns what names the seeds: a column, or one of `UNNAMED`; "" where it is not known."""
     return str(data.attrs.get("columns", {}).get("seed", ""))
 
 
@@ -89,10 +89,10 @@ def _column(data: Any, role: str) -> str:
 
 
 def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
-    """Refuses sides that give one id to different examples.
+    """Refuses arms that give one id to different examples.
 
     Args:
-      sources: as in `check_sources`; `attrs["identifying"]` of files has coordinates that both sides
+      sources: as in `check_sources`; `attrs["identifying"]` of files has coordinates that both arms
         must have alike, such as the harness's hash of the document.
       arms: of the sources, with their examples in one order.
 
@@ -138,18 +138,18 @@ def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
     """Refuses scores from 0 to 1 beside scores from 0 to 100.
 
     Raises:
-      DataError: the scores of one side, or of one run, are per cent and those of another are not.
+      DataError: the scores of one arm, or of one run, are per cent and those of another are not.
     """
     if metric.uses_labels or any(arm.predictions.dtype.kind not in "biuf" for arm in arms):
         return
     scales: dict[str, list[str]] = {"0 to 1": [], "0 to 100": []}
-    for side, arm in zip(("base", "experiment"), arms, strict=False):
+    for name, arm in zip(("base", "experiment"), arms, strict=False):
         for seed, values in zip(arm.run_seeds, arm.predictions, strict=True):
             low, high = float(values.min()), float(values.max())
             if low >= 0 and 0.5 < high <= 1:
-                scales["0 to 1"].append(f"{side}, seed {seed}")
+                scales["0 to 1"].append(f"{name}, seed {seed}")
             if low >= 0 and 50 < high <= 100:
-                scales["0 to 100"].append(f"{side}, seed {seed}")
+                scales["0 to 100"].append(f"{name}, seed {seed}")
     runs = sum(len(arm.run_seeds) for arm in arms)
     if all(scales.values()) and sum(map(len, scales.values())) == runs:
         found = " and ".join(f"from {scale} ({names[0]})" for scale, names in scales.items())
@@ -169,20 +169,20 @@ def check_classes(arms: Sequence[Arm], metric: MetricLike) -> list[str]:
         return []
     counts = Counter(arms[0].labels.tolist())
     predicted: set[Any] = set()
-    for side, arm in zip(("base", "experiment"), arms, strict=False):
+    for name, arm in zip(("base", "experiment"), arms, strict=False):
         given = arm.predictions if arm.observed is None else arm.predictions[arm.observed]
         own = {*given.ravel().tolist()}
         if any(isinstance(value, float) and not value.is_integer() for value in own):
             return []  # no classes: the metric says so
-        # Each side by itself: one may write its classes as the labels are written, the other not.
+        # Each arm by itself: one may write its classes as the labels are written, the other not.
         unlike = unlike_classes(counts, own)
         if unlike:
-            raise DataError(f"{side}: {unlike}" if len(arms) > 1 else unlike)
+            raise DataError(f"{name}: {unlike}" if len(arms) > 1 else unlike)
         predicted |= own
     if not 2 <= len(counts) <= MOST_CLASSES:
         return []
     return [
-        f"No run of {'either side' if len(arms) > 1 else '{side}'} predicts the label {label!r}, which "
+        f"No run of {'either arm' if len(arms) > 1 else '{arm}'} predicts the label {label!r}, which "
         f"{counted(counts[label], 'example')} of {len(arms[0].labels)} "
         f"{'has' if counts[label] == 1 else 'have'}."
         for label in sorted({*counts} - predicted, key=str)
@@ -190,21 +190,26 @@ def check_classes(arms: Sequence[Arm], metric: MetricLike) -> list[str]:
 
 
 def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
-    """Returns what a reader must know of a side; `{side}` stands for its name."""
+    """Returns what a reader must know of an arm; `{arm}` stands for its name."""
     found = []
     columns = data.attrs.get("columns", {})
-    if columns.get("seed") in (POSITION, NUMBERED) and "files" in data.attrs and design == "paired":
+    if columns.get("seed") in UNNAMED and "files" in data.attrs and design == "paired":
         found.append(
-            f"Seeds of {{side}} are paired by the {columns['seed']}: nothing else names them."
+            f"Seeds of {{arm}} are paired by the {columns['seed']}: nothing else names them."
         )
     if columns.get("example") == POSITION and "files" in data.attrs:
         found.append(
-            "Examples of {side} are known by the order of rows: no column has one value for each example "
+            "Examples of {arm} are known by the order of rows: no column has one value for each example "
             "of every run; name one with --example if there is."
+        )
+    if data.attrs.get("one_checkpoint"):
+        found.append(
+            "The seeds of {arm} are fine-tuning seeds of one checkpoint: the result is about this "
+            "checkpoint only, and not about pre-training again."
         )
     if arm.observed is not None:
         missing = int((~arm.observed).sum())
-        found.append(f"{missing:,} of {arm.observed.size:,} predictions of {{side}} {LEFT_OUT}.")
+        found.append(f"{missing:,} of {arm.observed.size:,} predictions of {{arm}} {LEFT_OUT}.")
     return [*found, *_copies(arm)]
 
 
@@ -213,7 +218,7 @@ def notes_of_score(metric: str, estimate: float) -> list[str]:
     if metric != "auc" or estimate >= 0.5:
         return []
     return [
-        f"AUC of {{side}} is {estimate:.3g}, below chance (0.5): its scores may be of the other class."
+        f"AUC of {{arm}} is {estimate:.3g}, below chance (0.5): its scores may be of the other class."
     ]
 
 
@@ -231,7 +236,7 @@ def _copies(arm: Arm) -> list[str]:
         if seed not in own:
             own.append(seed)
     return [
-        f"Seeds {', '.join(map(str, alike[:-1]))} and {alike[-1]} of {{side}} have the same predictions on "
+        f"Seeds {', '.join(map(str, alike[:-1]))} and {alike[-1]} of {{arm}} have the same predictions on "
         f"all {arm.num_examples} examples; if they are copies of one run, keep one."
         for alike in seeds.values()
         if len(alike) > 1

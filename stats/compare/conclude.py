@@ -42,7 +42,7 @@ from multiberts.stats.variance.score_tables import Array, ScoreTable
 
 # A standard error that is smaller relative to the scores is what rounding leaves of equal differences.
 _ROUNDING = 1e-12
-# With fewer examples on which two sides differ, their difference is not near enough to normal.
+# With fewer examples on which two arms differ, their difference is not near enough to normal.
 _FEW_DISCORDANT = 30
 
 
@@ -67,7 +67,7 @@ class ScoreKind:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of a comparison and its sides in tables and texts."""
+    """Names of a comparison and its arms in tables and texts."""
 
     name: str = ""
     evaluation_set: str = ""
@@ -76,7 +76,7 @@ class Names:
 
 
 def concluded(
-    sides: Sequence[ArmSummary],
+    arms: Sequence[ArmSummary],
     crossing: Crossing,
     samples: NDArray[np.float64],
     undefined: NDArray[np.bool_],
@@ -91,20 +91,20 @@ def concluded(
     """Computes intervals and tests from samples, exact variances and the scores of seeds.
 
     Args:
-      sides: base, and the experiment unless the design is single.
+      arms: base, and the experiment unless the design is single.
       crossing: the tables whose sum is the estimate.
-      samples: [replicates, sides].
+      samples: [replicates, arms].
       undefined: where a score was 0/0 [replicates, jobs].
       replicate_variances: [replicates], or None for no studentised interval.
       settings: of the comparison.
-      names: of the comparison and its sides.
+      names: of the comparison and its arms.
       kind: of the score.
-      unpaired: of a paired design, the tables with the seeds of each side in a pool of its own.
+      unpaired: of a paired design, the tables with the seeds of each arm in a pool of its own.
       pairing: see `Comparison`.
       rest: where seeds failed, the tables of the others.
     """
-    base = sides[0]
-    experiment = sides[1] if len(sides) > 1 else None
+    base = arms[0]
+    experiment = arms[1] if len(arms) > 1 else None
     differences = samples[:, 0] if experiment is None else samples[:, 1] - samples[:, 0]
     estimate = base.estimate if experiment is None else experiment.estimate - base.estimate
     unbiased, parts = crossing.unbiased_variance(), crossing.variance_parts()
@@ -126,23 +126,23 @@ def concluded(
     intervals = {name: ConfidenceInterval(*ends, level, name) for name, ends in found.items()}
     p_values: dict[str, PValues] = {}
     if experiment is None:
-        ci = side_interval(
+        ci = arm_interval(
             crossing, estimate, level, correlation=kind.is_correlation, bounds=bounds,
             units=base.num_scored,
         )  # fmt: skip
     else:
-        ci, p_values["t"] = interval_and_test(sides, crossing, kind, settings.resample, level)
+        ci, p_values["t"] = interval_and_test(arms, crossing, kind, settings.resample, level)
         p_values["percentile"] = bootstrap_p_values(differences)
         p_values["published"] = published_p_values(differences)
-        p_values |= _seed_tests(sides, settings)
+        p_values |= _seed_tests(arms, settings)
     if unpaired is not None:
         intervals["unpaired"], p_values["unpaired"] = interval_and_test(
-            sides, unpaired, kind, settings.resample, level
+            arms, unpaired, kind, settings.resample, level
         )
     same = None
     if settings.margin is not None:
-        same = sameness(sides, crossing, kind, settings)
-    floor = _seed_floor(settings, [len(side.seeds) for side in sides])
+        same = sameness(arms, crossing, kind, settings)
+    floor = _seed_floor(settings, [len(arm.seeds) for arm in arms])
     mean = float(differences.mean())
     return Comparison(
         name=names.name,
@@ -162,7 +162,7 @@ def concluded(
         bootstrap_mean=mean,
         bias=mean - estimate,
         bootstrap_standard_error=math.sqrt(crossing.bootstrap_variance()),
-        effect=_effect(sides, settings),
+        effect=_effect(arms, settings),
         seed_floor=floor,
         below_seed_floor=(
             floor is not None
@@ -179,13 +179,13 @@ def concluded(
         pairing=pairing,
         variance_parts=parts,
         pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
-        without_failed=None if rest is None else without_failed(rest, level, span, len(sides) > 1),
+        without_failed=None if rest is None else without_failed(rest, level, span, len(arms) > 1),
         sameness=same,
     )
 
 
 def interval_and_test(
-    sides: Sequence[ArmSummary],
+    arms: Sequence[ArmSummary],
     crossing: Crossing,
     kind: ScoreKind,
     resample: Resample,
@@ -197,16 +197,16 @@ def interval_and_test(
 
     It is the t interval unless the scores are bounded and few examples decide:
 
-    - Where seeds and examples are paired, and the sides differ on fewer than thirty examples, the
+    - Where seeds and examples are paired, and the arms differ on fewer than thirty examples, the
       difference is that of two small shares: of answers gained and of answers lost. What all seeds have
-      in common plays no part in them. For a score that is not a mean, both sides must be near the bounds.
-    - Elsewhere where both sides are near their bounds, judged by what examples add to their standard
+      in common plays no part in them. For a score that is not a mean, both arms must be near the bounds.
+    - Elsewhere where both arms are near their bounds, judged by what examples add to their standard
       errors with the seeds held fixed.
 
     Then it comes from the score intervals of the two (`stats.intervals.near_bounds_difference`).
 
     Args:
-      sides: base and experiment.
+      arms: base and experiment.
       crossing: the tables whose sum is the difference.
       kind: of the score.
       resample: what is resampled.
@@ -214,7 +214,7 @@ def interval_and_test(
       prior: as in `Crossing.unbiased_variance`.
       null: the difference that is tested.
     """
-    base, experiment = sides
+    base, experiment = arms
     variance = crossing.unbiased_variance(prior)
     estimate = experiment.estimate - base.estimate
     error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom
@@ -225,13 +225,13 @@ def interval_and_test(
         paired = len(crossing.parts) == 1
         if paired and (kind.is_mean or estimate == error == 0):
             if error == 0 or _differ_seldom(crossing, width, level):
-                two = _lost_and_gained(crossing, min(side.num_scored for side in sides))
+                two = _lost_and_gained(crossing, min(arm.num_scored for arm in arms))
                 return _of_near_bounds(two, variance, (0.0, width), level, null)
         elif all(
-            is_near_bounds(side.estimate, side.example_error, math.inf, level, kind.bounds)
-            for side in sides
+            is_near_bounds(arm.estimate, arm.example_error, math.inf, level, kind.bounds)
+            for arm in arms
         ) and not (paired and _num_discordant(crossing.parts[0].table) >= _FEW_DISCORDANT):
-            return _of_near_bounds(sides, variance, kind.bounds, level, null)
+            return _of_near_bounds(arms, variance, kind.bounds, level, null)
     if error == 0:
         return _nothing_varies((-width, width), level)
     plain = clipped_interval(t_interval(estimate, error, freedom, level), (-width, width))
@@ -239,7 +239,7 @@ def interval_and_test(
 
 
 def sameness(
-    sides: Sequence[ArmSummary],
+    arms: Sequence[ArmSummary],
     crossing: Crossing,
     kind: ScoreKind,
     settings: ComparisonSettings,
@@ -250,7 +250,7 @@ def sameness(
     one less twice that shows.
 
     Args:
-      sides: base and experiment.
+      arms: base and experiment.
       crossing: the tables whose sum is the difference.
       kind: of the score.
       settings: of the comparison, with a margin in the unit that readers see.
@@ -272,14 +272,14 @@ def sameness(
         )
     level = 2 * settings.confidence_level - 1
     (ci, below), (_, above) = (
-        interval_and_test(sides, crossing, kind, settings.resample, level, null=null)
+        interval_and_test(arms, crossing, kind, settings.resample, level, null=null)
         for null in (-margin, margin)
     )
     return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better)
 
 
 class _Share(NamedTuple):
-    """Inputs of `_of_near_bounds` for one side."""
+    """Inputs of `_of_near_bounds` for one arm."""
 
     estimate: float
     standard_error: float
@@ -288,13 +288,13 @@ class _Share(NamedTuple):
 
 
 def _of_near_bounds(
-    sides: Sequence[ArmSummary | _Share],
+    arms: Sequence[ArmSummary | _Share],
     variance: VarianceEstimate,
     bounds: tuple[float, float],
     level: float,
     null: float,
 ) -> tuple[ConfidenceInterval, PValues]:
-    first, second = sides
+    first, second = arms
     product = first.standard_error * second.standard_error
     shared = first.standard_error**2 + second.standard_error**2 - variance.variance
     correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
@@ -314,7 +314,7 @@ def _of_near_bounds(
 
 
 def _differ_seldom(crossing: Crossing, width: float, level: float) -> bool:
-    """Returns whether sides differ on so few examples that the share of these is near 0."""
+    """Returns whether arms differ on so few examples that the share of these is near 0."""
     (part,) = crossing.parts
     if _num_discordant(part.table) >= _FEW_DISCORDANT:
         return False
@@ -330,7 +330,7 @@ def _mapped(crossing: Crossing, function: Callable[[Array], Array]) -> Crossing:
 
 
 def _num_discordant(differences: ScoreTable) -> int:
-    """Counts examples on which the sides of any seed differ; stops once they are not few."""
+    """Counts examples on which the arms of any seed differ; stops once they are not few."""
     number = 0
     for block in differences.blocks():
         number += int(block.any(axis=0).sum())
@@ -375,7 +375,7 @@ def without_failed(
     return WithoutFailed(rest.mean, ci, p_values.two_sided if tested else None)
 
 
-def side_interval(
+def arm_interval(
     crossing: Crossing,
     estimate: float,
     confidence_level: float,
@@ -384,20 +384,20 @@ def side_interval(
     bounds: tuple[float, float] = UNBOUNDED,
     units: float = 1,
 ) -> ConfidenceInterval:
-    """Computes the recommended interval of one side's score, whose table is the crossing's.
+    """Computes the recommended interval of one arm's score, whose table is the crossing's.
 
     The spread of a correlation depends on its size (that of a difference of two hardly does), so it
     is computed on Fisher's z; see `stats.intervals.bounded_t_interval` for other scores.
 
     Args:
-      crossing: of the side.
+      crossing: of the arm.
       estimate: its score.
       confidence_level: level, in (0, 1).
       correlation: whether the score is a correlation.
       bounds: the smallest and the largest score there can be.
       units: the number of its examples, clusters or seeds, whichever are drawn.
     """
-    error, freedom = side_spread(crossing)
+    error, freedom = arm_spread(crossing)
     drawn = bool(crossing.seeds or crossing.examples)
     at_bound = estimate in bounds and math.isfinite(bounds[1] - bounds[0])
     if drawn and error == 0 and (correlation or not at_bound):
@@ -416,22 +416,22 @@ def side_interval(
 def percentile_of(
     samples: NDArray[np.float64], confidence_level: float
 ) -> dict[str, ConfidenceInterval]:
-    """Returns the bootstrap's interval of one side, by its name."""
+    """Returns the bootstrap's interval of one arm, by its name."""
     ends = percentile_interval(samples, confidence_level)
     return {"percentile": ConfidenceInterval(*ends, confidence_level, "percentile")}
 
 
-def side_spread(crossing: Crossing) -> tuple[float, float]:
-    """Returns a side's standard error and degrees of freedom: 0 and infinity where nothing is drawn."""
+def arm_spread(crossing: Crossing) -> tuple[float, float]:
+    """Returns an arm's standard error and degrees of freedom: 0 and infinity where nothing is drawn."""
     if not crossing.seeds and not crossing.examples:
         return 0.0, math.inf
     found = crossing.unbiased_variance()
     return math.sqrt(found.variance), found.cautious_degrees_of_freedom
 
 
-def _seed_tests(sides: Sequence[ArmSummary], settings: ComparisonSettings) -> dict[str, PValues]:
+def _seed_tests(arms: Sequence[ArmSummary], settings: ComparisonSettings) -> dict[str, PValues]:
     """Tests by sign flips or permutations of seeds, where the design has them."""
-    first, second = (side.seed_scores for side in sides)
+    first, second = (arm.seed_scores for arm in arms)
     if settings.resample == "examples":
         return {}
     if settings.design == "paired":
@@ -441,11 +441,11 @@ def _seed_tests(sides: Sequence[ArmSummary], settings: ComparisonSettings) -> di
     return {}
 
 
-def _effect(sides: Sequence[ArmSummary], settings: ComparisonSettings) -> EffectSizes | None:
-    if len(sides) < 2 or min(len(side.seeds) for side in sides) < 2:
+def _effect(arms: Sequence[ArmSummary], settings: ComparisonSettings) -> EffectSizes | None:
+    if len(arms) < 2 or min(len(arm.seeds) for arm in arms) < 2:
         return None
     paired = settings.design == "paired"
-    return effect_sizes(sides[0].seed_scores, sides[1].seed_scores, paired)
+    return effect_sizes(arms[0].seed_scores, arms[1].seed_scores, paired)
 
 
 def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float | None:

@@ -21,7 +21,7 @@ _RARE = 1e-3
 
 
 def failures_of(
-    job: ScoreJob, side: Crossing, scores: Array, confidence_level: float
+    job: ScoreJob, crossing: Crossing, scores: Array, confidence_level: float
 ) -> tuple[tuple, Interval | None, tuple]:
     """Returns the seeds of a job that look as if their training had failed, the rate, and constant seeds."""
     metric, labels = job.score, job.arm.labels
@@ -33,14 +33,14 @@ def failures_of(
     elif metric.name in CLASS_METRICS and isinstance(metric, Metric):
         classes, counts = np.unique(labels, return_counts=True)
         chance = float(metric.score(labels, np.full(len(labels), classes[np.argmax(counts)])))
-    flags = failed_seeds(side, scores, chance, constant)
+    flags = failed_seeds(crossing, scores, chance, constant)
     failed, alike = (
         tuple(seed for seed, flag in zip(job.arm.seeds, found, strict=True) if flag)
         for found in (flags, constant)
     )
     drawn = job.pool is not None and job.aggregate == "mean"
     # Where every seed is constant none stands out, and none can be said to have trained.
-    shown = drawn and not alike and failures_show(side, scores, chance)
+    shown = drawn and not alike and failures_show(crossing, scores, chance)
     if not failed and not shown:
         return failed, None, alike
     return failed, clopper_pearson_interval(len(failed), len(scores), confidence_level), alike
@@ -94,7 +94,7 @@ def failed_seeds(
     standard error of a seed's score, from the residual.
 
     Args:
-      crossing: of the side.
+      crossing: of the arm.
       scores: of its seeds [R].
       chance: the score of always predicting the most frequent class; NaN where there is none.
       constant: where a seed gives every example one answer [R].

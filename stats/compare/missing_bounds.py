@@ -1,7 +1,7 @@
 """Bounds on a score or difference where predictions are missing, whatever the missing ones are.
 
 Leaving missing predictions out assumes that they are missing at random. Without an assumption only bounds
-are known: the estimate with every missing answer wrong on one side and right on the other, and the reverse
+are known: the estimate with every missing answer wrong in one arm and right in the other, and the reverse
 (Manski, 2003). The interval is that of Imbens and Manski (2004, equations 6 and 7), which covers the true
 value, not the whole range between the bounds, at the level asked for.
 """
@@ -24,14 +24,14 @@ from multiberts.stats.runs_table import Arm
 
 
 def extreme_arms(arms: Sequence[Arm], metric: MetricLike) -> tuple[list[Arm], list[Arm]]:
-    """Returns the sides as they are where the estimate is lowest, and where it is highest.
+    """Returns the arms as they are where the estimate is lowest, and where it is highest.
 
     Args:
-      arms: the base and the experiment, or one side alone.
+      arms: the base and the experiment, or one arm alone.
       metric: their score, a mean over examples.
 
     Returns:
-      Twice the sides, with each example's score as predictions, for the metric `mean`.
+      Twice the arms, with each example's score as predictions, for the metric `mean`.
 
     Raises:
       DataError: the metric is not a mean over examples, or its least and greatest value are not known.
@@ -55,13 +55,13 @@ def extreme_arms(arms: Sequence[Arm], metric: MetricLike) -> tuple[list[Arm], li
             )
 
     def filled(signs: Sequence[int]) -> list[Arm]:
-        sides = []
+        completed = []
         for arm, own, sign in zip(arms, values, signs, strict=True):
             missing = np.zeros(own.shape, bool) if arm.observed is None else ~arm.observed
             scores = np.where(missing, high if sign > 0 else low, own)
             labels = np.zeros(len(arm.labels))
-            sides.append(replace(arm, predictions=scores, labels=labels, observed=None))
-        return sides
+            completed.append(replace(arm, predictions=scores, labels=labels, observed=None))
+        return completed
 
     return (filled([-1]), filled([1])) if len(arms) == 1 else (filled([1, -1]), filled([-1, 1]))
 

@@ -1,4 +1,4 @@
-"""Compares two procedures over seeds and examples: estimate, intervals and tests in one object."""
+"""Compares two arms over seeds and examples: estimate, intervals and tests in one object."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from multiberts.stats.compare.checks import (
 from multiberts.stats.compare.conclude import (
     Names,
     ScoreKind,
+    arm_interval,
+    arm_spread,
     concluded,
     percentile_of,
-    side_interval,
-    side_spread,
 )
 from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.missing_bounds import extreme_arms, with_bounds
@@ -117,7 +117,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     base_name: str = "base",
     experiment_name: str = "experiment",
 ) -> Comparison:
-    """Compares two procedures, or describes one.
+    """Compares two arms, or describes one.
 
     Args:
       base: predictions, or each example's own scores, as any of: an array, tensor or nested list
@@ -133,9 +133,9 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
         replicate and without each example in turn. By default `mean` of scores without labels.
-      design: `paired` uses the seeds that both sides have; `unpaired` draws the seeds of each side
+      design: `paired` uses the seeds that both arms have; `unpaired` draws the seeds of each arm
         separately; `fixed_baseline` takes the base's runs as they are; `single` has no experiment.
-      labels: one per example, where the sides do not hold them. A DataArray with example ids, a
+      labels: one per example, where the arms do not hold them. A DataArray with example ids, a
         Series with an index or a mapping is put in the order of the predictions by these; other
         values count by position.
       clusters: examples that belong together (such as sentences of one template) and are drawn
@@ -198,7 +198,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         if len(held) > 2:
             raise DataError(
                 f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
-                "stats.compare_arms, or one to each side"
+                "stats.compare_arms, or one as base and one as experiment"
             )
         if len(held) == 2:
             (first, base), (second, experiment) = held.items()
@@ -214,20 +214,20 @@ def compare_task(
     names: Names,
     shared: SharedArms | None = None,
 ) -> Comparison:
-    """Compares the two sides of one task; see `compare`.
+    """Compares the two arms of one task; see `compare`.
 
     Args:
-      task: the sides.
+      task: the arms.
       settings: how.
-      names: of the comparison and its sides.
-      shared: with comparisons that have a side in common.
+      names: of the comparison and its arms.
+      shared: with comparisons that have an arm in common.
     """
     shared = shared or SharedArms()
     bound = task.missing == "bound"
     prepared = prepare_arms(replace(task, missing="omit") if bound else task, settings, shared)
 
-    def compared(sides: PreparedArms) -> Comparison:
-        return compare_specs([ComparisonSpec(sides, settings, "", shared)], settings, [names])[0][0]
+    def compared(arms: PreparedArms) -> Comparison:
+        return compare_specs([ComparisonSpec(arms, settings, "", shared)], settings, [names])[0][0]
 
     found = compared(prepared)
     if prepared.by is not None:
@@ -262,12 +262,12 @@ def _slices(prepared: PreparedArms, settings: ComparisonSettings, *, bound: bool
 
 
 class PreparedArms(NamedTuple):
-    """The sides of a comparison, checked, with their examples in one order.
+    """The arms of a comparison, checked, with their examples in one order.
 
     Attributes:
       arms: base, then experiment.
       metric: their score.
-      notes: of each side, for readers; `{side}` stands for its name.
+      notes: of each arm, for readers; `{arm}` stands for its name.
       by: name and value of each example's slice [examples]; None where none were asked for.
     """
 
@@ -280,10 +280,10 @@ class PreparedArms(NamedTuple):
 def prepare_arms(
     task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
 ) -> PreparedArms:
-    """Checks the sides of a task, aligns their examples and pairs seeds where the design does.
+    """Checks the arms of a task, aligns their examples and pairs seeds where the design does.
 
     Raises:
-      DataError: the sides do not fit the design or each other.
+      DataError: the arms do not fit the design or each other.
     """
     design, experiment, made = settings.design, task.experiment, shared or SharedArms()
     if (experiment is None) != (design == "single"):
@@ -378,17 +378,17 @@ def _in_clusters(
     *,
     aligned: bool,
 ) -> list[Arm]:
-    """Groups the examples of all sides; clusters of shared examples may be those of one side.
+    """Groups the examples of all arms; clusters of shared examples may be those of one arm.
 
     Raises:
-      DataError: there are none, or those of the two sides differ.
+      DataError: there are none, or those of the two arms differ.
     """
     import pandas
 
     is_name = isinstance(clusters, str)
     if len(arms) > 1 and not aligned and not is_name:
         raise DataError(
-            "found clusters as values for separate examples; name a coordinate of both sides"
+            "found clusters as values for separate examples; name a coordinate of both arms"
         )
     if not aligned:
         groups = [
@@ -396,7 +396,7 @@ def _in_clusters(
             for (name, data), arm in zip(sources.items(), arms, strict=True)
         ]
     else:
-        # Examples are in one order by now. The base is asked where no side has the coordinate.
+        # Examples are in one order by now. The base is asked where no arm has the coordinate.
         held = [
             number
             for number, data in enumerate(sources.values())
@@ -426,13 +426,13 @@ class ComparisonSpec:
     """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
 
     Attributes:
-      arms: the sides, prepared.
+      arms: the arms, prepared.
       metric: their score.
-      sets: for each side the set its examples are drawn from, or None.
-      jobs: for each side the bootstrap of its score.
+      sets: for each arm the set its examples are drawn from, or None.
+      jobs: for each arm the bootstrap of its score.
       crossing: tables whose sum is the estimate.
-      sides: for each side the crossing of its table alone.
-      unpaired: of a paired design, the crossing with the seeds of each side in a pool of its own.
+      crossings: for each arm the crossing of its table alone.
+      unpaired: of a paired design, the crossing with the seeds of each arm in a pool of its own.
       pairing: see `Comparison`.
     """
 
@@ -449,10 +449,10 @@ class ComparisonSpec:
         """Builds the jobs and the tables.
 
         Args:
-          prepared: the sides, and the metric of their score.
+          prepared: the arms, and the metric of their score.
           settings: design and what is resampled.
           examples: name of the set of examples; specs with the same name share its draws.
-          shared: with specs that have a side in common.
+          shared: with specs that have an arm in common.
 
         Raises:
           DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
@@ -490,7 +490,7 @@ class ComparisonSpec:
         ]
         parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
-        self.sides = [Crossing([replace(part, weight=1.0)]) for part in parts]
+        self.crossings = [Crossing([replace(part, weight=1.0)]) for part in parts]
         self.unpaired = None
         if settings.design == "paired" and settings.resample != "examples":
             self.unpaired = Crossing(
@@ -502,7 +502,7 @@ class ComparisonSpec:
         self.pairing = pairing_of(arms, settings)
 
     def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
-        """Weights the tables of the sides [seeds, examples]."""
+        """Weights the tables of the arms [seeds, examples]."""
         weights = [1.0] if len(tables) == 1 else [-1.0, 1.0]
         return [
             TablePart(
@@ -518,7 +518,7 @@ class ComparisonSpec:
 
     def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
         """Returns the crossing without failed seeds; None where none failed, or too few are left."""
-        failed = [set(side.failed_seeds) for side in summaries]
+        failed = [set(arm.failed_seeds) for arm in summaries]
         if self.jobs[0].pool is not None and len({job.pool for job in self.jobs}) == 1:
             failed = [set().union(*failed)] * len(failed)  # pairs
         if not any(failed):
@@ -532,34 +532,34 @@ class ComparisonSpec:
         return Crossing(self._parts(tables))
 
     def notes(self, summaries: Sequence[ArmSummary]) -> tuple[str, ...]:
-        """Returns what readers must know of the sides, by their names."""
+        """Returns what readers must know of the arms, by their names."""
         return tuple(
-            text.replace("{side}", side.name)
-            for own, side in zip(self._notes, summaries, strict=False)
-            for text in (*own, *notes_of_score(self.metric.name, side.estimate))
+            text.replace("{arm}", arm.name)
+            for own, arm in zip(self._notes, summaries, strict=False)
+            for text in (*own, *notes_of_score(self.metric.name, arm.estimate))
         )
 
     def summaries(
         self, samples: Array, names: Names, settings: ComparisonSettings
     ) -> list[ArmSummary]:
-        """Summarises each side, from its samples [replicates, arms]."""
+        """Summarises each arm, from its samples [replicates, arms]."""
         called = (names.base, names.experiment)
         return [
-            summarise_side(job, side, drawn, name, settings)
-            for job, side, drawn, name in zip(
-                self.jobs, self.sides, samples.T, called, strict=False
+            summarise_arm(job, crossing, drawn, name, settings)
+            for job, crossing, drawn, name in zip(
+                self.jobs, self.crossings, samples.T, called, strict=False
             )
         ]
 
 
-def summarise_side(
-    job: ScoreJob, side: Crossing, samples: Array, name: str, settings: ComparisonSettings
+def summarise_arm(
+    job: ScoreJob, crossing: Crossing, samples: Array, name: str, settings: ComparisonSettings
 ) -> ArmSummary:
-    """Summarises one side.
+    """Summarises one arm.
 
     Args:
       job: the bootstrap of its score.
-      side: the crossing of its table alone.
+      crossing: the crossing of its table alone.
       samples: of its bootstrap [replicates].
       name: its name in tables and texts.
       settings: of the comparison.
@@ -570,8 +570,8 @@ def summarise_side(
     return ArmSummary(
         name,
         estimate,
-        side_interval(
-            side,
+        arm_interval(
+            crossing,
             estimate,
             confidence_level,
             correlation=job.score.is_correlation,
@@ -586,9 +586,9 @@ def summarise_side(
         None if arm.clusters is None else arm.num_units,
         arm.cluster_name,
         arm.left_out,
-        *failures_of(job, side, scores, confidence_level),
-        *side_spread(side),
-        side.example_error,
+        *failures_of(job, crossing, scores, confidence_level),
+        *arm_spread(crossing),
+        crossing.example_error,
         units,
     )
 
@@ -657,7 +657,7 @@ def compare_specs(
     names: Sequence[Names],
     total: Crossing | None = None,
 ) -> tuple[list[Comparison], Replicates, list[Array | None]]:
-    """Compares the sides of each spec, with bootstrap draws that all specs share.
+    """Compares the arms of each spec, with bootstrap draws that all specs share.
 
     Args:
       specs: what to score.
@@ -691,9 +691,9 @@ def compare_specs(
     )
     check_finite(replicates, [spec.metric for spec in specs])
     joined = [np.concatenate(found) if found else None for found in variances]
-    comparisons, sides = [], len(specs[0].jobs)
+    comparisons, num_arms = [], len(specs[0].jobs)
     for number, (spec, called) in enumerate(zip(specs, names, strict=True)):
-        columns = slice(sides * number, sides * (number + 1))
+        columns = slice(num_arms * number, num_arms * (number + 1))
         samples = replicates.scores[:, columns]
         summaries = spec.summaries(samples, called, settings)
         result = concluded(

@@ -33,7 +33,7 @@ class Readable:
         return [cast("ComparisonResult", self)]
 
     def table(self) -> Table:
-        """Returns estimates with intervals, and the recommended p: sides, then the difference.
+        """Returns estimates with intervals, and the recommended p: arms, then the difference.
 
         Readers see shares in per cent, unless there are other metrics beside them; `csv()` holds them
         as they are, from 0 to 1.
@@ -42,11 +42,11 @@ class Readable:
         items = self.comparisons_shown()
         for item in items:
             where = [item.name or item.metric] if len(items) > 1 else []
-            sides = [item.base, *([item.experiment] if item.experiment else [])]
-            for side in sides:
-                rows.append((*where, side.name, side.estimate, side.ci, len(side.seeds), None))
+            arms = [item.base, *([item.experiment] if item.experiment else [])]
+            for arm in arms:
+                rows.append((*where, arm.name, arm.estimate, arm.ci, len(arm.seeds), None))
             if item.experiment is not None:
-                seeds = min(len(side.seeds) for side in sides)
+                seeds = min(len(arm.seeds) for arm in arms)
                 rows.append((*where, "difference", item.estimate, item.ci, seeds, item.p_value))
                 if (
                     len(items) == 1
@@ -125,7 +125,7 @@ class Readable:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Comparison(ComparisonResult, Readable):
-    """The estimated difference experiment - base, or one procedure's score (`single`), with tests.
+    """The estimated difference experiment - base, or one arm's score (`single`), with tests.
 
     `print(result)` gives the finding in words and a small table; `to_frame()`, `to_dict()` (for JSON),
     `latex()`, `plot()` and `methods()` (a paragraph for a paper) give the rest.
@@ -136,17 +136,17 @@ class Comparison(ComparisonResult, Readable):
         `fixed_baseline` (the base is exactly that set of runs, such as one published checkpoint)
         or `single` (base alone).
       resample: what the intervals generalise to: `both` new seeds and new examples, or one of them.
-      base, experiment: the two sides; `experiment` is None in a `single` design.
-      num_examples: examples of the base; shared by both sides unless `examples` is `separate`.
-      estimate: the plug-in estimate: the difference of the two sides' scores; the base's score in a
+      base, experiment: the two arms; `experiment` is None in a `single` design.
+      num_examples: examples of the base; shared by both arms unless `examples` is `separate`.
+      estimate: the plug-in estimate: the difference of the two arms' scores; the base's score in a
         `single` design.
       bootstrap_mean: mean of its bootstrap samples.
       bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
       ci: the recommended interval, with its level and method: estimate -+ t x standard error, within the
-        metric's bounds. For one procedure it is computed on Fisher's z (correlations) or, near the
+        metric's bounds. For one arm it is computed on Fisher's z (correlations) or, near the
         bounds, is Wilson's score interval (`score_interval`); where all answers are right, or wrong, it
-        is Clopper and Pearson's on the examples. Where so few examples are wrong on both sides of a
-        difference, or so few differ between paired sides, that it is far from normal, it comes from
+        is Clopper and Pearson's on the examples. Where so few examples are wrong in both arms of a
+        difference, or so few differ between paired arms, that it is far from normal, it comes from
         score intervals (Newcombe). It reaches from one end of the range to the other where nothing
         varies and nothing follows from that.
       p_value: the recommended p, two-sided, of the same interval; None in a `single` design.
@@ -164,20 +164,20 @@ class Comparison(ComparisonResult, Readable):
         `unpaired`, of that interval.
       bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
         its linear part, where the metric is not a mean).
-      effect: effect sizes over seeds; None in a `single` design or with one seed per side.
+      effect: effect sizes over seeds; None in a `single` design or with one seed per arm.
       seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
         or against a fixed baseline, else one over the number of ways to assign the seeds to the
-        two sides; None where seeds are not resampled.
+        two arms; None where seeds are not resampled.
       below_seed_floor: whether the difference is significant, seeds carry it (more than half of
         the variance) and the t's p lies under that floor, so that it relies on seeds being normally
         distributed.
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
-      examples: whether the two sides share their examples.
+      examples: whether the two arms share their examples.
       pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
         seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
-        both sides have in common), else `seed number`, which may be chance. None in other designs,
+        both arms have in common), else `seed number`, which may be chance. None in other designs,
         and where seeds are held fixed.
       without_failed: estimate, `ci` and `p_value` without the seeds that look as if their training had
         failed (of a paired design, without their pairs); None where there are none, or too few
@@ -187,7 +187,7 @@ class Comparison(ComparisonResult, Readable):
       slices: the same on slices of the examples (see `Slices`); None where none were asked for.
       notes: what readers must know of the data, such as copies of one run under two seeds.
       variance_parts: the mean squares behind the standard error.
-      pooled_seeds: whether the seeds of unpaired sides were alike enough for their mean squares to be
+      pooled_seeds: whether the seeds of unpaired arms were alike enough for their mean squares to be
         pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.
 
     Example:

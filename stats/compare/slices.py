@@ -194,13 +194,13 @@ def _part(
         jobs = [ScoreJob(arm, metric, None, None, settings.aggregate) for arm in chosen]
         return _Part([float(over_seeds(job.plain[0][0], job.aggregate)) for job in jobs])
     spec = spec_of(chosen, name)
-    sides = spec.summaries(np.zeros((1, len(chosen))), Names(), settings)
-    part = _Part([side.estimate for side in sides], spec.crossing)
+    summaries = spec.summaries(np.zeros((1, len(chosen))), Names(), settings)
+    part = _Part([arm.estimate for arm in summaries], spec.crossing)
     level = settings.confidence_level
-    if len(sides) == 1:
-        part.ci = sides[0].ci
+    if len(summaries) == 1:
+        part.ci = summaries[0].ci
     else:
-        part.ci, tests = interval_and_test(sides, spec.crossing, kind, settings.resample, level)
+        part.ci, tests = interval_and_test(summaries, spec.crossing, kind, settings.resample, level)
         part.p_value = tests.two_sided
     return part
 

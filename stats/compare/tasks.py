@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from multiberts.stats.compare.conclude import (
     Names,
     ScoreKind,
+    arm_interval,
+    arm_spread,
     concluded,
     percentile_of,
-    side_interval,
-    side_spread,
 )
 from multiberts.stats.compare.question import (
     ComparisonSpec,
@@ -61,8 +61,8 @@ class TaskComparisons(EqualByContent, Readable):
       >>> rows, dims = [[1, 0, 1, 1], [1, 1, 1, 0], [0, 0, 1, 1]], ("pretrain_seed", "example")
       >>> labels = DataArray([1, 1, 1, 1], dims="example")
       >>> full = DataArray(rows, {"pretrain_seed": [0, 1, 2]}, dims)
-      >>> sides = {"A": full, "B": full[:2]}
-      >>> tasks = {name: stats.TaskData(side, None, "accuracy", labels) for name, side in sides.items()}
+      >>> arms = {"A": full, "B": full[:2]}
+      >>> tasks = {name: stats.TaskData(arm, None, "accuracy", labels) for name, arm in arms.items()}
       >>> family = stats.compare_tasks(tasks, design="single")
       >>> family.comparisons["A"].base.seeds, family.left_out, family.adjusted
       ((0, 1), {'A': (2,)}, {})
@@ -95,7 +95,7 @@ def compare_tasks(
     base_name: str = "base",
     experiment_name: str = "experiment",
 ) -> TaskComparisons:
-    """Compares two procedures on several tasks with common draws of seeds.
+    """Compares two arms on several tasks with common draws of seeds.
 
     A seed that does well on one task may do well on another. One draw of seeds for all tasks keeps
     that dependence in the macro-average and in the max-T correction.
@@ -146,12 +146,12 @@ def compare_tasks(
 def compare_family(
     tasks: Mapping[str, TaskData], settings: ComparisonSettings, names: tuple[str, str]
 ) -> TaskComparisons:
-    """Compares the two sides of several tasks; see `compare_tasks`.
+    """Compares the two arms of several tasks; see `compare_tasks`.
 
     Args:
       tasks: by name.
       settings: of all comparisons.
-      names: of the two sides.
+      names: of the two arms.
     """
     design = settings.design
     if not tasks:
@@ -172,8 +172,8 @@ def compare_family(
         list(specs.values()), settings, [Names(name, name, *names) for name in tasks], average
     )
     shares = [
-        _mean_crossing([spec.sides[side] for spec in specs.values()])
-        for side in range(1 if design == "single" else 2)
+        _mean_crossing([spec.crossings[place] for spec in specs.values()])
+        for place in range(1 if design == "single" else 2)
     ]
     macro_average = _macro_average(
         average, shares, found, replicates.undefined, variances[-1], settings
@@ -203,22 +203,22 @@ def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedAr
 def _common_seeds(
     arms: Mapping[str, list[Arm]],
 ) -> tuple[dict[str, list[Arm]], dict[str, tuple]]:
-    """Keeps, for each side, the seeds that every task has."""
-    num_sides = len(next(iter(arms.values())))
+    """Keeps, for each arm, the seeds that every task has."""
+    num_arms = len(next(iter(arms.values())))
     common = []
-    for side in range(num_sides):
-        of_tasks = [set(sides[side].seeds) for sides in arms.values()]
+    for place in range(num_arms):
+        of_tasks = [set(own[place].seeds) for own in arms.values()]
         kept = sorted_seeds(list(set.intersection(*of_tasks)))
         if not kept:
             raise DataError(
-                f"tasks {', '.join(arms)} have no seed of the {('base', 'experiment')[side]} in "
+                f"tasks {', '.join(arms)} have no seed of the {('base', 'experiment')[place]} in "
                 "common; compare them separately"
             )
         common.append(kept)
     kept_arms, left_out = {}, {}
-    for name, sides in arms.items():
-        kept_arms[name] = [arm.with_seeds(seeds) for arm, seeds in zip(sides, common, strict=True)]
-        pairs = zip(sides, common, strict=True)
+    for name, own in arms.items():
+        kept_arms[name] = [arm.with_seeds(seeds) for arm, seeds in zip(own, common, strict=True)]
+        pairs = zip(own, common, strict=True)
         if lost := [seed for arm, seeds in pairs for seed in arm.seeds if seed not in seeds]:
             left_out[name] = sorted_seeds(lost)
     return kept_arms, left_out
@@ -245,15 +245,13 @@ def _macro_average(
     settings: ComparisonSettings,
 ) -> Comparison:
     samples = np.mean([item.samples for item in comparisons], axis=0)
-    sides = [_mean_side([item.base for item in comparisons], samples[:, 0], shares[0], settings)]
+    arms = [_mean_arm([item.base for item in comparisons], samples[:, 0], shares[0], settings)]
     experiments = [item.experiment for item in comparisons if item.experiment is not None]
     if experiments:
-        sides.append(_mean_side(experiments, samples[:, 1], shares[1], settings))
-    names = Names(
-        "macro-average", f"mean of {len(comparisons)} tasks", sides[0].name, sides[-1].name
-    )
+        arms.append(_mean_arm(experiments, samples[:, 1], shares[1], settings))
+    names = Names("macro-average", f"mean of {len(comparisons)} tasks", arms[0].name, arms[-1].name)
     return concluded(
-        sides,
+        arms,
         crossing,
         samples,
         undefined,
@@ -264,24 +262,24 @@ def _macro_average(
     )
 
 
-def _mean_side(
-    sides: list[ArmSummary],
+def _mean_arm(
+    arms: list[ArmSummary],
     samples: NDArray[np.float64],
     crossing: Crossing,
     settings: ComparisonSettings,
 ) -> ArmSummary:
-    scores = np.mean([side.seed_scores for side in sides], axis=0)
-    estimate = float(np.mean([side.estimate for side in sides]))
-    error, freedom = side_spread(crossing)
+    scores = np.mean([arm.seed_scores for arm in arms], axis=0)
+    estimate = float(np.mean([arm.estimate for arm in arms]))
+    error, freedom = arm_spread(crossing)
     return ArmSummary(
-        sides[0].name,
+        arms[0].name,
         estimate,
-        side_interval(crossing, estimate, settings.confidence_level),
+        arm_interval(crossing, estimate, settings.confidence_level),
         percentile_of(samples, settings.confidence_level),
-        sides[0].seeds,
+        arms[0].seeds,
         scores,
-        sum(side.num_runs for side in sides),
-        sum(side.num_examples for side in sides),
+        sum(arm.num_runs for arm in arms),
+        sum(arm.num_examples for arm in arms),
         standard_error=error,
         df=freedom,
     )

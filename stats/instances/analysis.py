@@ -282,10 +282,10 @@ def _pair(
 
 
 def _by_seeds(votes: Mapping[str, RunsTable], names: tuple[str, str]) -> list[FewerSeeds]:
-    sides = [votes[name] for name in names]
+    arms = [votes[name] for name in names]
     found = []
-    for number in range(2, min(MOST_SEEDS, *(len(side.seeds) for side in sides)) + 1):
-        few, many = (side.with_seeds(side.seeds[:number]) for side in sides)
+    for number in range(2, min(MOST_SEEDS, *(len(arm.seeds) for arm in arms)) + 1):
+        few, many = (arm.with_seeds(arm.seeds[:number]) for arm in arms)
         tests = [fisher_tests(few, many, level=rate) for rate in RATES]
         best = max(tests, key=lambda test: test.share)
         found.append(FewerSeeds(number, decay_bound(few, many).bound, best.level, best.share))

@@ -5,7 +5,7 @@ Comparing Performance at the Instance Level" (Findings of ACL 2021).
 
 The instance accuracy of an example is the probability that a run of a size is right on it. It is
 estimated from few seeds, so that many examples look worse under the larger size by chance. The
-random baseline shows how many: it exchanges seeds of the two sizes, so that neither side is larger,
+random baseline shows how many: it exchanges seeds of the two sizes, so that neither arm is larger,
 and computes the difference again. `fisher_tests` tests each example separately instead.
 `stats.instances.size_momentum` asks whether improvement continues from size to size.
 """
@@ -75,7 +75,7 @@ class InstanceBound:
       standard_error: of the bound over examples, with seeds and threshold fixed.
       num_seeds: pre-training seeds of the smaller and the larger size.
       num_examples: examples.
-      runs: what it was computed from: the side that would be better first.
+      runs: what it was computed from: the arm that would be better first.
     """
 
     direction: Direction
@@ -142,11 +142,11 @@ class InstanceBound:
         value = np.mean([own.mean() for own in found])
         of_examples = sum(own.var(ddof=1) / len(own) for own in found) / 4
         of_seeds = []
-        for side, runs in enumerate(self.runs):
+        for place, runs in enumerate(self.runs):
             left_out = []
             for seed in runs.seeds:
                 fewer = list(self.runs)
-                fewer[side] = runs.with_seeds([other for other in runs.seeds if other != seed])
+                fewer[place] = runs.with_seeds([other for other in runs.seeds if other != seed])
                 own = self._of_halves((fewer[0], fewer[1]), halves, chosen)
                 left_out.append(np.mean([part.mean() for part in own]))
             freedom = len(left_out) - 1
@@ -289,10 +289,10 @@ def _whole_sums(runs: RunsTable, scale: int) -> NDArray[np.int64]:
 
 
 def _exchanges(few: int, many: int) -> list[tuple[int, float]]:
-    """Returns numbers of seeds of each size that change sides, with probabilities.
+    """Returns numbers of seeds of each size that change arms, with probabilities.
 
-    The mean is few * many / (few + many), so that both sides hold the two sizes in the same
-    proportion; with equal numbers, half change sides.
+    The mean is few * many / (few + many), so that both arms hold the two sizes in the same
+    proportion; with equal numbers, half change arms.
     """
     whole, rest = divmod(few * many, few + many)
     share = rest / (few + many)
@@ -327,7 +327,7 @@ def _subset_sums(values: NDArray[np.int64], size: int) -> Array:
 def _baseline_blocks(lattice: _Lattice) -> Iterator[tuple[slice, Array, NDArray[np.int64]]]:
     """Yields the baseline's difference by pattern, block by block.
 
-    The sum of the first side is a draw of the larger size's seeds plus a draw of the smaller's, so
+    The sum of the first arm is a draw of the larger size's seeds plus a draw of the smaller's, so
     its distribution over all splits is a convolution (of hypergeometric distributions, where a seed
     is right or wrong).
 
@@ -370,12 +370,12 @@ def _distribution(mass: Array, unit: int) -> Distribution:
 def _mixed_baseline(lattice: _Lattice) -> Distribution:
     """Computes the random baseline, exactly, over all splits and examples.
 
-    It is the difference between two sides that mix both sizes. The first side has as many seeds as
-    the larger size, the second as the smaller, and k seeds of each size have changed sides: half of
+    It is the difference between two arms that mix both sizes. The first arm has as many seeds as
+    the larger size, the second as the smaller, and k seeds of each size have changed arms: half of
     them where both have the same even number. Else k is the integer below or above
-    few * many / (few + many), with probabilities that make this the mean. Then both sides have the
+    few * many / (few + many), with probabilities that make this the mean. Then both arms have the
     same expected accuracy; and, if an example's two sizes are equally good, the baseline's
-    difference is distributed as the observed one. Seeds change sides with all their runs.
+    difference is distributed as the observed one. Seeds change arms with all their runs.
     """
     unit, mass = lattice.unit, np.zeros(2 * lattice.unit + 1)
     for rows, chances, units in _baseline_blocks(lattice):
@@ -404,7 +404,7 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
       threshold: a t < 0 fixed in advance; by default the best one.
 
     Raises:
-      DataError: a score is not 0 or 1, the examples differ, one side alone has example ids, or the
+      DataError: a score is not 0 or 1, the examples differ, one arm alone has example ids, or the
         threshold is not negative.
 
     Example:
@@ -702,7 +702,7 @@ def fisher_tests(
 ) -> FisherTests:
     """Tests every example by Fisher's exact test, with Benjamini and Hochberg's correction.
 
-    The paper compares it with the bound: with 10 seeds per side few examples can pass the test,
+    The paper compares it with the bound: with 10 seeds per arm few examples can pass the test,
     whereas the bound pools all examples. There are few distinct tables of right and wrong seeds, so
     each is tested once.
 
@@ -734,7 +734,7 @@ def fisher_tests(
     sides = _one_run_each(small, large)
     right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in sides]  # [examples] each
     few, many = (len(runs.keys) for runs in sides)
-    # Given the number of all right answers, those of the hypothetically better side.
+    # Given the number of all right answers, those of the hypothetically better arm.
     better, size = (right[0], few) if direction == "decay" else (right[1], many)
     tables, place = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)
     tails = hypergeom.sf(tables[1] - 1, few + many, tables[0], size)

@@ -159,7 +159,7 @@ def threshold_table(pairs: Sequence[PairOfSizes]) -> Table:
         for pair in pairs
         for threshold in np.round(np.arange(-1, 0, 0.1), 1).tolist()
         for found, false in [
-            [float(side.cdf(threshold)) for side in (pair.decay.difference, pair.decay.baseline)]
+            [float(curve.cdf(threshold)) for curve in (pair.decay.difference, pair.decay.baseline)]
         ]
     ]  # fmt: skip
     shares = dict.fromkeys(("Discovered", "Falsely discovered", "At least"), ".2%")

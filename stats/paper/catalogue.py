@@ -103,7 +103,7 @@ def compare_checkpoints(
       DataError: the prediction set lacks a seed.
     """
     seeds = predictions.data["pretrain_seed"].to_numpy().tolist()
-    sides = []
+    arms = []
     for seed in (base_seed, experiment_seed):
         rows = [row for row, own in enumerate(seeds) if own == seed]
         if not rows:
@@ -111,9 +111,9 @@ def compare_checkpoints(
                 f"{predictions.set_name} of {predictions.name} has no pre-training seed {seed!r}, only "
                 f"{sorted(set(seeds), key=str)}; choose two of these"
             )
-        sides.append(replace(predictions, data=predictions.data.isel(run=rows)))
+        arms.append(replace(predictions, data=predictions.data.isel(run=rows)))
     names = (f"seed {base_seed}", f"seed {experiment_seed}")
-    return compare_pair(sides[0], sides[1], measure, "unpaired", settings, "examples", names)
+    return compare_pair(arms[0], arms[1], measure, "unpaired", settings, "examples", names)
 
 
 def compare_family(
@@ -290,8 +290,8 @@ class Catalogue:
     def _on_winogender(
         self, base: str, experiment: str
     ) -> list[tuple[PredictionSet, PredictionSet, str]]:
-        sides = [self.biased(name)[0] for name in (base, experiment)]
-        return [(sides[0], sides[1], measure) for measure in (ACCURACY, BIAS)]
+        arms = [self.biased(name)[0] for name in (base, experiment)]
+        return [(arms[0], arms[1], measure) for measure in (ACCURACY, BIAS)]
 
     @cached_property
     def paired(self) -> list[Comparison]:

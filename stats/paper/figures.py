@@ -232,7 +232,7 @@ def family_figure(family: TaskComparisons, method: str = "holm", title: str = ""
       title: a line above the figure.
 
     Raises:
-      DataError: the method is not one of those, or the tasks have one side.
+      DataError: the method is not one of those, or the tasks have one arm.
     """
     if method not in family.adjusted:
         raise DataError(
@@ -341,7 +341,7 @@ def power_figure(
         axes.axhline(plan.target_power, color=GREY, linewidth=0.9, linestyle=":")
         axes.set_ylim(0, 1.02)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("pre-training seeds" + (" of each side" if plan.design != "single" else ""))
+        axes.set_xlabel("pre-training seeds" + (" of each arm" if plan.design != "single" else ""))
         axes.set_ylabel(f"power at level {plan.alpha:g}, {plan.sides}-sided")
         axes.set_title(title or f"{plan.design} design, {counted(plan.num_runs, 'run')} per seed")
         figure.legend(

@@ -404,16 +404,16 @@ def _variance(made: Catalogue) -> Figure:
 
 def _power(made: Catalogue) -> Figure:
     try:
-        sides = [made.biased(name)[0] for name in (made.roles.base, made.roles.incremental)]
+        arms = [made.biased(name)[0] for name in (made.roles.base, made.roles.incremental)]
         measure = BIAS
     except DataError:
-        sides = list(made.pairs_of_steps[0])
-        measure = sides[0].measures[0]
-    found = sides[0].difference_components(sides[1], measure)
-    size = sides[0].measured(measure)[0].sizes["example"]
-    number = len(sides[0].run_scores(measure).seeds)
+        arms = list(made.pairs_of_steps[0])
+        measure = arms[0].measures[0]
+    found = arms[0].difference_components(arms[1], measure)
+    size = arms[0].measured(measure)[0].sizes["example"]
+    number = len(arms[0].run_scores(measure).seeds)
     plan = found.plan(number, num_examples=size)
     least = plan.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
-    title = f"{sides[1].procedure} against {sides[0].procedure}, {measure.replace('_', ' ')}"
+    title = f"{arms[1].procedure} against {arms[0].procedure}, {measure.replace('_', ' ')}"
     return paper_figures.power_figure(effects, range(2, 2 * max(number, 10) + 1), plan, title=title)

@@ -71,7 +71,7 @@ def comparison_table(
         if item.experiment is None:
             raise DataError(
                 f"{item.name or item.evaluation_set}: found a single design, expected a "
-                "comparison of two sides; use stats.presentation.comparison_tables"
+                "comparison of two arms; use stats.presentation.comparison_tables"
             )
         base, experiment = (column.mean() for column in item.samples.T)
         records.append(
@@ -114,7 +114,7 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
     level = f"{family.macro_average.confidence_level:.0%}"
     for place, (task, item) in enumerate(items):
         if item.experiment is None:
-            raise DataError("found tasks of a single design, expected comparisons of two sides")
+            raise DataError("found tasks of a single design, expected comparisons of two arms")
         corrected = {
             f"p ({CORRECTION_NAMES[method]})": float(p_values[place])
             if item is not items[-1][1]

@@ -27,7 +27,7 @@ FULL_COLUMNS = (
     *(f"intervals_{name}_{end}" for name in INTERVALS for end in Interval._fields),
     "bootstrap_mean", "base_bootstrap_mean", "experiment_bootstrap_mean", "bias",
     "bootstrap_standard_error",
-    *(f"p_values_{test}_{side}" for test in TESTS for side in PValues._fields),
+    *(f"p_values_{test}_{alternative}" for test in TESTS for alternative in PValues._fields),
     "effect_relative_difference", "effect_cohens_d", "effect_hedges_g",
     "effect_probability_of_superiority", "effect_cliffs_delta", "seed_floor", "below_seed_floor",
     "base_num_seeds", "experiment_num_seeds", "base_num_runs", "experiment_num_runs",
@@ -44,12 +44,12 @@ def full_table(comparisons: Sequence[ComparisonResult]) -> Table:
 
 def _full_row(item: ComparisonResult) -> dict:
     values = flat_values(item.to_dict())
-    for place, (side, arm) in enumerate((("base", item.base), ("experiment", item.experiment))):
+    for place, (role, arm) in enumerate((("base", item.base), ("experiment", item.experiment))):
         if arm is not None:
             values |= {
-                f"{side}_num_seeds": len(arm.seeds),
-                f"{side}_num_constant_seeds": len(arm.constant_seeds),
-                f"{side}_bootstrap_mean": float(item.samples[:, place].mean()),
+                f"{role}_num_seeds": len(arm.seeds),
+                f"{role}_num_constant_seeds": len(arm.constant_seeds),
+                f"{role}_bootstrap_mean": float(item.samples[:, place].mean()),
             }
     return values
 
@@ -67,17 +67,17 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
         item = one.comparison
         shown = score_format(item.metric)
         estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.ci, shown)})"
-        sides = [format_cell(item.base.estimate, shown), NONE, NONE]
+        scores = [format_cell(item.base.estimate, shown), NONE, NONE]
         if item.experiment is None:
-            sides[0] = estimate
+            scores[0] = estimate
         else:
-            sides[1:] = [format_cell(item.experiment.estimate, shown), estimate]
+            scores[1:] = [format_cell(item.experiment.estimate, shown), estimate]
         flips = item.p_values.get("sign flip")
         p_values = [
             format_cell(p, "p") for p in (item.p_value, flips and flips.two_sided, one.adjusted)
         ]
         metric = metric_label(item.metric)
-        rows.append([item.name, item.evaluation_set, metric, *sides, *p_values, one.result])
+        rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, one.result])
     levels = sorted({one.comparison.confidence_level for one in items})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
     columns = (

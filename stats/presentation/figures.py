@@ -111,27 +111,27 @@ def _draw_violin(axes: Axes, samples: NDArray, place: float, index: int, across:
 
 
 def bootstrap_figure(comparison: ComparisonResult) -> Figure:
-    """Draws the bootstrap distributions of two sides, and of their difference with the recommended
+    """Draws the bootstrap distributions of two arms, and of their difference with the recommended
     and the published interval.
 
     The paper's published notebooks draw such figures of incremental against full CDA and of 1M
     against 2M steps.
 
     Raises:
-      UserError: the comparison has one side.
+      UserError: the comparison has one arm.
     """
     if comparison.experiment is None:
         raise UserError(
-            f"{comparison.name}: found a single design, expected a comparison of two sides; use "
+            f"{comparison.name}: found a single design, expected a comparison of two arms; use "
             "multiberts.stats.presentation.figures.sources_figure"
         )
-    sides = (comparison.base, comparison.experiment)
+    arms = (comparison.base, comparison.experiment)
     with canvas(5.1, 3.6, 2, width_ratios=[2, 1.15]) as (figure, (left, right)):
-        for place, side in enumerate(sides):
+        for place, arm in enumerate(arms):
             _draw_violin(left, comparison.samples[:, place], place, place, True)
-            left.plot(place, side.estimate, zorder=4, **drawing.dot_style(place, size=7, edge=1))
+            left.plot(place, arm.estimate, zorder=4, **drawing.dot_style(place, size=7, edge=1))
         left.set_xticks(
-            range(2), [f"{side.name}\n({counted(len(side.seeds), 'seed')})" for side in sides]
+            range(2), [f"{arm.name}\n({counted(len(arm.seeds), 'seed')})" for arm in arms]
         )
         left.set_xlim(-0.6, 1.6)
         left.set_ylabel(metric_label(comparison.metric))
@@ -173,7 +173,7 @@ def sources_figure(comparisons: Sequence[ComparisonResult], title: str = "") -> 
     alone, and examples alone: what is not resampled is missing in the width of the interval.
 
     Args:
-      comparisons: of the same sides and measure; one shows its distribution alone.
+      comparisons: of the same arms and measure; one shows its distribution alone.
       title: a line above the figure.
 
     Raises:

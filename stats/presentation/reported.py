@@ -63,7 +63,7 @@ def judged(
             found.append(ReportedComparison(item, None, NONE, figures=own))
             continue
         p, look = float(next(corrected)), None
-        seeds = min(len(side.seeds) for side in (item.base, item.experiment) if side)
+        seeds = min(len(arm.seeds) for arm in (item.base, item.experiment) if arm)
         if planned is not None and 2 <= seeds < planned:
             look = early_look(p, seeds, planned, round(1 - item.confidence_level, 12))
         result = wording.verdict(item, p, higher_is_better(item.metric), look)
@@ -105,13 +105,13 @@ def answer(items: Sequence[ReportedComparison]) -> str:
         if counts[word]
     )
     arms = {one.comparison.experiment.name for one in items if one.comparison.experiment}
-    sides, named = f"{item.experiment.name} against {item.base.name}", ""
+    contrast, named = f"{item.experiment.name} against {item.base.name}", ""
     if len(arms) > 1:
-        sides, named = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
+        contrast, named = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
     several = len(items) > 1
     lead = f"{len(items)} comparisons: {tally}; the clearest is" if several else f"{first.result}:"
     sentence = (
-        f"{sides}, {lead} {named}{metric_name(item.metric)} on {item.evaluation_set}, "
+        f"{contrast}, {lead} {named}{metric_name(item.metric)} on {item.evaluation_set}, "
         f"{score_text(item.experiment.estimate, item.metric)} against "
         f"{score_text(item.base.estimate, item.metric)}: difference "
         f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence_level)} "

@@ -52,6 +52,8 @@ def finding(
     adjusted: float | None = None,
     early: EarlyLook | None = None,
     sameness: Sameness | None = None,
+    *,
+    pairing: bool = True,
 ) -> str:
     """Describes the result in a few sentences, for a reader who is not a statistician.
 
@@ -61,6 +63,7 @@ def finding(
         judged; None: the p of this comparison alone.
       early: see `verdict`; it is then said, too.
       sameness: its tests of sameness, corrected as `adjusted` is; None: those of this comparison alone.
+      pairing: whether it says how seeds are paired, as `interval_to_report` does, too.
     """
     metric, level = (
         item.metric,
@@ -72,6 +75,14 @@ def finding(
             f"{item.base.name} is {score_text(item.estimate, metric)} ({level})."
         )
     base, experiment = item.base, item.experiment
+    if item.estimate == 0 and item.standard_error == 0:
+        same = (
+            f"Across {scope(item)}, {experiment.name} and {base.name} are identical: "
+            f"{metric_name(metric)} is {score_text(base.estimate, metric)} for both, without a difference in "
+            "any seed or on any example, so there is nothing to test."
+        )
+        margin = [] if item.sameness is None else [_sameness(item, sameness or item.sameness)]
+        return " ".join([same, *margin])
     if item.estimate == 0:
         change = (
             f"{metric_name(metric)} is the same for {experiment.name} and {base.name}, "
@@ -90,9 +101,50 @@ def finding(
         _judgement(item, adjusted, early),
         *([] if early is None else [early_answer(early)]),
         *([] if item.sameness is None else [_sameness(item, sameness or item.sameness)]),
-        *_pairing(item),
+        *_about_these(item),
+        *(_pairing(item) if pairing else []),
     ]
     return " ".join(sentences)
+
+
+def _about_these(item: ComparisonResult) -> list[str]:
+    """Says where the result is about the models that were compared, and not about new seeds of them."""
+    assert item.experiment is not None
+    base = item.base.name
+    if item.resample == "examples":
+        these = "two models" if item.base.num_runs == item.experiment.num_runs == 1 else "models"
+        return [f"This is about these {these} on new examples, and not about other seeds of them."]
+    if item.design == "fixed_baseline":
+        one = "this one model" if item.base.num_runs == 1 else "these models"
+        return [f"This is about {one} {base}, and not about other seeds of it."]
+    return []
+
+
+def interval_to_report(item: ComparisonResult) -> str:
+    """Says which interval belongs in a paper, and why; nothing of a single arm."""
+    if item.experiment is None or (item.estimate == 0 and item.standard_error == 0):
+        return ""
+    own = f"Report {estimate_text(item, item.ci)}"
+    if item.resample == "examples":
+        return f"{own}: seeds are held fixed, so the interval is about new examples alone."
+    left_out = [text for text in _pairing(item) if not text.startswith(PAIRED_BY_NUMBER)]
+    if item.pairing == "seed number" and "unpaired" in item.intervals:
+        unpaired = estimate_text(item, item.intervals["unpaired"])
+        if own.endswith(f" {unpaired}"):
+            return " ".join([f"{own}: it is the same whether seeds are paired or not.", *left_out])
+        why = (
+            "if seeds of one number share something in training, such as initialisation or order of data; "
+            f"if not, report {unpaired} ({p_text(item.p_values['unpaired'].two_sided)}, "
+            "--design=unpaired). The data do not say which."
+        )
+        return " ".join([own, why, *left_out])
+    reasons = {
+        "paired": "seeds are paired, and the data say what they share",
+        "unpaired": "each side has seeds of its own, so the interval is unpaired",
+        "fixed_baseline": f"{item.base.name} is held fixed, so the interval is not about other seeds of it",
+        "single": "",
+    }
+    return " ".join([f"{own}: {reasons[item.design]}.", *left_out])
 
 
 def _sameness(item: ComparisonResult, found: Sameness) -> str:
@@ -173,7 +225,7 @@ def level_text(confidence_level: float) -> str:
 
 
 def scope(item: ComparisonResult) -> str:
-    """Returns what a comparison of two sides rests on."""
+    """Returns what a comparison of two arms rests on."""
     assert item.experiment is not None
     seeds = f"{_seeds(item.base)} against {_seeds(item.experiment)}"
     if item.design == "paired":
@@ -183,7 +235,7 @@ def scope(item: ComparisonResult) -> str:
         )
     examples = _examples(item.base, item, "shared ")
     if item.examples == "separate":
-        sets = [_examples(side, item) for side in (item.base, item.experiment)]
+        sets = [_examples(arm, item) for arm in (item.base, item.experiment)]
         examples = f"separate sets of {' and '.join(sets)}"
     return f"{seeds} and {examples}"
 
@@ -195,11 +247,11 @@ def _arms(item: ComparisonResult) -> list[ArmSummary]:
 def _pairing(item: ComparisonResult) -> list[str]:
     """Says which seeds pairing left out, and what the answer is were they unrelated."""
     found = []
-    for side in _arms(item):
-        if side.left_out:
+    for arm in _arms(item):
+        if arm.left_out:
             found.append(
-                f"Left out, as the other side lacks {'them' if len(side.left_out) > 1 else 'it'}: "
-                f"{_seed_names(side.left_out)} of {side.name}."
+                f"Left out, as the other arm lacks {'them' if len(arm.left_out) > 1 else 'it'}: "
+                f"{_seed_names(arm.left_out)} of {arm.name}."
             )
     if item.pairing == "seed number" and "unpaired" in item.intervals:
         found.append(
@@ -210,13 +262,13 @@ def _pairing(item: ComparisonResult) -> list[str]:
     return found
 
 
-def _examples(side: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
-    """Returns the number of examples of a side, and of their clusters with their name."""
-    text = f"{side.num_examples} {kind}{_unit(item)}"
-    if side.num_clusters is None:
+def _examples(arm: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
+    """Returns the number of examples of an arm, and of their clusters with their name."""
+    text = f"{arm.num_examples} {kind}{_unit(item)}"
+    if arm.num_clusters is None:
         return text
-    name = f" ({side.cluster_name})" if side.cluster_name else ""
-    return f"{text} in {counted(side.num_clusters, 'cluster')}{name}"
+    name = f" ({arm.cluster_name})" if arm.cluster_name else ""
+    return f"{text} in {counted(arm.num_clusters, 'cluster')}{name}"
 
 
 def random_samples(resample: Resample, seeds_are: str) -> str:
@@ -240,12 +292,12 @@ def methods(
     """
     item = items[0]
     level, seeds = f"{item.confidence_level:.0%}", len(item.base.seeds)
-    over_runs = any(side.num_runs > len(side.seeds) for side in _arms(item))
+    over_runs = any(arm.num_runs > len(arm.seeds) for arm in _arms(item))
     what = " and ".join(dict.fromkeys(metric_name(found.metric) for found in items))
     drawn = random_samples(item.resample, seeds_are)
     designs = {
         "paired": "Seeds were paired.",
-        "unpaired": "Seeds of the two sides were drawn independently.",
+        "unpaired": "Seeds of the two arms were drawn independently.",
         "fixed_baseline": f"The runs of {item.base.name} were held fixed.",
         "single": "",
     }
@@ -267,7 +319,7 @@ def methods(
     )
     if any(found.pooled_seeds for found in items):
         sentences.append(
-            "The mean squares of the seeds of the two sides were pooled where their ratio was below the "
+            "The mean squares of the seeds of the two arms were pooled where their ratio was below the "
             "90 % point of its F distribution."
         )
     if {"sign flip", "permutation"} & {*item.p_values}:
@@ -307,7 +359,7 @@ def verdict(
     """Returns the result in one word or two, judged by the corrected p.
 
     Args:
-      item: a comparison of two sides.
+      item: a comparison of two arms.
       adjusted: its p corrected for the number of comparisons.
       better: whether a higher score is better; None where neither way is.
       early: by which the result is judged instead, where not all planned seeds are there.
@@ -367,6 +419,9 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
         test = f"{test}, and {p_text(adjusted)} after Holm's correction"
     if not _is_clear(item, judged, early):
         test = f"{test}: the data do not rule out zero difference"
+        if item.ci.low < 0 < item.ci.high and math.isfinite(item.ci.high - item.ci.low):
+            low, high = (estimate_text(item, end) for end in item.ci)
+            test += f", only differences below {low} or above {high}"
         if (adjusted is not None or early is not None) and not item.ci.low <= 0 <= item.ci.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
     if item.estimate == 0:
@@ -385,53 +440,53 @@ def _rate(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def about_seeds(side: ArmSummary, metric: str, confidence_level: float, cure: str) -> list[str]:
+def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, cure: str) -> list[str]:
     """Says which seeds of an arm seem to have failed, with the cure, and whether all are constant."""
-    found = [_failure(side, metric, confidence_level) + cure] if side.failed_seeds else []
-    number = len(side.seeds)
-    if len(side.constant_seeds) == number:
+    found = [_failure(arm, metric, confidence_level) + cure] if arm.failed_seeds else []
+    number = len(arm.seeds)
+    if len(arm.constant_seeds) == number:
         seeds = f"All {number} seeds" if number > 1 else "The one seed"
         found.append(
-            f"{seeds} of {side.name} {_one_answer(side, metric, number)}, as a fixed rule does, or a "
+            f"{seeds} of {arm.name} {_one_answer(arm, metric, number)}, as a fixed rule does, or a "
             "model whose training failed; their spread says nothing about seeds that train."
         )
     return found
 
 
-def _failure(side: ArmSummary, metric: str, confidence_level: float) -> str:
+def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
     """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
-    failed, number = len(side.failed_seeds), len(side.seeds)
-    pairs = zip(side.seeds, side.seed_scores, strict=True)
-    rest = [score for seed, score in pairs if seed not in side.failed_seeds]
+    failed, number = len(arm.failed_seeds), len(arm.seeds)
+    pairs = zip(arm.seeds, arm.seed_scores, strict=True)
+    rest = [score for seed, score in pairs if seed not in arm.failed_seeds]
     others = f"; the others score {score_text(sum(rest) / len(rest), metric)} on average"
     return (
-        f"Of {number} seeds of {side.name}, {failed} ({_seed_names(side.failed_seeds)}) "
-        f"{_signs(side, metric)}, and may have failed to train "
+        f"Of {number} seeds of {arm.name}, {failed} ({_seed_names(arm.failed_seeds)}) "
+        f"{_signs(arm, metric)}, and may have failed to train "
         f"({level_text(confidence_level)} of the rate "
-        f"{format_cell(side.failure_rate)}){others if rest else ''}. "
+        f"{format_cell(arm.failure_rate)}){others if rest else ''}. "
         "With failed seeds intervals of few seeds cover less than they say."
     )
 
 
-def _signs(side: ArmSummary, metric: str) -> str:
-    """Says by what seeds look as if they had failed."""
-    constant = [seed for seed in side.failed_seeds if seed in side.constant_seeds]
-    answer = _one_answer(side, metric, len(constant))
-    if len(constant) == len(side.failed_seeds):
+def _signs(arm: ArmSummary, metric: str) -> str:
+    """Names the signs by which seeds look failed."""
+    constant = [seed for seed in arm.failed_seeds if seed in arm.constant_seeds]
+    answer = _one_answer(arm, metric, len(constant))
+    if len(constant) == len(arm.failed_seeds):
         return answer
     also = f" ({_seed_names(constant)} {answer})" if constant else ""
     return f"scored far from the others or at chance{also}"
 
 
-def _one_answer(side: ArmSummary, metric: str, number: int) -> str:
+def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
     """Says what constant seeds do, such as `predict one class`."""
     found, s = METRICS.get(metric), "s" * (number == 1)
     if metric == "auc" or (found is not None and found.is_correlation):
         return f"predict{s} one value"
     if found is not None and found.uses_labels:
         return f"predict{s} one class"
-    pairs = zip(side.seeds, side.seed_scores, strict=True)
-    values = {float(score) for seed, score in pairs if seed in side.constant_seeds}
+    pairs = zip(arm.seeds, arm.seed_scores, strict=True)
+    values = {float(score) for seed, score in pairs if seed in arm.constant_seeds}
     score = score_text(values.pop(), metric) if len(values) == 1 else "the same"
     return f"score{s} {score} on every example"
 
@@ -441,7 +496,7 @@ def _seed_names(seeds: Sequence) -> str:
 
 
 def _without_failed(item: ComparisonResult) -> str:
-    """Returns the result of the other seeds, of a comparison of two sides."""
+    """Returns the result of the other seeds, of a comparison of two arms."""
     found = item.without_failed
     if found is None or found.p_value is None:
         return ""
@@ -457,15 +512,15 @@ def unseen_failures(item: ComparisonResult) -> str:
     """Says how many seeds may fail although none of these did; nothing where that is known to be few.
 
     It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
-    the rate is below `_HARMFUL_RATE`. Seeds that did fail, and sides of constant seeds, have a warning.
+    the rate is below `_HARMFUL_RATE`. Seeds that did fail, and arms of constant seeds, have a warning.
     """
-    sides = _arms(item)
-    trained = [side for side in sides if side.failure_rate is not None and not side.failed_seeds]
-    limits = [side.failure_rate.high for side in trained if side.failure_rate is not None]
+    arms = _arms(item)
+    trained = [arm for arm in arms if arm.failure_rate is not None and not arm.failed_seeds]
+    limits = [arm.failure_rate.high for arm in trained if arm.failure_rate is not None]
     if max(limits, default=0.0) <= _HARMFUL_RATE:
         return ""
-    names = [f"None of the {len(side.seeds)} seeds of {side.name}" for side in trained]
-    if len(trained) == len(sides) and len(set(limits)) == 1:
+    names = [f"None of the {len(arm.seeds)} seeds of {arm.name}" for arm in trained]
+    if len(trained) == len(arms) and len(set(limits)) == 1:
         names, limits = [f"None of the {len(item.base.seeds)} seeds"], limits[:1]
     rates = "a failure rate" if len(limits) == 1 else "failure rates"
     limit = " and ".join(f"{100 * high:.0f} %" for high in limits)
@@ -498,27 +553,40 @@ def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None
             f"{one} would have shown the opposite sign with probability "
             f"{100 * answers.opposite_chance:.0f} %."
         )
+    sentences.append(what_is_needed(item, adjusted))
+    if answers.detectable_difference is not None:
+        sentences += _doubled(item, answers)
+    return [" ".join(sentences), *limits]
+
+
+def what_is_needed(item: ComparisonResult, adjusted: float | None = None) -> str:
+    """Says what difference these data can show and what it takes to show more; nothing where nothing varies.
+
+    Args:
+      item: the comparison.
+      adjusted: as in `finding`.
+    """
+    answers = item.answers
+    if answers is None or item.standard_error == 0:
+        return ""
     if answers.detectable_difference is None:
         number = answers.num_seeds if item.resample != "examples" else answers.num_examples
         what = "seeds" if item.resample != "examples" else _unit(item)
-        sentences.append(
+        return (
             f"Nothing can be planned from {number} {what}, which do not show how much {what} vary."
         )
-        return [" ".join(sentences), *limits]
     text = partial(estimate_text, item)
     smallest = detectable_text(
         answers.detectable_difference, answers.detectable_difference_range, "80 %", text
     )
-    sentences.append(f"The {smallest}.")
+    sentences = [f"The {smallest}."]
     if item.significant and adjusted is not None and not _is_clear(item, adjusted):
         sentences.append(
             "Significant on its own, but not after correcting for the number of comparisons."
         )
     elif not item.significant:
         sentences += _needed(item, answers)
-    sentences += _margin_needs(item)
-    sentences += _doubled(item, answers)
-    return [" ".join(sentences), *limits]
+    return " ".join([*sentences, *_margin_needs(item)])
 
 
 def _needed(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
@@ -593,16 +661,14 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
             else ""
         )
         found.append(
-            "With so few seeds, a test that uses only their order cannot give a one-sided p below "
+            "With so few seeds, a sign-flip or permutation test cannot give a one-sided p below "
             f"{floor} = {item.seed_floor:.2g}. Smaller values{own if numbers else ''} rely on the "
             "examples, or on the assumption that seed effects are normally distributed; with few "
             f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"
         )
-    for side in _arms(item):
-        found += about_seeds(side, item.metric, item.confidence_level, _without_failed(item))
-    alike = [
-        side.name for side in _arms(item) if side.ci.low < side.ci.high and side.estimate in side.ci
-    ]
+    for arm in _arms(item):
+        found += about_seeds(arm, item.metric, item.confidence_level, _without_failed(item))
+    alike = [arm.name for arm in _arms(item) if arm.ci.low < arm.ci.high and arm.estimate in arm.ci]
     if alike:
         found.append(
             f"All answers of {' and of '.join(alike) if numbers else 'an arm'} are alike in every run, so "

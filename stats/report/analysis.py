@@ -16,7 +16,7 @@ from multiberts.stats.presentation.metric_names import (
 )
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.evidence import (
-    ComparedProcedures,
+    ComparedArms,
     Pair,
     Request,
     compare_all,
@@ -71,7 +71,7 @@ class ReportContent:
       seeds_are, runs_are: what the data call seeds, and runs of one seed.
     """
 
-    compared: list[ComparedProcedures]
+    compared: list[ComparedArms]
     truths: list[KnownTruth]
     curves: list[ReportSection]
     choices: list[LearningRateChoice]
@@ -124,20 +124,18 @@ class _Analysis:
         self, base: RunGroup, experiment: RunGroup | None = None
     ) -> Iterator[tuple[str, list[PredictionSet]]]:
         """Every metric that both groups have on an evaluation set, with their prediction sets there."""
-        sides = [group for group in (base, experiment) if group is not None]
-        sets = [group.evaluation_sets() for group in sides]
+        arms = [group for group in (base, experiment) if group is not None]
+        sets = [group.evaluation_sets() for group in arms]
         for evaluation_set, measures in sets[0].items():
             for measure in measures:
                 if all(measure in known.get(evaluation_set, ()) for known in sets):
-                    yield measure, [self.reader(group, evaluation_set) for group in sides]
+                    yield measure, [self.reader(group, evaluation_set) for group in arms]
 
-    def planned_seeds(self, sides: Sequence[RunGroup], design: str) -> int | None:
-        """Returns how many seeds of each side are planned; None where the plan does not have a side."""
+    def planned_seeds(self, arms: Sequence[RunGroup], design: str) -> int | None:
+        """Returns how many seeds of each arm are planned; None where the plan does not have an arm."""
         if self.experiment is None:
             return None
-        found = [
-            self.experiment.planned_seeds(side.task, side.procedure, side.step) for side in sides
-        ]
+        found = [self.experiment.planned_seeds(arm.task, arm.procedure, arm.step) for arm in arms]
         if not all(found):
             return None
         return len(frozenset.intersection(*found)) if design == "paired" else min(map(len, found))
@@ -171,7 +169,7 @@ def analyse(
       experiment: that the runs are part of; None: none is known.
 
     Raises:
-      UserError: two sides share nothing, or do not fit together.
+      UserError: two arms share nothing, or do not fit together.
     """
     analysis = _Analysis(settings, truths, rule, experiment)
     asked = [
@@ -194,7 +192,7 @@ def analyse(
 
 
 def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Request:
-    """Finds the pairs of a requested comparison: every task, evaluation set and metric of both sides."""
+    """Finds the pairs of a requested comparison: every task, evaluation set and metric of both arms."""
     settings = replace(analysis.settings, design=request["design"], resample=request["resample"])
     pairs: list[Pair] = []
     experiments: dict[str, RunGroup] | None = None
@@ -205,20 +203,20 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         experiment = experiments.get(base.task) if experiments else None
         if experiments and experiment is None:
             continue
-        sides = [side for side in (base, experiment) if side is not None]
+        groups = [group for group in (base, experiment) if group is not None]
         names = (base.name, "" if experiment is None else experiment.name)
         if experiment is not None and base.procedure != experiment.procedure:
             names = (base.procedure, experiment.procedure)
-        planned = analysis.planned_seeds(sides, settings.design)
+        planned = analysis.planned_seeds(groups, settings.design)
         for measure, prediction_sets in analysis.shared(base, experiment):
             place = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
-            arms = [side.name for side in sides]
+            arms = [group.name for group in groups]
             pairs.append(
                 Pair(prediction_sets, measure, names, request["name"], place, planned, arms)
             )
     if not pairs:
         raise UserError(
-            f"comparison {request['name']!r}: the two sides share no task, evaluation set and "
+            f"comparison {request['name']!r}: the two arms share no task, evaluation set and "
             "metric; fine-tune both on the same tasks"
         )
     return Request(request["name"], settings, pairs, prefix)

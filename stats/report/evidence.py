@@ -40,7 +40,7 @@ class Pair:
     Attributes:
       prediction_sets: of the base, then of the experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      names: of the sides.
+      names: of the arms.
       name: of the comparison.
       place: its figures' files begin with this.
       planned_seeds: how many seeds are planned; None where no plan is known.
@@ -79,7 +79,7 @@ class Request:
 
 
 @dataclass
-class ComparedProcedures:
+class ComparedArms:
     """The answer to a request.
 
     Attributes:
@@ -114,7 +114,7 @@ class ComparedProcedures:
 def compare_all(
     requests: Sequence[Request],
     truth_of: Callable[[PredictionSet, str], float | None] | None = None,
-) -> list[ComparedProcedures]:
+) -> list[ComparedArms]:
     """Makes every comparison, with its figures, and ranks three arms or more that have one base.
 
     Pairs on the same data are made together, so that a base of several experiments is read and
@@ -125,7 +125,7 @@ def compare_all(
       truth_of: the known value of a measure of a prediction set, for figures.
 
     Raises:
-      DataError: two sides do not fit together.
+      DataError: two arms do not fit together.
     """
     from multiberts.runs.console import ProgressBar
 
@@ -163,7 +163,7 @@ def compare_all(
             for item, pair in zip(items, request.pairs, strict=True)
         ]
         planned = [pair.planned_seeds for pair in request.pairs]
-        compared = ComparedProcedures(
+        compared = ComparedArms(
             request.name, request.settings.design, judged(items, planned, pictures)
         )
         compared.overview += _forests(request, items)

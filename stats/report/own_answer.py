@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multiberts.evaluate.readers.columns import described
+from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import seeds_of
 from multiberts.stats.formats import Cell
@@ -15,14 +16,14 @@ from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import slices_tables, unclear_beyond_zero
 from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.evidence import ComparedProcedures
+from multiberts.stats.report.evidence import ComparedArms
 
 if TYPE_CHECKING:
     import xarray
 
 
 def what_was_read(
-    arms: Mapping[str, xarray.Dataset], compared: ComparedProcedures, base: str, task: str | None
+    arms: Mapping[str, xarray.Dataset], compared: ComparedArms, base: str, task: str | None
 ) -> str:
     """Returns one line on what was read as what, from which files, and what was left out."""
     alike: dict[str, list[str]] = {}
@@ -53,10 +54,10 @@ def what_was_read(
     ]
     left_out = [f"column {name!r}" for name in unused]
     for item in compared.comparisons:
-        for side in (item.base, item.experiment):
-            if side is not None and side.left_out:
-                seeds = ", ".join(map(str, side.left_out))
-                left_out.append(f"{counted(len(side.left_out), 'seed')} of {side.name} ({seeds})")
+        for arm in (item.base, item.experiment):
+            if arm is not None and arm.left_out:
+                seeds = ", ".join(map(str, arm.left_out))
+                left_out.append(f"{counted(len(arm.left_out), 'seed')} of {arm.name} ({seeds})")
     measured = compared.comparisons[0].metric
     scores = {data.attrs.get("columns", {}).get("score") for data in arms.values()} - {None}
     of_column = (
@@ -74,7 +75,7 @@ def _task_of(arms: Mapping[str, xarray.Dataset], base: str, task: str | None) ->
     return task or " and ".join(sorted(named)) or f"not named ({Path(base).name})"
 
 
-def as_json(compared: ComparedProcedures, read: str) -> str:
+def as_json(compared: ComparedArms, read: str) -> str:
     """Returns every number, and what was read, as JSON, with the keys of `Comparison.to_dict`."""
     records: list[dict[str, Any]] = [item.to_dict() for item in compared.comparisons]
     ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
@@ -84,17 +85,20 @@ def as_json(compared: ComparedProcedures, read: str) -> str:
             record["sameness"]["p_same_holm"] = item.sameness.p_same
             record["sameness"]["p_not_worse_holm"] = item.sameness.p_not_worse
         record["read"] = read
-        for side in ("base", "experiment") if ranked else ():
-            arm = ranked[record[side]["name"]]
-            record[side] |= {"ranks": [arm.rank_low, arm.rank_high], "groups": list(arm.groups)}
+        for role in ("base", "experiment") if ranked else ():
+            arm = ranked[record[role]["name"]]
+            record[role] |= {"ranks": [arm.rank_low, arm.rank_high], "groups": list(arm.groups)}
     return json.dumps(records, indent=2, default=str)
 
 
-def as_text(compared: ComparedProcedures, read: str) -> str:
-    """Returns the findings, a table of all, what more would be needed, and the warnings once."""
-    items = compared.comparisons
+def as_text(compared: ComparedArms, read: str) -> str:
+    """Returns the findings, a table, which interval to report, what more would be needed, and warnings.
+
+    With `-v`, it has the chance that one seed misleads, gains of twice the seeds, and limits, too.
+    """
+    items, is_long = compared.comparisons, console.is_verbose()
     findings = [
-        wording.finding(one.comparison, one.adjusted, sameness=one.sameness)
+        wording.finding(one.comparison, one.adjusted, sameness=one.sameness, pairing=False)
         for one in compared.items
     ]
     metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
@@ -117,7 +121,7 @@ def as_text(compared: ComparedProcedures, read: str) -> str:
     warned = dict.fromkeys(
         text for item in items for text in wording.warnings(item, len(items) == 1)
     )
-    parts = ["\n".join(findings), f"Read: {read}"]
+    parts = ["\n".join(findings)]
     if table is not None:
         parts.append(table.aligned())
         parts += [*filter(None, [unclear_beyond_zero(compared.items)])]
@@ -125,13 +129,19 @@ def as_text(compared: ComparedProcedures, read: str) -> str:
         parts += [slices.aligned(), f"Note: {slices.note}"]
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), ranking.table().aligned()]
-        parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1]]
+        parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1] if is_long]
+    reports = {item.name: wording.interval_to_report(item) for item in items}
+    parts += [
+        f"{name}: {text}" if len(items) > 1 else text for name, text in reports.items() if text
+    ]
     limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, items)))]
     for item, one in zip(items, compared.items, strict=True):
         name = f"{item.name}: " if len(items) > 1 else ""
         answers = wording.short_answers_in_words(item, one.adjusted)
-        parts += [name + text for text in answers if text not in limits]
-    parts += limits
+        short = [*filter(None, [wording.what_is_needed(item, one.adjusted)])]
+        parts += [name + text for text in (answers if is_long else short) if text not in limits]
+    parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]
+    parts.append(f"Read: {read}")
     return "\n\n".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames
@@ -12,10 +12,18 @@ from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
 from multiberts.stats.reading import arms_of_frame
 from multiberts.stats.report.prediction_sets import PredictionSet
-from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
+from multiberts.stats.report.selection import (
+    FinishedRun,
+    PredictionSetReader,
+    RunGroup,
+    finished_runs,
+    prediction_sets_of_runs,
+)
 
 if TYPE_CHECKING:
     import xarray
+
+SeedKind = Literal["pretrain", "finetune"]
 
 
 def read_predictions(
@@ -60,6 +68,46 @@ def read_predictions(
     return arms_of_frame(frame, path)
 
 
+def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
+    """Reads finished runs as arms of one checkpoint and rate each, with fine-tuning seeds as seeds."""
+    groups: dict[tuple, list[FinishedRun]] = {}
+    for run in finished_runs(path):
+        if run.held_out_fold is None:
+            names = ("task", "procedure", "step", "pretrain_seed", "learning_rate")
+            groups.setdefault(tuple(run.facts[name] for name in names), []).append(run)
+    reader, found, known = PredictionSetReader(), [], set()
+    for (own_task, procedure, step, seed, rate), runs in groups.items():
+        group = RunGroup(own_task, str(procedure), step, tuple(runs))
+        for name in group.evaluation_sets():
+            predictions = reader(group, name)
+            known.add(predictions.set_name)
+            if task in (None, predictions.set_name, name, own_task):
+                found.append((group.name, seed, rate, predictions))
+    sets = sorted({predictions.set_name for *_, predictions in found})
+    if len(sets) != 1:
+        raise UserError(
+            f"{path}: found {len(sets)} evaluation sets ({', '.join(sorted(known)[:20])}); choose one with "
+            "--task=NAME"
+        )
+    arms: dict[str, xarray.Dataset] = {}
+    for own, seed, rate, predictions in sorted(
+        found, key=lambda one: (one[0], str(one[1]), one[2] or 0)
+    ):
+        parts = (
+            own,
+            f"pre-training seed {seed}",
+            f"learning rate {rate:g}" if rate else "no learning rate",
+        )
+        differing = [len({one[place] for one in found}) > 1 for place in range(3)]
+        name = ", ".join(part for part, differs in zip(parts, differing, strict=True) if differs)
+        data = predictions.data
+        seeds = ("run", data["finetune_seed"].to_numpy())
+        others = [kind for kind in ("finetune_seed", "lineage", "procedure") if kind in data.coords]
+        data = data.drop_vars(others).assign_coords(pretrain_seed=seeds)
+        arms[name] = data.assign_attrs({"one_checkpoint": True})
+    return arms
+
+
 def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
     """Reads finished fine-tuning runs on one evaluation set, one prediction set per procedure and step."""
     prediction_sets, _ = prediction_sets_of_runs(finished_runs(path))
@@ -80,20 +128,35 @@ def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
 
 
 def arms_of(
-    paths: Sequence[str], task: str | None, columns: Mapping[str, str | None]
+    paths: Sequence[str],
+    task: str | None,
+    columns: Mapping[str, str | None],
+    seeds: SeedKind = "pretrain",
 ) -> dict[str, xarray.Dataset]:
     """Returns the arms of all paths, the base first.
+
+    Args:
+      paths: files or folders.
+      task: one of several tasks in them.
+      seeds: of which training of finished runs the seeds are; files of others name them in a column.
+      columns: names of columns by role; one for all paths, or one for each, separated by commas.
 
     Raises:
       UserError: a path is given twice, or one of several holds more than one arm.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
-    found = [read_predictions(path, task=task, **columns) for path in paths]
+    each = columns_of_each(paths, columns)
+    found = [
+        _by_finetune_seed(path, task)
+        if seeds == "finetune"
+        else read_predictions(path, task=task, **own)
+        for path, own in zip(paths, each, strict=True)
+    ]
     if len(paths) == 1:
         return {name or name_of(paths[0]): data for name, data in found[0].items()}
     arms: dict[str, xarray.Dataset] = {}
-    for path, own in zip(paths, found, strict=True):
+    for path, own, names in zip(paths, found, each, strict=True):
         if len(own) != 1:
             raise UserError(
                 f"{path} holds {counted(len(own), 'arm')} ({', '.join(own)}), expected one where "
@@ -101,5 +164,37 @@ def arms_of(
             )
         [(name, data)] = own.items()
         name = name or name_of(path)
+        if (by := each[0].get("by")) != names.get("by"):
+            data = data.rename({names["by"]: by})
         arms[name if name not in arms else path] = data
     return arms
+
+
+def columns_of_each(
+    paths: Sequence[str], columns: Mapping[str, str | None]
+) -> list[dict[str, str | None]]:
+    """Returns the names of columns for each path; where none is named, the usual ones are looked for.
+
+    Example:
+      >>> columns_of_each(["a.csv", "b.csv"], {"label": "gold,y", "seed": "s", "run": None})
+      [{'label': 'gold', 'seed': 's', 'run': None}, {'label': 'y', 'seed': 's', 'run': None}]
+    """
+    # lm-evaluation-harness takes `--score=METRIC,FILTER`, which is one name.
+    has_filters = any(next(Path(path).rglob("samples_*.jsonl"), None) for path in paths)
+    each: list[dict[str, str | None]] = [{} for _ in paths]
+    for role, given in columns.items():
+        parts = (given or "").split(",")
+        if given is None or len(parts) == 1 or len(paths) == 1 or (role == "score" and has_filters):
+            parts = [given or ""] * len(paths)
+        if len(parts) != len(paths):
+            raise UserError(
+                f"--{role}={given} names {len(parts)} columns, but {len(paths)} paths are given; name one "
+                "for all, or one for each"
+            )
+        for own, name in zip(each, parts, strict=True):
+            own[role] = name.strip() or None
+        if role == "by" and None in (names := [own[role] for own in each]) and any(names):
+            raise UserError(
+                f"--by={given} names no column of slices for one path; name it for each"
+            )
+    return each

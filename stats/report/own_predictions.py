@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from multiberts.evaluate.metrics.register import known_name
 from multiberts.evaluate.readers.columns import (
     ROLES,
-    SliceNames,
     default_metric,
 )
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
 from multiberts.stats.metrics import named_metric
@@ -26,13 +26,13 @@ from multiberts.stats.presentation.comparison_tables import (
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import (
-    ComparedProcedures,
+    ComparedArms,
     Pair,
     Request,
     compare_all,
 )
 from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
-from multiberts.stats.report.own_files import arms_of
+from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnComparison(SliceNames):
+class OwnComparison:
     """Settings of `compare_files`.
 
     Attributes:
@@ -50,12 +50,26 @@ class OwnComparison(SliceNames):
         column per run; a `.npz` file; a folder of such files, one per seed; a folder of finished
         fine-tuning runs; outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face
         `datasets`, one folder per seed.
-      experiment: the same for the other side, or for several.
+      experiment: the same for the other arm, or for several.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions.
+      html: where to write a page with the answer and its figures, one file.
+      latex: where to write the table in LaTeX.
+      csv: where to write every number.
+      json: print every number as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
+      names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files.
-      arm: column that names the model, method or condition of each row.
+      task_name: what the task is called in text, page and LaTeX.
+      missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
+        random; `bound` gives the interval that holds whatever the missing ones are.
+      confidence_level: level of the intervals.
+      margin: the largest difference that does not matter, in points for scores in per cent: is each arm
+        not worse than the base by that much, and the same within it?
+      by: column whose values split the examples into slices, each compared by itself: a category, a
+        language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
+      arm: column that names the model, method or condition of each row; this and the other columns have
+        one name for all files, or one for each, separated by commas.
       seed: column of seeds.
       run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
@@ -63,35 +77,36 @@ class OwnComparison(SliceNames):
       score: column of each example's own score (1 where it is right); of a harness, the metric.
       label: column of labels.
       cluster: column of groups of examples that belong together, such as sentences of one template.
-      missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
-        random; `bound` gives the interval that holds whatever the missing ones are.
-      confidence_level: level of the intervals.
-      by: column whose values split the examples into slices, each compared by itself: a category, a
-        language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
-      margin: the largest difference that does not matter, in points for scores in per cent: is each arm
-        not worse than the base by that much, and the same within it?
       n_resamples: bootstrap replicates.
       rng: number that identifies the draws: the same number, the same draws.
-      html: where to write a page with the answer and its figures, one file.
-      latex: where to write the table in LaTeX.
-      csv: where to write every number.
-      json: print every number as JSON instead of text.
     """
 
     base: str
     experiment: Sequence[str] = ()
     metric: str | None = None
-    design: Design = "paired"
-    task: str | None = None
-    missing: Missing = "refuse"
-    confidence_level: Level = ComparisonSettings.confidence_level
-    margin: PositiveFloat | None = None
-    n_resamples: PositiveInt = ComparisonSettings.n_resamples
-    rng: int = ComparisonSettings.rng
     html: str | None = None
     latex: str | None = None
     csv: str | None = None
     json: bool = False
+    design: Design = "paired"
+    seeds: SeedKind = "pretrain"
+    names: Sequence[str] = ()
+    task: str | None = None
+    task_name: str | None = None
+    missing: Missing = "refuse"
+    confidence_level: Level = ComparisonSettings.confidence_level
+    margin: PositiveFloat | None = None
+    by: str | None = None
+    arm: str | None = None
+    seed: str | None = None
+    run: str | None = None
+    example: str | None = None
+    prediction: str | None = None
+    score: str | None = None
+    label: str | None = None
+    cluster: str | None = None
+    n_resamples: PositiveInt = ComparisonSettings.n_resamples
+    rng: int = ComparisonSettings.rng
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -127,7 +142,7 @@ def compare_files(settings: OwnComparison) -> str:
       The finding in words, what was read as what, a table, what to do next, and the files written.
 
     Raises:
-      UserError: a file cannot be read as predictions, or the sides do not fit together.
+      UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
     inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
     for flag in ("html", "latex", "csv"):
@@ -136,9 +151,9 @@ def compare_files(settings: OwnComparison) -> str:
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.base, *settings.experiment]
-    arms = arms_of(paths, settings.task, settings.columns)
+    arms = _renamed(arms_of(paths, settings.task, settings.columns, settings.seeds), settings.names)
     compared = _compare_arms(arms, settings)
-    read = what_was_read(arms, compared, settings.base, settings.task)
+    read = what_was_read(arms, compared, settings.base, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
         texts[settings.latex] = summary_table(compared.items).latex()
@@ -153,21 +168,36 @@ def compare_files(settings: OwnComparison) -> str:
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
-def _compare_arms(
-    arms: Mapping[str, xarray.Dataset], settings: OwnComparison
-) -> ComparedProcedures:
+def _renamed(arms: dict[str, xarray.Dataset], names: Sequence[str]) -> dict[str, xarray.Dataset]:
+    """Returns the arms under the names that were given, if any."""
+    if not names:
+        return arms
+    if len({*names}) != len(arms) or len(names) != len(arms):
+        raise UserError(
+            f"--names={','.join(names)} holds {counted(len({*names}), 'name')}, but there are {len(arms)} "
+            f"arms ({', '.join(arms)}); give one name for each, in this order"
+        )
+    return dict(zip(names, arms.values(), strict=True))
+
+
+def _compare_arms(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, _), *others = arms.items()
-    metric = settings.metric or max(  # of both kinds, the mean
-        default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
-        for data in arms.values()
-    )
-    named_metric(metric)  # refuses a wrong name before anything is read
-    evaluation_set = settings.task or Path(settings.base).name
+    scores = {str(data.attrs.get("columns", {}).get("score", "")) for data in arms.values()}
+    given = settings.metric
+    if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
+        metric = max(  # of both kinds, the mean
+            default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
+            for data in arms.values()
+        )
+    else:
+        metric = named_metric(given).name
+    evaluation_set = settings.task_name or settings.task or Path(settings.base).name
+    by = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})[0]["by"]
     prediction_sets = {
         name: PredictionSet(
             "", evaluation_set, name, None, (metric,), data, settings.missing,
-            "cluster" if "cluster" in data.coords else None, settings.by,
+            "cluster" if "cluster" in data.coords else None, by,
         )
         for name, data in arms.items()
     }  # fmt: skip
@@ -184,7 +214,7 @@ def _compare_arms(
 
 
 def _pages(
-    compared: ComparedProcedures,
+    compared: ComparedArms,
     settings: OwnComparison,
     read: str,
     arms: Mapping[str, xarray.Dataset],
@@ -198,7 +228,10 @@ def _pages(
     content = ReportContent(
         [compared], [], [], [], [],
         # Only what the data name is claimed in a paper.
-        seeds_are="pre-training seeds" if names["seed"] == {"pretrain_seed"} else "seeds",
+        seeds_are="fine-tuning seeds"
+        if settings.seeds == "finetune"
+        else "pre-training seeds"
+        if names["seed"] == {"pretrain_seed"} else "seeds",
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
@@ -213,7 +246,7 @@ def _pages(
         if file.is_file() and file.suffix != ".html" and file.resolve() not in outputs
     ]
     made_by = {
-        "Command": "multiberts " + shlex.join(sys.argv[1:]),
+        "Command": f"multiberts compare {shlex.join(sys.argv[1:])}",
         "Read": read,
         **data_facts(data, "the files compared"),
     }

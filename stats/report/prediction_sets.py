@@ -251,7 +251,7 @@ class PredictionSet:
         Only seeds that both have count; the runs of each are averaged.
 
         Args:
-          experiment: the other side.
+          experiment: the other arm.
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
 
         Raises:
@@ -259,13 +259,13 @@ class PredictionSet:
         """
         own, metric = self.arm(measure)
         other, _ = experiment.arm(measure)
-        sides = pair(*align(own, other))
-        if len(sides[0].seeds) < 2:
+        arms = pair(*align(own, other))
+        if len(arms[0].seeds) < 2:
             raise DataError(
                 f"{self.set_name}: {self.name} and {experiment.name} have "
-                f"{counted(len(sides[0].seeds), 'seed')} in common, expected at least two"
+                f"{counted(len(arms[0].seeds), 'seed')} in common, expected at least two"
             )
-        tables = [np.concatenate(list(arm_table(side, metric).blocks()), axis=1) for side in sides]
+        tables = [np.concatenate(list(arm_table(arm, metric).blocks()), axis=1) for arm in arms]
         return variance_components(tables[1] - tables[0])
 
     def arm(
@@ -303,13 +303,13 @@ def compare_prediction_sets(
     """Compares two prediction sets under a measure (see `stats.compare`).
 
     Args:
-      base: one side.
-      experiment: the other side, or None in a single design.
+      base: one arm.
+      experiment: the other arm, or None in a single design.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
       settings: how.
-      names: how tables call the two sides.
+      names: how tables call the two arms.
       name: of the comparison; by default "<experiment> against <base>".
-      shared: with comparisons that have a side in common.
+      shared: with comparisons that have an arm in common.
 
     Raises:
       DataError: the prediction sets do not fit together.

@@ -80,10 +80,10 @@ def report(
     runs = finished_runs(predictions)
     requests = []
     for checked in map(_checked_request, comparisons):
-        for side in ("base", "experiment"):
-            if checked[side] is not None:
-                what = f"comparison {checked['name']!r}, {side}"
-                checked[side] = select(runs, checked[side], what)
+        for role in ("base", "experiment"):
+            if checked[role] is not None:
+                what = f"comparison {checked['name']!r}, {role}"
+                checked[role] = select(runs, checked[role], what)
         requests.append(checked)
     truths = _read_truth(truth)
     directory = RunDirectory(

@@ -332,7 +332,7 @@ def learning_rate_table(choices: Sequence[LearningRateChoice], title: str = "") 
     return Table(columns, rows, {"Mean score": ".4f"}, title)
 
 
-def learning_rates(*, predictions: str | Sequence[str], rule: LearningRateRule) -> None:
+def learning_rates(*, predictions: str | Sequence[str], rule: LearningRateRule = "dev") -> None:
     """Prints the mean score by learning rate, the chosen one marked.
 
     Args:

@@ -25,10 +25,10 @@ Pairing = Literal["parent", "seed number"]
 
 @dataclass(frozen=True, eq=False)
 class ArmSummary(EqualByContent):
-    """One side of a comparison.
+    """One arm of a comparison.
 
     Attributes:
-      name: the procedure.
+      name: in tables and texts.
       estimate: mean over seeds of the mean over runs of the score on all examples.
       ci: the recommended interval of it, for new seeds and examples as far as the comparison draws
         them.
@@ -39,7 +39,7 @@ class ArmSummary(EqualByContent):
       num_examples: examples.
       num_clusters: clusters of examples, or None where examples are drawn one by one.
       cluster_name: what the clusters are called, or nothing.
-      left_out: seeds that pairing left out, because the other side lacks them.
+      left_out: seeds that pairing left out, because the other arm lacks them.
       failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
       failure_rate: Clopper and Pearson's interval of the share of seeds that fail. None where none
         failed and nothing follows from that: a failed seed could not be distinguished from others
@@ -212,12 +212,12 @@ class ComparisonResult(EqualByContent):
         drawn = self._drawn_arms()
         found = estimated_plan(
             self.variance_parts,
-            min(len(side.seeds) for side in drawn),
+            min(len(arm.seeds) for arm in drawn),
             self.num_examples,
             self.design,
             1 - self.ci.level,
             self.estimate,
-            round(sum(side.num_runs for side in drawn) / sum(len(side.seeds) for side in drawn)),
+            round(sum(arm.num_runs for arm in drawn) / sum(len(arm.seeds) for arm in drawn)),
         )
         return replace(
             found.at(num_seeds, num_examples),
@@ -285,7 +285,7 @@ class ComparisonResult(EqualByContent):
         }
         opposite = opposite_chance(self.estimate, by_design[self.design])
         if too_few_to_plan(self.variance_parts):
-            fewest = min(len(side.seeds) for side in self._drawn_arms())
+            fewest = min(len(arm.seeds) for arm in self._drawn_arms())
             return ShortAnswers(opposite, fewest, self.num_examples)
         return short_answers(self.plan(), opposite, self.significant)
 

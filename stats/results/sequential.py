@@ -157,7 +157,7 @@ def sequential_decision(
 
     Args:
       p_values: one per look, of a test with as many sides as `sides` [K].
-      seeds_at_looks: the seeds (of each side) at each look [K].
+      seeds_at_looks: the seeds (of each arm) at each look [K].
       planned_seeds: the number of seeds at the planned last look.
       alpha: see `spending_boundaries`.
       spending: see `spending_boundaries`.
@@ -203,8 +203,8 @@ class EarlyLook:
     """Interim result of the seeds so far in a plan of more.
 
     Attributes:
-      seeds: that are there, of each side.
-      planned_seeds: of each side.
+      seeds: that are there, of each arm.
+      planned_seeds: of each arm.
       level: the two-sided p at or below which they are enough.
       is_enough: whether p is.
       seeds_to_boundary: with how many seeds, at most the planned ones, the boundary would be reached if the
@@ -225,8 +225,8 @@ def early_look(p_value: float, seeds: int, planned_seeds: int, alpha: float = 0.
 
     Args:
       p_value: two-sided, of all seeds so far.
-      seeds: of each side, from 2.
-      planned_seeds: of each side.
+      seeds: of each arm, from 2.
+      planned_seeds: of each arm.
       alpha: the overall level, both sides together.
 
     Raises:

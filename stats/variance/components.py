@@ -111,7 +111,7 @@ class VarianceComponents:
           num_examples: C; infinity leaves the variance of examples out.
           design: with `unpaired` these are the components of one arm, with both arms taken as equal,
             but `example` of the difference (see `unpaired_components`); otherwise of the difference,
-            or of the procedure in a `single` design.
+            or of the arm in a `single` design.
           alpha: level of the test.
           sides: of the test, 1 or 2.
           target_power: the probability with which a difference is to be found.
@@ -382,7 +382,7 @@ def unpaired_components(
       truncate: as in `variance_components`.
 
     Returns:
-      Seed and residual of one side (the mean of both), and the example component of the
+      Seed and residual of one arm (the mean of both), and the example component of the
       difference.
 
     Raises:
@@ -401,26 +401,26 @@ def unpaired_components(
 
     Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
     """
-    sides = [deviations(base), deviations(experiment)]
-    if len(sides[0].example) != len(sides[1].example):
+    arms = [deviations(base), deviations(experiment)]
+    if len(arms[0].example) != len(arms[1].example):
         raise DataError(
-            f"found {len(sides[0].example)} and {len(sides[1].example)} examples, expected the "
-            "same on both sides"
+            f"found {len(arms[0].example)} and {len(arms[1].example)} examples, expected the "
+            "same in both arms"
         )
-    size = len(sides[0].example)
-    difference = sides[1].example - sides[0].example
+    size = len(arms[0].example)
+    difference = arms[1].example - arms[0].example
     squares: dict[str, Term] = {"example": (float(difference @ difference) / (size - 1), size - 1)}
     coefficients: dict[str, dict[str, float]] = {
         "seed": {},
         "example": {"example": 1.0},
         "residual": {},
     }
-    for place, (scores, side) in enumerate(zip((base, experiment), sides, strict=True)):
-        own = _terms(mean_squares(scores), len(side.seed), size)
+    for place, (scores, arm) in enumerate(zip((base, experiment), arms, strict=True)):
+        own = _terms(mean_squares(scores), len(arm.seed), size)
         seed, residual = f"seed {place}", f"residual {place}"
         squares |= {seed: own["seed"], residual: own["residual"]}
         coefficients["seed"] |= {seed: 0.5 / size, residual: -0.5 / size}
-        coefficients["example"][residual] = -1 / len(side.seed)
+        coefficients["example"][residual] = -1 / len(arm.seed)
         coefficients["residual"][residual] = 0.5
     return _components(truncate, squares, **coefficients)
 

@@ -41,7 +41,7 @@ Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degr
 
 # Two mean squares with equal degrees of freedom count as one unless their ratio lies beyond this
 # quantile of F. A preliminary test at 20 % (two-sided): coverage stays above .93 until the standard
-# deviations of the sides' seeds differ by a factor of 3.
+# deviations of the arms' seeds differ by a factor of 3.
 _ALIKE = 0.9
 
 # Elements of [replicates, examples] that are processed at a time: 4 MiB.
@@ -60,7 +60,7 @@ class VarianceEstimate:
         squares at the upper end of their likely range, so that a few seeds that happen to look
         alike do not count as many. Equal to `degrees_of_freedom` where one kind of draw varies, from
         one pool or set.
-      pooled: whether the mean squares of two sides with equally many seeds were alike enough to be
+      pooled: whether the mean squares of two arms with equally many seeds were alike enough to be
         pooled in the cautious degrees of freedom (2R - 2 instead of Welch's).
     """
 
@@ -124,7 +124,7 @@ class VarianceParts:
 class Crossing:
     """A sum of weighted tables, and the variances of its mean.
 
-    Parts that share both their pool and their set, such as the two sides of a paired comparison,
+    Parts that share both their pool and their set, such as the two arms of a paired comparison,
     are first summed cell by cell: their residuals are drawn together.
     """
 
@@ -234,7 +234,7 @@ class Crossing:
         return added, list(parts.residual)
 
     def variance_parts(self, prior: Term = (0.0, 0.0)) -> VarianceParts:
-        """Returns the same mean squares by what is drawn.
+        """Returns the same mean squares, grouped by the draws they come from.
 
         Args:
           prior: as in `unbiased_variance`.
@@ -494,6 +494,7 @@ def _freedom(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     spread = np.asarray(sum(value**2 / freedom for value, freedom in everything + subtracted))
     varies = spread > 0
     # Where the residual all but hides the rest, the formula can fall below one degree of freedom.
+    # Satterthwaite (1946): (sum a_i)^2 / sum(a_i^2 / f_i), for shares a_i with f_i degrees of freedom.
     found = np.maximum(1.0, _guarded(groups, subtracted) ** 2 / np.where(varies, spread, 1.0))
     return _number(np.where(varies, found, min(freedom for _, freedom in everything)))
 
@@ -507,7 +508,6 @@ def _guarded(groups: list[list[Term]], subtracted: list[Term]) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Returns a plain number in place of an array without dimensions; draws [D] as they are."""
     return float(value) if np.ndim(value) == 0 else value
 
 
@@ -516,6 +516,7 @@ def _likely(term: Term) -> Term:
     from scipy.special import chdtri
 
     value, freedom = term
+    # value = s^2 f / f; chdtri(f, .75) is the lower quartile of chi-squared with f degrees, exceeded by 75 %.
     return value * freedom / float(chdtri(freedom, 0.75)), freedom
 
 

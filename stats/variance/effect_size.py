@@ -45,7 +45,7 @@ def effect_sizes(
     Args:
       base_seed_scores: the score of each seed, its runs averaged [R].
       experiment_seed_scores: the same [R']; if paired, in the same order of seeds.
-      paired: whether the two sides have the same seeds.
+      paired: whether the two arms have the same seeds.
 
     Raises:
       DataError: there are no seeds, not one score per seed, or numbers of seeds that differ.
@@ -61,7 +61,7 @@ def effect_sizes(
     if paired and len(base) != len(experiment):
         raise DataError(
             f"found {len(base)} and {counted(len(experiment), 'seed')} to pair, expected the same number; "
-            "keep the seeds that both sides have"
+            "keep the seeds that both arms have"
         )
     difference = float(experiment.mean() - base.mean())
     samples = [experiment - base] if paired else [base, experiment]

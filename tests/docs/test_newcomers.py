@@ -55,15 +55,14 @@ def test_the_page_on_pythia_says_what_its_samples_give() -> None:
     expected = {"`multiberts compare`": row(ours.estimate, *ours.ci, ours.p_value)}
     for axis, name in over.items():
         test = ttest_rel(last.mean(axis), first.mean(axis))
-        interval = test.confidence_interval()
+        low, high = test.confidence_interval()
         number = len(last.mean(axis))
         expected[f"t test over {name} (paired, {number} means)"] = row(
-            ours.estimate, *interval, test.pvalue
+            ours.estimate, low, high, test.pvalue
         )
     test = ttest_ind(last.ravel(), first.ravel())
-    expected["t test over all 400 answers"] = row(
-        ours.estimate, *test.confidence_interval(), test.pvalue
-    )
+    low, high = test.confidence_interval()
+    expected["t test over all 400 answers"] = row(ours.estimate, low, high, test.pvalue)
     for place in (0, 1):
         sides = first[place], last[place]
         error = np.hypot(*(side.std(ddof=1) / np.sqrt(side.size) for side in sides))

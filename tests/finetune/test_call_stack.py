@@ -28,7 +28,7 @@ def files_at_predictions(*arguments: str) -> dict[str, list[str]]:
         walks[path.name] = [str(name) for name in ours if name.parts[0] not in ("tests", ".venv")]
         real(path, *given)
 
-    prediction_file.write_atomically = walking  # type: ignore[assignment]
+    prediction_file.write_atomically = walking
     with contextlib.suppress(SystemExit):
         main(arguments)
     return walks

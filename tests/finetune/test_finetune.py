@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,7 +169,7 @@ def test_logits_equal_those_of_transformers(
     family = task.family(
         DataArguments("pair", data_dir=folder, sequence_length=14, options=task.completed({}))
     )
-    data = family.read(checkpoint.config, FileContent.of(checkpoint.vocabulary_path))
+    data: Any = family.read(checkpoint.config, FileContent.of(checkpoint.vocabulary_path))
     learner = data.learner(checkpoint, fingerprint="", finetune_seed=0, compile_step=False)
     parameters = learner.initial_parameters()
     (predicted,) = learner.evaluate(parameters)

@@ -85,6 +85,25 @@ def test_the_best_model_is_that_of_the_best_score(tmp_path: Path, call: dict[str
     assert json.loads((run / "run.json").read_text())["kept_model"]["epochs"] == best
 
 
+def test_steps_are_evaluated_as_epochs_are(tmp_path: Path, call: dict[str, Any]) -> None:
+    """96 examples in batches of 16: epochs of six steps."""
+    call |= {"num_epochs": 2, "keep": "best"}
+    by_steps, by_epochs = tmp_path / "steps", tmp_path / "epochs"
+    finetune(run_dir=str(by_steps), evaluate_every_steps=4, **call)
+    finetune(run_dir=str(by_epochs), prediction_epochs=[2 / 3, 4 / 3], **call)
+    found = {run: json.loads((run / "run.json").read_text()) for run in (by_steps, by_epochs)}
+    names = {"dev@0.6667", "dev@1.333", "dev"}
+    assert all(set(content["evaluation_sets"]) == names for content in found.values())
+    for name in sorted(names):
+        one, other = (content["evaluation_sets"][name]["sha256"] for content in found.values())
+        assert one == other
+    kept = [read_checkpoint(run / "model") for run in found]
+    one, other = ({**model.parameters, **model.head} for model in kept)
+    assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+    assert kept[0].provenance["finetuned"]["epochs"] == kept[1].provenance["finetuned"]["epochs"]
+    assert found[by_steps]["parameters"]["evaluate_every_steps"] == 4
+
+
 def test_patience_ends_training_and_a_stopped_run_resumes_to_the_same_bytes(
     tmp_path: Path, call: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

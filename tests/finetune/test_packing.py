@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multiberts.finetune.features import SequenceFeatures, bucket_length, stacked_sequences
-from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
+from multiberts.finetune.packing import (
+    PACKING,
+    Shape,
+    at_packed_tokens,
+    packed_batch,
+    packed_shapes,
+)
 
 
 def features_of(lengths: list[int]) -> SequenceFeatures:
@@ -19,13 +25,32 @@ def features_of(lengths: list[int]) -> SequenceFeatures:
     st.lists(st.integers(3, 128), min_size=1, max_size=60),
     st.integers(1, 40),
     st.integers(1, 6),
+    st.integers(1, 3),
     st.randoms(),
 )
-def test_a_packed_batch_holds_every_sequence_whole(lengths, batch_size, most, random) -> None:
+def test_a_packed_batch_holds_every_sequence_whole(
+    lengths, shard_size, most, shards, random
+) -> None:
+    """The rows of each shard hold its sequences, numbered from 0."""
     features = features_of(lengths)
-    rows = np.array([random.randrange(len(lengths)) for _ in range(batch_size)])
-    shape = Shape(batch_size, max(lengths), most)
-    batch = packed_batch(features, rows, (shape,))
+    rows = np.array([random.randrange(len(lengths)) for _ in range(shards * shard_size)])
+    shape = Shape(shard_size, max(lengths), most)
+    packed = packed_batch(features, rows, (shape,), shards)
+    values = np.arange(len(rows) * shape.length).reshape(len(rows), shape.length)
+    stands = at_packed_tokens(values, packed, -7, shards)
+    for shard in range(shards):
+        own = slice(shard * shard_size, (shard + 1) * shard_size)
+        batch = {name: array[own] for name, array in packed.items()}
+        check_shard(features, rows[own], most, batch)
+        tokens = batch["sequences"] >= 0
+        expected = values[own][batch["sequences"][tokens], batch["positions"][tokens]]
+        assert stands[own][tokens].tolist() == expected.tolist()
+        assert (stands[own][~tokens] == -7).all()
+
+
+def check_shard(features, rows, most, batch) -> None:
+    batch_size = len(rows)
+    shape = Shape(batch_size, features.lengths.max(), most)
     assert {values.shape for name, values in batch.items() if name not in PACKING[2:]} == {
         (shape.rows, shape.length)
     }
@@ -87,6 +112,20 @@ def test_a_batch_takes_the_first_shape_that_it_fits() -> None:
     none = packed_batch(features, np.arange(30, 38), shapes)
     assert {*none} == {"input_ids", "input_mask", "segment_ids"}
     assert none["input_ids"].shape == (8, 60)
+    short = packed_batch(features, np.arange(8), ())
+    assert short["input_ids"].shape == (8, 16)
+
+
+def test_shards_share_a_shape() -> None:
+    """That of the shard which needs most rows; a batch whose shards do not all fit is not packed."""
+    features = features_of([5] * 30 + [60] * 10)
+    small, large = packed_shapes(features, 16, 2)
+    assert small.rows < large.rows < 8
+    shapes = Shape(2, 60, 3), Shape(3, 60, 3)
+    rows = np.array([0, 1, 2, 3, 30, 31, 4, 5])
+    assert packed_batch(features, rows, shapes, 2)["input_ids"].shape == (6, 60)
+    rows[:4] = 33, 34, 35, 36
+    assert packed_batch(features, rows, shapes, 2)["input_ids"].shape == (8, 60)
 
 
 @pytest.mark.parametrize("batch_size", [7, 16])

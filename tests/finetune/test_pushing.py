@@ -105,11 +105,12 @@ def test_what_is_uploaded_is_what_others_find(
         ):
             assert hub.last(name) == files_of(out / folder)
         before = files_of(out)
+        assert not {"models/seed_0/DONE", "models/seed_0/.lock"} & set(before)
         again = command(endpoint, TOKEN, *flags(study, repository="me/study"))
         assert (again.returncode, files_of(out)) == (0, before), again.stderr
         # A private repository's checkpoint is fetched with the same token.
         compared = command(endpoint, TOKEN, "checkpoint", "compare", "hub:me/study-seed_1",
-                           study["checkpoints"]["seed_1"])  # fmt: skip
+                           study["checkpoints"]["seed_1"], "--strict")  # fmt: skip
         assert compared.returncode == 0, compared.stdout + compared.stderr
     files = hub.last(names[0])
     assert sorted(files) == [

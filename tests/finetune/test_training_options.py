@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +30,16 @@ SMALL: dict[str, Any] = {
     "task": "pair",
     "keep": "last",
 }
+
+
+# Options that came after runs had been made.
+LATER: tuple[dict[str, Any], ...] = (
+    {"learning_rate_decay": "cosine"},
+    {"evaluate_every_steps": 5},
+    {"adam_beta_1": 0.8},
+    {"adam_beta_2": 0.98},
+    {"adam_epsilon": 1e-8},
+)
 
 
 @pytest.fixture
@@ -68,6 +79,24 @@ def test_layers_below_move_less(trained: Callable[..., dict[str, np.ndarray]]) -
     for name, depth in depths.items():
         assert np.abs(plain[name]).max() > 1e-5
         np.testing.assert_allclose(decayed[name], plain[name] * 0.5**depth, atol=3e-8)
+
+
+def test_the_log_has_the_rates_of_the_schedule_and_adam_its_own_settings(
+    trained: Callable[..., dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    """The first update of Adam without correction is rate x (1 - beta_1) g / (sqrt(1 - beta_2) |g| + eps)."""
+    given = {"max_steps": 1, "warmup_proportion": 0.0, "learning_rate": 1e-4}
+    given |= {"learning_rate_decay": "constant"}
+    name, moved = "bert/pooler/dense/bias", {}  # not decayed
+    for run, beta_2 in (("usual", 0.999), ("other", 0.996)):
+        moved[run] = trained(run, **given, adam_beta_2=beta_2, adam_epsilon=1e-12)[name]
+    expected = 1e-4 * 0.1 / 0.001**0.5
+    assert np.abs(moved["usual"]).max() == pytest.approx(expected, rel=1e-2)
+    np.testing.assert_allclose(moved["usual"], moved["other"] * 2, rtol=1e-2, atol=1e-8)
+    trained("cosine", log_every_steps=1, learning_rate_decay="cosine", warmup_proportion=0.0)
+    lines = (tmp_path / "cosine" / "metrics.jsonl").read_text().splitlines()
+    rates = [json.loads(line)["learning_rate"] for line in lines]
+    np.testing.assert_allclose(rates, [2e-3, 1.5e-3, 0.5e-3])
 
 
 def test_what_a_run_of_one_shard_of_two_devices_and_of_the_options_records(
@@ -117,8 +146,19 @@ def test_what_changes_numbers_identifies_a_run_and_devices_do_not() -> None:
         return IDENTITY.of(dataclasses.replace(given, **changed).call())[0]
 
     assert identity(devices=2, tensorboard=True) == identity()
-    for changed in ({"frozen_layers": 0}, {"layer_decay": 0.9}, {"max_steps": 5}):
+    for changed in ({"frozen_layers": 0}, {"layer_decay": 0.9}, {"max_steps": 5}, *LATER):
         assert identity(**changed) == identity() | changed != identity()
+
+
+def test_runs_from_before_an_option_keep_their_identity() -> None:
+    """The launcher and the stage leave an option that came later out where it has its default."""
+    given = FinetuningSettings(run_dir="r", checkpoint="c", task="pair", data_dir="d")
+    names = {name for changed in LATER for name in changed}
+    assert not names & given.call().keys()
+    defaults = {field.name: field.default for field in dataclasses.fields(given)}
+    every = given.call() | {name: defaults[name] for name in names}
+    assert IDENTITY.of(every) == IDENTITY.of(given.call())
+    assert not names & IDENTITY.of(every)[0].keys()
 
 
 @pytest.mark.parametrize(
@@ -128,6 +168,9 @@ def test_what_changes_numbers_identifies_a_run_and_devices_do_not() -> None:
         ({"gradient_shards": 5}, "batch_size is 16, expected a multiple of finetune.gradient_shards, 5"),
         ({"layer_decay": 1.5}, "layer_decay"),
         ({"prediction_epochs": [0.9], "max_steps": 1}, "but finetune.max_steps is 1"),
+        ({"evaluate_every_steps": 6}, "evaluate_every_steps is 6, but training has 3 steps"),
+        ({"evaluate_every_steps": 1, "num_epochs": 2000, "max_steps": None},
+         "evaluate_every_steps is 1, so that some of 11999 predictions"),
         ({"devices": 64, "gradient_shards": 1}, "devices is 64, but the engine tensorflow trains on one"),
     ],
 )  # fmt: skip

@@ -158,7 +158,7 @@ class SlurmCluster:
 
     def _wait(self, condition: object, seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
-        while not condition():  # type: ignore[operator]
+        while not condition():
             ended = any(process.poll() is not None for process in self._processes)
             if ended or time.monotonic() > end:
                 said = [path.read_text()[-500:] for path in sorted(self._folder.glob("*.output"))]

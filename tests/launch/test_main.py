@@ -151,7 +151,7 @@ def test_what_is_missing_is_named(run_python: RunPython, command: str) -> None:
 
 def test_help_shows_options_and_the_experiment(run_python: RunPython) -> None:
     options = run_python("-m", "launch", "plan", "--help")
-    assert "--budget (float at least 0 or None; default None)\n      dollars that" in options.stdout
+    assert "--budget (float at least 0; optional)\n      dollars that" in options.stdout
     assert "--pretrain_seeds (list of int at least 0; required)\n      seeds of" in options.stdout
     assert options.returncode == 0 and options.stderr == ""
     doctor = run_python("-m", "launch", "doctor", "--help").stdout

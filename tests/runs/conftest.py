@@ -211,7 +211,7 @@ def cloud_storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudStorage]:
     handler = type("BoundHandler", (Handler,), {"storage": storage})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     # A client that has its answer elsewhere already closes the connection.
-    server.handle_error = lambda *given: None  # type: ignore[method-assign]
+    server.handle_error = lambda *given: None
     storage.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)

@@ -33,7 +33,8 @@ def answer(seed: int, step: int, a: int, b: int) -> int:
 
 
 def lm_eval(folder: Path) -> None:
-    """lm-evaluation-harness: ten seeds at two steps; and a task with two filters."""
+    """lm-evaluation-harness: ten seeds at two steps; a task with two filters; two models, thrice each."""
+    runs: list[str] = []
     from lm_eval.__main__ import cli_evaluate
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
@@ -42,7 +43,8 @@ def lm_eval(folder: Path) -> None:
     class MadeUp(LM):
         def __init__(self, pretrained: str, step: int, **_: object) -> None:
             super().__init__()
-            self.seed, self.step = int(pretrained.rpartition("seed")[2]), int(step)
+            seed = pretrained.rpartition("seed")[2]
+            self.seed, self.step = len(runs) if seed == pretrained else int(seed), int(step)
 
         def _answer(self, question: str) -> str:
             a, _, b, _ = question.split()[-4:]
@@ -93,26 +95,31 @@ metric_list:
   - {{metric: exact_match, aggregation: mean, higher_is_better: true}}
 """)
 
-    def evaluate(seed: int, step: int, names: str, output: Path, *more: str) -> None:
+    def evaluate(model: str, step: int, names: str, output: Path, *more: str) -> None:
+        runs.append(model)
         sys.argv = [
             "lm-eval", "run", "--model", "made_up", "--model_args",
-            f"pretrained=made-up/pythia-14m-seed{seed},step={step}", "--tasks", names,
+            f"pretrained=made-up/{model},step={step}", "--tasks", names,
             "--include_path", str(tasks), "--output_path", str(output), "--log_samples", *more,
         ]  # fmt: skip
         cli_evaluate()
 
     for step in STEPS:
         for seed in SEEDS:
-            evaluate(seed, step, "sums_choice", folder / f"step{step}")
+            evaluate(f"pythia-14m-seed{seed}", step, "sums_choice", folder / f"step{step}")
     for seed in (1, 2):
-        evaluate(seed, 1000, "sums_choice,sums_written", folder / "filters", "--limit", "6")
+        names = "sums_choice,sums_written"
+        evaluate(f"pythia-14m-seed{seed}", 1000, names, folder / "filters", "--limit", "6")
+    for _ in range(3):  # as one does who wants to know how much an evaluation varies
+        for model, step in zip(("model_a", "model_b"), STEPS, strict=True):
+            evaluate(model, step, "sums_choice", folder / "again", "--limit", "6")
     shutil.rmtree(tasks)
     for path in folder.rglob("results_*.json"):
         path.unlink()  # no scores of examples
 
 
 def inspect(folder: Path) -> None:
-    """Inspect: two seeds as `.eval`, with two epochs, and as JSON."""
+    """Inspect: two seeds as `.eval`, with two epochs, and as JSON; two models, thrice each, in one folder."""
     from inspect_ai import Task, eval, task
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
@@ -123,20 +130,27 @@ def inspect(folder: Path) -> None:
         data = [Sample(id=f"{a}+{b}", input=f"{a} + {b} =", target=str(a + b)) for a, b in SUMS]
         return Task(dataset=data, scorer=[match(), includes()])
 
+    def run(
+        model: str, seed: int, step: int, place: str, kind: str, number: int, epochs: int
+    ) -> None:
+        def respond(messages: list, *_: object) -> ModelOutput:
+            a, _, b, _ = messages[-1].text.split()
+            text = str(answer(seed, step, int(a), int(b)))
+            output = ModelOutput.from_content(model, text)
+            output.usage = ModelUsage(input_tokens=4, output_tokens=1, total_tokens=5)
+            return output
+
+        eval(
+            sums(), model=get_model(model, custom_outputs=respond), epochs=epochs, limit=number,
+            log_dir=str(folder / place), log_format=kind, display="none",
+        )  # fmt: skip
+
     for kind, number, epochs in (("eval", 6, 2), ("json", 3, 1)):
         for seed in (1, 2):
-
-            def respond(messages: list, *_: object, seed: int = seed) -> ModelOutput:
-                a, _, b, _ = messages[-1].text.split()
-                text = str(answer(seed, 143000, int(a), int(b)))
-                output = ModelOutput.from_content("mockllm/model", text)
-                output.usage = ModelUsage(input_tokens=4, output_tokens=1, total_tokens=5)
-                return output
-
-            eval(
-                sums(), model=get_model("mockllm/model", custom_outputs=respond), epochs=epochs, limit=number,
-                log_dir=str(folder / f"{kind}/seed_{seed}"), log_format=kind, display="none",
-            )  # fmt: skip
+            run("mockllm/model", seed, 143000, f"{kind}/seed_{seed}", kind, number, epochs)
+    for seed in (1, 2, 3):
+        for model, step in zip(("mockllm/a", "mockllm/b"), STEPS, strict=True):
+            run(model, seed, step, "logs", "eval", 6, 1)
 
 
 def hugging_face(folder: Path) -> None:

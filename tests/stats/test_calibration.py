@@ -18,7 +18,7 @@ from multiberts.benchmarks.calibration import (
     read_lines,
     real_answers,
 )
-from multiberts.benchmarks.calibration_page import CLOSE, figures, held, page
+from multiberts.benchmarks.calibration_page import CLOSE, appendix, figures, held, page
 from multiberts.benchmarks.calibration_trials import (
     LEVELS,
     Outcome,
@@ -389,7 +389,7 @@ def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     calibrate(run_dir=str(tmp_path / "whole"), **options)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     names = {path.name for path in (tmp_path / "whole").glob("calibration*")}
-    assert len(names) == 10  # the counts, the page, and four figures in two formats
+    assert len(names) == 11  # the counts, the page, its appendix, and four figures in two formats
     blocks = sorted((tmp_path / "cut" / "blocks").iterdir())
     # As a kill leaves it: no marker, no tables, some blocks missing, one half written.
     (tmp_path / "cut" / "DONE").unlink()
@@ -479,6 +479,7 @@ def test_misses_without_a_failed_seed_are_counted():
 def test_the_page_is_made_from_the_counts_beside_it():
     outcomes = read_lines(DOCS / "calibration.jsonl")
     assert page(outcomes) == (DOCS / "calibration.md").read_text()
+    assert appendix(outcomes) == (DOCS / "calibration_appendix.md").read_text()
     assert set(outcomes) == set(all_conditions(real=True))
     assert all((DOCS / f"{name}.png").exists() for name in figures(outcomes))
 

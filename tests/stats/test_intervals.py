@@ -11,7 +11,7 @@ import scipy.stats
 from statsmodels.stats.proportion import proportion_confint
 
 from multiberts.stats import report_ci
-from multiberts.stats.compare.conclude import side_interval
+from multiberts.stats.compare.conclude import arm_interval
 from multiberts.stats.intervals import (
     Interval,
     acceleration,
@@ -353,7 +353,7 @@ def test_one_wrong_answer_of_many_seeds_shows_no_more_than_its_examples():
     least = score_interval(*spread, 1.0)
     one_each = mean, math.sqrt(mean * (1 - mean) / 50), *spread[2:]
     assert least == pytest.approx(score_interval(*one_each))
-    assert side_interval(crossing, mean, 0.95, bounds=(0, 1), units=50) == tails
+    assert arm_interval(crossing, mean, 0.95, bounds=(0, 1), units=50) == tails
 
 
 def test_light_tails_of_examples_change_no_degrees_of_freedom():

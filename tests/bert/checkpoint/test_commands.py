@@ -79,7 +79,7 @@ def test_round_trip_gives_the_same_bytes(tmp_path: Path, vocabulary: Path, start
             assert read.parameters[name].tobytes() == values.tobytes(), name
     for file in first.iterdir():
         assert file.read_bytes() == (back / file.name).read_bytes(), file.name
-    assert checkpoint_command("compare", first, there) == 0
+    assert checkpoint_command("compare", first, there, "--strict", "true") == 0
 
 
 def test_weights_that_are_not_numbers_are_not_converted(
@@ -280,21 +280,27 @@ def test_a_reader_that_stops_early_is_no_error(make: Callable[..., Path]) -> Non
 
 def test_compare(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     first, second = make("first", 0.5), make("second", 0.4)
-    assert checkpoint_command("compare", first, make("same", 0.5)) == 0
+    assert checkpoint_command("compare", first, make("same", 0.5), "--strict", "true") == 0
     assert capsys.readouterr().out == "46 of 46 variables are equal bit for bit\n"
-    assert checkpoint_command("compare", first, second) == 1
+    assert checkpoint_command("compare", first, second) == 0
+    last = f"45 of 46 variables are equal bit for bit; the largest difference is 0.1, in {KERNEL}"
+    assert capsys.readouterr().out == f"{last}\n"
+    assert checkpoint_command("compare", first, second, "--strict", "true") == 1
     header, row, summary = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["variable", "first", "second"]
     # |0.5 - 0.4| and, relative to the larger, a fifth.
     assert row.split() == [KERNEL, "16", "x", "8", "16", "x", "8", "0.1", "0.2"]
-    assert summary == "45 of 46 variables are equal bit for bit"
+    assert summary == last
     assert "does not exist" in _refused(capsys, "compare", first, first / "nowhere")
 
 
 def test_zero_is_not_minus_zero_when_compared(
     make: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert checkpoint_command("compare", make("plus", 0.0), make("minus", -0.0)) == 1
+    assert (
+        checkpoint_command("compare", make("plus", 0.0), make("minus", -0.0), "--strict", "true")
+        == 1
+    )
     assert capsys.readouterr().out.splitlines()[1].split()[-2:] == ["0", "0"]
 
 
@@ -308,7 +314,7 @@ def test_compare_models_of_other_sizes(
     write_checkpoint(
         tmp_path / "small", initial_parameters(smaller, 3), smaller, vocabulary, PROVENANCE
     )
-    assert checkpoint_command("compare", make("first"), tmp_path / "small") == 1
+    assert checkpoint_command("compare", make("first"), tmp_path / "small", "--strict", "true") == 1
     text = capsys.readouterr().out
     assert "num_hidden_layers: 2 and 1\n" in text and "vocab.txt: the files differ\n" in text
     assert re.search(rf"{KERNEL} +16 x 8 +missing +nan", text)

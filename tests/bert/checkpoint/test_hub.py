@@ -68,7 +68,7 @@ def test_a_name_is_fetched_once_and_stays_usable_without_a_network(
         older = command(endpoint, *inspect[:2], f"{inspect[2]}@{FIRST}")
         assert f"is {REPOSITORY}@{FIRST}" in older.stderr and "model.safetensors" in hub.fetched
         compared = command(
-            endpoint, "checkpoint", "compare", inspect[2], str(commit_of(hub, SECOND))
+            endpoint, "checkpoint", "compare", inspect[2], str(commit_of(hub, SECOND)), "--strict"
         )
         assert compared.returncode == 0, compared.stdout
     alone = command(endpoint, *inspect)

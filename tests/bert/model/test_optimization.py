@@ -9,8 +9,8 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.model.optimization import (
-    EPSILON,
     AdamSettings,
+    Decay,
     adam_updates,
     bias_corrections,
     is_decayed,
@@ -40,6 +40,24 @@ def test_schedule_of_the_release() -> None:
     # Just after the warm-up the decay of the global step shows: 1e-4 x (1 - 10000 / 2e6).
     assert at(10_000) == pytest.approx(9.95e-5)
     assert at(2_000_000) == 0.0
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 7])
+@pytest.mark.parametrize("decay", ["linear", "cosine", "constant"])
+def test_schedules_are_those_of_transformers(decay: Decay, warmup_steps: int) -> None:
+    """But the release's linear one after a warm-up, which does not begin at the peak."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    name = {"constant": "constant_with_warmup"}.get(decay, decay)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2e-3)
+    schedule = transformers.get_scheduler(name, optimizer, warmup_steps, 40)
+    for step in range(40):
+        found = learning_rate_schedule(step, 2e-3, warmup_steps, 40, decay)
+        if decay == "linear" and step >= warmup_steps:
+            found *= 40 / (40 - warmup_steps)
+        assert found == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9, abs=1e-15)
+        optimizer.step()
+        schedule.step()
 
 
 def test_layer_norm_and_biases_are_not_decayed() -> None:
@@ -140,20 +158,26 @@ def test_two_steps_equal_float64_numpy(shards: int) -> None:
         assert name.endswith("/key/bias") or (allowed[name] > usual).mean() < 0.5, name
 
 
-def test_the_corrected_update_is_that_of_pytorch() -> None:
+@pytest.mark.parametrize(
+    "settings", [AdamSettings(), AdamSettings(beta_1=0.8, beta_2=0.98, epsilon=1e-3)]
+)
+def test_the_corrected_update_is_that_of_pytorch(settings: AdamSettings) -> None:
     """torch.optim.AdamW, whose decay also goes with the learning rate, over twenty updates."""
     torch = pytest.importorskip("torch")
     random = np.random.default_rng(0)
     start = random.normal(size=(4, 3)).astype(np.float32)
     theirs = torch.nn.Parameter(torch.tensor(start))
-    optimizer = torch.optim.AdamW([theirs], lr=1e-2, eps=EPSILON, weight_decay=0.01)
+    betas = settings.beta_1, settings.beta_2
+    optimizer = torch.optim.AdamW(
+        [theirs], lr=1e-2, betas=betas, eps=settings.epsilon, weight_decay=0.01
+    )
     parameters, zeros = {"kernel": start}, {"kernel": np.zeros_like(start)}
     m, v = zeros, zeros
     for step in range(20):
         gradient = random.normal(size=start.shape).astype(np.float32)
         theirs.grad = torch.tensor(gradient)
         optimizer.step()
-        rate = np.array([1e-2, *bias_corrections(step)], np.float32)
-        new = adam_updates(parameters, {"kernel": gradient}, m, v, rate, AdamSettings())
+        rate = np.array([1e-2, *bias_corrections(step, settings)], np.float32)
+        new = adam_updates(parameters, {"kernel": gradient}, m, v, rate, settings)
         parameters, m, v = ({"kernel": np.asarray(part["kernel"])} for part in new)
     np.testing.assert_allclose(parameters["kernel"], theirs.detach().numpy(), atol=2e-6)

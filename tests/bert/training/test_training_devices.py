@@ -92,7 +92,7 @@ def test_shards_must_be_a_multiple_of_the_devices() -> None:
 @pytest.mark.parametrize("count", [0, -1, "all", 1.5])
 def test_a_number_of_devices_that_cannot_be(count: object) -> None:
     with pytest.raises(UserError, match="give 'auto' or a number from 1"):
-        TrainerSettings(devices=count)  # type: ignore[arg-type]
+        TrainerSettings(devices=count)
 
 
 def test_peak_of_all_devices() -> None:

@@ -1,5 +1,7 @@
 """AUC and Spearman against scikit-learn and SciPy on the replicate itself, and their influence."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -38,7 +40,8 @@ ORACLES = {"auc": auc, "spearman": spearman, "average_precision": average_precis
 
 def check(name, labels, predictions, weights, observed=None):
     """All replicates of all runs against the oracle on the sample drawn out."""
-    bound = METRICS[name].bind(labels, predictions, observed)
+    metric: Any = METRICS[name]
+    bound = metric.bind(labels, predictions, observed)
     scores, degenerate = bound.weighted(weights)
     assert scores.shape == degenerate.shape == (len(weights), len(predictions))
     for run in range(len(predictions)):
@@ -221,7 +224,7 @@ def test_bad_values_are_refused():
     with pytest.raises(ValueError, match="expected \\[runs, examples\\]"):
         METRICS["auc"].bind([0, 1], [0.1, 0.2])
     with pytest.raises(ValueError, match="expected that of the predictions"):
-        METRICS["auc"].bind([0, 1], [[0.1, 0.2]], [True, False])
+        check("auc", [0, 1], [[0.1, 0.2]], [[1, 1]], observed=[True, False])
 
 
 def test_many_replicates_are_computed_together():

@@ -161,8 +161,19 @@ def test_the_registry():
     assert lower == {"error", "ece", "brier", "log_loss", "mse", "mae"}
     assert metric_named("auc") is METRICS["auc"]
     assert isinstance(metric_named("spearman"), RankMetric)
-    with pytest.raises(ValueError, match="found metric 'acuracy', expected one of accuracy"):
+    with pytest.raises(ValueError, match="found metric 'acuracy'; did you mean accuracy"):
         metric_named("acuracy")
+
+
+@pytest.mark.parametrize(
+    ("usual", "name"),
+    [
+        ("Accuracy", "accuracy"), ("acc", "accuracy"), ("macro_f1", "f1_macro"), ("F1", "f1"),
+        ("matthews_correlation", "matthews"), ("roc-auc", "auc"), ("pearsonr", "pearson"),
+    ],
+)  # fmt: skip
+def test_usual_names_are_taken(usual: str, name: str) -> None:
+    assert metric_named(usual) is METRICS[name]
 
 
 def test_what_a_metric_is_given():

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multiberts.evaluate.readers.columns import ColumnNames
+from multiberts.evaluate.readers.columns import BY_TIME, ColumnNames
 from multiberts.evaluate.readers.reading import read_frame
 from multiberts.runs.errors import UserError
 
@@ -292,6 +292,8 @@ SAMPLES = Path(__file__).parents[2] / "samples"
         ("lm_eval/step143000", {}, None, 10, 20, 0.595),
         ("lm_eval/filters", {}, "sums_choice", 2, 6, 7 / 12),
         ("lm_eval/filters", {"score": "exact_match,flexible-extract"}, "sums_written", 2, 6, 7 / 12),
+        ("lm_eval/again", {}, None, 3, 6, 23 / 36),
+        ("inspect/logs", {"score": "match"}, None, 3, 6, 26 / 36),
         ("inspect/eval", {"score": "match"}, None, 4, 6, 0.75),
         ("inspect/json", {"score": "includes"}, None, 2, 3, 5 / 6),
         ("hugging_face/datasets", {}, None, 2, 20, 0.525),
@@ -309,10 +311,14 @@ def test_what_other_programs_wrote(
     examples: int,
     mean: float,
 ) -> None:
-    if folder.startswith(("inspect/eval", "hugging_face/datasets", "hugging_face/splits")):
+    if folder.startswith(
+        ("inspect/eval", "inspect/logs", "hugging_face/datasets", "hugging_face/splits")
+    ):
         pytest.importorskip("pyarrow")
     found = read_frame(str(SAMPLES / folder), ColumnNames(**names), task)
     keys = [name for name in ("seed", "run") if name in found]
+    if "arm" in found:  # several models
+        assert sorted(name[-1] for name in found["arm"].unique()) == ["a", "b"]
     assert found.groupby(keys).ngroups == runs and found["example"].nunique() == examples
     right = found["score"] if "score" in found else found["prediction"] == found["label"]
     assert right.mean() == pytest.approx(mean, abs=1e-4)
@@ -341,20 +347,38 @@ def test_times_in_names_are_not_seeds(tmp_path: Path) -> None:
         read_frame(str(tmp_path))
 
 
-def test_the_newest_samples_of_the_harness_count(
+def samples_of_seed(folder: Path, seed: int, time: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    [path] = SAMPLES.glob(f"lm_eval/filters/*seed{seed}/samples_sums_choice_*")
+    changed = path.read_text().replace('"acc": 0.0', text)
+    (folder / f"samples_sums_choice_{time}T10-00-00.0.jsonl").write_text(changed)
+
+
+def test_evaluations_again_of_one_seed_are_its_runs(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        for time, text in (("2026-01-02", '"acc": 0.0'), ("2026-01-01", '"acc": 1.0')):
+            samples_of_seed(tmp_path / f"seed{seed}", seed, time, text)
+    found = read_frame(str(tmp_path))
+    assert found.attrs["columns"]["run"] == BY_TIME
+    means = found.groupby("run")["score"].mean()
+    assert means.tolist() == [1.0, pytest.approx(7 / 12)]  # in order of time, not of names
+
+
+def test_models_are_folders_and_their_logs_runs_in_order_of_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for seed in (1, 2):
-        [path] = SAMPLES.glob(f"lm_eval/filters/*seed{seed}/samples_sums_choice_*")
-        folder = tmp_path / f"seed{seed}"
-        folder.mkdir()
-        for time in ("2026-01-01", "2026-01-02"):
-            text = path.read_text()
-            if time.endswith("1"):
-                text = text.replace('"acc": 0.0', '"acc": 1.0')
-            (folder / f"samples_sums_choice_{time}T10-00-00.0.jsonl").write_text(text)
-    assert read_frame(str(tmp_path))["score"].mean() == pytest.approx(7 / 12)
-    assert "2026-01-01T10-00-00.0.jsonl is left out" in capsys.readouterr().err
+    for run in (1, 2):
+        for model in ("a", "b"):
+            folder = tmp_path / f"run{run}" / f"org__model_{model}"
+            folder.parent.mkdir(exist_ok=True)
+            samples_of_seed(folder, 1, f"2026-01-0{run}", '"acc": 0.0')
+    found = read_frame(str(tmp_path))
+    assert found.groupby("arm")["seed"].unique().map(list).to_dict() == {
+        "org__model_a": [1, 2], "org__model_b": [1, 2],
+    }  # fmt: skip
+    assert "the 2 logs of org__model_a have the same score" in capsys.readouterr().err
+    alone = read_frame(str(tmp_path / "run1/org__model_a"))
+    assert alone["seed"].unique().tolist() == [1] and "arm" not in alone
 
 
 def test_figures_of_whole_sets_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -331,7 +332,7 @@ def test_winogender_is_answered_by_the_likelier_mention(
         sequence_length=48,
         options=TASKS[0].completed({}),
     )
-    data = TASKS[0].family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
+    data: Any = TASKS[0].family(arguments).read(read.config, FileContent.of(read.vocabulary_path))
     learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
     weights = learner.initial_parameters()
     answers = {found.name: found for found in learner.evaluate(weights)}["winogender"]

@@ -17,9 +17,12 @@ from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.evaluate.scoring import scores_of
 from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.packing import PACKING, Shape
+from multiberts.finetune.squad import task as squad_task
 from multiberts.finetune.squad.scorer_files import squad_export
 from multiberts.finetune.squad.task import SquadData, engines, window_logits
 from multiberts.finetune.task import DataArguments, task_named
+from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.errors import UserError
 
 OPTIONS = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
@@ -263,7 +266,7 @@ def test_loss_and_logits_are_those_of_transformers(
     length = int(lengths[counts.argmax()])
     rows = np.flatnonzero(windows.features.lengths == length)[:16]
     batch = learner.batch(rows)
-    assert batch["input_ids"].shape[1] > length  # ours is padded
+    assert PACKING[0] not in batch
     with torch.no_grad():
         expected = model(
             input_ids=torch.from_numpy(batch["input_ids"][:, :length].astype(np.int64)),
@@ -281,6 +284,40 @@ def test_loss_and_logits_are_those_of_transformers(
     np.testing.assert_allclose(ends[rows, :length], expected.end_logits.numpy(), atol=1e-5)
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
+    make_checkpoint: Callable[..., Path],
+    squad_data: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    shards: int,
+) -> None:
+    """With dropout, and with answers that are not there."""
+    checkpoint, data = read_data(squad_data(unanswerable=True), make_checkpoint(), "squad-v2.0")
+    rows = np.arange(20, 36)
+
+    def updated(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
+        monkeypatch.setattr(squad_task, "packed_shapes", lambda *_: shapes)
+        learner = data.learner(
+            checkpoint,
+            fingerprint="",
+            finetune_seed=0,
+            compile_step=False,
+            training=TrainingOptions(gradient_shards=shards),
+        )
+        assert learner.trainer is not None
+        learner.trainer.start(learner.initial_parameters())
+        batch = learner.batch(rows)
+        found.append(batch["input_ids"].shape)
+        metrics = learner.trainer.step(batch, 1e-2, 7)
+        return {**learner.trainer.parameters(), "loss": np.array(metrics["loss"])}
+
+    found: list[tuple[int, ...]] = []
+    whole, packed = updated(()), updated((Shape(8 // shards, 60, 3),))
+    assert found[0][0] == 16 and found[1] == (8, 60)
+    for name in whole:
+        np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
+
+
 def test_answers_do_not_depend_on_padding(
     tmp_path: Path,
     make_checkpoint: Callable[..., Path],
@@ -288,7 +325,7 @@ def test_answers_do_not_depend_on_padding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Trimmed to buckets or padded to 48, training and answers are the same up to rounding."""
-    from multiberts.finetune import features
+    from multiberts.finetune import features, packing
 
     checkpoint, folder = make_checkpoint(), squad_data(unanswerable=True)
     found: dict[str, Any] = {}
@@ -305,6 +342,7 @@ def test_answers_do_not_depend_on_padding(
         )
         found[name] = read_file(run / "predictions" / "dev.tfrecord").outputs
         monkeypatch.setattr(features, "BUCKET_LENGTHS", (48,))
+        monkeypatch.setattr(packing, "_length_of_batch", lambda *_: 48)
     for column in ("start_logit", "end_logit", "null_odds"):
         np.testing.assert_allclose(found["trimmed"][column], found["padded"][column], atol=2e-4)
 

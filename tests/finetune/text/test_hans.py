@@ -150,11 +150,11 @@ def test_scores_of_the_authors_models_are_those_their_program_prints(
         scores=scores,
         extras=official.extras,
     )
-    predictions = read_file(tmp_path / "hans.tfrecord")
-    right = predictions.predictions == predictions.labels
+    read = read_file(tmp_path / "hans.tfrecord")
+    right = read.predictions == read.labels
     found = {
         (part.by, part.part, part.label): right[part.rows].mean()
-        for part in parts_of(predictions.labels, predictions.extras)
+        for part in parts_of(read.labels, read.extras)
     }
     halves = [("heuristic", heuristic, label) for label in (1.0, 0.0) for heuristic in HALVES]
     assert [found[half] for half in halves] == pytest.approx(PRINTED[model], abs=1e-12)

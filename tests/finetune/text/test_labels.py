@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score, scores_of
+from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
-from multiberts.finetune.task import DataArguments, task_named
+from multiberts.finetune.task import DataArguments, Learner, task_named
 from multiberts.finetune.text.family import TextFamily
 from multiberts.finetune.text.labels import first_pieces, tags_of_pieces
 from multiberts.finetune.text.learner import _class_weights
@@ -251,6 +253,44 @@ def test_the_loss_is_linear_in_the_weights_of_classes(
     np.testing.assert_allclose(one + other, 2 * none, rtol=1e-5)
 
 
+@pytest.mark.parametrize("weights", [[0.25, 3.0], "balanced"])
+def test_weights_of_present_labels_are_those_of_pytorch(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], weights: list[float] | str
+) -> None:
+    """BCEWithLogitsLoss with `pos_weight`, of the logits that the untrained model predicts."""
+    torch = pytest.importorskip("torch")
+    write(tmp_path, set_rows)
+    undisturbed = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    read = read_checkpoint(make_checkpoint(**undisturbed))
+
+    def learner(**options: Any) -> Learner:
+        found = family({**SETS, **options}, data_dir=str(tmp_path), sequence_length=32)
+        data = found.read(read.config, FileContent.of(read.vocabulary_path))
+        return data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+
+    weighted, rows = learner(pos_weight=weights), np.arange(16)
+    parameters = learner().initial_parameters()
+    parameters["output_weights"] = (
+        parameters["output_weights"] * 20
+    )  # logits that are not all near 0
+    assert weighted.trainer is not None and weighted.evaluate_rows is not None
+    logits = torch.tensor(weighted.evaluate_rows(parameters, rows).scores)
+    labels = family(SETS, data_dir=str(tmp_path)).train.read().labels
+    assert labels is not None and logits.abs().max() > 0.1
+    present = labels.sum(axis=0)
+    given = (96 - present) / present if weights == "balanced" else weights
+    loss = torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor(np.array(given, np.float32)))
+    expected = float(loss(logits, torch.tensor(labels[rows])))
+    weighted.trainer.start(parameters)
+    found = float(weighted.trainer.step(weighted.batch(rows), 0.0, 0)["loss"])
+    assert found == pytest.approx(expected, rel=1e-5)
+    # Such a loss is not that without weights.
+    assert (
+        abs(expected - float(torch.nn.BCEWithLogitsLoss()(logits, torch.tensor(labels[rows]))))
+        > 0.05
+    )
+
+
 def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
     tokenizer = Tokenizer(vocabulary)
     words = [["mary", "xyz", "cake"], ["\u200b", "sun"]]  # x ##y ##z; no piece at all
@@ -273,6 +313,8 @@ def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:
         ({**TAGS, "text_columns": ["words", "more"]}, None, "expected one column with words"),
         ({**TAGS, "metrics": ["accuracy"]}, None, "has accuracy, which does not suit it; choose span_f1"),
         ({**TAGS, "class_weights": [1.0]}, None, "one weight for each of its 4 classes"),
+        ({**TAGS, "pos_weight": [1.0]}, None, "which counts with the kind 'multi_label_classification' only"),
+        ({**SETS, "pos_weight": [1.0]}, None, "option pos_weight of task mine is [1.0], expected one weight"),
         (SETS, {"text": "a", "marks": ["x|y"]}, "has the label 'x|y', expected names without '|'"),
         (SETS, {"text": "a", "marks": {"red": 1}}, "line 97: found {'red': 1} under 'marks'"),
     ],

@@ -6,14 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.finetune.data_files import FileContent
-from multiberts.finetune.packing import Shape, packed_batch
+from multiberts.finetune.packing import Shape
 from multiberts.finetune.task import DataArguments, task_named
+from multiberts.finetune.text import learner as learner_module
+from multiberts.finetune.training_options import TrainingOptions
+from multiberts.tests.finetune.text.test_labels import TAGS, family, tag_rows, write
 
 
 def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name: str = "pair"):
-    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-
     read = read_checkpoint(checkpoint)
     task = task_named(task_name)
     arguments = DataArguments(
@@ -23,34 +25,57 @@ def opened(checkpoint: Path, folder: Path, sequence_length: int = 48, task_name:
     return read, data
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("kind", ["pairs", "tags"])
 def test_a_packed_batch_gives_the_update_of_one_with_a_row_for_each(
-    make_checkpoint: Callable[..., Path], pair_data: Path
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    shards: int,
 ) -> None:
     """With dropout: every token keeps its bits, wherever it lies and however far its row is padded."""
-    read, data = opened(make_checkpoint(), pair_data)
-    learner = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
-    assert learner.trainer is not None
+    checkpoint = make_checkpoint()
+    if kind == "pairs":
+        read, data = opened(checkpoint, pair_data)
+    else:
+        write(tmp_path, tag_rows)
+        read = read_checkpoint(checkpoint)
+        vocabulary = FileContent.of(read.vocabulary_path)
+        data = family(TAGS, data_dir=str(tmp_path), sequence_length=48).read(
+            read.config, vocabulary
+        )
+    training = TrainingOptions(gradient_shards=shards)
     rows = np.arange(20, 36)
-    labels = data.train.examples.labels[rows].astype(np.int32)
+    labels = data.train.examples.labels
+    shape = Shape(10 // shards, 48, 4)
 
-    def updated(shapes: tuple[Shape, ...], labels: np.ndarray) -> dict[str, np.ndarray]:
+    def updated(shapes: tuple[Shape, ...]) -> dict[str, np.ndarray]:
+        monkeypatch.setattr(learner_module, "packed_shapes", lambda *_: shapes)
+        learner = data.learner(
+            read, fingerprint="", finetune_seed=0, compile_step=False, training=training
+        )
         assert learner.trainer is not None
         learner.trainer.start(learner.initial_parameters())
-        inputs = packed_batch(data.train.features, rows, shapes)
-        found.append(inputs["input_ids"].shape)
-        metrics = learner.trainer.step({**inputs, "labels": labels}, 1e-2, 7)
+        batch = learner.batch(rows)
+        found.append(len(batch["input_ids"]))
+        metrics = learner.trainer.step(batch, 1e-2, 7)
         return {**learner.trainer.parameters(), "loss": np.array(metrics["loss"])}
 
-    found: list[tuple[int, ...]] = []
-    whole, packed = updated((), labels), updated((Shape(9, 48, 4),), labels)
-    assert [rows for rows, _ in found] == [16, 9]
-    start = learner.initial_parameters()
+    found: list[int] = []
+    whole, packed = updated(()), updated((shape,))
+    assert found == [16, 10]
+    start = data.learner(read, fingerprint="", finetune_seed=0, compile_step=False)
+    start = start.initial_parameters()
     moved = max(np.abs(whole[name] - start[name]).max() for name in start)
     assert moved > 5e-3
     for name in whole:
         np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
     # The comparison sees a difference: with other labels the update is another one.
-    other = updated((), 1 - labels)
+    labels[:] = np.where(labels < 0, labels, labels.max() - labels)
+    other = updated((shape,))
+    labels[:] = np.where(labels < 0, labels, labels.max() - labels)  # as the data are read once
     assert max(np.abs(other[name] - whole[name]).max() for name in start) > 1e-3
 
 
@@ -71,9 +96,9 @@ def test_the_first_token_alone_has_the_states_and_gradients_of_the_whole_sequenc
     def states_and_gradients(first_token_only: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            states = encode(weights, read.config, *inputs, key, first_token_only=first_token_only)[
-                :, :1
-            ]
+            states = encode(
+                weights, read.config, *inputs, dropout_key=key, first_token_only=first_token_only
+            )[:, :1]
             loss = tf.reduce_sum(tf.sin(states))
         gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
         return states.numpy(), {n: tf.convert_to_tensor(g).numpy() for n, g in gradients.items()}

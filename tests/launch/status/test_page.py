@@ -13,6 +13,7 @@ import pytest
 from multiberts.launch.plan.planned_run import Output
 from multiberts.launch.status.page import render_status_page, write_status_page
 from multiberts.launch.status.snapshot import collect_status
+from multiberts.runs.command_line.command import COMMANDS
 from multiberts.tests.browser import CONTRASTS, Browser
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
 from multiberts.tests.patience import PATIENCE
@@ -201,3 +202,16 @@ def test_checkpoints_that_some_tasks_leave_out(tmp_path: Path) -> None:
     write_status_page(collect_status(made.root), page)
     cells = re.findall(r'<td class="(?:cell|c soft)"[^>]*>([^<]+)', page.read_text())
     assert [cell.strip() for cell in cells] == ["0/1", "0/1", "0/1", "–"]
+
+
+def test_at_a_laptop_s_width_no_column_is_cut(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+    assert browser.run(f"{cut}.map(e => e.getAttribute('aria-labelledby'))") == []
+
+
+def test_stages_have_the_names_of_their_commands(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    names = first_cells(browser, "stage-table", 0)
+    assert names == ["prepare", "pretrain", "finetune", "evaluate", "stats"]
+    assert set(names) <= set(COMMANDS)

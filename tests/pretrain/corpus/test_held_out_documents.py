@@ -25,7 +25,7 @@ def _documents(path: Path) -> list[list[str]]:
 
 def _hold_out(text: Path, run_dir: Path, **changes: object) -> list[list[list[str]]]:
     arguments = {"share": 0.1, "hold_out_seed": 0, **changes}
-    hold_out(run_dir=str(run_dir), sources=[str(text)], source_format="sentences", **arguments)  # type: ignore[arg-type]
+    hold_out(run_dir=str(run_dir), sources=[str(text)], source_format="sentences", **arguments)
     return [_documents(run_dir / name) for name in (TRAINED, HELD_OUT)]
 
 

@@ -51,6 +51,7 @@ def test_spread_at_the_last_common_step(run_dirs: list[Path], tmp_path: Path) ->
     assert summary["standard_deviation"] == pytest.approx(statistics.stdev(last))
     assert "mean 0.4100, standard deviation between 3 runs 0.0265" in text
     assert "range 0.3900 to 0.4400" in text
+    assert text.endswith(f"{tmp_path / 'out' / 'loss.png'} has the curves")
 
 
 def test_figures_are_written_and_the_same_each_time(run_dirs: list[Path], tmp_path: Path) -> None:
@@ -63,6 +64,17 @@ def test_figures_are_written_and_the_same_each_time(run_dirs: list[Path], tmp_pa
     drawn = (tmp_path / "one" / "loss.svg").read_text().lower()
     # One colour a run.
     assert {"#0072b2", "#d55e00", "#009e73"} <= set(re.findall(r"#[0-9a-f]{6}", drawn))
+
+
+def test_without_held_out_text_there_is_one_panel(run_dirs: list[Path], tmp_path: Path) -> None:
+    curves(run_dirs=run_dirs, output_dir=tmp_path / "both")
+    for run_dir in run_dirs:
+        log = run_dir / "metrics.jsonl"
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(line for line in lines if "held_out" not in line))
+    curves(run_dirs=run_dirs, output_dir=tmp_path / "one")
+    one, both = ((tmp_path / name / "loss.svg").read_text() for name in ("one", "both"))
+    assert (one.count('id="axes_'), both.count('id="axes_')) == (1, 2)
 
 
 def test_one_run_has_no_spread(run_dirs: list[Path], tmp_path: Path) -> None:

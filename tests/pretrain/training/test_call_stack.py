@@ -31,7 +31,7 @@ def files_at_the_update(*arguments: str) -> list[str]:
         files.update([*walked, real.__code__.co_filename])
         return real(*given)
 
-    trainer.adam_updates = walking  # type: ignore[assignment]
+    trainer.adam_updates = walking
     with contextlib.suppress(SystemExit):
         main(arguments)
     ours = [Path(name).relative_to(ROOT) for name in files if Path(name).is_relative_to(ROOT)]

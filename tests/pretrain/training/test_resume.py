@@ -271,7 +271,7 @@ def test_a_stray_file_among_the_states_is_left_aside(
     assert saved_step(tmp_path) == 5
     found = load_newest_state(tmp_path)
     assert found is not None and found.step == 5
-    assert _said(capsys).count("step_147 (copy).npz is left aside") == 1
+    assert _said(capsys).count("step_147 (copy).npz is ignored") == 1
 
 
 def test_states_are_saved_by_time(arguments: Arguments, whole: Path, tmp_path: Path) -> None:

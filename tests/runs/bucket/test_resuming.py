@@ -22,7 +22,7 @@ def outputs(path: Path) -> list[str]:
     kept = KeptCheckpoints(
         path,
         (0, 5, 9),
-        config=None,  # type: ignore[arg-type]
+        config=None,
         vocabulary_path=path,
         provenance={},
     )

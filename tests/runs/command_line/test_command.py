@@ -1,13 +1,14 @@
 """The command line's exits that no stage's tests reach."""
 
 import inspect
+import json
 import shutil
 import subprocess
 import sys
 
 import pytest
 
-from multiberts.runs.command_line.command import COMMANDS, help_of, load, positional_texts
+from multiberts.runs.command_line.command import _WANTED, COMMANDS, help_of, load, positional_texts
 
 PROGRAM = """
 from multiberts.runs.command_line.command import run_main
@@ -111,7 +112,7 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_quiet_and_verbose(tmp_path):
     run_dir = f"--run_dir={tmp_path / 'world'}"
-    made = call("make-world", run_dir, "--num_documents=2", "-q")
+    made = call("-q", "make-world", run_dir, "--num_documents=2")
     assert made.stderr == "" and f"{tmp_path / 'world'}: 13 files, " in made.stdout
     again = call("make-world", run_dir, "--num_documents=2", "-v").stderr
     assert "make_world.num_documents = 2\n" in again and "was done already" in again
@@ -130,6 +131,7 @@ def test_every_command_says_what_it_made():
             silent.add(name)
     # These print it themselves.
     assert silent == {
+        "checkpoint audit",
         "checkpoint compare",
         "compare",
         "export",
@@ -146,7 +148,7 @@ def test_gin_binds_a_command_under_its_name_or_its_functions(tmp_path):
     listed = [
         call("list", f"--gin_param={name}.kind = 'metrics'") for name in ("list", "list_names")
     ]
-    assert listed[0].stdout == listed[1].stdout and listed[0].stdout.startswith("accuracy ")
+    assert listed[0].stdout == listed[1].stdout and listed[0].stdout.startswith("Classes ")
     both = call(
         "list", "--gin_param=list_names.kind = 'tasks'", "--gin_param=list.kind = 'metrics'"
     )
@@ -219,3 +221,47 @@ def test_arguments_without_names_may_stand_around_a_list():
         "files": ["x", "y"],
     }
     assert positional_texts(["a"], ("sources...", "target")) == {"target": ["a"]}
+
+
+# Every command's help, without the packages of the extras.
+BASE_INSTALL = """
+import contextlib, importlib.abc, io, json, sys
+from multiberts.runs.command_line import command
+
+class Lacking(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {*command._EXTRAS} - {"google"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Lacking())
+found = {}
+for name in command.COMMANDS:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        try:
+            command.main([*name.split(), "--help"])
+            code = 0
+        except SystemExit as error:
+            code = error.code
+    found[name] = [code, text.getvalue()]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.seconds
+def test_every_help_is_a_text_or_names_the_extra_in_a_base_install() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", BASE_INSTALL], capture_output=True, text=True, check=True
+    )
+    found = json.loads(result.stdout)
+    assert {*found} == {*COMMANDS}
+    for name, (code, text) in found.items():
+        assert "Traceback" not in text, name
+        assert code == 0 or (code == 2 and "pip install 'multiberts[" in text), (name, text)
+    whole = {"compare", "stats", "evaluate", "learning-rates", "instances", "paper", "list"}
+    assert {name for name, (code, _) in found.items() if code == 0} >= whole
+
+
+def test_every_command_is_in_the_help_by_what_one_wants() -> None:
+    named = [name for names in _WANTED.values() for name in names]
+    assert sorted(named) == sorted(COMMANDS) and named[0] == "compare"

@@ -93,7 +93,13 @@ def test_equals_the_plain_loop_replicate_by_replicate(
     expected = plain_loop(*data, function, paired=paired, **resampling, nboot=40, rng=42)
     for score_fn in (name, function):  # the second by the fast way or by our own loop
         ours = multibootstrap(
-            *data, score_fn, paired_seeds=paired, **resampling, nboot=40, rng=42, verbose=False
+            *data,
+            score_fn=score_fn,
+            paired_seeds=paired,
+            **resampling,
+            nboot=40,
+            rng=42,
+            verbose=False,
         )
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-12)
 
@@ -105,7 +111,7 @@ def test_text_seeds_are_reproducible_and_an_unknown_function_is_called():
         return float((labels == predictions).sum())
 
     expected = plain_loop(*data, hits, paired=True, nboot=20, rng=5)
-    ours = multibootstrap(*data, hits, paired_seeds=True, nboot=20, rng=5, verbose=False)
+    ours = multibootstrap(*data, score_fn=hits, paired_seeds=True, nboot=20, rng=5, verbose=False)
     np.testing.assert_allclose(ours, expected, atol=1e-12)
 
 
@@ -118,15 +124,15 @@ def test_other_random_states_and_progress():
             seen.append(replicate)
             yield replicate
 
-    by_int = multibootstrap(*data, "accuracy", nboot=9, rng=1, verbose=False)
+    by_int = multibootstrap(*data, score_fn="accuracy", nboot=9, rng=1, verbose=False)
     by_state = multibootstrap(
-        *data, "accuracy", nboot=9, rng=np.random.RandomState(1), verbose=False,
+        *data, score_fn="accuracy", nboot=9, rng=np.random.RandomState(1), verbose=False,
         progress_indicator=progress,
     )  # fmt: skip
     assert by_int == by_state
     assert seen == list(range(9))
     by_generator = multibootstrap(
-        *data, "accuracy", nboot=9, rng=np.random.default_rng(1), verbose=False
+        *data, score_fn="accuracy", nboot=9, rng=np.random.default_rng(1), verbose=False
     )
     assert by_generator != by_int
 
@@ -146,11 +152,11 @@ def test_sklearn_f1_of_other_classes_keeps_its_meaning():
 @pytest.mark.parametrize("metric", ["accuracy", "matthews", "auc"])
 def test_chunks_and_blocks_do_not_change_the_samples(metric, monkeypatch):
     data = example_data(num_examples=3000)
-    whole = multibootstrap(*data, metric, nboot=30, rng=2, verbose=False)
+    whole = multibootstrap(*data, score_fn=metric, nboot=30, rng=2, verbose=False)
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._CHUNK_BYTES", 10_000)
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._BLOCK_ELEMENTS", 2000)
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._KEPT_BYTES", 0)
-    in_pieces = multibootstrap(*data, metric, nboot=30, rng=2, verbose=False)
+    in_pieces = multibootstrap(*data, score_fn=metric, nboot=30, rng=2, verbose=False)
     np.testing.assert_array_equal(in_pieces, whole)
 
 

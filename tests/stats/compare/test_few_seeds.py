@@ -9,7 +9,7 @@ import scipy.stats
 from scipy.special import ndtri, stdtr, stdtrit
 
 from multiberts.stats import compare
-from multiberts.stats.compare.conclude import side_interval
+from multiberts.stats.compare.conclude import arm_interval
 from multiberts.stats.compare.failures import failed_seeds
 from multiberts.stats.intervals import (
     bca_interval,
@@ -192,7 +192,7 @@ def test_the_interval_of_a_high_accuracy_covers_and_stays_below_one(
         right = random.normal(size=(num_seeds, 50)) < centre + seeds + examples
         crossing = crossing_of_tables([right])
         estimate = float(right.mean())
-        found = side_interval(crossing, estimate, 0.95, bounds=(0, 1), units=50)
+        found = arm_interval(crossing, estimate, 0.95, bounds=(0, 1), units=50)
         assert 0 <= found.low < found.high <= 1
         covered += found.low <= accuracy <= found.high
         variance = crossing.unbiased_variance()

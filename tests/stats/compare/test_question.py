@@ -157,8 +157,8 @@ def test_bad_input_is_refused():
     broken["prediction"][1, 2] = np.inf
     with pytest.raises(UserError, match=r"found inf at \(1, 2\)"):
         compare(broken, None, "accuracy", design="single")
-    with pytest.raises(ValueError, match="found metric 'acc'"):
-        compare(base, experiment, "acc")
+    with pytest.raises(ValueError, match="found metric 'accuray'; did you mean accuracy"):
+        compare(base, experiment, "accuray")
 
 
 def test_fields_are_plain():

@@ -28,7 +28,7 @@ def test_print_gives_the_finding_and_a_table():
     result = make(base_name="old", experiment_name="new", clusters=np.arange(40) // 4)
     text = str(result)
     assert "40 shared examples in 10 clusters, mean of new is higher than that of old" in text
-    assert "Left out, as the other side lacks it: seed 5 of new." in text
+    assert "Left out, as the other arm lacks it: seed 5 of new." in text
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
     assert rows[2:] == ["old", "new", "difference", "... unpaired"]
     page = result._repr_html_()

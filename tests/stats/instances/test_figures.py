@@ -1,5 +1,7 @@
 """Figures of a small world: what is drawn is what was found."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -55,20 +57,23 @@ def test_decay_figure_marks_the_bound(analysis):
         inside = distribution.support[distribution.support < 0]
         np.testing.assert_allclose(line[1:-1, 0], inside)
         np.testing.assert_allclose(line[1:-1, 1], 100 * distribution.cdf(inside))
-    (arrow,) = right.texts
+    arrow: Any = right.texts[-1]
+    assert len(right.texts) == 1
     assert arrow.xy[0] == arrow.xyann[0] == pair.decay.threshold
     assert arrow.xy[1] - arrow.xyann[1] == pytest.approx(100 * pair.decay.bound)
     decay = pair.decay
     expected = f"decaying: at least {decay.lower:.2%}\n(95% limit; bound {decay.bound:.2%})"
     assert right.get_title("left") == expected
-    steps = left.patches[0].get_data()
+    histogram: Any = left.patches[0]
+    steps = histogram.get_data()
     assert steps.values.sum() == pytest.approx(100)
 
 
 def test_bars_stack_to_the_loss(analysis):
     axes = decomposition_figure(analysis.decompositions).axes[0]
     tops: dict[float, float] = {}
-    for bar in axes.patches:
+    bars: Any = axes.patches
+    for bar in bars:
         tops[bar.get_x()] = max(tops.get(bar.get_x(), 0.0), bar.get_y() + bar.get_height())
     losses = [found.parts["loss"].mean for found in analysis.decompositions["NLI"].values()]
     assert list(tops.values()) == pytest.approx(losses)
@@ -104,7 +109,8 @@ def test_histogram_counts_examples_by_tenths():
     expected = np.array([*[1] * 9, 2]) / 11
     np.testing.assert_allclose(accuracies["t"]["small"].shares, expected)
     (axes,) = histogram_figure(accuracies).axes
-    np.testing.assert_allclose(axes.patches[1].get_data().values, 100 * expected)
+    histogram: Any = axes.patches[1]
+    np.testing.assert_allclose(histogram.get_data().values, 100 * expected)
 
 
 def test_bounds_show_every_kind_where_it_is_known(analysis):
@@ -119,7 +125,8 @@ def test_bounds_show_every_kind_where_it_is_known(analysis):
 
 def test_discoveries_stand_before_the_bound(analysis):
     (axes,) = fisher_figure(analysis.pairs).axes
-    widths = [bar.get_width() for bar in axes.patches]
+    bars: Any = axes.patches
+    widths = [bar.get_width() for bar in bars]
     np.testing.assert_allclose(widths, [100 * pair.decay.bound for pair in analysis.pairs])
     first = lines_of(axes)[0]
     np.testing.assert_allclose(

@@ -69,11 +69,11 @@ def published(base, experiment, measure, **options):
 
 def test_table_1_is_the_published_paired_analysis(paper, winogender):
     accuracy, bias = paper.paired
-    sides = [winogender[name].data for name in ("base", "cda_incr")]
-    samples = published(*sides, "accuracy", paired_seeds=True)
+    arms = [winogender[name].data for name in ("base", "cda_incr")]
+    samples = published(*arms, measure="accuracy", paired_seeds=True)
     np.testing.assert_allclose(accuracy.samples, samples, atol=1e-12)
-    occupations = [occupation_scores(side, "bias_correlation") for side in sides]
-    samples = published(*occupations, "pearson", paired_seeds=True)
+    occupations = [occupation_scores(arm, "bias_correlation") for arm in arms]
+    samples = published(*occupations, measure="pearson", paired_seeds=True)
     np.testing.assert_allclose(bias.samples, samples, atol=1e-12)
     report = report_ci(samples, expect_negative_effect=True, verbose=False)
     assert bias.bootstrap_mean == pytest.approx(report["delta"]["mean"])
@@ -96,7 +96,7 @@ def test_table_2_resamples_seeds_examples_or_both(paper, winogender):
         ({}, {"sample_examples": False}, {"sample_seeds": False}),
         strict=True,
     ):
-        samples = published(*occupations, "pearson", paired_seeds=False, **options)
+        samples = published(*occupations, measure="pearson", paired_seeds=False, **options)
         np.testing.assert_allclose(item.samples, samples, atol=1e-12)
     assert len({item.estimate for item in found}) == 1
 

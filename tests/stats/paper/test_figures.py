@@ -248,6 +248,6 @@ def test_refusals(prediction_sets, sources, family):
 
 
 def test_measures_are_named_as_words(prediction_sets):
-    sides = [chosen(prediction_sets, "coreference", name)[0] for name in ("base", "cda_incr")]
-    item = compare_pair(*sides, "bias_correlation", settings=SETTINGS)
+    arms = [chosen(prediction_sets, "coreference", name)[0] for name in ("base", "cda_incr")]
+    item = compare_pair(*arms, measure="bias_correlation", settings=SETTINGS)
     assert bootstrap_figure(item).axes[0].get_ylabel() == "bias correlation"

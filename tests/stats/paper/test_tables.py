@@ -92,7 +92,7 @@ def test_comparisons_are_written_in_full(bias):
 
 def test_columns_that_differ_are_kept(prediction_sets, pairs):
     table = comparison_table(
-        [compare_pair(*pair, pair[0].measures[0], settings=SETTINGS) for pair in pairs]
+        [compare_pair(base, other, base.measures[0], settings=SETTINGS) for base, other in pairs]
     )
     assert [row["Set"] for row in read(table)] == ["RTE/dev", "STS-B/dev"]
     assert table.title == "experiment 2M steps, base 1M steps"
@@ -170,9 +170,9 @@ def test_refusals(bias, prediction_sets):
         comparison_table(bias, direction="down")
     with pytest.raises(DataError, match="found 0 comparisons of confidence"):
         comparison_table([])
+    low, high = bias[0].ci
+    narrower = dataclasses.replace(bias[0], ci=ConfidenceInterval(low, high, 0.9, "t"))
     with pytest.raises(DataError, match=r"comparisons of confidence \[0.9, 0.95\]"):
-        comparison_table(
-            [bias[0], dataclasses.replace(bias[0], ci=ConfidenceInterval(*bias[0].ci, 0.9, "t"))]
-        )
+        comparison_table([bias[0], narrower])
     with pytest.raises(DataError, match="found a single design, expected a comparison"):
         comparison_table([dataclasses.replace(bias[0], experiment=None)])

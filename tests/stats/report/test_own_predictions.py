@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -24,6 +25,7 @@ from multiberts.evaluate.imports.imported_runs import (
     write_imported,
 )
 from multiberts.evaluate.prediction_files.parquet import export
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 from multiberts.stats.results.content import flat_values
@@ -51,6 +53,13 @@ def write_arms(path: Path, shifts: dict[str, float], num_seeds: int = 5) -> None
 def arms(tmp_path: Path) -> Path:
     write_arms(tmp_path / "arms.csv", {"old": 0.0, "new": 1.5, "same": 0.05})
     return tmp_path / "arms.csv"
+
+
+@pytest.fixture
+def verbose() -> Iterator[None]:
+    console.take_verbosity(["-v"])
+    yield
+    console.take_verbosity([])
 
 
 def test_the_answer_is_that_of_compare(arms: Path) -> None:
@@ -87,6 +96,7 @@ def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.usefixtures("verbose")
 def test_what_few_seeds_cannot_show_is_said_once_and_is_no_warning(tmp_path: Path) -> None:
     """Five seeds at accuracy .9 on 400 balanced examples, of which none failed, in three arms."""
     random, labels = np.random.default_rng(1), np.arange(400) % 2
@@ -145,6 +155,7 @@ def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path
     )
 
 
+@pytest.mark.usefixtures("verbose")
 def test_a_side_of_one_class_is_named_in_words_page_json_and_csv(tmp_path: Path) -> None:
     path, page = written_answers(tmp_path / "arms.csv", constant=True), tmp_path / "page.html"
     text = compare_files(base=str(path), html=str(page))
@@ -478,3 +489,134 @@ def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) ->
         sys.setprofile(None)
     assert ("evidence.py", "compare_all") in called
     assert len(called) <= 10, sorted(called)
+
+
+def two_namings(folder: Path) -> list[str]:
+    """The same answers under other names of columns, one file with the index of `to_csv`."""
+    rng, paths = np.random.default_rng(1), []
+    for name, columns in (
+        ("base", ["seed", "id", "pred", "gold"]),
+        ("new", ["s", "qid", "y", "t"]),
+    ):
+        rows = [
+            (seed, f"q{item}", int(rng.random() < 0.7), 1)
+            for seed in range(3)
+            for item in range(40)
+        ]
+        frame = pd.DataFrame(rows, columns=columns)
+        paths.append(str(folder / f"{name}.csv"))
+        frame.sample(frac=1, random_state=2).to_csv(paths[-1], index=name == "new")
+        frame.set_axis(["seed", "id", "prediction", "label"], axis=1).to_csv(
+            folder / f"usual_{name}.csv", index=False
+        )
+    return paths
+
+
+def test_each_file_may_have_names_of_its_own(tmp_path: Path) -> None:
+    base, new = two_namings(tmp_path)
+    named = {"prediction": "pred,y", "label": ",t", "seed": ",s", "example": "id,qid", "json": True}
+    [found] = json.loads(compare_files(base=base, experiment=[new], **named))
+    usual = [str(tmp_path / f"usual_{name}.csv") for name in ("base", "new")]
+    [expected] = json.loads(compare_files(base=usual[0], experiment=[usual[1]], json=True))
+    assert found["estimate"] == expected["estimate"] and found["ci"] == expected["ci"]
+    assert "label = 'gold'" in found["read"] and "label = 't'" in found["read"]
+    with pytest.raises(UserError, match="--seed=a,b,c names 3 columns, but 2 paths"):
+        compare_files(base=base, experiment=[new], seed="a,b,c")
+
+
+def test_slices_have_the_first_name_where_files_differ(tmp_path: Path) -> None:
+    for name, column in (("a", "language"), ("b", "lang")):
+        rows = [
+            (s, i, (i + s) % 3 > 0, "en" if i % 2 else "de") for s in range(3) for i in range(40)
+        ]
+        frame = pd.DataFrame(rows, columns=["seed", "id", "correct", column])
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    text = compare_files(
+        base=str(tmp_path / "a.csv"), experiment=[str(tmp_path / "b.csv")], by="language,lang"
+    )
+    assert re.search(r"^language +examples", text, re.MULTILINE)
+
+
+def test_the_index_that_pandas_writes_is_no_run(tmp_path: Path) -> None:
+    wide = pd.DataFrame({"id": ["a", "b", "c"], "seed_0": [1, 0, 1], "seed_1": [1, 1, 0]})
+    wide.to_csv(tmp_path / "wide.csv")
+    [data] = stats.read_predictions(str(tmp_path / "wide.csv")).values()
+    assert data["pretrain_seed"].values.tolist() == [0, 1]
+    # A part of a table, without other ids: the index distinguishes the examples.
+    wide.drop(columns="id")[["seed_0", "seed_1"]].iloc[[2, 0]].to_csv(tmp_path / "part.csv")
+    [part] = stats.read_predictions(str(tmp_path / "part.csv")).values()
+    assert part["example_id"].values.tolist() == [2, 0]
+
+
+def test_sides_and_task_have_names_for_people(tmp_path: Path) -> None:
+    two_namings(tmp_path)
+    base, new = (str(tmp_path / f"usual_{name}.csv") for name in ("base", "new"))
+    files = {"html": str(tmp_path / "page.html"), "latex": str(tmp_path / "table.tex")}
+    names = {"names": ["RoBERTa", "Ours & more"], "task_name": "Sentiment"}
+    text = compare_files(base=base, experiment=[new], n_resamples=50, **names, **files)
+    assert "Ours & more" in text and "RoBERTa" in text and "task Sentiment" in text
+    page, table = (Path(path).read_text() for path in files.values())
+    assert "Ours &amp; more against RoBERTa" in page and "Sentiment" in page
+    assert r"Ours \& more" in table and "Sentiment" in table
+    for wrong in (["Ours"], ["Ours", "Ours"], ["a", "b", "c"]):
+        with pytest.raises(UserError, match="there are 2 arms"):
+            compare_files(base=base, experiment=[new], names=wrong)
+
+
+def test_five_parts_are_printed_and_the_rest_on_request(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    two_namings(tmp_path)
+    base, new = (str(tmp_path / f"usual_{name}.csv") for name in ("base", "new"))
+    text = compare_files(base=base, experiment=[new])
+    parts = [part.split()[0] for part in text.split("\n\n") if not part.startswith("Note: ")]
+    assert parts == ["Across", "Compared", "Report", "The", "Read:"]
+    request.getfixturevalue("verbose")
+    whole = compare_files(base=base, experiment=[new])
+    assert "would reduce the standard error" in whole and "would reduce" not in text
+    same = compare_files(
+        base=base, experiment=[str(Path(new).rename(tmp_path / "n.csv"))], metric="acc"
+    )
+    assert "accuracy" in same
+
+
+def write_sweep(root: Path, rates: list[float], num_seeds: int = 5) -> pd.DataFrame:
+    """Finished runs of one checkpoint, as `sweep` writes them, and their predictions as a table."""
+    random, labels = np.random.default_rng(3), np.arange(200) % 2
+    ids, rows = [f"x/{number}" for number in range(200)], []
+    for rate in rates:
+        for seed in range(num_seeds):
+            right = random.random(200) < 0.7 + 2e3 * rate
+            answers = np.where(right, labels, 1 - labels)
+            facts = facts_of("t", "published", 0, seed, "made up", learning_rate=rate)
+            dev = ImportedSet("dev", predictions_of(ids, labels, answers), ("accuracy",))
+            name = f"rate={rate:g},seed={seed}"
+            write_imported(root, "made up", ImportedRun(name, facts, (), lambda dev=dev: [dev]))
+            named = {
+                "model": f"{rate:g}",
+                "seed": seed,
+                "id": ids,
+                "prediction": answers,
+                "label": labels,
+            }
+            rows.append(pd.DataFrame(named))
+    return pd.concat(rows)
+
+
+def test_fine_tuning_seeds_of_one_checkpoint_are_seeds(tmp_path: Path) -> None:
+    table = write_sweep(tmp_path / "runs", [2e-5, 5e-5])
+    table.to_csv(tmp_path / "table.csv", index=False)
+    root, page = str(tmp_path / "runs"), tmp_path / "page.html"
+    [found] = json.loads(compare_files(base=root, seeds="finetune", json=True))
+    [expected] = json.loads(compare_files(base=str(tmp_path / "table.csv"), json=True))
+    assert found["estimate"] == expected["estimate"] and found["ci"] == expected["ci"]
+    text = compare_files(base=root, seeds="finetune", html=str(page))
+    assert "learning rate 5e-05 is" in text and "5 paired seeds" in text
+    assert "about this checkpoint only" in text and "about this checkpoint only" in page.read_text()
+    assert "{" not in text
+    assert "fine-tuning seeds" in page.read_text() and "pre-training seeds" not in page.read_text()
+    write_sweep(tmp_path / "other", [3e-5])
+    write_sweep(tmp_path / "third", [5e-5])
+    folders = [str(tmp_path / name) for name in ("other", "third")]
+    text = compare_files(base=folders[0], experiment=folders[1:], seeds="finetune")
+    assert "third" in text and "other" in text and "about this checkpoint only" in text

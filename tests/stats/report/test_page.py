@@ -19,7 +19,7 @@ from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.sections import write_report as write_sections
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
-from multiberts.stats.report.evidence import ComparedProcedures
+from multiberts.stats.report.evidence import ComparedArms
 from multiberts.stats.report.examples_by_seed import example_grid
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
@@ -68,7 +68,7 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         ReportSection("seeds", HOSTILE, partial(figures.seed_figure, item)),
         ReportSection("difference", HOSTILE, partial(figures.sources_figure, [item])),
     ]
-    compared = ComparedProcedures(HOSTILE, "paired", judged([item], figures=[pictures]))
+    compared = ComparedArms(HOSTILE, "paired", judged([item], figures=[pictures]))
     grid = example_grid(prediction_sets, names, "paired")
     assert grid is not None
     compared.grids[HOSTILE, HOSTILE] = grid

@@ -16,7 +16,7 @@ from multiberts.stats import compare
 from multiberts.stats.paper.reproduction import paper
 from multiberts.stats.presentation.reported import judged
 from multiberts.stats.report.analysis import ReportContent, analyse
-from multiberts.stats.report.evidence import ComparedProcedures
+from multiberts.stats.report.evidence import ComparedArms
 from multiberts.stats.report.page import _effect, _warnings
 from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import finished_runs
@@ -343,7 +343,7 @@ def test_a_warning_of_several_comparisons_stands_once():
     items = [
         compare(base, better, "mean", n_resamples=50, evaluation_set=name) for name in ("a", "b")
     ]
-    content = ReportContent([ComparedProcedures("x", "paired", judged(items))], [], [], [], [])
+    content = ReportContent([ComparedArms("x", "paired", judged(items))], [], [], [], [])
     ((text, concerned),) = _warnings(content).items()
     assert "1/8 = 0.12" in text
     assert concerned == items

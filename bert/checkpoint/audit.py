@@ -1,0 +1,409 @@
+"""`multiberts checkpoint audit`: are these checkpoints, over seeds and steps, what they say they are?
+
+Weights of one training stay correlated from checkpoint to checkpoint, and those of independent
+initialisations are not: so a few thousand numbers of the same matrices distinguish runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.bert.checkpoint.checkpoint import read_provenance
+from multiberts.bert.checkpoint.hub import HUB, revisions_of
+from multiberts.bert.checkpoint.sampling import (
+    Source,
+    StoredTensor,
+    folder_source,
+    has_optimizer_state,
+    sample,
+    shared_matrices,
+    stored_tensors,
+    weight_files,
+)
+from multiberts.runs import console
+from multiberts.runs.errors import UserError, counted
+from multiberts.runs.figure_style import canvas
+from multiberts.runs.files import write_atomically
+from multiberts.runs.web_page.rendering import render
+
+_STEP = re.compile(
+    r"[-_/.]?(?:global_?)?(?:step|checkpoint|ckpt)[-_]?(\d+)(k?)(?![a-z0-9])", re.IGNORECASE
+)
+# A folder with one of these is meant to be a checkpoint, even if its weights are missing.
+_CONFIGURATIONS = ("config.json", "bert_config.json")
+_TOKENIZERS = ("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model")
+_PICKLED = re.compile(r"pytorch_model.*\.bin")
+# Correlations of independent models scatter by 1/sqrt(numbers read) around values that trained models
+# share by chance of their data, of up to a few hundredths; those of one training are larger.
+_DEVIATIONS, _LEAST = 5.0, 0.05
+# A step that is this many times as long, or as short, as the other seeds' step between the same checkpoints.
+_UNUSUAL = 3.0
+_LEAST_SEEDS = 3
+_COLOURS = {"sound": "#009E73", "fault": "#D55E00", "missing": "#BBBBBB"}
+
+
+@dataclass
+class _Checkpoint:
+    run: str
+    step: int | None
+    source: Source
+    tensors: dict[str, StoredTensor] = field(default_factory=dict)
+    values: list[np.ndarray] = field(default_factory=list)
+    directions: np.ndarray | None = None  # one row per matrix: centred, of length 1
+
+    @property
+    def name(self) -> str:
+        return self.run if self.step is None else f"{self.run} step {self.step:,}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault.
+
+    Attributes:
+      kind: `files`, `twice`, `path`, `initialisation`, `tokeniser`, `configuration` or `optimiser`.
+      text: a sentence.
+      where: runs and steps it is about, for the picture.
+    """
+
+    kind: str
+    text: str
+    where: tuple[tuple[str, int | None], ...]
+
+
+def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
+    """Prints whether checkpoints of several seeds and steps are what they say, from parts of their bytes.
+
+    Found are files that are missing, cut or there twice; steps that equal another; steps that do not
+    continue their run; seeds that share an initialisation; unusually long or short ways between
+    checkpoints; configurations and tokenisers that differ; optimiser state that some lack.
+
+    Args:
+      paths: folders that hold checkpoints at any depth, or `hub:<repository>`, whose branches with a
+        step in their name are read in ranges and not fetched.
+      html: a page with the verdict and a picture of runs by steps.
+
+    Returns:
+      0 where nothing is wrong, else 1.
+
+    Raises:
+      UserError: there is no checkpoint, or models of different sizes are given.
+    """
+    checkpoints = [found for path in paths for found in _checkpoints_in(path)]
+    findings = _file_faults(checkpoints)
+    readable = [checkpoint for checkpoint in checkpoints if checkpoint.tensors]
+    if readable:
+        findings += _read_samples(readable)
+        sampled = [checkpoint for checkpoint in readable if checkpoint.directions is not None]
+        equal, copies = _equal_checkpoints(sampled)
+        findings += equal
+        findings += _weight_faults(
+            [checkpoint for checkpoint in sampled if id(checkpoint) not in copies]
+        )
+    lines = _verdict(checkpoints, findings)
+    if html is not None:
+        write_atomically(Path(html), _page(checkpoints, findings, lines[0]))
+        lines.append(f"Written: {html}")
+    console.report("\n".join(lines))
+    return 1 if findings else 0
+
+
+def _checkpoints_in(path: str) -> Iterator[_Checkpoint]:
+    """Yields the checkpoints of a folder or of a repository, with their runs and steps.
+
+    Raises:
+      UserError: there are none.
+    """
+    if path.startswith(HUB):
+        for revision, source in revisions_of(path):
+            named = _STEP.search(f"/{revision}")
+            yield _Checkpoint(path.removeprefix(HUB), _number(named) if named else None, source)
+        return
+    root = Path(path)
+    if not root.is_dir():
+        raise UserError(
+            f"{path} is not a folder; give a folder with checkpoints, or hub:<owner>/<name>"
+        )
+    folders = sorted(
+        {file.parent for file in root.rglob("*") if file.is_file() and _is_part(file.name)}
+    )
+    if not folders:
+        raise UserError(f"{path} holds no checkpoint; give a folder with checkpoints at any depth")
+    for folder in folders:
+        name = folder.relative_to(root.parent if folder == root else root).as_posix()
+        known = read_provenance(folder)
+        steps = list(_STEP.finditer(f"/{name}"))
+        step = known["step"] if known["step"] is not None else _number(steps[-1]) if steps else None
+        run = _STEP.sub("", f"/{name}").replace("/checkpoints", "").strip("/-_.") or root.name
+        yield _Checkpoint(run, step, folder_source(folder))
+
+
+def _is_part(name: str) -> bool:
+    return bool(weight_files([name])) or name in _CONFIGURATIONS or bool(_PICKLED.fullmatch(name))
+
+
+def _number(match: re.Match[str]) -> int:
+    return int(match[1]) * (1000 if match[2] else 1)
+
+
+def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
+    """Reads the headers; finds what is missing, damaged, or unlike the other checkpoints."""
+    findings = []
+    for checkpoint in checkpoints:
+        where = ((checkpoint.run, checkpoint.step),)
+        names = [*checkpoint.source.sizes]
+        if not weight_files(names):
+            pickled = any(map(_PICKLED.fullmatch, names))
+            what = "only pickled weights, of which no part can be read" if pickled else "no weights"
+            findings.append(Finding("files", f"{checkpoint.name} has {what}.", where))
+            continue
+        try:
+            checkpoint.tensors = stored_tensors(checkpoint.source)
+        except (ValueError, OSError) as error:
+            findings.append(Finding("files", f"{checkpoint.name} is damaged: {error}.", where))
+    findings += _missing_steps(checkpoints)
+    findings += _unlike(checkpoints, _TOKENIZERS, "tokeniser")
+    findings += _unlike(checkpoints, _CONFIGURATIONS, "configuration")
+    with_state = [each for each in checkpoints if has_optimizer_state(each.source, each.tensors)]
+    without = [each for each in checkpoints if each.tensors and each not in with_state]
+    if with_state and without:
+        few, what = (without, "no") if len(without) <= len(with_state) else (with_state, "an")
+        verb = "have" if len(few) > 1 else "has"
+        text = f"{_listed(few)} {verb} {what} optimiser state, unlike the others."
+        findings.append(Finding("optimiser", text, _places(few)))
+    return findings
+
+
+def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
+    """Yields steps that most other runs have, and checkpoints that are there twice."""
+    steps: dict[str, Counter[int | None]] = defaultdict(Counter)
+    for checkpoint in checkpoints:
+        steps[checkpoint.run][checkpoint.step] += 1
+    usual = Counter(step for counts in steps.values() for step in counts)
+    for run, counts in steps.items():
+        missing = [
+            step for step, number in usual.items() if step not in counts and 2 * number > len(steps)
+        ]
+        for step in missing:
+            yield Finding(
+                "files", f"{run} has no step {step}, which most runs have.", ((run, step),)
+            )
+        for step, number in counts.items():
+            if number > 1:
+                text = f"{run} has step {step} {number} times, in different places."
+                yield Finding("twice", text, ((run, step),))
+
+
+def _unlike(
+    checkpoints: Sequence[_Checkpoint], names: Sequence[str], kind: str
+) -> Iterator[Finding]:
+    """Yields checkpoints that lack a small file, or have another one than most."""
+    for name in names:
+        contents = {id(each): _digest(each.source, name) for each in checkpoints}
+        (usual, count), *others = Counter(contents.values()).most_common()
+        if not others:
+            continue
+        unlike = [each for each in checkpoints if contents[id(each)] != usual]
+        is_missing = [each for each in unlike if contents[id(each)] is None]
+        differing = [each for each in unlike if contents[id(each)] is not None]
+        if is_missing:
+            verb = "lack" if len(is_missing) > 1 else "lacks"
+            yield Finding(
+                kind,
+                f"{_listed(is_missing)} {verb} {name}, which {count} have.",
+                _places(is_missing),
+            )
+        if differing and usual is not None:
+            verb = "have" if len(differing) > 1 else "has"
+            text = f"{_listed(differing)} {verb} another {name} than {count} others."
+            yield Finding(kind, text, _places(differing))
+
+
+def _digest(source: Source, name: str) -> str | None:
+    if name not in source.sizes:
+        return None
+    if name in source.hashes:
+        return source.hashes[name]
+    return hashlib.sha256(source.read(name, 0, source.sizes[name])).hexdigest()
+
+
+def _read_samples(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
+    """Reads parts of the same matrices of each checkpoint; finds files that end early and NaN."""
+    names = shared_matrices({each.name: each.tensors for each in checkpoints})
+    findings = []
+    for checkpoint in console.ProgressBar(checkpoints, unit="checkpoint"):
+        where = ((checkpoint.run, checkpoint.step),)
+        try:
+            checkpoint.values = sample(checkpoint.source, checkpoint.tensors, names)
+        except (ValueError, OSError) as error:
+            findings.append(Finding("files", f"{checkpoint.name} is damaged: {error}.", where))
+            continue
+        rows = [values.astype(np.float64) for values in checkpoint.values]
+        if not all(np.isfinite(row).all() for row in rows):
+            text = f"{checkpoint.name} holds numbers that are NaN or infinite."
+            findings.append(Finding("files", text, where))
+            continue
+        # Each matrix counts alike, whatever its scale.
+        centred = [row - row.mean() for row in rows]
+        checkpoint.directions = np.concatenate(
+            [row / (np.linalg.norm(row) or 1.0) / len(rows) ** 0.5 for row in centred]
+        )
+    return findings
+
+
+def _equal_checkpoints(checkpoints: Sequence[_Checkpoint]) -> tuple[list[Finding], set[int]]:
+    """Returns what is equal, and the ids of the copies after the first of each."""
+    groups = defaultdict(list)
+    for checkpoint in checkpoints:
+        content = b"".join(values.tobytes() for values in checkpoint.values)
+        groups[hashlib.sha256(content).digest()].append(checkpoint)
+    findings: list[Finding] = []
+    copies: set[int] = set()
+    for group in groups.values():
+        if len(group) > 1:
+            text = f"{_listed(group)} are equal in every byte that was read."
+            findings.append(Finding("twice", text, _places(group)))
+            copies.update(id(each) for each in group[1:])
+    return findings, copies
+
+
+def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
+    """Finds seeds that share an initialisation, and runs whose checkpoints do not continue each other."""
+    if len(checkpoints) < 2:
+        return []
+    directions = np.stack([each.directions for each in checkpoints if each.directions is not None])
+    correlations = directions @ directions.T
+    limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
+    by_run = defaultdict(list)
+    for place, checkpoint in enumerate(checkpoints):
+        by_run[checkpoint.run].append(place)
+    for places in by_run.values():
+        places.sort(
+            key=lambda place: (checkpoints[place].step is None, checkpoints[place].step or 0)
+        )
+    findings = []
+    for (run, places), (other, others) in itertools.combinations(by_run.items(), 2):
+        # The first checkpoints, which are nearest to the initialisation.
+        if (found := correlations[places[0], others[0]]) > limit:
+            text = (
+                f"{run} and {other} share an initialisation, or one continues the other: their weights at "
+                f"{checkpoints[places[0]].name} and {checkpoints[others[0]].name} correlate with {found:.2f}."
+            )
+            findings.append(
+                Finding(
+                    "initialisation",
+                    text,
+                    _places([checkpoints[places[0]], checkpoints[others[0]]]),
+                )
+            )
+    lengths: dict[tuple[int | None, int | None], dict[str, tuple[float, int]]] = defaultdict(dict)
+    for run, places in by_run.items():
+        for before, after in itertools.pairwise(places):
+            checkpoint = checkpoints[after]
+            if correlations[before, after] > limit:
+                ends = checkpoints[before].step, checkpoint.step
+                lengths[ends][run] = float(1 - correlations[before, after]), after
+                continue
+            relatives = [each for each in range(len(checkpoints)) if checkpoints[each].run != run
+                         and correlations[each, after] > limit]  # fmt: skip
+            text = (
+                f"{checkpoint.name} does not continue {checkpoints[before].name}: their weights do not "
+                "correlate"
+            )
+            if relatives:
+                nearest = max(relatives, key=lambda each: float(correlations[each, after]))
+                found = correlations[nearest, after]
+                text += f", but with those of {checkpoints[nearest].name} ({found:.2f})"
+            findings.append(Finding("path", text + ".", ((run, checkpoint.step),)))
+    for (before_step, step), of_runs in lengths.items():
+        usual = float(np.median([length for length, _ in of_runs.values()]))
+        for run, (length, _) in of_runs.items():
+            if len(of_runs) >= _LEAST_SEEDS and not usual / _UNUSUAL <= length <= usual * _UNUSUAL:
+                how = "far" if length > usual else "little"
+                text = (
+                    f"{run} moved unusually {how} from step {before_step} to {step}: 1 - correlation is "
+                    f"{length:.3g}, and {usual:.3g} in the median of the runs."
+                )
+                findings.append(Finding("path", text, ((run, step),)))
+    return findings
+
+
+def _places(checkpoints: Sequence[_Checkpoint]) -> tuple[tuple[str, int | None], ...]:
+    return tuple((each.run, each.step) for each in checkpoints)
+
+
+def _listed(checkpoints: Sequence[_Checkpoint]) -> str:
+    shown = [each.name for each in checkpoints[:4]]
+    if len(checkpoints) > len(shown):
+        return f"{', '.join(shown)} and {len(checkpoints) - len(shown)} more"
+    return " and ".join(", ".join(shown).rsplit(", ", 1)) if len(shown) > 1 else shown[0]
+
+
+def _verdict(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> list[str]:
+    runs = {checkpoint.run for checkpoint in checkpoints}
+    num_read = sum(checkpoint.source.num_read for checkpoint in checkpoints)
+    size = sum(sum(checkpoint.source.sizes.values()) for checkpoint in checkpoints)
+    what = f"{counted(len(checkpoints), 'checkpoint')} of {counted(len(runs), 'run')}"
+    verdict = counted(len(findings), "fault") if findings else "no fault was found"
+    return [
+        f"{what}: {verdict}. {num_read:,} of {size:,} bytes were read ({num_read / max(size, 1):.2%}).",
+        *(f"- {finding.text}" for finding in findings),
+    ]
+
+
+def _page(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding], verdict: str) -> str:
+    return render(
+        Path(__file__).with_name("audit.html.j2"),
+        {},
+        title="Audit of checkpoints",
+        verdict=verdict,
+        findings=findings,
+        picture=_picture(checkpoints, findings),
+        made_with={"checkpoints": ", ".join(sorted({each.source.label for each in checkpoints}))},
+    )
+
+
+def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:
+    """Returns a PNG as a data address: a row for each run, a column for each step."""
+    faults = {place for finding in findings for place in finding.where}
+    there = {(each.run, each.step) for each in checkpoints}
+    runs = sorted({run for run, _ in there}, key=_natural)
+    steps = sorted({step for _, step in there | faults}, key=lambda step: (step is None, step or 0))
+    with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):
+        for (row, run), (column, step) in itertools.product(enumerate(runs), enumerate(steps)):
+            # Colour and sign: the picture is read without colours, too.
+            place = (run, step)
+            kind = "missing" if place not in there else "fault" if place in faults else "sound"
+            axes.scatter(column, row, s=110, marker="s", color=_COLOURS[kind])
+            axes.annotate({"missing": "", "fault": "!", "sound": ""}[kind], (column, row),
+                          ha="center", va="center", color="white", weight="bold")  # fmt: skip
+        axes.set_xticks(range(len(steps)), ["" if step is None else f"{step:,}" for step in steps],
+                        rotation=90)  # fmt: skip
+        axes.set_yticks(range(len(runs)), runs)
+        axes.set_xlim(-0.6, max(len(steps), 8) - 0.4)
+        axes.set_ylim(len(runs) - 0.4, -0.6)
+        axes.set_xlabel("step")
+        for kind, text in (
+            ("sound", "nothing found"),
+            ("fault", "! a fault"),
+            ("missing", "not there"),
+        ):
+            axes.scatter([], [], s=60, marker="s", color=_COLOURS[kind], label=text)
+        figure.legend(loc="outside upper left", ncols=3)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", metadata={"Software": None})
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name)]

@@ -1,0 +1,73 @@
+"""The page on troubleshooting quotes what the commands print.
+
+`python tests/docs/test_troubleshooting.py` writes it anew.
+"""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from multiberts.pretrain.world.synthetic_world import make_world
+from multiberts.tests.forking import fork_command, preload
+
+pytestmark = pytest.mark.processes
+
+PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
+QUOTED = re.compile(r"^    \$ multiberts (.*)\n    (.*)$", flags=re.MULTILINE)
+
+
+def printed(command: str, folder: Path) -> str:
+    """Returns the line that a command ends with, which reports a mistake of its input."""
+
+    def enter() -> None:
+        sys.stderr = sys.__stderr__  # pytest replaced it
+
+    with open(folder / "printed", "w+") as file:
+        process = fork_command(command.split(), folder, file.fileno(), file.fileno(), enter)
+        process.join()
+        assert process.exitcode == 2, command
+        file.seek(0)
+        return file.read().strip()
+
+
+def page_as_printed(folder: Path) -> str:
+    """Returns the page with what its commands print now, on damaged files in a folder."""
+    preload()
+    predictions = folder / "world" / "predictions"
+    make_world(run_dir=str(folder / "world"))
+    good = pd.read_csv(predictions / "new.csv")
+    damaged = {
+        "renamed": good.rename(columns={"prediction": "out"}),
+        "noseed": good.drop(columns="seed"),
+        "nolabel": good.drop(columns="label"),
+        "twice": pd.concat([good, good[:5]]),
+        "otherids": good.assign(id="x" + good["id"].astype(str)),
+        "otherlabels": good.assign(label=1 - good["label"]),
+        "missing": good[(good["seed"] != 2) | (good["id"] != 3)],
+        "one": good[good["seed"] == 0],
+    }
+    for name, table in damaged.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+    text = (folder / "one.csv").read_text().replace("0,3,", "0,café,")
+    (folder / "latin.csv").write_bytes(text.encode("latin-1"))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "der", "die", "das"]
+    (folder / "german.txt").write_text("\n".join(pieces) + "\n")
+    return QUOTED.sub(
+        lambda found: f"    $ multiberts {found[1]}\n    {printed(found[1], folder)}",
+        PAGE.read_text(encoding="utf-8"),
+    )
+
+
+def test_the_page_quotes_what_the_commands_print(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert len(QUOTED.findall(page)) >= 20
+    assert page_as_printed(tmp_path) == page
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        PAGE.write_text(page_as_printed(Path(folder)), encoding="utf-8")

@@ -1,0 +1,26 @@
+"""Writes docs/launch_status.png, the status page of the made-up experiment: `make status-picture`."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from multiberts.launch.status.page import write_status_page
+from multiberts.launch.status.snapshot import collect_status
+from multiberts.tests.browser import Browser
+from multiberts.tests.launch.made_up import make_sweep
+
+PICTURE = Path(__file__).parents[2] / "docs" / "launch_status.png"
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "multiberts"
+        make_sweep(root, time.time())
+        write_status_page(collect_status(root), root / "status.html")
+        browser = Browser(Path(folder) / "profile")
+        try:
+            browser.open(root / "status.html", width=1400, height=1300)
+            browser.picture(PICTURE)
+        finally:
+            browser.close()
