@@ -46,7 +46,7 @@ class World(NamedTuple):
     def accuracies(self, logits: Array) -> Array:
         """Computes true accuracies, over all seeds."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(21)
-        moved = (_sigmoid(logits + self.seed_spread * node) for node in nodes)
+        moved = (sigmoid(logits + self.seed_spread * node) for node in nodes)
         return np.asarray(sum(w * p for w, p in zip(weights / weights.sum(), moved, strict=True)))
 
     def runs(self, random: np.random.Generator, logits: Array, seeds: int) -> list[Array]:
@@ -55,7 +55,7 @@ class World(NamedTuple):
         runs = []
         for own in logits:
             effects = self.seed_spread * random.normal(size=(seeds, NUM_KINDS))
-            right = random.random((seeds, len(own))) < _sigmoid(own + effects[:, kinds])
+            right = random.random((seeds, len(own))) < sigmoid(own + effects[:, kinds])
             runs.append(right.astype(np.float64))
         return runs
 
@@ -69,7 +69,7 @@ WORLDS = {
 }
 
 
-def _sigmoid(logits: Array) -> Array:
+def sigmoid(logits: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-logits)))
 
 
@@ -81,7 +81,7 @@ def true_momentum(accuracies: Array) -> tuple[float, float]:
     """
     small, middle, large = accuracies
     rest = [own - np.polyval(np.polyfit(middle, own, 1), middle) for own in (small, large)]
-    index = momentum_index(*(own[None] for own in accuracies))
+    index = momentum_index(*(own[None] for own in accuracies), num_buckets=5)
     return -float(np.corrcoef(rest)[0, 1]), index.pooled
 
 
@@ -112,7 +112,7 @@ def momentum_coverage(
             for _ in range(num_repetitions):
                 runs = world.runs(random, world.logits(random, num_examples), number)
                 found.append(momentum(*runs))
-                index.append(momentum_index(*runs).pooled)
+                index.append(momentum_index(*runs, num_buckets=5).pooled)
             covered = np.mean([item.low <= truth <= item.high for item in found])
             width = np.median([item.high - item.low for item in found])
             print(

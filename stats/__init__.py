@@ -25,6 +25,7 @@ from multiberts.stats.instances.instance_level import (
     fisher_tests,
     improvement_bound,
     instance_accuracy,
+    relative_threshold_bias,
     threshold_bias,
 )
 from multiberts.stats.instances.run_agreement import agreement
@@ -106,6 +107,7 @@ __all__ = [
     "percentile_interval",
     "permutation_p_values",
     "read_predictions",
+    "relative_threshold_bias",
     "report_ci",
     "reproduce",
     "runs_from_dataset",

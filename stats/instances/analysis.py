@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -24,6 +24,7 @@ from multiberts.stats.instances.instance_level import (
     fisher_tests,
     improvement_bound,
     instance_accuracy,
+    relative_threshold_bias,
     threshold_bias,
 )
 from multiberts.stats.instances.size_momentum import (
@@ -77,10 +78,13 @@ class PairOfSizes:
         models, not for the sizes.
       single: decay bound of the first run of every seed.
       all_runs: decay bound of the means of all runs of a seed, as the paper's table 2; it may
-        exceed the truth. None where one run per seed, or where the means are too fine.
+        exceed the truth. None where the means are too fine.
+      all_runs_improvement: the same of improvement.
       decay: decay bound of ensembled runs.
       improvement: improvement bound of ensembled runs.
-      decay_bias: of the adaptive threshold of `decay`.
+      decay_bias: of the adaptive threshold of `decay`, over examples.
+      relative_biases: of the adaptive thresholds of `decay` and `improvement`, over seeds, as the
+        paper's table 10.
       fisher: tests for decay of ensembled runs, by level.
     """
 
@@ -91,9 +95,11 @@ class PairOfSizes:
     of_one_seed: float | None
     single: InstanceBound
     all_runs: InstanceBound | None
+    all_runs_improvement: InstanceBound | None
     decay: InstanceBound
     improvement: InstanceBound
     decay_bias: ThresholdBias
+    relative_biases: tuple[float, float]
     fisher: Mapping[float, FisherTests]
 
 
@@ -141,7 +147,7 @@ def analyse_sizes(
     tasks: Tasks,
     ensembled: Tasks | None = None,
     levels: Sequence[float] = (0.05, 0.1, 0.2),
-    num_buckets: int = 5,
+    num_buckets: int = 10,
     n_resamples: int = 1000,
     rng: int = 0,
     split_seed: int = 0,
@@ -260,11 +266,16 @@ def _pair(
         gain=float(instance_accuracy(many).mean() - instance_accuracy(few).mean()),
         of_one_seed=_of_one_seed(few, many),
         single=decay_bound(single_runs(few), single_runs(many)),
-        all_runs=_of_all_runs(few, many),
+        all_runs=_of_all_runs(decay_bound, few, many),
+        all_runs_improvement=_of_all_runs(improvement_bound, few, many),
         decay=decay_bound(small, large),
         improvement=improvement_bound(small, large),
         decay_bias=threshold_bias(
             small, large, n_resamples=n_resamples, rng=rng
+        ),
+        relative_biases=(
+            relative_threshold_bias(small, large, "decay", n_resamples, rng),
+            relative_threshold_bias(small, large, "improvement", n_resamples, rng),
         ),
         fisher={level: fisher_tests(small, large, level=level) for level in levels},
     )  # fmt: skip
@@ -281,11 +292,11 @@ def _by_seeds(votes: Mapping[str, RunsTable], names: tuple[str, str]) -> list[Fe
     return found
 
 
-def _of_all_runs(small: RunsTable, large: RunsTable) -> InstanceBound | None:
-    if all(len(runs.keys) == len(runs.seeds) for runs in (small, large)):
-        return None
+def _of_all_runs(
+    bound: Callable[[RunsTable, RunsTable], InstanceBound], small: RunsTable, large: RunsTable
+) -> InstanceBound | None:
     try:
-        return decay_bound(small, large)
+        return bound(small, large)
     except DataError:  # means too fine for exact sums
         return None
 

@@ -39,9 +39,13 @@ _PANEL = 3.1  # inches per task
 
 # Tables and figures of Zhong et al. that have a number there.
 NUMBERED = {
-    "decay": "tables 2 and 9",
+    "accuracy": "table 8",
+    "disagreement": "table 1",
+    "bounds": "tables 2 and 9",
+    "relative_bias": "table 10",
     "thresholds": "table 3",
     "seeds": "tables 4 and 11",
+    "decomposition": "table 7",
     "momentum_index": "tables 6 and 12",
     "figure_histogram": "figure 2a",
 }
@@ -89,6 +93,10 @@ _CAPTIONS = {
     "improving_examples": _EXAMPLES.format("better"),
     "accuracy": "Accuracy of every size, its spread over seeds, and that of votes of a seed's runs",
     "decay": "The share of examples that the larger size is worse on: lower limits and bounds",
+    "bounds": "From the row's size to the column's, the share of examples that get better, at least, by all "
+    "runs: to a smaller size, the share that decay with size",
+    "relative_bias": "How much larger the bound above is because its threshold was chosen on the same seeds, "
+    "relative to the bound with new seeds",
     "thresholds": "Examples whose accuracy falls by so much, and how many of them chance alone explains",
     "seeds": "What fewer seeds of each size would have shown",
     "improvement": "The shares of examples that the larger size is better on and worse on",

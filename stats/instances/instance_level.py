@@ -565,6 +565,94 @@ def threshold_bias(
     )  # fmt: skip
 
 
+def relative_threshold_bias(
+    small: Runs,
+    large: Runs,
+    direction: Direction = "decay",
+    n_resamples: int = 1000,
+    rng: int = 0,
+) -> float:
+    """Estimates the upward bias of an adaptive threshold over new seeds, relative to the bound.
+
+    As in appendix E of the paper (table 10): seeds are drawn with replacement from those that were
+    trained, once to choose the threshold and once again to compute the bound L with it. With L* for the
+    bound on the first draw, the bias is E[L* - L] / E[L]. Examples are held fixed; `threshold_bias` draws
+    examples and holds seeds fixed.
+
+    Args:
+      small: one 0/1 run per pre-training seed; `ensemble` further runs first.
+      large: the same of the larger size.
+      direction: decay or improvement.
+      n_resamples: pairs of draws.
+      rng: of the draws.
+
+    Returns:
+      The relative bias, such as 0.1 for a bound that is a tenth too large; NaN where the mean L is not
+      above 0.
+
+    Raises:
+      DataError: there are several runs per seed, or a score is not 0 or 1.
+
+    Example:
+      >>> from multiberts import stats
+      >>> import numpy as np
+      >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
+      >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
+      >>> 0 < stats.relative_threshold_bias(small, large, n_resamples=100) < 0.1
+      True
+
+    See also: `threshold_bias`, `decay_bound`.
+
+    Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
+    Performance at the Instance Level, appendix E.
+    """
+    pair = (small, large) if direction == "decay" else (large, small)
+    sides = _one_run_each(*pair)
+    numbers = [len(runs.keys) for runs in sides]
+    # A draw of seeds is right on an example 0 to all times: these are all the patterns there are.
+    right = np.indices([number + 1 for number in numbers]).reshape(2, -1)
+    one, other = (
+        (np.arange(number) >= number - counts[:, None]).astype(np.int64)
+        for number, counts in zip(numbers, right, strict=True)
+    )
+    lattice = _Lattice(one, other, np.arange(len(one)), np.ones(len(one), np.int64), 1)
+    units = np.unique(lattice.differences[lattice.differences < 0])
+    # The first column stands for a threshold below everything, where the bound is 0.
+    excess = np.hstack([np.zeros((len(one), 1)), _excess(lattice, units)])
+    random = np.random.Generator(np.random.Philox(key=rng))
+
+    def bounds() -> Array:
+        """Computes the bound of new draws of seeds at every threshold [thresholds]."""
+        few, many = (
+            random.multinomial(number, np.full(number, 1 / number)) @ runs.predictions.astype(float)
+            for number, runs in zip(numbers, sides, strict=True)
+        )
+        places = (few * (numbers[1] + 1) + many).astype(np.intp)
+        return np.asarray(np.bincount(places, minlength=len(excess)) @ excess / len(places))
+
+    found = np.empty((n_resamples, 2))
+    for row in found:
+        tuned, fresh = bounds(), bounds()
+        best = tuned.argmax()
+        row[:] = tuned[best], fresh[best]
+    adaptive, honest = found.mean(axis=0).tolist()
+    return float((adaptive - honest) / honest) if honest > 0 else math.nan
+
+
+def _one_run_each(small: Runs, large: Runs) -> list[RunsTable]:
+    """Returns both sides in one order of examples, or refuses what is not one 0/1 run per seed."""
+    sides = aligned(small, large)
+    for runs in sides:
+        refuse_fractions(runs.predictions)
+        if len(runs.seeds) != len(runs.keys):
+            raise DataError(
+                f"found {counted(len(runs.keys), 'run')} of "
+                f"{counted(len(runs.seeds), 'pre-training seed')}, expected one "
+                "per seed; combine them with stats.ensemble"
+            )
+    return sides
+
+
 def _cross_fitted(lattice: _Lattice, excess: Array, half: NDArray[np.intp]) -> float:
     first = np.bincount(lattice.pattern[half], minlength=len(lattice.counts))
     second = lattice.counts - first
@@ -643,17 +731,9 @@ def fisher_tests(
     """
     from scipy.stats import hypergeom
 
-    arms = aligned(small, large)
-    for runs in arms:
-        refuse_fractions(runs.predictions)
-        if len(runs.seeds) != len(runs.keys):
-            raise DataError(
-                f"found {counted(len(runs.keys), 'run')} of "
-                f"{counted(len(runs.seeds), 'pre-training seed')}, expected one "
-                "per seed; combine them with stats.instances.ensembles.ensemble"
-            )
-    right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in arms]  # [examples] each
-    few, many = (len(runs.keys) for runs in arms)
+    sides = _one_run_each(small, large)
+    right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in sides]  # [examples] each
+    few, many = (len(runs.keys) for runs in sides)
     # Given the number of all right answers, those of the hypothetically better arm.
     better, size = (right[0], few) if direction == "decay" else (right[1], many)
     tables, place = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)

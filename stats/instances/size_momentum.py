@@ -231,7 +231,7 @@ def momentum_index(
     middle: Runs,
     large: Runs,
     *,
-    num_buckets: int = 5,
+    num_buckets: int = 10,
     kind: Correlation = "pearson",
     edges: Sequence[float] | None = None,
 ) -> MomentumIndex:
@@ -241,7 +241,7 @@ def momentum_index(
       small: a `RunsTable` or an array [pretrain_seeds, ..., examples].
       middle: the same.
       large: the same.
-      num_buckets: buckets of equal width between 0 and 1, unless `edges` are given.
+      num_buckets: buckets of equal width between 0 and 1, unless `edges` are given; the paper has 10.
       kind: pearson, or spearman (ranks within a bucket).
       edges: limits of the buckets, rising.
 

@@ -37,6 +37,8 @@ def all_tables(analysis: InstanceAnalysis) -> dict[str, Table]:
     tables = {
         "accuracy": accuracy_table(analysis.accuracies),
         "decay": decay_table(analysis.pairs),
+        "bounds": bounds_matrix(analysis.pairs),
+        "relative_bias": bias_matrix(analysis.pairs),
         "thresholds": threshold_table(analysis.pairs),
         "seeds": seeds_table(analysis),
         "improvement": improvement_table(analysis.pairs),
@@ -99,6 +101,48 @@ def decay_table(pairs: Sequence[PairOfSizes]) -> Table:
     formats = dict.fromkeys(list(records[0])[3:], ".2%") if records else {}
     title = "Decaying examples, at least"
     return Table.from_records(records, formats | {"Threshold": ".2f"}, title)
+
+
+def bounds_matrix(pairs: Sequence[PairOfSizes]) -> Table:
+    """Makes a table in the layout of the paper's tables 2 and 9, of the means of all runs.
+
+    Above the diagonal the share of examples that improve from the row's size to the larger one of the
+    column; below it, the share that improve from the row's size to a smaller one: that decay with size.
+    """
+    found: dict[tuple[str, str, str, int], Cell] = {}
+    for pair in pairs:
+        for direction, bound in enumerate((pair.all_runs, pair.all_runs_improvement)):
+            found[pair.task, pair.small, pair.large, direction] = bound.bound if bound else None
+    return _matrix(
+        pairs, found, "Improving examples, at least, from the row's size to the column's"
+    )
+
+
+def bias_matrix(pairs: Sequence[PairOfSizes]) -> Table:
+    """Makes a table of the relative bias of adaptive thresholds over seeds, as the paper's table 10."""
+    found = {
+        (pair.task, pair.small, pair.large, direction): value if np.isfinite(value) else None
+        for pair in pairs
+        for direction, value in enumerate(pair.relative_biases)
+    }
+    return _matrix(pairs, found, "Relative upward bias of the bounds' thresholds")
+
+
+def _matrix(
+    pairs: Sequence[PairOfSizes], found: Mapping[tuple[str, str, str, int], Cell], title: str
+) -> Table:
+    """Makes a table of one row per task and size, by (task, smaller, larger, is it improvement)."""
+    sizes = list(dict.fromkeys(name for pair in pairs for name in (pair.small, pair.large)))
+    records: list[dict[str, Cell]] = []
+    for task in dict.fromkeys(pair.task for pair in pairs):
+        for start in sizes:
+            cells = {
+                f"To {end}": found.get((task, start, end, 1), found.get((task, end, start, 0)))
+                for end in sizes
+            }
+            if any(value is not None for value in cells.values()):
+                records.append({"Task": task, "From": start, **cells})
+    return Table.from_records(records, {f"To {end}": ".1%" for end in sizes}, title)
 
 
 def threshold_table(pairs: Sequence[PairOfSizes]) -> Table:

@@ -288,6 +288,13 @@ def _pictures(
             f"percentile {wording.estimate_text(item, item.intervals['percentile'])}",
             partial(figures.sources_figure, [item]),
         )
+    if item.slices is not None:
+        yield ReportSection(
+            f"{pair.place}-slices",
+            f"{metric_label(item.metric, item.experiment is not None)} by {item.slices.by}, and by how much "
+            "each slice differs from the other examples; the numbers are in the table below",
+            partial(figures.slices_figure, item),
+        )
     # A correlation would show the same dots as the slope before it.
     measure = pair.measure
     slope = measure.replace("correlation", "slope")

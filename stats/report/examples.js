@@ -64,7 +64,14 @@ async function startGrid(section) {
     }
     shown = Math.min(rows.length, shown + ROWS_AT_ONCE);
     more.hidden = shown === rows.length;
-    status.textContent = `${rows.length} of ${count} examples`;
+  };
+  // Without an interval: that depends on design and clusters, and `--by` computes it.
+  const summary = () => {
+    const mean = arm => 100 * rows.reduce((sum, row) => sum + means[arm][row], 0) / rows.length;
+    const shownAs = value => value.toFixed(1).replace("-", "\u2212");
+    const found = rows.length ? means.map((_, arm) => `${grid.arms[arm]} ${shownAs(mean(arm))}`) : [];
+    if (rows.length && last > 0) found.push(`difference ${shownAs(mean(last) - mean(0))}`);
+    return [`${rows.length} of ${count} examples`, ...found].join(", ");
   };
   const apply = () => {
     const words = fields.search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -81,6 +88,7 @@ async function startGrid(section) {
     body.replaceChildren();
     shown = 0;
     addRows();
+    status.textContent = summary();
   };
   const fill = (select, values) => {
     for (const [text, value] of values) select.add(new Option(text, value));

@@ -15,6 +15,7 @@ from multiberts.stats.instances.instance_level import (
     fisher_tests,
     improvement_bound,
     instance_accuracy,
+    relative_threshold_bias,
     threshold_bias,
 )
 from multiberts.stats.runs_table import make_runs
@@ -246,6 +247,32 @@ def test_threshold_bias_corrects_the_bound_towards_that_of_new_examples():
     assert adaptive > 4 * noise[0]
     assert abs(corrected) < adaptive / 2
     assert cross_fitted < adaptive - 2 * noise[2]
+
+
+def test_the_relative_bias_is_that_of_drawing_seeds_and_bounding_anew():
+    """Appendix E of Zhong et al. by `decay_bound` alone, whose baseline is exact."""
+    random = np.random.default_rng(13)
+    small, large = random.random((5, 100)) < 0.5, random.random((5, 100)) < 0.55
+    pairs = []
+    for _ in range(300):
+        draws = [side[random.integers(0, 5, 5)] for side in (small, large, small, large)]
+        tuned = decay_bound(*draws[:2])
+        fresh = 0.0
+        if np.isfinite(tuned.threshold):
+            fresh = decay_bound(*draws[2:], threshold=tuned.threshold).bound
+        pairs.append((tuned.bound, fresh))
+    adaptive, honest = np.mean(pairs, axis=0)
+    noise = np.std(np.subtract(*np.transpose(pairs))) / np.sqrt(len(pairs)) / honest
+    found = relative_threshold_bias(small, large, n_resamples=4000)
+    assert found == pytest.approx(adaptive / honest - 1, abs=5 * noise)
+    assert found == relative_threshold_bias(large, small, "improvement", n_resamples=4000)
+    # All differences are -1: one threshold alone can be picked.
+    assert relative_threshold_bias(np.ones((4, 20), int), np.zeros((4, 20), int)) == 0
+    assert np.isnan(relative_threshold_bias(np.zeros((4, 20), int), np.ones((4, 20), int)))
+    with pytest.raises(
+        DataError, match="found 6 runs of 3 pre-training seeds, expected one per seed"
+    ):
+        relative_threshold_bias(np.ones((3, 2, 20), int), np.ones((3, 2, 20), int))
 
 
 def test_threshold_bias_is_the_same_every_time_and_zero_with_one_threshold():

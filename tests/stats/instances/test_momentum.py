@@ -112,4 +112,4 @@ def test_the_index_in_one_bucket_equals_scipy(kind):
 def test_buckets_without_examples_or_spread_are_unknown():
     found = momentum_index(np.ones((1, 10)), np.ones((3, 10)), np.ones((1, 10)))
     assert np.isnan(found.correlation).all() and np.isnan(found.pooled)
-    assert found.counts.tolist() == [0, 0, 0, 0, 10]
+    assert found.counts.tolist() == [0] * 9 + [10]

@@ -7,14 +7,26 @@ import numpy as np
 import pytest
 
 from multiberts.stats.instances.analysis import analyse_sizes
-from multiberts.stats.instances.tables import all_tables, decay_table, disagreement_table
+from multiberts.stats.instances.ensembles import ensemble
+from multiberts.stats.instances.instance_level import (
+    decay_bound,
+    improvement_bound,
+    relative_threshold_bias,
+)
+from multiberts.stats.instances.tables import (
+    all_tables,
+    bias_matrix,
+    bounds_matrix,
+    decay_table,
+    disagreement_table,
+)
 
 
 def test_tables_hold_the_results(analysis):
     tables = all_tables(analysis)
     assert list(tables) == [
-        "accuracy", "decay", "thresholds", "seeds", "improvement", "fisher", "decomposition",
-        "disagreement", "momentum", "momentum_index", "momentum_index_spearman",
+        "accuracy", "decay", "bounds", "relative_bias", "thresholds", "seeds", "improvement", "fisher",
+        "decomposition", "disagreement", "momentum", "momentum_index", "momentum_index_spearman",
     ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(tables["decay"].csv())))
     assert len(rows) == 6
@@ -31,12 +43,32 @@ def test_tables_hold_the_results(analysis):
     assert float(row["r (95% CI) low"]) == found.low < float(row["r"]) == found.r
     index = list(csv.DictReader(io.StringIO(tables["momentum_index"].csv())))
     assert not [name for name in index[0] if "CI" in name]
-    assert [row["Accuracy of the middle"] for row in index[:6]] == [
-        "0 to 0.2", "0.2 to 0.4", "0.4 to 0.6", "0.6 to 0.8", "0.8 to 1", "all",
-    ]  # fmt: skip
+    names = [row["Accuracy of the middle"] for row in index[:11]]
+    assert (names[0], names[1], names[9], names[10]) == (
+        "0 to 0.1",
+        "0.1 to 0.2",
+        "0.9 to 1",
+        "all",
+    )
     for table in tables.values():
         assert len({line.count(" & ") for line in table.latex().splitlines() if " & " in line}) == 1
         assert len(table.markdown().splitlines()) == len(table.rows) + 4
+
+
+def test_improving_stands_above_the_diagonal_and_decaying_below(sizes, analysis):
+    bounds, bias = (
+        {(row["Task"], row["From"]): row for row in csv.DictReader(io.StringIO(table.csv()))}
+        for table in (bounds_matrix(analysis.pairs), bias_matrix(analysis.pairs))
+    )
+    small, large = sizes["mini"], sizes["large"]
+    up, down = bounds["NLI", "mini"]["To large"], bounds["NLI", "large"]["To mini"]
+    assert float(up) == improvement_bound(small, large).bound > float(down) > 0
+    assert float(down) == decay_bound(small, large).bound
+    assert bounds["NLI", "mini"]["To mini"] == ""
+    votes = ensemble(small), ensemble(large)
+    found = relative_threshold_bias(*votes, "improvement", 40)
+    assert float(bias["NLI", "mini"]["To large"]) == found
+    assert float(bias["NLI", "large"]["To mini"]) == relative_threshold_bias(*votes, "decay", 40)
 
 
 def test_disagreement_is_twice_the_variances_in_the_table(analysis):

@@ -118,3 +118,19 @@ def test_first_colours_differ_in_grey():
     ]
     assert abs(grey[0] - grey[1]) > 15
     assert len(set(MARKERS)) == len(set(map(str, LINES))) == len(COLOURS)
+
+
+def test_a_slice_too_small_for_an_interval_is_a_dot_alone():
+    random = np.random.default_rng(0)
+    base, experiment = (random.integers(0, 2, (4, 100)) for _ in range(2))
+    kinds = np.repeat(["large", "middle", "small"], [45, 35, 20])
+    found = compare(base, experiment, "mean", by=kinds, n_resamples=50, studentised=False)
+    left, right = figures.slices_figure(found).axes
+    names = [label.get_text() for label in left.get_yticklabels()]
+    assert names == ["all examples", "large (45)", "middle (35)", "small (20)"]
+    rows = {line.get_ydata()[0]: line for line in left.lines if line.get_marker() == "o"}
+    for place, one in enumerate(found.slices.slices, start=1):
+        assert rows[place].get_xdata()[0] == one.estimate
+    ends = {tuple(line.get_xdata()) for line in left.lines}
+    assert tuple(found.slices.slices[0].ci) in ends
+    assert len([line for line in right.lines if line.get_marker() == "s"]) == 2

@@ -1,0 +1,134 @@
+"""`python -m multiberts.benchmarks.instances_world`: the tables of Zhong et al. (2021) in a world whose truth
+is known.
+
+Examples have logits under a small, a middle and a large size as in `momentum_coverage`. A pre-training
+seed moves each of them by a normal effect, and each fine-tuning run is then right or wrong by chance. So
+accuracies, shares of decaying examples and variances are known without simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from multiberts.benchmarks.momentum_coverage import World, sigmoid
+from multiberts.runs.command_line.command import run_command
+from multiberts.stats.instances.analysis import FewerSeeds, analyse_sizes
+from multiberts.stats.instances.ensembles import ensemble
+from multiberts.stats.instances.instance_level import decay_bound
+from multiberts.stats.instances.size_momentum import momentum_index
+
+Array = NDArray[np.float64]
+SIZES = ("mini", "medium", "large")
+SEEDS, RUNS = 10, 5  # as in the paper
+FRESH = 20  # draws of new seeds per world, for the true bias of the threshold
+WORLD = World(centre=1.0, spread=1.5, step=0.8, seed_spread=0.6)
+
+
+def instances_world(
+    *, num_worlds: int = 20, num_examples: int = 2000, simulation_seed: int = 0
+) -> None:
+    """Prints a table: what is estimated, the truth, and the mean and spread of the estimates over worlds.
+
+    Args:
+      num_worlds: worlds.
+      num_examples: examples of each.
+      simulation_seed: names the worlds.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for place in range(num_worlds):
+        random = np.random.default_rng([simulation_seed, place])
+        for name, truth, estimate in one_world(random, num_examples):
+            found.setdefault(name, []).append((truth, estimate))
+        print(f"world {place + 1} of {num_worlds}", flush=True)
+    print("| table, quantity | truth | estimate | SD of an estimate |\n|---|---|---|---|")
+    for name, rows in found.items():
+        truth, estimate = np.nanmean(rows, axis=0)
+        spread = np.nanstd([row[1] for row in rows], ddof=1)
+        print(f"| {name} | {truth:.3f} | {estimate:.3f} | {spread:.3f} |")
+
+
+def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[str, float, float]]:
+    """Yields names, true values and estimates of one world."""
+    logits = WORLD.logits(random, num_examples)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+    weights = weights / weights.sum()
+    of_seeds = sigmoid(logits[..., None] + WORLD.seed_spread * nodes)  # [sizes, examples, nodes]
+    accuracy = of_seeds @ weights
+    voted = binom.sf(RUNS // 2, RUNS, of_seeds) @ weights  # of a seed's majority
+    fine, pre = (of_seeds * (1 - of_seeds)) @ weights, (of_seeds**2) @ weights - accuracy**2
+    sizes = dict(zip(SIZES, draw_runs(random, logits), strict=True))
+    analysis = analyse_sizes({"world": sizes}, n_resamples=200, with_curves=False)
+
+    parts = analysis.decompositions["world"]["large"]
+    for name, level, truth in (
+        ("fine-tuning", "finetune_seed", 2 * fine[2]),
+        ("pre-training", "pretrain_seed", 2 * (fine[2] + pre[2])),
+    ):
+        estimate = float(parts.disagreements[level].mean())
+        yield f"1: large, runs that differ in {name} disagree", float(truth.mean()), estimate
+    pair = next(item for item in analysis.pairs if (item.small, item.large) == ("mini", "large"))
+    decays = float((accuracy[2] < accuracy[0]).mean())
+    assert pair.all_runs and pair.all_runs_improvement
+    yield "2, 9: mini to large, improving", 1 - decays, pair.all_runs_improvement.bound
+    yield "2, 9: mini to large, decaying, all runs", decays, pair.all_runs.bound
+    of_votes = float((voted[2] < voted[0]).mean())
+    at = float(pair.decay.difference.cdf(-0.4) - pair.decay.baseline.cdf(-0.4))
+    yield "3: decaying, votes, at a threshold of -.4", of_votes, at
+    for item in analysis.by_seeds["world", "mini", "large"]:
+        if item.num_seeds in (2, 6, 10):
+            yield from _of_number(item, of_votes)
+    index = analysis.momentum_indices["pearson"]["world"][SIZES]
+    exact = momentum_index(*(own[None] for own in accuracy))
+    for bucket in range(10):
+        yield (
+            f"6, 12: improvements of examples at {index.edges[bucket + 1]:.1f} correlate",
+            float(exact.correlation[bucket]),
+            float(index.correlation[bucket]),
+        )
+    for name, truth in (
+        ("bias_squared", (1 - accuracy[2]) ** 2), ("pretrain_seed", pre[2]), ("finetune_seed", fine[2])
+    ):  # fmt: skip
+        yield f"7: large, {name}", float(truth.mean()), parts.parts[name].mean
+    for size, own in zip(SIZES, accuracy, strict=True):
+        yield f"8: accuracy of {size}", float(own.mean()), analysis.accuracies["world"][size].mean
+    yield "10: relative bias, decaying", new_seeds_bias(random, logits, 1), pair.relative_biases[0]
+    yield (
+        "10: relative bias, improving",
+        new_seeds_bias(random, logits, -1),
+        pair.relative_biases[1],
+    )
+
+
+def _of_number(item: FewerSeeds, truth: float) -> Iterator[tuple[str, float, float]]:
+    yield f"4, 11: decaying, votes, {item.num_seeds} seeds, the bound", truth, item.bound
+    yield f"4, 11: decaying, votes, {item.num_seeds} seeds, Fisher's tests", truth, item.found
+
+
+def draw_runs(random: np.random.Generator, logits: Array) -> NDArray[np.uint8]:
+    """Draws right and wrong answers [sizes, seeds, runs, examples]."""
+    effects = WORLD.seed_spread * random.normal(size=(len(logits), SEEDS, logits.shape[1]))
+    chances = sigmoid(logits[:, None] + effects)[:, :, None]
+    drawn = random.random((len(logits), SEEDS, RUNS, logits.shape[1]))
+    return (drawn < chances).astype(np.uint8)
+
+
+def new_seeds_bias(random: np.random.Generator, logits: Array, order: int) -> float:
+    """Computes the relative bias of the threshold with new seeds of the world instead of drawn ones."""
+    pairs = []
+    for _ in range(FRESH):
+        tuned, fresh = (
+            [ensemble(side) for side in draw_runs(random, logits)[[0, 2]]][::order]
+            for _ in range(2)
+        )
+        best = decay_bound(*tuned)
+        pairs.append((best.bound, decay_bound(*fresh, threshold=best.threshold).bound))
+    adaptive, honest = np.mean(pairs, axis=0)
+    return float(adaptive / honest - 1)
+
+
+if __name__ == "__main__":
+    run_command(instances_world)
