@@ -120,12 +120,13 @@ def new_seeds_bias(random: np.random.Generator, logits: Array, order: int) -> fl
     """Computes the relative bias of the threshold with new seeds of the world instead of drawn ones."""
     pairs = []
     for _ in range(FRESH):
-        tuned, fresh = (
-            [ensemble(side) for side in draw_runs(random, logits)[[0, 2]]][::order]
+        (small, large), (new_small, new_large) = (
+            [ensemble(size) for size in draw_runs(random, logits)[[0, 2]]][::order]
             for _ in range(2)
         )
-        best = decay_bound(*tuned)
-        pairs.append((best.bound, decay_bound(*fresh, threshold=best.threshold).bound))
+        best = decay_bound(small, large)
+        again = decay_bound(new_small, new_large, threshold=best.threshold)
+        pairs.append((best.bound, again.bound))
     adaptive, honest = np.mean(pairs, axis=0)
     return float(adaptive / honest - 1)
 

@@ -23,7 +23,7 @@ def list_names(*, kind: Literal["tasks", "metrics", "configs"]) -> str:
 
     Example:
       >>> list_names(kind="metrics").splitlines()[1].split(maxsplit=1)
-      ['accuracy', 'Share of examples whose prediction is right.']
+      ['accuracy', 'Share of examples whose prediction is right. Also acc.']
     """
     if kind == "tasks":
         from multiberts.finetune.task import registered_tasks

@@ -48,6 +48,12 @@ class SeedSpread:
       num_examples: of the set that it was found on; None where it is not known.
       metric: of the score; None where it is not known.
       assumed: whether the degrees of freedom are an assumption.
+
+    Example:
+      >>> SeedSpread(sd=0.8, df=24.0, source="25 seeds of our own").noise_df
+      24.0
+
+    See also: `compare`, which takes one as `seed_sd`; `seed_atlas`.
     """
 
     sd: float
@@ -132,6 +138,8 @@ def seed_atlas(path: str | Path = ATLAS) -> pandas.DataFrame:
       0.242
 
     See also: `compare`, whose `seed_sd="atlas:MNLI/bert-base"` takes a row.
+
+    Reference: each row names its own in the column `source`.
     """
     import pandas
 

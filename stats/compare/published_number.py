@@ -45,6 +45,10 @@ class Reproduction(EqualByContent):
       p_value: two-sided: how often new runs give a number as far out or further.
       borrowed: the spread that one seed borrowed; None where it is these seeds' own.
 
+    Example:
+      >>> reproduce([[1, 0, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]], "mean", published=0.8).num_published
+      3
+
     See also: `reproduce`.
     """
 
