@@ -57,6 +57,7 @@ class _Checkpoint:
     run: str
     step: int | None
     source: Source
+    seed: int | None = None  # as its record says
     tensors: dict[str, StoredTensor] = field(default_factory=dict)
     values: list[np.ndarray] = field(default_factory=list)
     directions: np.ndarray | None = None  # one row per matrix: centred, of length 1
@@ -145,7 +146,7 @@ def _checkpoints_in(path: str) -> Iterator[_Checkpoint]:
         steps = list(_STEP.finditer(f"/{name}"))
         step = known["step"] if known["step"] is not None else _number(steps[-1]) if steps else None
         run = _STEP.sub("", f"/{name}").replace("/checkpoints", "").strip("/-_.") or root.name
-        yield _Checkpoint(run, step, folder_source(folder))
+        yield _Checkpoint(run, step, folder_source(folder), known["pretrain_seed"])
 
 
 def _is_part(name: str) -> bool:
@@ -294,18 +295,15 @@ def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     findings = []
     for (run, places), (other, others) in itertools.combinations(by_run.items(), 2):
         # The first checkpoints, which are nearest to the initialisation.
-        if (found := correlations[places[0], others[0]]) > limit:
+        first, second = (checkpoints[each[0]] for each in (places, others))
+        # Procedures that are paired by their seeds share the initialisation on purpose.
+        is_recorded = first.seed is not None and first.seed == second.seed
+        if (found := correlations[places[0], others[0]]) > limit and not is_recorded:
             text = (
                 f"{run} and {other} share an initialisation, or one continues the other: their weights at "
-                f"{checkpoints[places[0]].name} and {checkpoints[others[0]].name} correlate with {found:.2f}."
+                f"{first.name} and {second.name} correlate with {found:.2f}."
             )
-            findings.append(
-                Finding(
-                    "initialisation",
-                    text,
-                    _places([checkpoints[places[0]], checkpoints[others[0]]]),
-                )
-            )
+            findings.append(Finding("initialisation", text, _places([first, second])))
     lengths: dict[tuple[int | None, int | None], dict[str, tuple[float, int]]] = defaultdict(dict)
     for run, places in by_run.items():
         for before, after in itertools.pairwise(places):

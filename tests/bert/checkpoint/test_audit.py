@@ -162,6 +162,14 @@ def test_fault_is_alone(grid: Path, vocabulary: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.count("\n- ") == 1
 
 
+def test_procedures_of_one_recorded_seed_share_their_initialisation(
+    grid: Path, tmp_path: Path, vocabulary: Path
+) -> None:
+    for step in STEPS:
+        _write(tmp_path / "grid" / "longer", vocabulary, 2, step + 3000, 2, step)
+    assert audit_checkpoints(paths=[str(grid)]) == 0
+
+
 def test_page_has_verdict_and_picture(grid: Path, tmp_path: Path) -> None:
     _cut(grid / "seed_1/step_2000/bert.ckpt.data-00000-of-00001")
     page = tmp_path / "audit.html"
