@@ -461,7 +461,7 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
     if not _is_clear(item, judged, early):
         test = f"{test}: the data do not rule out zero difference"
         if item.ci.low < 0 < item.ci.high and math.isfinite(item.ci.high - item.ci.low):
-            low, high = (estimate_text(item, end) for end in item.ci)
+            low, high = estimate_text(item, item.ci).split(" to ")
             test += f", only differences below {low} or above {high}"
         if (adjusted is not None or early is not None) and not item.ci.low <= 0 <= item.ci.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
