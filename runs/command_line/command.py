@@ -741,8 +741,13 @@ def close_output() -> int:
 
 
 def _parse_flags(arguments: list[str]) -> list[str]:
+    # Other programs write --seed-sd where parameters are called seed_sd.
+    spelled = [
+        re.sub(r"^--\w[\w-]*", lambda found: "--" + found[0][2:].replace("-", "_"), argument)
+        for argument in arguments
+    ]
     try:
-        return flags.FLAGS(arguments)
+        return flags.FLAGS(spelled)
     except flags.UnrecognizedFlagError as error:
         cure = nearest(error.flagname, flags.FLAGS, "--help lists the flags")
         console.error(f"unknown flag --{error.flagname}; {cure}")

@@ -145,6 +145,14 @@ def test_every_command_says_what_it_made():
     } | {name for name in COMMANDS if name.startswith("launch ")}
 
 
+def test_a_flag_may_have_hyphens(tmp_path):
+    made = call("make-world", f"--run-dir={tmp_path / 'a-b'}", "--num-documents=3")
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "a-b" / "corpus.txt").is_file()
+    wrong = call("make-world", "--num-document=3")
+    assert "unknown flag --num_document; did you mean num_documents" in wrong.stderr
+
+
 def test_gin_binds_a_command_under_its_name_or_its_functions(tmp_path):
     listed = [
         call("list", f"--gin_param={name}.kind = 'metrics'") for name in ("list", "list_names")
