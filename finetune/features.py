@@ -11,7 +11,7 @@ import numpy as np
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
 # Batches are padded to the smallest of these that holds their longest example: few enough that a
 # step is compiled a few times only, close enough that little is spent on padding.
@@ -212,7 +212,7 @@ def evaluation_lengths(lengths: np.ndarray, batches: list[tuple[np.ndarray, int]
 
 
 def predicted_batches(
-    predictor: Predictor,
+    predictor: ForwardPass,
     parameters: Mapping[str, np.ndarray],
     features: SequenceFeatures,
     rows: np.ndarray,

@@ -25,7 +25,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.finetune.answer_lines import answer_lines
+from multiberts.finetune.answer_rows import answer_lines
 from multiberts.finetune.data_files import LINES_SUFFIX, FileContent, vocabulary_of
 from multiberts.finetune.task import (
     KIND,

@@ -11,6 +11,7 @@ from multiberts.stats.b3.fit import search_b3, solve_b3
 from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
 from multiberts.stats.b3.model import B3CrossValidator, b3
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
+from multiberts.stats.borrowed import SeedSpread, seed_atlas
 from multiberts.stats.compare.arms import compare_arms
 from multiberts.stats.compare.published_number import Reproduction, reproduce
 from multiberts.stats.compare.question import TaskData, compare
@@ -53,7 +54,6 @@ from multiberts.stats.results.sequential import (
     sequential_decision,
     spending_boundaries,
 )
-from multiberts.stats.seed_spread import SeedSpread, seed_atlas
 from multiberts.stats.variance.components import (
     VarianceComponents,
     intraclass_correlation,

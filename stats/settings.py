@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from multiberts.stats.borrowed import SeedSpread, seed_spread
 from multiberts.stats.corrections import check_n_resamples, check_whole
 from multiberts.stats.errors import DataError, check_choice
-from multiberts.stats.seed_spread import SeedSpread, seed_spread
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 Examples = Literal["shared", "separate"]

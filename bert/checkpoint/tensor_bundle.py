@@ -38,7 +38,7 @@ _RESTART_INTERVAL = 16
 
 
 @dataclass(frozen=True)
-class Entry:
+class BundleEntry:
     """Where a tensor lies, and what its bytes are; dtype None: no array of numbers in one piece."""
 
     dtype: np.dtype | None
@@ -129,7 +129,7 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
     return found
 
 
-def parse_index(content: bytes) -> tuple[dict[str, Entry], int]:
+def parse_index(content: bytes) -> tuple[dict[str, BundleEntry], int]:
     """Returns where each tensor lies, and the number of shards.
 
     Args:
@@ -156,7 +156,7 @@ def parse_index(content: bytes) -> tuple[dict[str, Entry], int]:
         raise ValueError("an entry of the index is cut") from error
 
 
-def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, Entry], int]:
+def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, BundleEntry], int]:
     entries = {}
     num_shards = 1
     for key, value in rows:
@@ -170,7 +170,7 @@ def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, Entry], int
         sizes = [
             dict(_fields(_message_of(dim))).get(1, 0) for _, dim in _fields(_message_of(shape))
         ]
-        entries[key.decode()] = Entry(
+        entries[key.decode()] = BundleEntry(
             dtype,
             tuple(_whole(size) for size in sizes),
             *(_whole(fields.get(number, 0)) for number in (3, 4, 5, 6)),

@@ -12,7 +12,7 @@ from multiberts.runs.allocator import keep_freed_memory
 from multiberts.runs.environment import JAX, engine
 
 # Callers need one module.
-__all__ = ["Loss", "Predictor", "Trainer", "TrainerSettings", "new_trainer"]
+__all__ = ["ForwardPass", "Loss", "Trainer", "TrainerSettings", "new_trainer"]
 
 keep_freed_memory()
 
@@ -40,7 +40,7 @@ def new_trainer(loss: Loss, settings: TrainerSettings | None = None) -> Trainer:
     return TensorFlowTrainer(loss, settings)
 
 
-class Predictor:
+class ForwardPass:
     """A compiled forward pass over named arrays, reused for every checkpoint of the same sizes."""
 
     def __init__(

@@ -227,7 +227,7 @@ def _add_clipped(total: Sums, shard: tuple[Named, Named, Array]) -> Sums:
 def forward_pass(
     function: Callable[..., Named], compile_step: bool
 ) -> tuple[Callable[[Mapping[str, np.ndarray]], Named], Callable[[Named, Batch], Arrays]]:
-    """Compiles a forward pass; see `engine.Predictor`.
+    """Compiles a forward pass; see `engine.ForwardPass`.
 
     Returns:
       What puts weights on the device; and (weights there, batch) -> outputs by name.

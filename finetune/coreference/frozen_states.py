@@ -30,7 +30,7 @@ from multiberts.runs.files import replaced
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
 _BATCH_SIZE = 32
 
@@ -172,7 +172,7 @@ def _offsets(pairs: MentionPairs, kept: str) -> np.ndarray:
 
 def _encoded(
     pairs: MentionPairs,
-    predictor: Predictor,
+    predictor: ForwardPass,
     checkpoint: Checkpoint,
     kept: str,
     name: str,
@@ -203,7 +203,7 @@ def _encoded(
 
 
 def _span_tokens(
-    pairs: MentionPairs, predictor: Predictor, checkpoint: Checkpoint, name: str
+    pairs: MentionPairs, predictor: ForwardPass, checkpoint: Checkpoint, name: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yields per batch: spans int64 [spans]; the states of their tokens, float32 [tokens, hidden], one
     span after the other; and where each span ends among them, int64 [spans].
@@ -240,12 +240,12 @@ def _pooled(tokens: np.ndarray, ends: np.ndarray, kept: str) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=4)
-def _predictor(config: BertConfig, compile_step: bool) -> Predictor:
+def _predictor(config: BertConfig, compile_step: bool) -> ForwardPass:
     """Returns the compiled encoder."""
     from multiberts.bert.model.encoder import encode
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"hidden": encode(parameters, config, *encoder_inputs(batch))}
 
-    return Predictor(predict, compile_step=compile_step)
+    return ForwardPass(predict, compile_step=compile_step)

@@ -32,7 +32,7 @@ from multiberts.finetune.features import evaluation_batches
 from multiberts.finetune.task import Arrays
 
 if TYPE_CHECKING:
-    from multiberts.bert.training.engine import Predictor, Trainer
+    from multiberts.bert.training.engine import ForwardPass, Trainer
 
 # Spans are padded to the smallest of these that holds the longest of a batch, so that a step is
 # compiled a few times only.
@@ -116,7 +116,7 @@ def pair_batch(
 
 def pair_logits(
     representation: str,
-    predictor: Predictor,
+    predictor: ForwardPass,
     parameters: Mapping[str, np.ndarray],
     pairs: MentionPairs,
     states: SpanStates,
@@ -134,13 +134,13 @@ def pair_logits(
 
 
 @functools.lru_cache(maxsize=4)
-def engines(representation: str, compile_step: bool) -> tuple[Trainer, Predictor]:
+def engines(representation: str, compile_step: bool) -> tuple[Trainer, ForwardPass]:
     """Returns the compiled trainer and predictor of a head, shared by all runs in this process."""
     from keras import ops
 
     from multiberts.bert.model.coreference_head import coreference_logits
     from multiberts.bert.model.heads import cross_entropy
-    from multiberts.bert.training.engine import Predictor, TrainerSettings, new_trainer
+    from multiberts.bert.training.engine import ForwardPass, TrainerSettings, new_trainer
 
     logits_of = functools.partial(coreference_logits, representation)
 
@@ -156,4 +156,4 @@ def engines(representation: str, compile_step: bool) -> tuple[Trainer, Predictor
         return {"logits": logits_of(parameters, batch, None)}
 
     trainer = new_trainer(loss, TrainerSettings(compile_step=compile_step))
-    return trainer, Predictor(predict, compile_step=compile_step)
+    return trainer, ForwardPass(predict, compile_step=compile_step)

@@ -37,7 +37,7 @@ from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
 _FEMININE, _MASCULINE = "she", "he"
 _BATCH_SIZE = 32
@@ -175,20 +175,20 @@ class PronounProbeData:
 
 
 @functools.lru_cache(maxsize=4)
-def _predictor(config: BertConfig, pronoun_ids: tuple[int, int], compile_step: bool) -> Predictor:
+def _predictor(config: BertConfig, pronoun_ids: tuple[int, int], compile_step: bool) -> ForwardPass:
     """Returns the compiled forward pass to the logits of the two pronouns."""
     from keras import ops
 
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.model.heads import masked_lm_logits
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         sequence = encode(parameters, config, *encoder_inputs(batch))
         logits = masked_lm_logits(parameters, config, sequence, batch["masked_lm_positions"])
         return {"logits": ops.stack([logits[:, 0, number] for number in pronoun_ids], axis=-1)}
 
-    return Predictor(predict, compile_step=compile_step)
+    return ForwardPass(predict, compile_step=compile_step)
 
 
 def _family(arguments: DataArguments) -> PronounProbeFamily:

@@ -39,7 +39,7 @@ from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import Predictor, Trainer
+    from multiberts.bert.training.engine import ForwardPass, Trainer
 
 METRICS = ("squad_f1", "squad_exact_match")
 
@@ -196,7 +196,7 @@ class SquadData:
         self,
         name: str,
         part: SquadSet,
-        predictor: Predictor,
+        predictor: ForwardPass,
         parameters: Mapping[str, np.ndarray],
         questions: np.ndarray | None = None,
     ) -> EvaluationSet:
@@ -240,7 +240,7 @@ class SquadData:
 
 
 def window_logits(
-    windows: SquadWindows, predictor: Predictor, parameters: Mapping[str, np.ndarray]
+    windows: SquadWindows, predictor: ForwardPass, parameters: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns scores of every word piece as start and as end; float32 [windows, longest] each."""
     found = np.zeros((2, *windows.features.input_ids.shape), np.float32)
@@ -255,14 +255,14 @@ def window_logits(
 @functools.lru_cache(maxsize=4)
 def engines(
     config: BertConfig, compile_step: bool, training: TrainingOptions = RECIPE
-) -> tuple[Trainer, Predictor]:
+) -> tuple[Trainer, ForwardPass]:
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
 
     from multiberts.bert.model.backend_ops import PLAIN
     from multiberts.bert.model.encoder import Packing, encode
     from multiberts.bert.model.heads import cross_entropy, is_right, span_logits
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
     def logits_of(
         parameters: Any, batch: Any, dropout_key: Any, backend: Any = PLAIN
@@ -294,7 +294,7 @@ def engines(
         return {"start_logits": start, "end_logits": end}
 
     trainer = training.trainer(loss, config, compile_step)
-    return trainer, Predictor(predict, compile_step=compile_step)
+    return trainer, ForwardPass(predict, compile_step=compile_step)
 
 
 def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -> SquadFamily:

@@ -51,7 +51,7 @@ from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import Predictor, Trainer
+    from multiberts.bert.training.engine import ForwardPass, Trainer
 
 
 def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: TextTask) -> None:
@@ -257,7 +257,7 @@ class TextData:
 
     def _predictions(
         self,
-        predictor: Predictor,
+        predictor: ForwardPass,
         parameters: Mapping[str, np.ndarray],
         texts: _Texts,
         name: str,
@@ -348,7 +348,7 @@ def _engines(
     kind: str,
     compile_step: bool,
     training: TrainingOptions = RECIPE,
-) -> tuple[Trainer, Predictor]:
+) -> tuple[Trainer, ForwardPass]:
     """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
     from keras import ops
 
@@ -359,7 +359,7 @@ def _engines(
         cross_entropy,
         sigmoid_cross_entropy,
     )
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
     def logits_of(
         parameters: Any, batch: Any, rate: float, dropout_key: Any, backend: Any = PLAIN
@@ -406,4 +406,4 @@ def _engines(
         return {"logits": logits_of(parameters, batch, 0.0, None)}
 
     trainer = training.trainer(loss, config, compile_step)
-    return trainer, Predictor(predict, compile_step=compile_step)
+    return trainer, ForwardPass(predict, compile_step=compile_step)

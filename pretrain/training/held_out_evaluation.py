@@ -16,7 +16,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 if TYPE_CHECKING:
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
 
 def open_held_out(
@@ -90,12 +90,12 @@ def evaluate_held_out(
 
 
 @functools.lru_cache(maxsize=2)
-def _predictor(config: BertConfig, compile_step: bool) -> Predictor:
+def _predictor(config: BertConfig, compile_step: bool) -> ForwardPass:
     """Returns the compiled forward pass, shared by all runs of the same model in this process."""
     from multiberts.bert.model.heads import pretraining_loss
-    from multiberts.bert.training.engine import Predictor
+    from multiberts.bert.training.engine import ForwardPass
 
     def metrics(parameters: Any, batch: Any) -> Any:
         return pretraining_loss(parameters, config, batch, None)[1]
 
-    return Predictor(metrics, compile_step=compile_step)
+    return ForwardPass(metrics, compile_step=compile_step)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
+from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.question import TaskData, borrowed, prepare_arms
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
@@ -20,7 +21,6 @@ from multiberts.stats.metrics import MetricLike, ScoreFunction
 from multiberts.stats.presentation.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.presentation.wording import p_text
 from multiberts.stats.results.content import EqualByContent
-from multiberts.stats.seed_spread import SeedSpread
 from multiberts.stats.settings import ComparisonSettings, Missing
 
 _FORM = re.compile(r"(mean|best|median)(?::([1-9]\d{0,5}))?")

@@ -16,6 +16,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Chunk, Replicates, ScoreJob, bootstrap, draws_of
+from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.checks import (
     check_aligned,
     check_classes,
@@ -44,7 +45,6 @@ from multiberts.stats.reading import arms_in, labelled, values_of_clusters
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.slices import Slices
 from multiberts.stats.runs_table import Arm, align, pair
-from multiberts.stats.seed_spread import SeedSpread
 from multiberts.stats.settings import (
     Aggregate,
     ComparisonSettings,

@@ -18,6 +18,7 @@ from multiberts.evaluate.readers.columns import (
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
+from multiberts.stats.borrowed import with_row
 from multiberts.stats.metrics import named_metric
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
@@ -35,7 +36,6 @@ from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
 from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
-from multiberts.stats.seed_spread import with_row
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
 
 if TYPE_CHECKING:

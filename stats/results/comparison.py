@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.results.slices import Slices
-from multiberts.stats.seed_spread import SeedSpread
 from multiberts.stats.settings import Design, Examples, Resample
 from multiberts.stats.variance.answers import ShortAnswers, opposite_chance, short_answers
 from multiberts.stats.variance.crossing import VarianceParts

@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.errors import DataError
-from multiberts.stats.seed_spread import SeedSpread
 
 Array = NDArray[np.float64]
 

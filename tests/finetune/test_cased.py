@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS
-from multiberts.finetune import Predictor
 from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.predictor import Predictor
 from multiberts.tests.checkpoint_command import checkpoint_command
 
 torch = pytest.importorskip("torch")

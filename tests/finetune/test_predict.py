@@ -15,9 +15,9 @@ import pytest
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_checks import find_all
 from multiberts.evaluate.prediction_files.run_file import find_runs, lineage_of
-from multiberts.finetune import Predictor
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
+from multiberts.finetune.predictor import Predictor
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
 from multiberts.tests.finetune.stranger import TASK, write_stranger

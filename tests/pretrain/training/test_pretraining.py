@@ -148,7 +148,9 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
             for side in names
         )
         result = compare(base_side, experiment_side, "accuracy", n_resamples=40)
-        assert ("by seed number only" in str(result)) == (result.pairing == "seed number")
+        # Identical predictions leave nothing to test, so their sentence says nothing of the pairing.
+        if result.standard_error:
+            assert ("by seed number only" in str(result)) == (result.pairing == "seed number")
         return result.pairing
 
     for seed in (0, 1):

@@ -19,6 +19,7 @@ import pytest
 
 from multiberts.bert.training.log import TrainingLog, read_metrics
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.tests.patience import PATIENCE
@@ -299,6 +300,7 @@ def test_resuming_on_another_machine_is_reported(
 ) -> None:
     from multiberts.bert.training.state import load_newest_state
 
+    console.take_verbosity([])  # whatever a test before this one asked of the process
     run = tmp_path / "run"
     pretrain_until(70, arguments(run, **SCHEDULE))
     assert "compiling" in _said(capsys)  # before minutes of silence on a busy machine

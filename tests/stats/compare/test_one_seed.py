@@ -8,9 +8,9 @@ import scipy.stats
 
 from multiberts import stats
 from multiberts.runs.errors import UserError
+from multiberts.stats.borrowed import seed_spread
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
-from multiberts.stats.seed_spread import seed_spread
 
 FEW = {"n_resamples": 40}
 
