@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from multiberts.bert.training.log import TrainingLog, read_metrics
+from multiberts.pretrain.training import pretraining
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
@@ -301,6 +302,7 @@ def test_resuming_on_another_machine_is_reported(
     from multiberts.bert.training.state import load_newest_state
 
     console.take_verbosity([])  # whatever a test before this one asked of the process
+    pretraining._trainer.cache_clear()  # a trainer that was used before does not compile again
     run = tmp_path / "run"
     pretrain_until(70, arguments(run, **SCHEDULE))
     assert "compiling" in _said(capsys)  # before minutes of silence on a busy machine
