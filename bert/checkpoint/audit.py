@@ -12,14 +12,14 @@ import io
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import read_provenance
-from multiberts.bert.checkpoint.hub import HUB, revisions_of
+from multiberts.bert.checkpoint.hub import HUB, STEP, revisions_of
 from multiberts.bert.checkpoint.sampling import (
     Source,
     StoredTensor,
@@ -36,9 +36,6 @@ from multiberts.runs.figure_style import canvas
 from multiberts.runs.files import write_atomically
 from multiberts.runs.web_page.rendering import render
 
-_STEP = re.compile(
-    r"[-_/.]?(?:global_?)?(?:step|checkpoint|ckpt)[-_]?(\d+)(k?)(?![a-z0-9])", re.IGNORECASE
-)
 # A folder with one of these is meant to be a checkpoint, even if its weights are missing.
 _CONFIGURATIONS = ("config.json", "bert_config.json")
 _TOKENIZERS = ("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model")
@@ -49,6 +46,7 @@ _DEVIATIONS, _LEAST = 5.0, 0.05
 # A step that is this many times as long, or as short, as the other seeds' step between the same checkpoints.
 _UNUSUAL = 3.0
 _LEAST_SEEDS = 3
+_MOST_LISTED = 4
 _COLOURS = {"sound": "#009E73", "fault": "#D55E00", "missing": "#BBBBBB"}
 
 
@@ -64,7 +62,11 @@ class _Checkpoint:
 
     @property
     def name(self) -> str:
-        return self.run if self.step is None else f"{self.run} step {self.step:,}"
+        return _named(self.run, self.step)
+
+
+def _named(run: str, step: int | None) -> str:
+    return run if step is None else f"{run} step {step:,}"
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     Raises:
       UserError: there is no checkpoint, or models of different sizes are given.
     """
-    checkpoints = [found for path in paths for found in _checkpoints_in(path)]
+    checkpoints = [found for path in paths for found in _checkpoints_in(path, len(paths) > 1)]
     findings = _file_faults(checkpoints)
     readable = [checkpoint for checkpoint in checkpoints if checkpoint.tensors]
     if readable:
@@ -119,16 +121,16 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     return 1 if findings else 0
 
 
-def _checkpoints_in(path: str) -> Iterator[_Checkpoint]:
+def _checkpoints_in(path: str, is_one_of_several: bool) -> Iterator[_Checkpoint]:
     """Yields the checkpoints of a folder or of a repository, with their runs and steps.
 
     Raises:
       UserError: there are none.
     """
     if path.startswith(HUB):
+        run, _ = _run_and_step(path.removeprefix(HUB))
         for revision, source in revisions_of(path):
-            named = _STEP.search(f"/{revision}")
-            yield _Checkpoint(path.removeprefix(HUB), _number(named) if named else None, source)
+            yield _Checkpoint(run, _run_and_step(f"{path}/{revision}")[1], source)
         return
     root = Path(path)
     if not root.is_dir():
@@ -141,20 +143,28 @@ def _checkpoints_in(path: str) -> Iterator[_Checkpoint]:
     if not folders:
         raise UserError(f"{path} holds no checkpoint; give a folder with checkpoints at any depth")
     for folder in folders:
-        name = folder.relative_to(root.parent if folder == root else root).as_posix()
+        # Folders of the same name in two paths are two runs, and steps may be paths of their own.
+        is_whole_path = is_one_of_several or folder == root
+        run, step = _run_and_step(
+            (folder if is_whole_path else folder.relative_to(root)).as_posix()
+        )
         known = read_provenance(folder)
-        steps = list(_STEP.finditer(f"/{name}"))
-        step = known["step"] if known["step"] is not None else _number(steps[-1]) if steps else None
-        run = _STEP.sub("", f"/{name}").replace("/checkpoints", "").strip("/-_.") or root.name
-        yield _Checkpoint(run, step, folder_source(folder), known["pretrain_seed"])
+        yield _Checkpoint(
+            run or folder.resolve().parent.name,
+            step if known["step"] is None else known["step"],
+            folder_source(folder),
+            known["pretrain_seed"],
+        )
+
+
+def _run_and_step(name: str) -> tuple[str, int | None]:
+    steps = [*STEP.finditer(f"/{name}")]
+    run = re.sub("/checkpoints(?=/|$)", "", STEP.sub("", f"/{name}")).strip("/-_.")
+    return run, int(steps[-1][1]) * (1000 if steps[-1][2] else 1) if steps else None
 
 
 def _is_part(name: str) -> bool:
     return bool(weight_files([name])) or name in _CONFIGURATIONS or bool(_PICKLED.fullmatch(name))
-
-
-def _number(match: re.Match[str]) -> int:
-    return int(match[1]) * (1000 if match[2] else 1)
 
 
 def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
@@ -175,14 +185,20 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     findings += _missing_steps(checkpoints)
     findings += _unlike(checkpoints, _TOKENIZERS, "tokeniser")
     findings += _unlike(checkpoints, _CONFIGURATIONS, "configuration")
-    with_state = [each for each in checkpoints if has_optimizer_state(each.source, each.tensors)]
-    without = [each for each in checkpoints if each.tensors and each not in with_state]
-    if with_state and without:
-        few, what = (without, "no") if len(without) <= len(with_state) else (with_state, "an")
+    findings += _unlike_in_state([each for each in checkpoints if each.tensors])
+    return findings
+
+
+def _unlike_in_state(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
+    """Yields the checkpoints with optimiser state or those without, whichever are fewer."""
+    parts: dict[bool, list[_Checkpoint]] = {False: [], True: []}
+    for checkpoint in checkpoints:
+        parts[has_optimizer_state(checkpoint.source, checkpoint.tensors)].append(checkpoint)
+    few, what = min((parts[False], "no"), (parts[True], "an"), key=lambda part: len(part[0]))
+    if few:
         verb = "have" if len(few) > 1 else "has"
         text = f"{_listed(few)} {verb} {what} optimiser state, unlike the others."
-        findings.append(Finding("optimiser", text, _places(few)))
-    return findings
+        yield Finding("optimiser", text, _places(few))
 
 
 def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
@@ -190,19 +206,16 @@ def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
     steps: dict[str, Counter[int | None]] = defaultdict(Counter)
     for checkpoint in checkpoints:
         steps[checkpoint.run][checkpoint.step] += 1
-    usual = Counter(step for counts in steps.values() for step in counts)
+    usual = Counter(step for counts in steps.values() for step in counts if step is not None)
     for run, counts in steps.items():
-        missing = [
-            step for step, number in usual.items() if step not in counts and 2 * number > len(steps)
-        ]
-        for step in missing:
-            yield Finding(
-                "files", f"{run} has no step {step}, which most runs have.", ((run, step),)
-            )
-        for step, number in counts.items():
+        for step, number in usual.items():
+            if step not in counts and 2 * number > len(steps):
+                text = f"{run} has no step {step:,}, which most runs have."
+                yield Finding("files", text, ((run, step),))
+        for given, number in counts.items():
             if number > 1:
-                text = f"{run} has step {step} {number} times, in different places."
-                yield Finding("twice", text, ((run, step),))
+                text = f"{_named(run, given)} is there {number} times, in different places."
+                yield Finding("twice", text, ((run, given),))
 
 
 def _unlike(
@@ -210,7 +223,8 @@ def _unlike(
 ) -> Iterator[Finding]:
     """Yields checkpoints that lack a small file, or have another one than most."""
     for name in names:
-        contents = {id(each): _digest(each.source, name) for each in checkpoints}
+        known: dict[str, str] = {}
+        contents = {id(each): _digest(each.source, name, known) for each in checkpoints}
         (usual, count), *others = Counter(contents.values()).most_common()
         if not others:
             continue
@@ -230,12 +244,15 @@ def _unlike(
             yield Finding(kind, text, _places(differing))
 
 
-def _digest(source: Source, name: str) -> str | None:
+def _digest(source: Source, name: str, known: dict[str, str]) -> str | None:
+    """Returns a file's SHA-256; `known` has those of contents by the hash that a server states."""
     if name not in source.sizes:
         return None
-    if name in source.hashes:
-        return source.hashes[name]
-    return hashlib.sha256(source.read(name, 0, source.sizes[name])).hexdigest()
+    # The Hub states Git's hash for some files and SHA-256 for others, a folder none: not comparable.
+    key = source.hashes.get(name, source.label)
+    if key not in known:
+        known[key] = hashlib.sha256(source.read(name, 0, source.sizes[name])).hexdigest()
+    return known[key]
 
 
 def _read_samples(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
@@ -283,57 +300,91 @@ def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     if len(checkpoints) < 2:
         return []
     directions = np.stack([each.directions for each in checkpoints if each.directions is not None])
-    correlations = directions @ directions.T
-    limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
     by_run = defaultdict(list)
-    for place, checkpoint in enumerate(checkpoints):
-        by_run[checkpoint.run].append(place)
-    for places in by_run.values():
-        places.sort(
-            key=lambda place: (checkpoints[place].step is None, checkpoints[place].step or 0)
-        )
-    findings = []
-    for (run, places), (other, others) in itertools.combinations(by_run.items(), 2):
-        # The first checkpoints, which are nearest to the initialisation.
-        first, second = (checkpoints[each[0]] for each in (places, others))
-        # Procedures that are paired by their seeds share the initialisation on purpose.
-        is_recorded = first.seed is not None and first.seed == second.seed
-        if (found := correlations[places[0], others[0]]) > limit and not is_recorded:
-            text = (
-                f"{run} and {other} share an initialisation, or one continues the other: their weights at "
-                f"{first.name} and {second.name} correlate with {found:.2f}."
-            )
-            findings.append(Finding("initialisation", text, _places([first, second])))
-    lengths: dict[tuple[int | None, int | None], dict[str, tuple[float, int]]] = defaultdict(dict)
-    for run, places in by_run.items():
-        for before, after in itertools.pairwise(places):
-            checkpoint = checkpoints[after]
-            if correlations[before, after] > limit:
-                ends = checkpoints[before].step, checkpoint.step
-                lengths[ends][run] = float(1 - correlations[before, after]), after
+    for place in sorted(range(len(checkpoints)), key=lambda place: _order(checkpoints[place].step)):
+        by_run[checkpoints[place].run].append(place)
+    limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
+    weights = _Weights(checkpoints, directions @ directions.T, limit, by_run)
+    return [*weights.shared_starts(), *weights.broken_paths(), *weights.unusual_lengths()]
+
+
+def _step_in_words(step: int | None) -> str:
+    return "the one without a step" if step is None else f"step {step:,}"
+
+
+def _order(step: int | None) -> tuple[bool, int]:
+    return step is None, step or 0
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Correlations of the weights of checkpoints.
+
+    Attributes:
+      checkpoints: all.
+      correlations: float [checkpoints, checkpoints].
+      limit: what those of independent models do not reach.
+      by_run: places of each run's checkpoints, in the order of their steps.
+    """
+
+    checkpoints: Sequence[_Checkpoint]
+    correlations: np.ndarray
+    limit: float
+    by_run: Mapping[str, Sequence[int]]
+
+    def shared_starts(self) -> Iterator[Finding]:
+        for (run, places), (other, others) in itertools.combinations(self.by_run.items(), 2):
+            # The first checkpoints, which are nearest to the initialisation.
+            first, second = (self.checkpoints[each[0]] for each in (places, others))
+            # Procedures that are paired by their seeds share the initialisation on purpose.
+            is_recorded = first.seed is not None and first.seed == second.seed
+            if (found := self.correlations[places[0], others[0]]) > self.limit and not is_recorded:
+                text = (
+                    f"{run} and {other} share an initialisation, or one continues the other: their weights "
+                    f"at {first.name} and {second.name} correlate with {found:.2f}."
+                )
+                yield Finding("initialisation", text, _places([first, second]))
+
+    def broken_paths(self) -> Iterator[Finding]:
+        for before, after in self._pairs():
+            if self.correlations[before, after] > self.limit:
                 continue
-            relatives = [each for each in range(len(checkpoints)) if checkpoints[each].run != run
-                         and correlations[each, after] > limit]  # fmt: skip
+            checkpoint = self.checkpoints[after]
             text = (
-                f"{checkpoint.name} does not continue {checkpoints[before].name}: their weights do not "
+                f"{checkpoint.name} does not continue {self.checkpoints[before].name}: their weights do not "
                 "correlate"
             )
-            if relatives:
-                nearest = max(relatives, key=lambda each: float(correlations[each, after]))
-                found = correlations[nearest, after]
-                text += f", but with those of {checkpoints[nearest].name} ({found:.2f})"
-            findings.append(Finding("path", text + ".", ((run, checkpoint.step),)))
-    for (before_step, step), of_runs in lengths.items():
-        usual = float(np.median([length for length, _ in of_runs.values()]))
-        for run, (length, _) in of_runs.items():
-            if len(of_runs) >= _LEAST_SEEDS and not usual / _UNUSUAL <= length <= usual * _UNUSUAL:
+            of_others = np.array([each.run != checkpoint.run for each in self.checkpoints])
+            with_others = np.where(of_others, self.correlations[after], -1)
+            nearest = int(with_others.argmax())
+            if with_others[nearest] > self.limit:
+                text += f", but with those of {self.checkpoints[nearest].name} ({with_others[nearest]:.2f})"
+            yield Finding("path", f"{text}.", _places([checkpoint]))
+
+    def unusual_lengths(self) -> Iterator[Finding]:
+        lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
+        for before, after in self._pairs():
+            correlation = float(self.correlations[before, after])
+            if correlation > self.limit:
+                start, end = self.checkpoints[before], self.checkpoints[after]
+                lengths[start.step, end.step][end.run] = 1 - correlation
+        for (before_step, step), of_runs in lengths.items():
+            usual = float(np.median([*of_runs.values()]))
+            for run, length in of_runs.items():
+                if len(of_runs) < _LEAST_SEEDS or usual / _UNUSUAL <= length <= usual * _UNUSUAL:
+                    continue
                 how = "far" if length > usual else "little"
                 text = (
-                    f"{run} moved unusually {how} from step {before_step} to {step}: 1 - correlation is "
-                    f"{length:.3g}, and {usual:.3g} in the median of the runs."
+                    f"{run} moved unusually {how} from {_step_in_words(before_step)} to "
+                    f"{_step_in_words(step)}: 1 - correlation is {length:.3g}, and {usual:.3g} in the median "
+                    "of the runs."
                 )
-                findings.append(Finding("path", text, ((run, step),)))
-    return findings
+                yield Finding("path", text, ((run, step),))
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
+        """Yields the places of each checkpoint and of the next one of its run."""
+        for places in self.by_run.values():
+            yield from itertools.pairwise(places)
 
 
 def _places(checkpoints: Sequence[_Checkpoint]) -> tuple[tuple[str, int | None], ...]:
@@ -341,10 +392,11 @@ def _places(checkpoints: Sequence[_Checkpoint]) -> tuple[tuple[str, int | None],
 
 
 def _listed(checkpoints: Sequence[_Checkpoint]) -> str:
-    shown = [each.name for each in checkpoints[:4]]
+    shown = [each.name for each in checkpoints[:_MOST_LISTED]]
     if len(checkpoints) > len(shown):
-        return f"{', '.join(shown)} and {len(checkpoints) - len(shown)} more"
-    return " and ".join(", ".join(shown).rsplit(", ", 1)) if len(shown) > 1 else shown[0]
+        shown.append(f"{len(checkpoints) - len(shown)} more")
+    *shown, last = shown
+    return f"{', '.join(shown)} and {last}" if shown else last
 
 
 def _verdict(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> list[str]:
@@ -376,15 +428,17 @@ def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) ->
     faults = {place for finding in findings for place in finding.where}
     there = {(each.run, each.step) for each in checkpoints}
     runs = sorted({run for run, _ in there}, key=_natural)
-    steps = sorted({step for _, step in there | faults}, key=lambda step: (step is None, step or 0))
+    steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):
         for (row, run), (column, step) in itertools.product(enumerate(runs), enumerate(steps)):
             # Colour and sign: the picture is read without colours, too.
             place = (run, step)
             kind = "missing" if place not in there else "fault" if place in faults else "sound"
             axes.scatter(column, row, s=110, marker="s", color=_COLOURS[kind])
-            axes.annotate({"missing": "", "fault": "!", "sound": ""}[kind], (column, row),
-                          ha="center", va="center", color="white", weight="bold")  # fmt: skip
+            if kind == "fault":
+                axes.annotate(
+                    "!", (column, row), ha="center", va="center", color="white", weight="bold"
+                )
         axes.set_xticks(range(len(steps)), ["" if step is None else f"{step:,}" for step in steps],
                         rotation=90)  # fmt: skip
         axes.set_yticks(range(len(runs)), runs)
@@ -403,5 +457,8 @@ def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) ->
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
 
 
-def _natural(name: str) -> list[tuple[int, int | str]]:
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", name)]
+def _natural(name: str) -> list[int | str]:
+    """Orders seed_2 before seed_10: texts and numbers take turns, so that like is compared with like."""
+    parts: list[int | str] = [*re.split(r"(\d+)", name)]
+    parts[1::2] = map(int, parts[1::2])
+    return parts

@@ -34,7 +34,10 @@ _NAME = re.compile(
     r"(@(?P<revision>[\w./-]+))?",
     re.ASCII,
 )
-_STEP_BRANCH = re.compile(r"step[-_]?\d", re.IGNORECASE)
+# A step in the name of a branch, a repository or a folder: step1000, global_step20, checkpoint-300, step_20k.
+STEP = re.compile(
+    r"[-_/.@]?(?:global_?)?(?:step|checkpoint|ckpt)[-_]?(\d+)(k?)(?![a-z0-9])", re.IGNORECASE
+)
 # The first that a repository has are fetched; what was pickled is the last resort.
 _WEIGHTS = (
     {tensorflow_format.INDEX, tensorflow_format.DATA},
@@ -121,28 +124,24 @@ def _repository_named(name: str) -> re.Match[str]:
 def _fetched(name: str) -> Path:
     match = _repository_named(name)
     huggingface_hub = _client(name)
-    errors = huggingface_hub.errors
     repository, revision = match["repository"], match["revision"]
     api = huggingface_hub.HfApi()
-    # One is the base of all errors of the library's HTTP client, the other OSError.
-    unreachable: Any = errors.HfHubHTTPError.__bases__
-    try:
-        info = api.model_info(repository, revision=revision)
-        wanted = _wanted(name, {file.rfilename for file in info.siblings or []})
-        # By the revision's own name: so the cache knows later, without a network, what it meant.
-        directory = Path(
-            huggingface_hub.snapshot_download(
-                repository, revision=revision, allow_patterns=wanted, etag_timeout=60
+    with _said(name, huggingface_hub, ", and is not cached"):
+        try:
+            info = api.model_info(repository, revision=revision)
+            wanted = _wanted(name, {file.rfilename for file in info.siblings or []})
+            # By the revision's own name: so the cache knows later, without a network, what it meant.
+            directory = Path(
+                huggingface_hub.snapshot_download(
+                    repository, revision=revision, allow_patterns=wanted, etag_timeout=60
+                )
             )
-        )
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        what = "revision" if isinstance(error, errors.RevisionNotFoundError) else "repository"
-        raise UserError(
-            f"{name}: the Hub has no such {what}, or it is private; correct the name, or log in with "
-            "`hf auth login`"
-        ) from error
-    except unreachable as error:
-        directory = _cached(name, repository, revision, error)
+        except _failures(huggingface_hub) as error:
+            is_missing = isinstance(error, _missing(huggingface_hub))
+            found = None if is_missing else _cached(name, repository, revision)
+            if found is None:
+                raise
+            directory = found
     console.progress(f"{name} is {origin_of(directory)}")
     return directory
 
@@ -165,7 +164,7 @@ def revisions_of(name: str) -> list[tuple[str, Source]]:
     api = huggingface_hub.HfApi()
     with _said(name, huggingface_hub):
         branches = [] if revision else api.list_repo_refs(repository).branches
-        steps = sorted(branch.name for branch in branches if _STEP_BRANCH.search(branch.name))
+        steps = sorted(branch.name for branch in branches if STEP.search(branch.name))
         return [
             (each, _repository_source(huggingface_hub, name, repository, each))
             for each in [revision] * bool(revision) or steps or ["main"]
@@ -195,20 +194,37 @@ def _repository_source(huggingface_hub: Any, name: str, repository: str, revisio
 
 
 @contextlib.contextmanager
-def _said(name: str, huggingface_hub: Any) -> Iterator[None]:
+def _said(name: str, huggingface_hub: Any, further: str = "") -> Iterator[None]:
     """Turns the errors of the Hub's client into a line."""
     try:
         yield
-    except huggingface_hub.errors.HfHubHTTPError.__bases__ as error:
+    except _failures(huggingface_hub) as error:
+        if isinstance(error, _missing(huggingface_hub)):
+            is_revision = isinstance(error, huggingface_hub.errors.RevisionNotFoundError)
+            raise UserError(
+                f"{name}: the Hub has no such {'revision' if is_revision else 'repository'}, or it is "
+                "private; correct the name, or log in with `hf auth login`"
+            ) from error
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
-            f"{name} cannot be read ({reason}); correct the name, log in with `hf auth login` where it is "
-            "private, or try again later"
+            f"{name} cannot be fetched from {huggingface_hub.constants.ENDPOINT} ({reason})"
+            f"{further}; fetch it where there is a network, and give its directory"
         ) from error
+
+
+def _failures(huggingface_hub: Any) -> Any:
+    """Returns the base of all errors of the library's HTTP client, and OSError."""
+    return huggingface_hub.errors.HfHubHTTPError.__bases__
+
+
+def _missing(huggingface_hub: Any) -> Any:
+    errors = huggingface_hub.errors
+    return errors.RepositoryNotFoundError, errors.RevisionNotFoundError
 
 
 def _client(name: str) -> Any:
     try:
+        import huggingface_hub.constants
         import huggingface_hub.errors
         import huggingface_hub.utils
     except ImportError as error:
@@ -234,18 +250,14 @@ def _wanted(name: str, files: set[str]) -> list[str]:
     )
 
 
-def _cached(name: str, repository: str, revision: str | None, error: Exception) -> Path:
-    """Returns what was fetched earlier.
-
-    Raises:
-      UserError: nothing was.
-    """
+def _cached(name: str, repository: str, revision: str | None) -> Path | None:
+    """Returns what was fetched earlier, if anything was."""
     import huggingface_hub
     from huggingface_hub import constants, errors
 
     for weights in _WEIGHTS:
         # A snapshot lacks files that were not requested, so the library needs the list of those that were.
-        with contextlib.suppress(errors.LocalEntryNotFoundError, *errors.HfHubHTTPError.__bases__):
+        with contextlib.suppress(errors.LocalEntryNotFoundError, *_failures(huggingface_hub)):
             found = Path(
                 huggingface_hub.snapshot_download(
                     repository,
@@ -259,8 +271,4 @@ def _cached(name: str, repository: str, revision: str | None, error: Exception) 
                     f"note: {constants.ENDPOINT} cannot be reached; {name} is taken from the cache"
                 )
                 return found
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    raise UserError(
-        f"{name} cannot be fetched from {constants.ENDPOINT} ({reason}), and is not cached; fetch it where "
-        "there is a network, and give its directory"
-    ) from error
+    return None

@@ -40,7 +40,7 @@ class Source:
     Attributes:
       label: its path, or `hub:<repository>@<revision>`.
       sizes: bytes by file name.
-      hashes: by file name, where the server states them, so that nothing need be read for them.
+      hashes: by file name, where the server states them: content with one hash need not be read twice.
       read_range: returns `size` bytes of a file from `offset` on.
       num_read: bytes read so far.
     """
@@ -57,7 +57,7 @@ class Source:
         Raises:
           ValueError: the file ends before it.
         """
-        content = self.read_range(name, offset, size)
+        content = self.read_range(name, offset, size) if size else b""  # no range is empty
         self.num_read += len(content)
         if len(content) != size:
             raise ValueError(
@@ -125,8 +125,9 @@ def _in_safetensors(source: Source, file: str) -> dict[str, StoredTensor]:
     length = int.from_bytes(source.read(file, 0, 8), "little")
     if not 2 <= length <= min(source.sizes[file] - 8, _LONGEST_HEADER):
         raise ValueError(f"{file} states a header of {length:,} bytes, which it does not have")
-    header = json.loads(source.read(file, 8, length))
+    content = source.read(file, 8, length)
     try:
+        header = json.loads(content)
         return {
             name: StoredTensor(
                 _SAFETENSORS_TYPES[entry["dtype"]],
@@ -137,7 +138,7 @@ def _in_safetensors(source: Source, file: str) -> dict[str, StoredTensor]:
             for name, entry in header.items()
             if name != "__metadata__" and entry["dtype"] in _SAFETENSORS_TYPES
         }
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the header of {file} is not that of safetensors") from error
 
 

@@ -97,7 +97,7 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     ),
     "a step missing": (
         lambda grid, _: shutil.rmtree(grid / "seed_2/step_1000"),
-        "seed_2 has no step 1000, which most runs have",
+        "seed_2 has no step 1,000, which most runs have",
     ),
     "cut": (
         lambda grid, _: _cut(grid / "seed_1/step_2000/bert.ckpt.data-00000-of-00001"),
@@ -110,9 +110,9 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     ),
     "seeds share an initialisation": (
         lambda grid, vocabulary: [
-            _replace(grid, vocabulary, f"seed_3/step_{step}", 1, step + 1000) for step in STEPS[1:]
-        ] + [_replace(grid, vocabulary, "seed_3/step_0", 1, 500)],
-        "share an initialisation|are equal in every byte",
+            _replace(grid, vocabulary, f"seed_3/step_{step}", 1, step + 3000) for step in STEPS
+        ],
+        "seed_1 and seed_3 share an initialisation, or one continues the other",
     ),
     "a step of another seed": (
         lambda grid, vocabulary: _replace(grid, vocabulary, "seed_1/step_2000", 3, 3000),
@@ -124,7 +124,7 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     ),
     "a long way": (
         lambda grid, vocabulary: _replace(grid, vocabulary, "seed_2/step_2000", 2, 8000),
-        "seed_2 moved unusually far from step 1000 to 2000",
+        "seed_2 moved unusually far from step 1,000 to step 2,000",
     ),
     "another vocabulary": (
         lambda grid, _: (grid / "seed_1/step_0/vocab.txt").write_text("[PAD]\n"),
@@ -160,6 +160,24 @@ def test_fault_is_alone(grid: Path, vocabulary: Path, capsys: pytest.CaptureFixt
     _replace(grid, vocabulary, "seed_1/step_2000", 3, 3000)
     audit_checkpoints(paths=[str(grid)])
     assert capsys.readouterr().out.count("\n- ") == 1
+
+
+def test_paths_that_are_steps_or_procedures_are_told_apart(
+    grid: Path,
+    tmp_path: Path,
+    vocabulary: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seed in SEEDS:
+        for step in STEPS:
+            _write(tmp_path / "other", vocabulary, seed + 10, step, seed, step)
+    assert audit_checkpoints(paths=[str(grid), str(tmp_path / "other")]) == 0
+    assert "24 checkpoints of 8 runs: no fault was found" in capsys.readouterr().out
+    monkeypatch.chdir(grid / "seed_0")
+    for paths in (sorted(map(str, grid.glob("seed_0/step_*"))), [f"step_{step}" for step in STEPS]):
+        assert audit_checkpoints(paths=paths) == 0
+        assert "3 checkpoints of 1 run: no fault was found" in capsys.readouterr().out
 
 
 def test_procedures_of_one_recorded_seed_share_their_initialisation(
@@ -208,15 +226,27 @@ def test_safetensors_of_any_architecture_on_the_hub(tmp_path: Path) -> None:
         branches[f"step{step}"] = folder
     first = load_file(branches["step0"] / "model.safetensors")
     save_file(first, branches["step2000"] / "model.safetensors")
-    hub = FakeHub(tmp_path / "uploads", {"models/org/small": branches})
+    hub = FakeHub(
+        tmp_path / "uploads",
+        {"models/org/small": branches, "models/org/small-step_2k": {"main": branches["step1000"]}},
+    )
     with hub.serve() as endpoint:
         home = tmp_path / "home"
         result = hub_command(endpoint, home, "checkpoint", "audit", "hub:org/small")
         missing = hub_command(endpoint, home, "checkpoint", "audit", "hub:org/none")
+        here = str(branches["step0"])
+        mixed = hub_command(endpoint, home, "checkpoint", "audit", here, "hub:org/small@step1000")
+        named = hub_command(
+            endpoint, home, "checkpoint", "audit", "hub:org/small@step0", "hub:org/small-step_2k"
+        )
     assert result.returncode == 1, result.stderr
     assert "org/small step 0 and org/small step 2,000 are equal in every byte" in result.stdout
     # 3 files of 4.8 MB, of which 12 parts of 16 KB are read, and the header.
     share = float(re.search(r"\(([\d.]+)%\)", result.stdout)[1])
     assert share < 6
     assert missing.returncode == 2
-    assert "hub:org/none cannot be read" in missing.stderr
+    # The same bytes here and there, whatever kind of hash a server states.
+    assert "another config.json" not in mixed.stdout and "2 checkpoints of 2 runs" in mixed.stdout
+    # A repository for each step, as the MultiBERTs have.
+    assert "2 checkpoints of 1 run: no fault was found" in named.stdout, named.stdout
+    assert "hub:org/none: the Hub has no such repository, or it is private" in missing.stderr
