@@ -40,6 +40,7 @@ import numpy as np
 from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers import models, normalizers, pre_tokenizers
 
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, read_lines, write_json_fields
 
@@ -343,7 +344,8 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
     r"""Returns whether text is lower-cased for a vocabulary.
 
     `do_lower_case` of a `tokenizer_config.json` beside it decides. Without that, a vocabulary is of a cased
-    model if more than one piece of a hundred holds a capital, which lower-cased text never meets.
+    model if more than one piece of a hundred holds a capital, which lower-cased text never meets; a note
+    says so.
 
     Args:
       vocabulary_path: a `vocab.txt`; where it is missing, the file beside it alone decides.
@@ -360,7 +362,13 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
     said = said_to_lower_case(Path(vocabulary_path).parent)
     if said is not None or not Path(vocabulary_path).is_file():
         return said is not False
-    return _looks_lower_cased(vocabulary_path)
+    if _looks_lower_cased(vocabulary_path):
+        return True
+    console.note_once(
+        f"{vocabulary_path} holds capitals, so the model is taken for a cased one and text keeps its "
+        f'capitals and accents; a {TOKENIZER_CONFIG} beside it with {{"do_lower_case": true}} would lower-case it'
+    )
+    return False
 
 
 def _looks_lower_cased(vocabulary_path: PathLike) -> bool:

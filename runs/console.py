@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import sys
 import unicodedata
@@ -93,6 +94,12 @@ def progress(text: str) -> None:
     """Prints what happens while a command works, one line on standard error; nothing with `-q`."""
     if _verbosity is not Verbosity.QUIET:
         print(printable(text), file=sys.stderr, flush=True)
+
+
+@functools.cache
+def note_once(text: str) -> None:
+    """Prints a note as `progress` does, once per process."""
+    progress(f"note: {text}")
 
 
 def detail(text: str) -> None:

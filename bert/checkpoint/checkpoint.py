@@ -9,7 +9,6 @@ converts and compares them.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import re
 from collections.abc import Mapping
@@ -29,7 +28,7 @@ from multiberts.bert.checkpoint.fine_tuned import (
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
 from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
-from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases, said_to_lower_case
+from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
@@ -120,11 +119,8 @@ def write_checkpoint(
             files = hugging_face.FILES
         else:
             step = provenance.get("step")
-            tensorflow_format.write_files(temporary, parameters, config, vocabulary_path, step)
-            files = tuple(
-                name
-                for name in (*tensorflow_format.FILES, TOKENIZER_CONFIG)
-                if (temporary / name).exists()
+            files = tensorflow_format.write_files(
+                temporary, parameters, config, vocabulary_path, step
             )
         record = {
             **{name: provenance.get(name) for name in _ALWAYS_KNOWN},
@@ -199,11 +195,7 @@ def check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> None:
             f"{path} has {num_pieces} pieces, but {config_path} says vocab_size "
             f"{config.vocab_size}; use the vocabulary the checkpoint was trained with"
         )
-    if not lower_cases(path) and said_to_lower_case(path.parent) is None:
-        _note_once(
-            f"note: {path} holds capitals, so the model is taken for a cased one and text keeps its capitals "
-            f'and accents; a {TOKENIZER_CONFIG} beside it with {{"do_lower_case": true}} would lower-case it'
-        )
+    lower_cases(path)  # says so where it takes the model for a cased one
 
 
 def read_checkpoint(
@@ -240,8 +232,8 @@ def read_checkpoint(
         parameters = hugging_face.read_weights(directory, provenance.get(FINE_TUNED))
         if hugging_face.says_exact_gelu(directory):
             provenance["converted_from_hidden_act"] = "gelu"
-            _note_once(
-                f"note: {directory / hugging_face.CONFIG} says hidden_act 'gelu', in transformers the "
+            console.note_once(
+                f"{directory / hugging_face.CONFIG} says hidden_act 'gelu', in transformers the "
                 "exact form; read here as the tanh form, with which the published MultiBERTs were "
                 "trained. The two differ by up to 0.0005 a unit, so outputs of a model that "
                 "transformers trained will be slightly off"
@@ -463,8 +455,3 @@ def _by_numbers(path: Path) -> tuple[int, str]:
     """Orders `step_20` before `step_100`."""
     digits = re.sub(r"\D", "", path.name)
     return int(digits or 0), path.name
-
-
-@functools.cache
-def _note_once(line: str) -> None:
-    console.progress(line)

@@ -39,7 +39,7 @@ def write_files(
     config: BertConfig,
     vocabulary_path: PathLike,
     step: int | None,
-) -> None:
+) -> tuple[str, ...]:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
     Args:
@@ -48,6 +48,9 @@ def write_files(
       config: the model's sizes.
       vocabulary_path: copied in as `vocab.txt`.
       step: the variable `global_step`; None leaves it out.
+
+    Returns:
+      The names of the files: `FILES`, and what `write_lower_case` writes.
 
     Raises:
       OSError: the disk is full or the directory cannot be written.
@@ -59,7 +62,7 @@ def write_files(
     write_bundle(directory / PREFIX, tensors)
     (directory / CONFIG).write_text(config.to_json())
     shutil.copyfile(vocabulary_path, directory / VOCABULARY)
-    write_lower_case(vocabulary_path, directory)
+    return (*FILES, *write_lower_case(vocabulary_path, directory))
 
 
 def find_prefix(directory: PathLike) -> Path:

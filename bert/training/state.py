@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import re
@@ -254,14 +253,9 @@ def _states(run_dir: Path) -> list[Path]:
     files = sorted((run_dir / STATE).glob("*.npz"))
     for file in files:
         if not _NAME.fullmatch(file.name):
-            _note_once(f"note: {file} is ignored: its name is not that of a state (step_<n>.npz)")
+            console.note_once(f"{file} is ignored: its name is not that of a state (step_<n>.npz)")
     # By number: as text, step_1000 comes before step_200.
     return sorted((file for file in files if _NAME.fullmatch(file.name)), key=_step_of)
-
-
-@functools.cache
-def _note_once(line: str) -> None:
-    console.progress(line)
 
 
 def _damaged(path: Path, found: str) -> UserError:

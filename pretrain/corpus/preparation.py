@@ -371,9 +371,11 @@ def _vocabulary_of_stores(stores: Sequence[str], given: str | None) -> str:
     """Returns the one vocabulary of stores, which a given one may not differ from."""
     first, *others = (Path(store) / VOCABULARY for store in stores)
     for other in [*others, *([Path(given)] if given else [])]:
-        if sha256_of_file(first) != sha256_of_file(other):
+        is_same_text = sha256_of_file(first) == sha256_of_file(other)
+        if not is_same_text or lower_cases(first) != lower_cases(other):
+            how = ", as only one of them is cased" if is_same_text else ""
             raise UserError(
-                f"{other} differs from {first}; stores are ids of one vocabulary, so prepare these "
+                f"{other} differs from {first}{how}; stores are ids of one vocabulary, so prepare these "
                 "from their text"
             )
     return str(first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
 from multiberts.pretrain.corpus.shards import DEFAULT_SHARD_BYTES, Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
 from multiberts.runs.errors import check_values
-from multiberts.runs.identity import Identity, Values
+from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range, Share
 
 SOURCE_FORMATS = (*FILE_FORMATS, "tfds", "store")
@@ -73,7 +73,7 @@ class PreparationSettings:
     text_field: str = "text"
     datasets_dir: str | None = None
     vocabulary: str | None = None
-    cased: bool = False
+    cased: bool = field(default=False, metadata=LATER)
     vocabulary_size: Annotated[
         int, Range(least=len(SPECIAL_TOKENS) + 1, most=LARGEST_VOCABULARY)
     ] = 30522
@@ -131,8 +131,8 @@ def _settle(parameters: Values, inputs: Values) -> None:
         (parameters["source_format"],) = formats
     if inputs["vocabulary"] or "store" in formats:
         parameters["vocabulary_size"] = None
-    if not parameters["cased"]:
-        del parameters["cased"]
+    for name in parameters.keys() - without_later_defaults(parameters, PreparationSettings).keys():
+        del parameters[name]
     if not formats & {"jsonl", "tfds"}:
         del parameters["text_field"]
     if "tfds" in formats:

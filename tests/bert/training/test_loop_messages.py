@@ -1,4 +1,4 @@
-"""What the training loop says of itself."""
+"""Messages of the training loop."""
 
 from __future__ import annotations
 

@@ -438,12 +438,14 @@ def test_a_corpus_that_the_vocabulary_does_not_cover_is_refused(tmp_path, source
     assert "max_unknown_share" not in raised
 
 
-def test_a_corpus_may_be_cased(tmp_path, source):
+def test_a_corpus_may_be_cased(tmp_path, source, capsys):
     """By a given vocabulary, by one that is learned, or not, where the vocabulary says so."""
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join([*SPECIAL_TOKENS, *WORDS, "Nurse", "USA"]))
     run_prepare(tmp_path / "given", source, vocabulary=str(vocabulary), max_unknown_share=1.0)
     assert not Tokenizer(tmp_path / "given" / "vocab.txt").lower_case
+    guess = f"note: {vocabulary} holds capitals, so the model is taken for a cased one"
+    assert capsys.readouterr().err.count(guess) == 1
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     run_prepare(tmp_path / "lower", source, vocabulary=str(vocabulary))
     assert Tokenizer(tmp_path / "lower" / "vocab.txt").lower_case
