@@ -366,7 +366,8 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
         return True
     console.note_once(
         f"{vocabulary_path} holds capitals, so the model is taken for a cased one and text keeps its "
-        f'capitals and accents; a {TOKENIZER_CONFIG} beside it with {{"do_lower_case": true}} would lower-case it'
+        f"capitals and accents; a {TOKENIZER_CONFIG} beside it with "
+        '{"do_lower_case": true} would lower-case it'
     )
     return False
 

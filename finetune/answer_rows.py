@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
+from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.finetune.task import EvaluationSet
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
@@ -37,9 +39,11 @@ def answer_lines(
         if kind == QUESTIONS:  # sorted by their ids, where these are given
             width = len(str(len(rows)))
             place = {name: number for number, name in enumerate(ids)}
+            given = [row.get("id") for row in rows]
             order = [
-                place[str(row.get("id") or f"{number:0{width}d}")]
-                for number, row in enumerate(rows)
+                # The id 0 is one, as `read_question_table` has it as text.
+                place[f"{number:0{width}d}" if name in (None, "") else str(name)]
+                for number, name in enumerate(given)
             ]
     probabilities = _probabilities(predicted, kind)
     names = head["labels"] if kind == MULTI_LABEL else predicted.classes
@@ -72,12 +76,10 @@ def _probabilities(predicted: EvaluationSet, kind: str) -> np.ndarray | None:
     """Returns those of the classes, or of each label of a set; None where there are none."""
     if predicted.scores is None or kind not in (CLASSIFICATION, MULTI_LABEL, _COREFERENCE):
         return None
-    scores = predicted.scores.astype(np.float64)
-    if kind == MULTI_LABEL:
-        return 1 / (1 + np.exp(-scores))
-    raised = np.exp(scores - scores.max(axis=1, keepdims=True))
-    shares: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
-    return shares
+    if kind != MULTI_LABEL:
+        return softmax(predicted.scores)
+    found: np.ndarray = expit(predicted.scores.astype(np.float64))
+    return found
 
 
 def _answer(predicted: EvaluationSet, row: int, kind: str) -> Any:

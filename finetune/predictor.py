@@ -121,6 +121,8 @@ class Predictor:
         Raises:
           UserError: there are none, or they are not what the model takes.
         """
+        if not examples:
+            raise UserError("there are no examples; give at least one")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "examples.jsonl"
             rows = (json.dumps(self._columns_of(example)) for example in examples)

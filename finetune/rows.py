@@ -85,13 +85,13 @@ class TrainingRows:
             raise UserError(
                 f"finetune.evaluate_every_steps is {every}, but training has "
                 f"{counted(self.total_steps(settings), 'step')}, and at the end predictions are made anyway; "
-                "give less, or leave it out"
+                "give a smaller number, or leave it out"
             )
         if len({set_at("dev", epochs) for epochs in early}) < len(early):
             raise UserError(
                 f"finetune.evaluate_every_steps is {every}, so that some of "
-                f"{counted(len(early), 'prediction')} would have one name: names have four digits of the "
-                "epochs; give more"
+                f"{counted(len(early), 'prediction')} would share a name, as names have four digits of the "
+                "epochs; give a larger number"
             )
         given = [("num_epochs", settings.num_epochs)]
         given += [("prediction_epochs", epochs) for epochs in settings.prediction_epochs]

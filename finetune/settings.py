@@ -59,8 +59,8 @@ class FinetuningSettings:
         one too, as evaluation set `held_out`; the fifths are the same for every seed. None: trains on all.
       prediction_epochs: numbers of epochs (may be fractions) after which the same predictions are made
         early, as `dev@2.5`; training then continues unchanged.
-      evaluate_every_steps: the same predictions are made every this number of steps, too, named after their
-        epochs; None: they are not.
+      evaluate_every_steps: number of steps after which the same predictions are made again and again, named
+        after their epochs; None: they are not.
       keep: which fine-tuned model stays, as a checkpoint in `model/`: `none`; `last`; or `best`, of those
         with early predictions and the last, whose predictions are then the run's.
       keep_set: for `best`, the evaluation set that is scored; None: the first.

@@ -331,7 +331,7 @@ def _class_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | No
 
 
 def _positive_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray | None:
-    """Returns the weights of the labels' losses where they are there, float32 [classes]."""
+    """Returns the weight of each label's loss on examples that have it, float32 [classes]."""
     if task.pos_weight is None or labels is None:
         return None
     if task.pos_weight != "balanced":
