@@ -148,7 +148,7 @@ def test_seeds_of_continued_training_are_paired_by_their_parent(
             for side in names
         )
         result = compare(base_side, experiment_side, "accuracy", n_resamples=40)
-        alike = base_side["prediction"].equals(experiment_side["prediction"])
+        alike = np.array_equal(base_side["prediction"], experiment_side["prediction"])
         assert ("are identical" in str(result)) == alike
         # Identical predictions leave nothing to test, so their sentence says nothing of the pairing.
         said = result.pairing == "seed number" and not alike
