@@ -92,6 +92,13 @@ def takes_fields_of(
       ('Hello, Ada!', ['name', 'mark'])
     """
     described_fields = (inspect.getdoc(settings) or "").partition("\nAttributes:\n")[2]
+    # Help lists parameters as the docstring does; a subclass has its inherited fields first.
+    order = re.findall(r"^  (\w+):", described_fields, re.MULTILINE)
+    signature = inspect.signature(settings)
+    parameters = sorted(
+        signature.parameters.values(),
+        key=lambda one: order.index(one.name) if one.name in order else len(order),
+    )
 
     def decorator(function: Callable[[_Settings], _Result]) -> Callable[_Fields, _Result]:
         def bound(*values: _Fields.args, **fields: _Fields.kwargs) -> Callable[[], _Result]:
@@ -114,7 +121,7 @@ def takes_fields_of(
             **typing.get_type_hints(settings, include_extras=True),
             "return": typing.get_type_hints(function)["return"],
         }
-        vars(entry)["__signature__"] = inspect.signature(settings)
+        vars(entry)["__signature__"] = signature.replace(parameters=parameters)
         vars(entry)["bound"] = bound
         return entry
 

@@ -154,13 +154,14 @@ def read_atlas(path: Path = ATLAS) -> list[dict[str, str]]:
       DataError: there is no such file, or it lacks a column.
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+        rows = list(reader)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{path}: cannot be read as an atlas of seeds ({error}); multiberts compare ONE_ARM "
             "--atlas=FILE.csv:TASK/SIZE/RECIPE writes one"
         ) from error
-    lacking = [name for name in COLUMNS if rows and name not in rows[0]]
+    lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
     if lacking:
         raise DataError(
             f"{path}: found no column {', '.join(lacking)}, expected those of an atlas of seeds; "
@@ -174,7 +175,8 @@ def with_row(path: Path, row: Mapping[str, object]) -> str:
     rows: list[Mapping[str, object]] = [*(read_atlas(path) if path.exists() else ())]
     kept = [one for one in rows if name_of(one) != name_of(row)]
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", extrasaction="ignore")
+    own = dict.fromkeys((*COLUMNS, *(name for one in kept for name in one if name)))
+    writer = csv.DictWriter(text, [*own], lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     writer.writerows([*kept, row])
     return text.getvalue()

@@ -150,7 +150,7 @@ def _read_files(
         try:
             part = _read_file(file, names, seed.number if seed else None)
         except UnfinishedLogError as error:
-            if len(files) == 1 or (file == files[-1] and not read):
+            if file == files[-1] and not read:
                 raise
             console.warn(f"{str(error).partition(',')[0]}; it is left out")
         else:
@@ -177,7 +177,18 @@ def _arrange_logs(
     names = [
         name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
     ]
-    differing = [name for name in names if len({own.get(name) for own in facts}) > 1]
+    by_task: dict[str, list[dict[str, str]]] = {}
+    for own, part in zip(facts, parts, strict=True):
+        by_task.setdefault(part["task"].iloc[0], []).append(own)
+    # Settings that only distinguish one task from another do not make an arm.
+    differing = [
+        name
+        for name in names
+        if any(
+            len({own.get(name) for own in alike}) > 1
+            for alike in ([facts] if name in ("folder", "model") else by_task.values())
+        )
+    ]
     repeats: dict[tuple, list[int]] = {}
     for place, (own, seed, part) in enumerate(zip(facts, seeds, parts, strict=True)):
         arm = ", ".join(
@@ -192,6 +203,7 @@ def _arrange_logs(
         repeats.setdefault(key, []).append(place)
     for (arm, _, seed_number), places in repeats.items():
         ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
+        earlier = 0  # runs of earlier logs
         for number, place in enumerate(ordered, 1):
             part = parts[place]
             if seed_number is None:
@@ -199,7 +211,8 @@ def _arrange_logs(
                 part.attrs["columns"]["seed"] = BY_TIME
             elif len(ordered) > 1:
                 epochs = part.get("run", 1)
-                part["run"] = (number - 1) * np.max(epochs) + epochs
+                part["run"] = earlier + epochs
+                earlier += np.max(epochs)
                 part.attrs["columns"]["run"] = BY_TIME
         _warn_of_repeats([parts[place] for place in ordered], arm or name_of(start))
 

@@ -19,7 +19,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval, t_interval
 from multiberts.stats.metrics import MetricLike, ScoreFunction
 from multiberts.stats.presentation.metric_names import difference_text, metric_name, score_text
-from multiberts.stats.presentation.wording import p_text
+from multiberts.stats.presentation.wording import origin_text, p_text, rate_text
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.settings import ComparisonSettings, Missing
 
@@ -71,8 +71,7 @@ class Reproduction(EqualByContent):
         number, metric = len(self.seed_scores), self.metric
         spread = f"standard deviation {difference_text(self.standard_deviation, metric)}"
         if self.borrowed is not None:
-            assumed = ", assumed as if from five seeds" * self.borrowed.assumed
-            spread += f", borrowed: {self.df:g} degrees of freedom{assumed}; {self.borrowed.source}"
+            spread += f", borrowed: {origin_text(self.borrowed)}"
         new = f"the {self.of} of {self.num_published} new runs"
         if self.num_published == 1:
             new = "one new run"
@@ -80,16 +79,13 @@ class Reproduction(EqualByContent):
         low, high, mean, found = (
             score_text(value, metric) for value in (*self.ci, self.estimate, self.published)
         )
-        rate = f"{100 * float(f'{self.p_value:.2g}'):g} %"
-        if self.p_value < 1e-4:
-            rate = "fewer than 0.01 %"
         return (
             f"Across {counted(number, 'seed')} and {counted(self.num_examples, 'example')}, "
             f"{metric_name(metric)} of {self.name} is {mean}{' on average' * (number > 1)} ({spread}). With "
             f"probability {100 * self.ci.level:g} % {new} of the same law, scored on the same examples, "
             f"lies between {low} and {high}. The published {found} lies "
-            f"{'within' if within else 'outside'} that: a number as far out would come up in {rate} of such "
-            f"studies ({p_text(self.p_value)}, two-sided), so that "
+            f"{'within' if within else 'outside'} that: a number as far out would come up in "
+            f"{rate_text(self.p_value)} of such studies ({p_text(self.p_value)}, two-sided), so that "
             f"{'these runs do not contradict it' if within else 'such runs seldom give it'}."
         )
 

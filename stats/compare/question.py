@@ -587,11 +587,8 @@ def borrowed(spread: SeedSpread, metric: MetricLike, num_examples: int) -> SeedS
       DataError: the spread is that of another metric, or more than the scores' range allows.
     """
     found = metric.name
-    if metric.name == "mean" and getattr(metric, "bounds", None) == (0.0, 1.0):
-        found = (
-            spread.metric or "mean"
-        )  # answers that are right or wrong: their mean is the accuracy
-        found = found if found == "accuracy" else "mean"
+    if (found, metric.bounds, spread.metric) == ("mean", (0.0, 1.0), "accuracy"):
+        found = "accuracy"  # as the mean of answers that are right or wrong
     if spread.metric not in (None, found):
         raise DataError(
             f"found the spread of {spread.metric} ({spread.source}), expected that of {metric.name}"

@@ -231,8 +231,8 @@ class Comparison(ComparisonResult, Readable):
           source: where the runs are from.
 
         Raises:
-          DataError: the design is not `single`, not both seeds and examples were drawn, or the name has
-            other than three parts.
+          DataError: the design is not `single`, not both seeds and examples were drawn, all seeds have one
+            score, or the name has other than three parts.
 
         See also: `compare`.
         """
@@ -248,9 +248,16 @@ class Comparison(ComparisonResult, Readable):
         (seeds, freedom), (examples, own), (residual, rest) = (
             terms[0] for terms in (parts.seeds, parts.examples, parts.residual)
         )
+        if not seeds:
+            raise DataError(
+                f"found the same score for all {number} seeds, expected some spread for an atlas; add seeds"
+            )
         common = max(examples - residual, 0.0)
         square = examples**2 / own + residual**2 / rest
-        found = {"seed_sd": (number * seeds, freedom), "example_sd": (common, common**2 / square)}
+        found = {
+            "seed_sd": (number * seeds, freedom),
+            "example_sd": (common, common**2 / square if common else 0.0),
+        }
         row: dict[str, str | int | float] = dict(
             zip(("task", "size", "recipe"), spots, strict=True)
         )

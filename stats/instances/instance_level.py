@@ -607,8 +607,8 @@ def relative_threshold_bias(
     Performance at the Instance Level, appendix E.
     """
     pair = (small, large) if direction == "decay" else (large, small)
-    sides = _one_run_each(*pair)
-    numbers = [len(runs.keys) for runs in sides]
+    arms = _one_run_each(*pair)
+    numbers = [len(runs.keys) for runs in arms]
     # A draw of seeds is right on an example 0 to all times: these are all the patterns there are.
     right = np.indices([number + 1 for number in numbers]).reshape(2, -1)
     one, other = (
@@ -620,12 +620,13 @@ def relative_threshold_bias(
     # The first column stands for a threshold below everything, where the bound is 0.
     excess = np.hstack([np.zeros((len(one), 1)), _excess(lattice, units)])
     random = np.random.Generator(np.random.Philox(key=rng))
+    tables = [runs.predictions.astype(float) for runs in arms]
 
     def bounds() -> Array:
         """Computes the bound of new draws of seeds at every threshold [thresholds]."""
         few, many = (
-            random.multinomial(number, np.full(number, 1 / number)) @ runs.predictions.astype(float)
-            for number, runs in zip(numbers, sides, strict=True)
+            random.multinomial(number, np.full(number, 1 / number)) @ table
+            for number, table in zip(numbers, tables, strict=True)
         )
         places = (few * (numbers[1] + 1) + many).astype(np.intp)
         return np.asarray(np.bincount(places, minlength=len(excess)) @ excess / len(places))
@@ -640,9 +641,9 @@ def relative_threshold_bias(
 
 
 def _one_run_each(small: Runs, large: Runs) -> list[RunsTable]:
-    """Returns both sides in one order of examples, or refuses what is not one 0/1 run per seed."""
-    sides = aligned(small, large)
-    for runs in sides:
+    """Returns both arms in one order of examples, or refuses what is not one 0/1 run per seed."""
+    arms = aligned(small, large)
+    for runs in arms:
         refuse_fractions(runs.predictions)
         if len(runs.seeds) != len(runs.keys):
             raise DataError(
@@ -650,7 +651,7 @@ def _one_run_each(small: Runs, large: Runs) -> list[RunsTable]:
                 f"{counted(len(runs.seeds), 'pre-training seed')}, expected one "
                 "per seed; combine them with stats.ensemble"
             )
-    return sides
+    return arms
 
 
 def _cross_fitted(lattice: _Lattice, excess: Array, half: NDArray[np.intp]) -> float:
@@ -731,9 +732,9 @@ def fisher_tests(
     """
     from scipy.stats import hypergeom
 
-    sides = _one_run_each(small, large)
-    right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in sides]  # [examples] each
-    few, many = (len(runs.keys) for runs in sides)
+    arms = _one_run_each(small, large)
+    right = [runs.predictions.sum(axis=0, dtype=np.int64) for runs in arms]  # [examples] each
+    few, many = (len(runs.keys) for runs in arms)
     # Given the number of all right answers, those of the hypothetically better arm.
     better, size = (right[0], few) if direction == "decay" else (right[1], many)
     tables, place = np.unique(np.stack([right[0] + right[1], better]), axis=1, return_inverse=True)

@@ -151,6 +151,7 @@ class Catalogue:
       roles: which procedure is which.
       settings: how comparisons are made.
       early_step: the step of the base that its last is compared with; None: half of the last.
+      steps_set: the task or evaluation set of figure 7; None: the first.
       parts: by name of an evaluation set, the coordinate of its examples (or `label`) by which its
         scores are drawn separately, such as {"hans": "label"}.
       choices: how learning rates were chosen, for a table.
@@ -161,6 +162,7 @@ class Catalogue:
     roles: Roles = field(default_factory=Roles)
     settings: ComparisonSettings = PUBLISHED
     early_step: int | None = None
+    steps_set: str | None = None
     parts: Mapping[str, str] = field(default_factory=dict)
     choices: Sequence[LearningRateChoice] = ()
     made_comparisons: list[Comparison] = field(default_factory=list)
@@ -358,6 +360,17 @@ class Catalogue:
         """Early against late checkpoints of the same seeds, by each set's first measure."""
         asked = [(early, late, early.measures[0]) for early, late in self.pairs_of_steps]
         return self._compare(asked, "paired")
+
+    @property
+    def shown_steps(self) -> Comparison:
+        """Returns early against late checkpoints on one evaluation set, figure 7."""
+        for (early, _), item in zip(self.pairs_of_steps, self.steps, strict=True):
+            if self.steps_set in (None, early.task, early.evaluation_set, early.set_name):
+                return item
+        names = ", ".join(early.set_name for early, _ in self.pairs_of_steps)
+        raise DataError(
+            f"found no {self.steps_set!r} among the evaluation sets of both steps ({names})"
+        )
 
     @cached_property
     def original(self) -> list[Comparison]:

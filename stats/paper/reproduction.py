@@ -60,8 +60,6 @@ from multiberts.stats.settings import ComparisonSettings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from multiberts.stats.compare.result import Comparison
-
 REPORT = "report"
 # The paper's numbered tables and figures (ICLR 2022), and the sections that make them.
 NUMBERED: Mapping[str, str] = {
@@ -83,6 +81,10 @@ NUMBERED: Mapping[str, str] = {
 
 def _settle(parameters: Values, _: Values) -> None:
     parameters["parts"] = dict(parameters["parts"] or {})
+    if (
+        parameters["steps_set"] is None
+    ):  # it came later: reports made without it keep their identity
+        del parameters["steps_set"]
 
 
 IDENTITY = Identity(inputs=("predictions",), settle=_settle)
@@ -101,6 +103,8 @@ class PaperSettings:
       original: which one is the published checkpoint.
       extra: which one has many fine-tuning runs per seed.
       early_step: the earlier step that the base's last is compared with; None: half of the last.
+      steps_set: task or evaluation set on which both steps' bootstrap distributions are drawn (figure 7);
+        None: the first.
       parts: by evaluation set, the coordinate of its examples (or `label`) by which scores are
         drawn separately, such as {"hans": "label"}.
       n_resamples: bootstrap replicates of every comparison.
@@ -116,6 +120,7 @@ class PaperSettings:
     original: str = "original"
     extra: str = "base_extra_seeds"
     early_step: NonNegativeInt | None = None
+    steps_set: str | None = None
     parts: Mapping[str, str] | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
     rng: NonNegativeInt = ComparisonSettings.rng
@@ -169,6 +174,7 @@ def paper(settings: PaperSettings) -> None:
             made_by=made_by,
             settings=comparison,
             early_step=settings.early_step,
+            steps_set=settings.steps_set,
             parts=dict(settings.parts or {}),
             choices=choices,
         )
@@ -319,7 +325,7 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
             for name, caption, find in (
                 ("paired", "Base and incremental CDA", lambda: made.paired[-1]),
                 ("unpaired", "Incremental and full CDA", lambda: made.unpaired[-1]),
-                ("steps", "Early and late checkpoints", lambda: _on_mnli(made.steps)),
+                ("steps", "Early and late checkpoints", lambda: made.shown_steps),
                 ("checkpoints", "Two single checkpoints", lambda: made.checkpoints),
             )
         ),
@@ -358,12 +364,6 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
         if name != "learning_rates" or made.choices:
             number = f" ({' and '.join(numbers[name])} of the paper)" if name in numbers else ""
             yield ReportSection(name, f"{caption}{number}.", make)
-
-
-def _on_mnli(comparisons: Sequence[Comparison]) -> Comparison:
-    """Returns the comparison of the paper's figure 7; runs without MNLI show their first set."""
-    found = [item for item in comparisons if item.evaluation_set.startswith("MNLI")]
-    return (found or comparisons)[0]
 
 
 def _bias_by_seed(made: Catalogue, *procedures: str) -> Figure:

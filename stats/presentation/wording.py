@@ -21,6 +21,7 @@ from multiberts.stats.presentation.metric_names import (
 from multiberts.stats.variance.plan import TARGET_POWER, detectable_text, range_text
 
 if TYPE_CHECKING:
+    from multiberts.stats.borrowed import SeedSpread
     from multiberts.stats.intervals import Interval
     from multiberts.stats.results.comparison import ArmSummary, ComparisonResult, Sameness
     from multiberts.stats.results.sequential import EarlyLook
@@ -65,10 +66,8 @@ def finding(
       sameness: its tests of sameness, corrected as `adjusted` is; None: those of this comparison alone.
       pairing: whether it says how seeds are paired, as `interval_to_report` does, too.
     """
-    metric, level = (
-        item.metric,
-        f"{level_text(item.confidence_level)} {estimate_text(item, item.ci)}",
-    )
+    metric = item.metric
+    level = f"{level_text(item.confidence_level)} {estimate_text(item, item.ci)}"
     if item.experiment is None:
         return (
             f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {metric_name(metric)} of "
@@ -76,11 +75,13 @@ def finding(
             + "".join(f" {text}" for text in borrowed_spread(item))
         )
     base, experiment = item.base, item.experiment
-    if item.estimate == 0 and item.standard_error == 0:
+    if _is_identical(item):
+        places = {"seeds": "in any seed", "examples": "on any example"}
+        drawn = places.get(item.resample, " or ".join(places.values()))
         same = (
-            f"Across {scope(item)}, {experiment.name} and {base.name} are identical: "
-            f"{metric_name(metric)} is {score_text(base.estimate, metric)} for both, without a difference in "
-            "any seed or on any example, so there is nothing to test."
+            f"Across {scope(item)}, the scores of {experiment.name} and {base.name} are identical: "
+            f"{metric_name(metric)} is {score_text(base.estimate, metric)} for both, without a difference "
+            f"{drawn}, so there is nothing to test."
         )
         margin = [] if item.sameness is None else [_sameness(item, sameness or item.sameness)]
         return " ".join([same, *margin])
@@ -109,6 +110,13 @@ def finding(
     return " ".join(sentences)
 
 
+def _is_identical(item: ComparisonResult) -> bool:
+    """Returns whether nothing that is drawn differs between two arms, not even by turns (the residual)."""
+    parts = item.variance_parts
+    by_turns = parts is not None and any(share for share, _ in parts.residual)
+    return item.estimate == 0 and item.standard_error == 0 and not by_turns
+
+
 def _about_these(item: ComparisonResult) -> list[str]:
     """Says where the result is about the models that were compared, and not about new seeds of them."""
     assert item.experiment is not None
@@ -117,22 +125,25 @@ def _about_these(item: ComparisonResult) -> list[str]:
         these = "two models" if item.base.num_runs == item.experiment.num_runs == 1 else "models"
         return [f"This is about these {these} on new examples, and not about other seeds of them."]
     if item.design == "fixed_baseline":
-        one = "this one model" if item.base.num_runs == 1 else "these models"
-        return [f"This is about {one} {base}, and not about other seeds of it."]
+        these = (
+            "this one model" if item.base.num_runs == 1 else f"these {item.base.num_runs} runs of"
+        )
+        return [f"This is about {these} {base}, and not about other seeds of it."]
     return []
 
 
 def interval_to_report(item: ComparisonResult) -> str:
     """Says which interval belongs in a paper, and why; nothing of a single arm."""
-    if item.experiment is None or (item.estimate == 0 and item.standard_error == 0):
+    if item.experiment is None or _is_identical(item):
         return ""
-    own = f"Report {estimate_text(item, item.ci)}"
+    shown = estimate_text(item, item.ci)
+    own = f"Report {shown}"
     if item.resample == "examples":
         return f"{own}: seeds are held fixed, so the interval is about new examples alone."
     left_out = [text for text in _pairing(item) if not text.startswith(PAIRED_BY_NUMBER)]
     if item.pairing == "seed number" and "unpaired" in item.intervals:
         unpaired = estimate_text(item, item.intervals["unpaired"])
-        if own.endswith(f" {unpaired}"):
+        if shown == unpaired:
             return " ".join([f"{own}: it is the same whether seeds are paired or not.", *left_out])
         why = (
             "if seeds of one number share something in training, such as initialisation or order of data; "
@@ -144,7 +155,6 @@ def interval_to_report(item: ComparisonResult) -> str:
         "paired": "seeds are paired, and the data say what they share",
         "unpaired": "each arm has seeds of its own, so the interval is unpaired",
         "fixed_baseline": f"{item.base.name} is held fixed, so the interval is not about other seeds of it",
-        "single": "",
     }
     return " ".join([f"{own}: {reasons[item.design]}.", *left_out])
 
@@ -270,11 +280,13 @@ def _single_seeds(item: ComparisonResult) -> str:
 def _spread_text(item: ComparisonResult) -> str:
     spread = item.borrowed
     assert spread is not None
+    return f"{difference_text(spread.sd, item.metric)} ({origin_text(spread)})"
+
+
+def origin_text(spread: SeedSpread) -> str:
+    """Says how well a borrowed spread of seeds is known, and where it is from."""
     assumed = ", assumed as if from five seeds" if spread.assumed else ""
-    return (
-        f"{difference_text(spread.sd, item.metric)} ({spread.df:g} degrees of freedom{assumed}; "
-        f"{spread.source})"
-    )
+    return f"{spread.df:g} degrees of freedom{assumed}; {spread.source}"
 
 
 def _pairing(item: ComparisonResult) -> list[str]:
@@ -472,11 +484,11 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
     look = "" if early is None else " at this look"
     return (
         f"If both were {'alike' if neutral else 'equally good'}, a difference this large would come "
-        f"up{look} in {_rate(own)} of such studies. {test}."
+        f"up{look} in {rate_text(own)} of such studies. {test}."
     )
 
 
-def _rate(p: float) -> str:
+def rate_text(p: float) -> str:
     """Returns a p-value as a rate, with as many digits as `p_text` shows."""
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 

@@ -31,6 +31,7 @@ NO_RANKING = (
     "no ranking of all arms: it needs two seeds that all arms have, or design='unpaired', "
     "which draws each arm's own seeds"
 )
+NO_BORROWED_RANKING = "no ranking of all arms: it needs two seeds of each"
 
 
 @dataclass(frozen=True)
@@ -206,14 +207,11 @@ def _rankings(
         if len(arms) < 3:
             continue
         base = last.prediction_sets[0]
-        if requests[number].settings.seed_sd is not None:
-            text = "no ranking of all arms: it needs two seeds of each"
-            yield number, f"{base.set_name}, {metric_name(last.measure)}: {text}.", ""
-            continue
-        ranking = _rank(arms, last.measure, requests[number].settings, shared)
+        settings = requests[number].settings
+        ranking = _rank(arms, last.measure, settings, shared)
         if ranking is None:
-            text = f"{base.set_name}, {metric_name(last.measure)}: {NO_RANKING}."
-            yield number, text, ""
+            why = NO_RANKING if settings.seed_sd is None else NO_BORROWED_RANKING
+            yield number, f"{base.set_name}, {metric_name(last.measure)}: {why}.", ""
             continue
         prefix = f"{requests[number].prefix}-" * bool(requests[number].prefix)
         yield number, ranking, f"{prefix}ranking-{slug(base.set_name)}-{slug(last.measure)}"
@@ -225,7 +223,9 @@ def _rank(
     settings: ComparisonSettings,
     shared: SharedArms,
 ) -> ArmComparisons | None:
-    """Ranks three arms or more; None where the design has no ranking, or no two seeds are common."""
+    """Ranks three arms or more; None where the design has no ranking, or seeds are too few for one."""
+    if settings.seed_sd is not None:
+        return None
     seeds = [
         set(predictions.data["pretrain_seed"].to_numpy().ravel().tolist())
         for predictions in arms.values()

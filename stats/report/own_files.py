@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from multiberts.evaluate.metrics.register import known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import SliceNames
+from multiberts.evaluate.readers.columns import SliceNames, default_metric
 from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
+from multiberts.stats.metrics import named_metric
 from multiberts.stats.reading import arms_of_frame
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
@@ -75,20 +77,12 @@ def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
         if run.held_out_fold is None:
             names = ("task", "procedure", "step", "pretrain_seed", "learning_rate")
             groups.setdefault(tuple(run.facts[name] for name in names), []).append(run)
-    reader, found, known = PredictionSetReader(), [], set()
+    reader, every = PredictionSetReader(), []
     for (own_task, procedure, step, seed, rate), runs in groups.items():
         group = RunGroup(own_task, str(procedure), step, tuple(runs))
-        for name in group.evaluation_sets():
-            predictions = reader(group, name)
-            known.add(predictions.set_name)
-            if task in (None, predictions.set_name, name, own_task):
-                found.append((group.name, seed, rate, predictions))
-    sets = sorted({predictions.set_name for *_, predictions in found})
-    if len(sets) != 1:
-        raise UserError(
-            f"{path}: found {len(sets)} evaluation sets ({', '.join(sorted(known)[:20])}); choose one with "
-            "--task=NAME"
-        )
+        every += [(group.name, seed, rate, reader(group, name)) for name in group.evaluation_sets()]
+    chosen = _one_set([predictions for *_, predictions in every], path, task)
+    found = [one for one in every if one[-1].set_name == chosen]
     arms: dict[str, xarray.Dataset] = {}
     for own, seed, rate, predictions in sorted(
         found, key=lambda one: (one[0], str(one[1]), one[2] or 0)
@@ -111,20 +105,24 @@ def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
 def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
     """Reads finished fine-tuning runs on one evaluation set, one prediction set per procedure and step."""
     prediction_sets, _ = prediction_sets_of_runs(finished_runs(path))
+    chosen = _one_set(prediction_sets, path, task)
+    return [predictions for predictions in prediction_sets if predictions.set_name == chosen]
+
+
+def _one_set(prediction_sets: Sequence[PredictionSet], path: str, task: str | None) -> str:
+    """Returns the name of the one evaluation set that the task stands for, or refuses."""
     known = {predictions.set_name for predictions in prediction_sets}
-    chosen = [
-        predictions
+    sets = {
+        predictions.set_name
         for predictions in prediction_sets
-        if task is None
-        or task in (predictions.set_name, predictions.evaluation_set, predictions.task)
-    ]
-    sets = sorted({predictions.set_name for predictions in chosen})
+        if task in (None, predictions.set_name, predictions.evaluation_set, predictions.task)
+    }
     if len(sets) != 1:
         found = "no such task" if not sets else f"{len(sets)} evaluation sets"
         raise UserError(
             f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one with --task=NAME"
         )
-    return chosen
+    return sets.pop()
 
 
 def arms_of(
@@ -170,6 +168,21 @@ def arms_of(
     return arms
 
 
+def metric_of(arms: Mapping[str, xarray.Dataset], given: str | None) -> str:
+    """Returns the metric that is asked for, or `mean` of scores and `accuracy` of predictions.
+
+    Raises:
+      DataError: there is no such metric.
+    """
+    scores = {str(data.attrs.get("columns", {}).get("score", "")) for data in arms.values()}
+    if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
+        return max(  # of both kinds, the mean
+            default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
+            for data in arms.values()
+        )
+    return named_metric(given).name
+
+
 def columns_of_each(
     paths: Sequence[str], columns: Mapping[str, str | None]
 ) -> list[dict[str, str | None]]:
@@ -193,8 +206,10 @@ def columns_of_each(
             )
         for own, name in zip(each, parts, strict=True):
             own[role] = name.strip() or None
-        if role == "by" and None in (names := [own[role] for own in each]) and any(names):
+        # `label` and `length` are made from other columns and have no name that files may differ in.
+        names = {own[role] for own in each}
+        if role == "by" and len(names) > 1 and names & {None, "label", "length"}:
             raise UserError(
-                f"--by={given} names no column of slices for one path; name it for each"
+                f"--by={given} needs one column of slices for each path, or label or length for all"
             )
     return each

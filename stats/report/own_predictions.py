@@ -10,20 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from multiberts.evaluate.metrics.register import known_name
-from multiberts.evaluate.readers.columns import (
-    ROLES,
-    default_metric,
-)
+from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
 from multiberts.stats.borrowed import with_row
-from multiberts.stats.metrics import named_metric
-from multiberts.stats.presentation.comparison_tables import (
-    full_table,
-    summary_table,
-)
+from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import (
@@ -33,7 +25,7 @@ from multiberts.stats.report.evidence import (
     compare_all,
 )
 from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
-from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each
+from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each, metric_of
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
@@ -43,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnComparison:
+class OwnComparison(SliceNames):
     """Settings of `compare_files`.
 
     Attributes:
@@ -59,6 +51,8 @@ class OwnComparison:
       csv: where to write every number.
       json: print every number as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
+      seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
+        single checkpoints; files of other programs name their seeds in a column.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files.
       task_name: what the task is called in text, page and LaTeX.
@@ -101,17 +95,8 @@ class OwnComparison:
     missing: Missing = "refuse"
     confidence_level: Level = ComparisonSettings.confidence_level
     margin: PositiveFloat | None = None
-    by: str | None = None
     seed_sd: str | None = None
     atlas: str | None = None
-    arm: str | None = None
-    seed: str | None = None
-    run: str | None = None
-    example: str | None = None
-    prediction: str | None = None
-    score: str | None = None
-    label: str | None = None
-    cluster: str | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
     rng: int = ComparisonSettings.rng
 
@@ -197,15 +182,7 @@ def _renamed(arms: dict[str, xarray.Dataset], names: Sequence[str]) -> dict[str,
 def _compare_arms(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, _), *others = arms.items()
-    scores = {str(data.attrs.get("columns", {}).get("score", "")) for data in arms.values()}
-    given = settings.metric
-    if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
-        metric = max(  # of both kinds, the mean
-            default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
-            for data in arms.values()
-        )
-    else:
-        metric = named_metric(given).name
+    metric = metric_of(arms, settings.metric)
     evaluation_set = settings.task_name or settings.task or Path(settings.base).name
     by = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})[0]["by"]
     prediction_sets = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import dataclass
 
-from multiberts.evaluate.readers.columns import ROLES, ColumnNames, default_metric
+from multiberts.evaluate.readers.columns import ROLES, ColumnNames
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import Level, takes_fields_of
 from multiberts.stats.compare.published_number import reproduce
-from multiberts.stats.report.own_files import arms_of
+from multiberts.stats.report.own_files import arms_of, metric_of
 from multiberts.stats.settings import ComparisonSettings
 
 
@@ -73,9 +73,8 @@ def reproduce_files(settings: OwnReproduction) -> str:
             "one; give a file of one arm"
         )
     [(name, data)] = arms.items()
-    answers = data["prediction"].to_numpy() if "prediction" in data else None
     found = reproduce(
-        data, settings.metric or default_metric(answers), published=settings.published,
+        data, metric_of(arms, settings.metric), published=settings.published,
         of=settings.of, seed_sd=settings.seed_sd, confidence_level=settings.confidence_level,
         rng=settings.rng, name=name,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
@@ -143,7 +144,7 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
             item.early for each in content.compared for item in each.items
         ),
         "has_bias": lambda content: any(
-            item.metric.startswith(("bias", "probe"))
+            item.metric in OCCUPATION_MEASURES
             for each in content.compared
             for item in each.comparisons
         ),

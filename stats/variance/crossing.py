@@ -244,7 +244,7 @@ class Crossing:
           DataError: a pool has one seed, or a set one example.
         """
         cure = "add seeds or resample examples only"
-        loans = [part for part in self.parts if part.pool is not None and part.borrowed]
+        loans = [part for part in self.parts if part.borrowed]
         seeds = tuple(
             _main_term(seed, "seed", cure, self._seed_freedom(pool), prior)
             for pool, seed in self.seeds.items()
@@ -261,7 +261,7 @@ class Crossing:
             examples.append((factor * value, freedom))
         residual = []
         for part, found in zip(self.parts, self.deviations, strict=True):
-            if part.borrowed is not None and part.pool is not None:
+            if part.borrowed is not None:
                 if part.borrowed.noise_sd and part.examples is not None:
                     noise = (part.weight * part.borrowed.noise_sd) ** 2
                     residual.append((noise, part.borrowed.noise_df))

@@ -1,5 +1,6 @@
 """Files of predictions of every kind are read as the same rows; wrong ones get one line."""
 
+import copy
 import gzip
 import json
 import shutil
@@ -362,6 +363,24 @@ def test_evaluations_again_of_one_seed_are_its_runs(tmp_path: Path) -> None:
     assert found.attrs["columns"]["run"] == BY_TIME
     means = found.groupby("run")["score"].mean()
     assert means.tolist() == [1.0, pytest.approx(7 / 12)]  # in order of time, not of names
+
+
+def test_logs_of_one_seed_may_have_unlike_numbers_of_epochs(tmp_path: Path) -> None:
+    """Two epochs, then one: three runs. The settings of another task make no arms."""
+    for seed in (1, 2):
+        [path] = SAMPLES.glob(f"inspect/json/seed_{seed}/*.json")
+        first, folder = json.loads(path.read_text()), tmp_path / f"seed_{seed}"
+        folder.mkdir()
+        second, other = (copy.deepcopy(first) for _ in range(2))
+        again = copy.deepcopy(first["samples"])
+        first["samples"] += [sample | {"epoch": 2} for sample in again]
+        other["eval"] |= {"task": "other", "task_args": {"shots": 3}}
+        for day, log in enumerate((first, second, other), 1):
+            log["eval"]["created"] = f"2026-01-0{day}T10:00:00+00:00"
+            (folder / f"2026-01-0{day}T10-00-00_sums_{day}.json").write_text(json.dumps(log))
+    found = read_frame(str(tmp_path), ColumnNames(score="includes"), first["eval"]["task"])
+    assert found.groupby("seed")["run"].unique().map(list).to_dict() == {1: [1, 2, 3], 2: [1, 2, 3]}
+    assert "arm" not in found
 
 
 def test_models_are_folders_and_their_logs_runs_in_order_of_time(

@@ -165,6 +165,15 @@ def test_the_command_writes_an_atlas_and_borrows_from_it(tmp_path, monkeypatch):
     assert written.endswith("Written: own.csv")
     compare_files(base="many.npz", metric="accuracy", atlas="own.csv:facts/tiny/ours")
     assert len(stats.seed_atlas("own.csv")) == 1  # the same name, the same row
+    stats.seed_atlas("own.csv").assign(note="kept").to_csv("noted.csv", index=False)
+    compare_files(base="more.npz", metric="accuracy", atlas="noted.csv:facts/tiny/more")
+    assert stats.seed_atlas("noted.csv").note.fillna("").tolist() == ["kept", ""]
+    np.savez("perfect.npz", predictions=[labels, labels], labels=labels)
+    (tmp_path / "notes.csv").write_text("one,two\n")
+    with pytest.raises(DataError, match="the same score for all 2 seeds"):
+        compare_files(base="perfect.npz", atlas="b.csv:a/b/c")
+    with pytest.raises(DataError, match="notes.csv: found no column task"):
+        compare_files(base="many.npz", atlas="notes.csv:a/b/c")
     found = compare_files(
         base="one.npz", experiment=["other.npz"], metric="accuracy", seed_sd="own.csv:facts/tiny",
         html="page.html", csv="all.csv",

@@ -112,6 +112,15 @@ def test_table_4_compares_two_checkpoints(winogender):
         compare_checkpoints(winogender["base"], 0, 9)
 
 
+def test_the_steps_that_are_shown_are_those_of_the_set_that_is_named(paper):
+    for named, shown in ((None, paper.steps[0].evaluation_set), ("STS-B", "STS-B/dev")):
+        assert replace(paper, steps_set=named).shown_steps.evaluation_set == shown
+    with pytest.raises(
+        DataError, match="found no 'Weather' among the evaluation sets of both steps"
+    ):
+        _ = replace(paper, steps_set="Weather").shown_steps
+
+
 def test_steps_are_paired_on_the_seeds_they_share(paper, find):
     pairs = [(find(task, "base", 1_000_000), find(task, "base", 2_000_000)) for task in ("RTE",)]
     (item,) = [item for item in paper.steps if item.evaluation_set == "RTE/dev"]

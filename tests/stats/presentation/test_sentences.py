@@ -92,6 +92,19 @@ def test_sentences(situation: str) -> None:
     assert said(situation) == read_table()[situation]
 
 
+def test_differences_that_cancel_are_not_called_identical() -> None:
+    """Both seeds and all examples have equal means in both arms, and yet differ by turns."""
+    base = np.array([[1, 0, 1, 0, 1, 1], [0, 1, 1, 0, 1, 1]])
+    new = base.copy()
+    new[:, :2] = 1 - base[:, :2]
+    found = compare(base, new, "mean", n_resamples=40)
+    assert found.estimate == found.standard_error == 0
+    assert "mean is the same for" in wording.finding(found)
+    assert wording.interval_to_report(found).startswith("Report ")
+    alone = wording.finding(compare(base, new, "mean", resample="seeds", n_resamples=40))
+    assert "without a difference in any seed, so" in alone
+
+
 def test_what_is_identical_has_no_p() -> None:
     found = {name: row for name, row in read_table().items() if name.startswith("identical")}
     for name, row in found.items():

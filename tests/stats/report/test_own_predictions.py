@@ -535,6 +535,13 @@ def test_slices_have_the_first_name_where_files_differ(tmp_path: Path) -> None:
         base=str(tmp_path / "a.csv"), experiment=[str(tmp_path / "b.csv")], by="language,lang"
     )
     assert re.search(r"^language +examples", text, re.MULTILINE)
+    for wrong in ("language,label", "length,lang", "language,"):
+        with pytest.raises(
+            UserError, match=f"--by={wrong} needs one column of slices for each path"
+        ):
+            compare_files(
+                base=str(tmp_path / "a.csv"), experiment=[str(tmp_path / "b.csv")], by=wrong
+            )
 
 
 def test_the_index_that_pandas_writes_is_no_run(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +29,9 @@ pytestmark = pytest.mark.slow
 
 HOSTILE = '</script><b onclick="x">{{ 7 * 7 }} & \N{RIGHT-TO-LEFT OVERRIDE}'
 
+NAMES = [f"base {HOSTILE}", f"new {HOSTILE}"]
+SKILLS = ((1, 0.4), (2, 0.9))  # seed and skill of each arm
+
 
 def made_up(num_seeds: int, num_examples: int, skill: float, seed: int) -> xarray.Dataset:
     """Classes that are right with a chance of their own, and texts with a hostile word."""
@@ -54,8 +56,8 @@ def made_up(num_seeds: int, num_examples: int, skill: float, seed: int) -> xarra
 
 def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
     """A page with one comparison on one set."""
-    sides = [made_up(num_seeds, num_examples, skill, seed) for seed, skill in ((1, 0.4), (2, 0.9))]
-    names = [f"base {HOSTILE}", f"new {HOSTILE}"]
+    sides = [made_up(num_seeds, num_examples, skill, seed) for seed, skill in SKILLS]
+    names = NAMES
     prediction_sets = [
         PredictionSet(HOSTILE, HOSTILE, name, None, ("accuracy",), data)
         for name, data in zip(names, sides, strict=True)
@@ -78,6 +80,18 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         folder, HOSTILE, content, ComparisonSettings(n_resamples=50), "dev", {"Command": HOSTILE}
     )
     return folder / "index.html"
+
+
+def status_of(chosen: range, num_seeds: int, num_examples: int) -> str:
+    """The line above the grid: how many examples are shown, and the scores of the arms on them."""
+    arms = [made_up(num_seeds, num_examples, skill, seed) for seed, skill in SKILLS]
+    base, new = (
+        100 * float((data["prediction"] == data["label"])[:, list(chosen)].mean()) for data in arms
+    )
+    return (
+        f"{len(chosen)} of {num_examples} examples, {NAMES[0]} {base:.1f}, {NAMES[1]} {new:.1f}, "
+        f"difference {new - base:.1f}"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -116,15 +130,9 @@ def test_the_grid_is_sorted_searched_and_filtered(browser: Browser, page: Path) 
     shown = rows(browser)
     assert len(shown) == 50
     status = "document.querySelector('[data-grid-controls] [role=status]').innerText"
-    assert browser.run(status).startswith("300 of 300 examples, ")
+    assert browser.run(status) == status_of(range(300), 5, 300)
     choose(browser, "search", "word3 SAYS")
-    assert browser.run(status).startswith(f"{len(range(3, 300, 7))} of 300 examples, ")
-    # All of them are shown, with their scores in whole points.
-    body = "document.querySelector('[data-grid] tbody')"
-    scores = f"[...{body}.rows].map(row => +row.querySelector('td.n').textContent).join()"
-    mean = np.mean([float(text) for text in browser.run(scores).split(",")])
-    shown_mean = float(re.findall(r" (\d+\.\d),", browser.run(status))[0])
-    assert shown_mean == pytest.approx(mean, abs=0.55)
+    assert browser.run(status) == status_of(range(3, 300, 7), 5, 300)
     choose(browser, "label", "1")
     both = [place for place in range(300) if place % 7 == 3 and place % 3 == 1]
     assert len(rows(browser)) == len(both)
@@ -224,7 +232,7 @@ def test_more_examples_have_a_page_of_their_own(browser: Browser, tmp_path: Path
     browser.wait_for("document.querySelector('[data-grid]').dataset.ready === 'yes'")
     choose(browser, "search", "word3")
     status = "document.querySelector('[data-grid-controls] [role=status]').innerText"
-    assert browser.run(status).startswith(f"{len(range(3, 40_000, 7))} of 40000 examples, ")
+    assert browser.run(status) == status_of(range(3, 40_000, 7), 25, 40_000)
 
 
 def test_a_grid_without_texts_names_its_examples() -> None:
