@@ -36,7 +36,7 @@ def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
     return {
         name: value
         for name, value in values.items()
-        if name not in fields or not fields[name].metadata or value != fields[name].default
+        if name not in fields or fields[name].metadata != LATER or value != fields[name].default
     }
 
 
