@@ -74,7 +74,7 @@ def intervals(
     return np.array(found)
 
 
-def one_seed_calibration(*, trials: int = 2000, simulation_seed: int = 0) -> None:
+def one_seed_calibration(*, trials: int = 1000, simulation_seed: int = 0) -> None:
     """Prints the table.
 
     Args:
