@@ -59,14 +59,12 @@ class Predictor:
     """A fine-tuned model that stays loaded and answers as often as it is asked.
 
     The first call reads the weights and compiles; later ones take only the model's own time. Answers are the
-    objects that `multiberts predict` prints.
+    objects that `multiberts predict` prints: `Predictor("results/SST-2-0/model")(["A good cake."])` is a list
+    of one, whose `prediction` is a class.
 
     Attributes:
       directory: the model's folder.
       task: what it was fine-tuned on.
-
-        predictor = Predictor("results/SST-2-0/model")
-        predictor(["A good cake.", "A bad cake."])[0]["prediction"]
 
     Example:
       >>> from multiberts.runs.errors import UserError
