@@ -286,7 +286,7 @@ def _range(shares: Sequence[float]) -> str:
 
 
 def _comparison_in_words(outcomes: Outcomes) -> str:
-    """Says what the comparison with the neighbours comes to."""
+    """Sums up the comparison with the neighbours."""
     few = _of(outcomes, _few).values()
     lowest = {
         name: min(found.share(name) for found in few if name in found.covered)
@@ -303,7 +303,7 @@ def _comparison_in_words(outcomes: Outcomes) -> str:
 
 
 def _advice(outcomes: Outcomes) -> list[str]:
-    """Writes what to do, with figures from the counts."""
+    """Writes the recommendations, with figures from the counts."""
     ordinary = _of(outcomes, lambda condition: condition.ordinary)
     covered = [found.share() >= LEAST for found in ordinary.values()]
     lowest = min(ordinary, key=lambda condition: ordinary[condition].share())
@@ -366,7 +366,7 @@ def _width_ratio(outcomes: Outcomes, number: int) -> float:
 
 
 def _promise(outcomes: Outcomes) -> list[str]:
-    """Writes where the promise holds, with a row per kind of data where it does not."""
+    """Writes how often coverage is kept, with a row per kind of data where it is not."""
     shown = _of(outcomes, lambda _: True)
     verdicts = [held(found) for found in shown.values()]
     count = {word: verdicts.count(word) for word in ("yes", "flag", "no?", "no")}
@@ -376,9 +376,10 @@ def _promise(outcomes: Outcomes) -> list[str]:
         f"{FALSE_ALARMS:.0%}. A flag is one of three warnings: seeds that failed, answers that are all "
         "alike, and a p smaller than the order of the seeds can show. The warning of an interval of one "
         f"point is newer than these trials and not counted. Of {len(shown)} "
-        f"conditions {count['yes']} cover, {count['flag']} are flagged, {count['no?']} are below by "
-        f"less than two Monte Carlo errors, and {count['no']} do neither. The kinds of data with such a "
-        "condition, and the coverage with each number of seeds (bold: neither covered nor flagged):",
+        f"conditions {count['yes']} cover, in {count['flag']} the misses are flagged, {count['no?']} are "
+        f"below by less than two Monte Carlo errors, and {count['no']} do neither. The kinds of "
+        "data with such a condition, and the coverage with each number of seeds "
+        "(bold: neither covered nor flagged):",
         "",
         _low_kinds(shown).markdown(),
         *_impossible(shown),
@@ -486,10 +487,10 @@ def _impossible(shown: Outcomes) -> list[str]:
     alike = "/".join(f"{2.0 ** (1 - number):.2f}" for number in NUMBERS_OF_SEEDS[:3])
     return [
         f"Where seeds fail, no flag can do this. In {unseen} of all {misses} misses no seed of the trial "
-        f"had failed. Of the other {misses - unseen} a flag is up in {flagged}, all but those where every "
-        "seed of a side failed. Data without a failed seed are those of seeds that cannot fail, so that a "
-        "flag that is up in nine of ten of them is up in "
-        "nine of ten ordinary comparisons. Nor can an interval, unless it reaches from the score of seeds "
+        f"had failed. A flag is up in {flagged} of the other {misses - unseen}, all but those where every "
+        "seed of an arm failed. Data without a failed seed look like those of seeds that cannot fail: a "
+        "flag that is up in nine of ten of the former is up in nine of ten ordinary comparisons. "
+        "Nor can an interval, unless it reaches from the score of seeds "
         f"that train to the mean with failures whatever the data: none of {'/'.join(map(str, numbers))} "
         f"seeds fails in {none} of trials. So the claim is about seeds that train; see above.",
         "",
@@ -571,12 +572,12 @@ def page(outcomes: Outcomes) -> str:
         "",
         "![Coverage of the recommended interval by kind of data](calibration_recommended.png)",
         "",
-        "## Where it holds, and where not",
+        "## Coverage by kind of data",
         "",
         *_promise(outcomes),
         "![Coverage of the library's intervals against the number of seeds](calibration_intervals.png)",
         "",
-        "## What other programs print",
+        "## Intervals of other programs",
         "",
         "On the same data, with 2 to 10 seeds; the [appendix](calibration_appendix.md#other-programs) says "
         "which program prints which interval.",
@@ -611,13 +612,13 @@ def appendix(outcomes: Outcomes) -> str:
         "",
         _MADE,
         "",
-        "What [Calibration](calibration.md) sums up, condition by condition.",
+        "The conditions that [Calibration](calibration.md) sums up.",
         "",
         "## The data",
         "",
         *_data_lines(),
         "",
-        "## Where the interval covers too little",
+        "## Conditions with too little coverage",
         "",
         _low_conditions(shown),
         "## False alarms",
@@ -645,7 +646,7 @@ def appendix(outcomes: Outcomes) -> str:
         "in designs without a difference. [rivals.md](rivals.md) has those that take long, a crossed "
         "logistic model, evalstats and Kenward-Roger, and the narrowest interval that there can be.",
         "",
-        "![Coverage of what other programs print](calibration_neighbours.png)",
+        "![Coverage of other programs' intervals](calibration_neighbours.png)",
         "",
         f"Where another interval is better: it covers {LEAST} or more at each of 2, 3, 5 and 10 seeds, and "
         "the t does not, or is wider (by a tenth or more in the median):",

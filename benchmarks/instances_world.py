@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from multiberts.benchmarks.made_up_arms import report_shares
 from multiberts.benchmarks.momentum_coverage import World, sigmoid
 from multiberts.runs.command_line.command import run_command
 from multiberts.stats.instances.analysis import FewerSeeds, analyse_sizes
@@ -31,7 +32,7 @@ WORLD = World(centre=1.0, spread=1.5, step=0.8, seed_spread=0.6)
 def instances_world(
     *, num_worlds: int = 20, num_examples: int = 2000, simulation_seed: int = 0
 ) -> None:
-    """Prints a table: what is estimated, the truth, and the mean and spread of the estimates over worlds.
+    """Prints each quantity's true value, and the mean and spread of its estimates over worlds.
 
     Args:
       num_worlds: worlds.
@@ -44,11 +45,13 @@ def instances_world(
         for name, truth, estimate in one_world(random, num_examples):
             found.setdefault(name, []).append((truth, estimate))
         print(f"world {place + 1} of {num_worlds}", flush=True)
-    print("| table, quantity | truth | estimate | SD of an estimate |\n|---|---|---|---|")
+    records = []
     for name, rows in found.items():
         truth, estimate = np.nanmean(rows, axis=0)
         spread = np.nanstd([row[1] for row in rows], ddof=1)
-        print(f"| {name} | {truth:.3f} | {estimate:.3f} | {spread:.3f} |")
+        numbers = {"truth": truth, "estimate": estimate, "SD of an estimate": spread}
+        records.append({"table, quantity": name} | numbers)
+    report_shares(records, 1)
 
 
 def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[str, float, float]]:

@@ -14,32 +14,26 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: tables are small
 
 import math
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from multiberts.benchmarks.margin_calibration import NUM_EXAMPLES, World
-from multiberts.evaluate.metrics.register import METRICS
-from multiberts.runs import console
+from multiberts.benchmarks.made_up_arms import METRIC, World, compared, generators, report_shares
 from multiberts.runs.command_line.command import run_command
 from multiberts.stats import SeedSpread
-from multiberts.stats.compare.conclude import Names, interval_and_test
-from multiberts.stats.compare.question import ComparisonSpec, PreparedArms, kind_of
-from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.runs_table import make_arm
+from multiberts.stats.compare.conclude import interval_and_test
+from multiberts.stats.compare.question import kind_of
 from multiberts.stats.settings import ComparisonSettings
 
 WORLDS = (
-    World("accuracy .80, seeds alike", 0.80, 0.0, math.nan),
-    World("accuracy .80, seeds vary", 0.80, 0.1, math.nan),
-    World("accuracy .80, seeds vary much", 0.80, 0.3, math.nan),
-    World("accuracy .98", 0.98, 0.1, math.nan),
+    World("accuracy .80, seeds alike", 0.80, 0.0),
+    World("accuracy .80, seeds vary", 0.80, 0.1),
+    World("accuracy .80, seeds vary much", 0.80, 0.3),
+    World("accuracy .98", 0.98, 0.1),
 )
 FACTORS = {"true": 1.0, "half": 0.5, "twice": 2.0}
-METRIC = METRICS["accuracy"]
 
 
 @dataclass(frozen=True)
@@ -57,34 +51,30 @@ class Source:
     def spread(self, table: NDArray, factor: float) -> SeedSpread:
         """Returns `factor` times the spread of answers [seeds, examples], in points."""
         found = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
-        squares = (found**2).sum() / ((len(table) - 1) * (NUM_EXAMPLES - 1) * NUM_EXAMPLES)
+        seeds, examples = table.shape
+        squares = (found**2).sum() / ((seeds - 1) * (examples - 1) * examples)
         noise = math.sqrt(squares) if self.noise else 0.0
         own = max(table.mean(axis=1).std(ddof=1), 1e-6)
         unit = 100 * factor
-        return SeedSpread(unit * own, len(table) - 1, "", unit * noise, NUM_EXAMPLES, "accuracy")
+        return SeedSpread(unit * own, seeds - 1, "", unit * noise, examples, "accuracy")
 
 
 def intervals(
     world: World, source: Source, factor: float, num_seeds: int, trials: int, simulation_seed: int
 ) -> NDArray:
     """Returns the differences and the intervals' ends [trials, 3]."""
-    labels, found = np.ones(NUM_EXAMPLES), []
-    for trial in range(trials):
-        key = zlib.crc32(f"{world.name}{source}{num_seeds}".encode())
-        random = np.random.default_rng([simulation_seed, key, trial])
+    found = []
+    for random in generators(simulation_seed, trials, world.name, source, num_seeds):
         base, experiment = world.arms("unpaired", num_seeds, 0.0, random)
         other = world.arms("unpaired", source.num_seeds, 0.0, random)[0]
         settings = ComparisonSettings(design="unpaired", seed_sd=source.spread(other, factor))
-        tables = (base[:1], experiment)
-        arms = [make_arm("", table, labels, list(range(len(table)))) for table in tables]
-        spec = ComparisonSpec(PreparedArms(tuple(arms), METRIC), settings, "")
-        sides = spec.summaries(np.zeros((1, 2)), Names(), settings)
+        spec, sides = compared((base[:1], experiment), settings)
         ends, _ = interval_and_test(sides, spec.crossing, kind_of(METRIC), "both", 0.95)
         found.append((sides[1].estimate - sides[0].estimate, *ends))
     return np.array(found)
 
 
-def one_seed_calibration(*, trials: int = 2000, simulation_seed: int = 0) -> None:
+def one_seed_calibration(*, trials: int = 1000, simulation_seed: int = 0) -> None:
     """Prints the table.
 
     Args:
@@ -108,8 +98,7 @@ def one_seed_calibration(*, trials: int = 2000, simulation_seed: int = 0) -> Non
                         width = (table[:, 2] - table[:, 1]).mean() / ideal
                 row["width"] = width
                 records.append(row)
-    formats = dict.fromkeys(FACTORS, ".3f") | {"width": ".2f"}
-    console.report(Table.from_records(records, formats).markdown())
+    report_shares(records, 3, width=".2f")
 
 
 if __name__ == "__main__":

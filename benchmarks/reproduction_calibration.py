@@ -12,19 +12,16 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: tables are small
 
-import zlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.benchmarks.margin_calibration import World
+from multiberts.benchmarks.made_up_arms import World, generators, report_shares
 from multiberts.benchmarks.one_seed_calibration import FACTORS, WORLDS
-from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
 from multiberts.stats import reproduce
-from multiberts.stats.presentation.table_writer import Table
 
 KINDS: dict[str, Callable[[NDArray], Any]] = {"mean": np.mean, "best": np.max, "median": np.median}
 PUBLISHED = 5
@@ -44,9 +41,7 @@ def held(
       simulation_seed: names the data.
     """
     counts = dict.fromkeys(KINDS, 0)
-    for trial in range(trials):
-        key = zlib.crc32(f"{world.name}{num_seeds}{source}".encode())
-        random = np.random.default_rng([simulation_seed, key, trial])
+    for random in generators(simulation_seed, trials, world.name, num_seeds, source):
         table = world.arms("unpaired", num_seeds + PUBLISHED + source, 0.0, random)[0]
         runs, published, others = np.split(table, [num_seeds, num_seeds + PUBLISHED])
         borrowed = None
@@ -78,7 +73,7 @@ def reproduction_calibration(*, trials: int = 1000, simulation_seed: int = 0) ->
             shares = held(world, number, source, FACTORS.get(name, 1.0), trials, simulation_seed)
             spread = f"{name}, of {source} seeds" if source else name
             records.append({"world": world.name, "runs": number, "spread": spread} | shares)
-    console.report(Table.from_records(records, dict.fromkeys(KINDS, ".3f")).markdown())
+    report_shares(records, 3)
 
 
 if __name__ == "__main__":

@@ -13,25 +13,17 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: tables are small
 
-import math
-import zlib
-
 import numpy as np
-from scipy.special import ndtri
 
-from multiberts.evaluate.metrics.register import METRICS
-from multiberts.runs import console
+from multiberts.benchmarks.made_up_arms import METRIC, World, arms_of, generators, report_shares
 from multiberts.runs.command_line.command import run_command
 from multiberts.stats.compare.question import ComparisonSpec, PreparedArms, kind_of
 from multiberts.stats.compare.slices import SpecOf, sliced
-from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.runs_table import make_arm
 from multiberts.stats.settings import ComparisonSettings, Design
 
 SIZES = (30, 40, 60, 100, 200)
 NAMES = np.repeat([f"{size}" for size in SIZES], SIZES)
-ACCURACY = 0.8
-SPREAD = 0.1  # standard deviation of seeds on the probit's scale, where noise has 1
+WORLD = World("", 0.8, 0.1, num_examples=len(NAMES))
 
 
 def study(
@@ -39,20 +31,11 @@ def study(
 ) -> list[tuple[bool, bool, bool, bool]]:
     """Returns of each slice whether its interval covers, it is found, and it differs from the rest."""
     settings = ComparisonSettings(design=design)
-    metric, labels = METRICS["accuracy"], np.ones(len(NAMES))
-    examples = random.normal(size=len(NAMES))
-    common = random.normal(size=(num_seeds, 1)) if design == "paired" else 0.0
-    root = math.sqrt(0.5) if design == "paired" else 1.0
-    arms = []
-    for accuracy in (ACCURACY, ACCURACY + difference):
-        seeds = root * random.normal(size=(num_seeds, 1)) + root * common
-        limit = ndtri(accuracy) * math.sqrt(2 + SPREAD**2) + examples + SPREAD * seeds
-        table = (random.normal(size=(num_seeds, len(NAMES))) < limit).astype(float)
-        arms.append(make_arm("", table, labels, list(range(num_seeds))))
+    arms = arms_of(WORLD.arms(design, num_seeds, difference, random))
     spec_of = SpecOf(
-        lambda chosen, name: ComparisonSpec(PreparedArms(tuple(chosen), metric), settings, name),
-        metric,
-        kind_of(metric),
+        lambda chosen, name: ComparisonSpec(PreparedArms(tuple(chosen), METRIC), settings, name),
+        METRIC,
+        kind_of(METRIC),
     )
     found = []
     for item in sliced(arms, spec_of, settings, "size", NAMES).slices:
@@ -76,17 +59,9 @@ def slice_calibration(*, trials: int = 1000, simulation_seed: int = 0) -> None:
     for difference in (0.0, 0.05):
         for design in ("paired", "unpaired"):
             for num_seeds in (3, 5, 10):
-                key = zlib.crc32(f"{design}{num_seeds}{difference}".encode())
+                randoms = generators(simulation_seed, trials, design, num_seeds, difference)
                 table = np.array(
-                    [
-                        study(
-                            design,
-                            num_seeds,
-                            difference,
-                            np.random.default_rng([simulation_seed, key, trial]),
-                        )
-                        for trial in range(trials)
-                    ]
+                    [study(design, num_seeds, difference, random) for random in randoms]
                 )  # [trials, slices, 4]
                 cover = dict(zip(SIZES, table[:, :, 0].mean(axis=0), strict=True))
                 records.append(
@@ -98,8 +73,7 @@ def slice_calibration(*, trials: int = 1000, simulation_seed: int = 0) -> None:
                         "against the rest covers": table[:, :, 3].mean(),
                     }
                 )
-    formats = dict.fromkeys([*records[0]][3:], ".3f")
-    console.report(Table.from_records(records, formats).markdown())
+    report_shares(records, 3)
 
 
 if __name__ == "__main__":

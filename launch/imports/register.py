@@ -241,11 +241,12 @@ def _files(directory: Path) -> dict[str, dict[str, Any]]:
         prefix = tensorflow_format.find_prefix(directory).name
         names = {path.name for path in directory.glob(f"{prefix}.data-*-of-*")}
         names |= {f"{prefix}.index", tensorflow_format.CONFIG}
+        if (directory / TOKENIZER_CONFIG).is_file():
+            names.add(TOKENIZER_CONFIG)
     else:
         names = {name for name in hugging_face.FILES if (directory / name).is_file()}
         names.add(hugging_face.check_weights(directory).name)
-    names |= {tensorflow_format.VOCABULARY}
-    names |= {TOKENIZER_CONFIG} if (directory / TOKENIZER_CONFIG).is_file() else set()
+    names.add(tensorflow_format.VOCABULARY)
     return {
         name: {
             "bytes": (directory / name).stat().st_size,

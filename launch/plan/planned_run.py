@@ -26,15 +26,6 @@ STAGES = {
     "paper": "multiberts.stats.paper.reproduction",
 }
 
-# Stages whose command has another name.
-_COMMANDS = {"score": "evaluate", "report": "stats"}
-
-
-def command_of(stage: str) -> str:
-    """Returns the name of a stage's command, for people."""
-    return _COMMANDS.get(stage, stage.replace("_", "-"))
-
-
 # Stages of what was imported: a run that made one checkpoint, or one that made predictions.
 CHECKPOINT_STAGE = "import_checkpoint"
 PREDICTIONS_STAGE = "import_predictions"

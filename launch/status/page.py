@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 from multiberts.launch.estimate import quantities
-from multiberts.launch.plan.planned_run import command_of
 from multiberts.launch.status.progress import logged_curves
 from multiberts.launch.status.snapshot import STATES, Status, SweepRow
 from multiberts.runs.files import PathLike, write_atomically
@@ -76,7 +75,6 @@ def render_status_page(
         "speed": quantities.speed,
         "sortable": _sortable,
         "checkpoint_key": _checkpoint_key,
-        "command": command_of,
         "link": link,
         "label": metric_label,
         "number": lambda score, metric="": with_minus(format_cell(score, score_format(metric))),

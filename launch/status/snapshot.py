@@ -32,6 +32,7 @@ from multiberts.launch.status.progress import (
     steps_before,
 )
 from multiberts.launch.status.task_scores import TaskScores, score_tasks
+from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.console import printable
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -62,6 +63,11 @@ class StageCount:
     stage: str
     total: int
     counts: Mapping[str, int]
+
+    @property
+    def command(self) -> str:
+        """Name of the stage's command."""
+        return gin_name_of(self.stage).replace("_", "-")
 
 
 @dataclass(frozen=True)

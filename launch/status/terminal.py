@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from multiberts.launch.estimate import quantities
-from multiberts.launch.plan.planned_run import command_of
 from multiberts.launch.status.progress import Pretraining
 from multiberts.launch.status.snapshot import STATES, Cell, FailureRow, Status, SweepRow
 from multiberts.runs.errors import counted
@@ -124,9 +123,7 @@ def _stages(status: Status, width: int) -> Table:
         for stage in status.stages:
             others = [(state, stage.counts[state]) for state in STATES if state != "done"]
             words = ", ".join(f"{number} {state}" for state, number in others if number)
-            table.add_plain_row(
-                command_of(stage.stage), str(stage.counts["done"]), str(stage.total), words
-            )
+            table.add_plain_row(stage.command, str(stage.counts["done"]), str(stage.total), words)
         return table
     table.add_column("", no_wrap=True)
     # States that no run is in are left out.
@@ -142,7 +139,7 @@ def _stages(status: Status, width: int) -> Table:
             finished_style="green",
         )
         cells = [str(stage.counts[state]) if stage.counts[state] else "" for state in states]
-        table.add_plain_row(command_of(stage.stage), bar, *cells, str(stage.total))
+        table.add_plain_row(stage.command, bar, *cells, str(stage.total))
     return table
 
 

@@ -184,7 +184,7 @@ def _instance_rows(
         ("random next", f"{random_next / total:.1%} of the instances"),
         (
             "masks",
-            f"{mean_masks:.1f} per sequence, at most {predictions.size - 1}, for "
-            f"{int(predictions[-1]):,} sequences; {masks}",
+            f"{mean_masks:.1f} per sequence, at most {predictions.size - 1} (in "
+            f"{int(predictions[-1]):,} sequences); {masks}",
         ),
     ]

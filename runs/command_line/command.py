@@ -77,186 +77,202 @@ class Command:
     computes: bool = False
 
 
-COMMANDS = {
-    "make-world": Command(
-        "pretrain.world.synthetic_world:make_world",
-        "write the synthetic world: text and tasks whose truth is known",
-        report="runs.directory:describe_outputs",
-    ),
-    "hold-out": Command(
-        "pretrain.corpus.held_out_documents:hold_out",
-        "set whole documents of a text aside",
-        report="runs.directory:describe_outputs",
-    ),
-    "prepare": Command(
-        "pretrain.corpus.preparation:prepare",
-        "turn text into a vocabulary, a token store and instances",
-        report="pretrain.inspection.corpus_summary:describe_run",
-    ),
-    "import-records": Command(
-        "pretrain.inspection.original_records:import_records",
-        "read instances from TFRecords of the original layout",
-        report="runs.directory:describe_outputs",
-    ),
-    "export-records": Command(
-        "pretrain.inspection.original_records:export_records",
-        "write a corpus as TFRecords of the original layout",
-        report="runs.directory:describe_outputs",
-    ),
-    "describe": Command(
-        "pretrain.inspection.corpus_summary:describe", "print what a corpus holds", ("corpus",)
-    ),
-    "pretrain": Command(
-        "pretrain.training.pretraining:pretrain",
-        "pre-train one seed",
-        report="pretrain.inspection.loss_curves:describe_training",
-        computes=True,
-    ),
-    "show-batch": Command(
-        "pretrain.inspection.batch_view:show_batch", "print what a pre-training step saw"
-    ),
-    "curves": Command(
-        "pretrain.inspection.loss_curves:curves",
-        "draw loss curves of pre-training runs",
-        ("run_dirs...",),
-    ),
-    "checkpoint inspect": Command(
-        "bert.checkpoint.commands:inspect_checkpoint",
-        "print a checkpoint's sizes, origin, checksums and variables",
-        ("checkpoint",),
-    ),
-    "checkpoint convert": Command(
-        "bert.checkpoint.commands:convert_checkpoints",
-        "write checkpoints in another layout, bit for bit, with a model card",
-        ("sources...", "target"),
-    ),
-    "checkpoint compare": Command(
-        "bert.checkpoint.commands:compare_checkpoints",
-        "print how far two checkpoints are apart",
-        ("first", "second"),
-    ),
-    "checkpoint audit": Command(
-        "bert.checkpoint.audit:audit_checkpoints",
-        "check over seeds and steps that checkpoints are what they say",
-        ("paths...",),
-    ),
-    "finetune": Command(
-        "finetune.finetuning:finetune",
-        "fine-tune one checkpoint on one task",
-        report="evaluate.scoring:describe_run",
-        notes="finetune.task:described_options",
-        computes=True,
-    ),
-    "sweep": Command(
-        "launch.sweeping:sweep",
-        "fine-tune many checkpoints, tasks, rates and seeds",
-        arguments="launch.sweeping:SweepArguments",
-        computes=True,
-    ),
-    "predict": Command(
-        "finetune.prediction:predict",
-        "predict with a fine-tuned model on new data",
-        ("model", "files..."),
-        computes=True,
-    ),
-    "submission": Command(
-        "finetune.text.submissions:submission",
-        "write predictions on GLUE's test sets as the leaderboard takes them",
-        report="runs.directory:describe_outputs",
-    ),
-    "squad-export": Command(
-        "finetune.squad.scorer_files:squad_export",
-        "write answers as SQuAD's official scorer takes them",
-        report="runs.directory:describe_outputs",
-    ),
-    "evaluate": Command(
-        "evaluate.scoring:score",
-        "score fine-tuning runs from their predictions",
-        report="evaluate.scoring:describe_scores",
-    ),
-    "export": Command(
-        "evaluate.prediction_files.parquet:export", "write predictions as one Parquet file"
-    ),
-    "import-predictions": Command(
-        "evaluate.imports.importing:import_predictions",
-        "take predictions that others published as run directories",
-        report="evaluate.imports.importing:describe_imports",
-    ),
-    "compare": Command(
-        "stats.report.own_predictions:compare_files",
-        "compare predictions of your own: files in, an answer out",
-        ("base", "experiment"),
-    ),
-    "reproduce": Command(
-        "stats.report.own_reproduction:reproduce_files",
-        "ask how probable a published number is, from runs of your own",
-        ("results",),
-    ),
-    "stats": Command(
-        "stats.report.reporting:report",
-        "compare runs: tables, figures and a report",
-        report="stats.report.reporting:describe_report",
-    ),
-    "paper": Command(
-        "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
-    ),
-    "instances": Command(
-        "stats.report.size_comparison:instances",
-        "compare model sizes example by example: tables and figures of Zhong et al.",
-    ),
-    "learning-rates": Command(
-        "stats.report.selection:learning_rates",
-        "print the best learning rate of each task",
-    ),
-    "list": Command(
-        "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
-    ),
-    **{
-        f"launch {name}": Command(
-            f"launch.{target}",
-            summary,
-            gin_name=gin_name,
-            arguments="launch.command:LaunchArguments",
-        )
-        for name, gin_name, target, summary in (
-            (
-                "plan",
-                "plan",
-                "status.plan_report:show_plan",
-                "print an estimate of time, dollars, CO2e and disk, and what is done already",
-            ),
-            (
-                "run",
-                "run",
-                "running:run_plan",
-                "carry out what is not done yet (`multiberts launch` alone, too)",
-            ),
-            (
-                "status",
-                "status",
-                "status.command:show_status",
-                "show what is running, done and failed, from any machine that sees launch.root",
-            ),
-            ("reap", "reap", "reaping:reap", "end what a launcher that died has left running"),
-            ("doctor", "doctor", "doctor.checkup:doctor", "report what works on this machine"),
-            # `import` begins another kind of line in Gin.
-            (
-                "import",
-                "import_released",
-                "imports.released:import_released",
-                "take released checkpoints or predictions as done runs",
-            ),
-        )
+# Commands by purpose, as `multiberts --help` lists them.
+PURPOSES = {
+    "Compare models": {
+        "compare": Command(
+            "stats.report.own_predictions:compare_files",
+            "compare predictions of your own: files in, an answer out",
+            ("base", "experiment"),
+        ),
+        "reproduce": Command(
+            "stats.report.own_reproduction:reproduce_files",
+            "ask how probable a published number is, from runs of your own",
+            ("results",),
+        ),
+        "learning-rates": Command(
+            "stats.report.selection:learning_rates",
+            "print the best learning rate of each task",
+        ),
+        "stats": Command(
+            "stats.report.reporting:report",
+            "compare runs: tables, figures and a report",
+            report="stats.report.reporting:describe_report",
+        ),
+        "instances": Command(
+            "stats.report.size_comparison:instances",
+            "compare model sizes example by example: tables and figures of Zhong et al.",
+        ),
+        "paper": Command(
+            "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
+        ),
     },
-    "push": Command(
-        "finetune.pushing:push",
-        "make a folder of checkpoints, predictions and report for the Hugging Face Hub, and upload it",
-    ),
-    "completion": Command(
-        "runs.command_line.completion_script:completion",
-        "print a script that completes commands in bash and zsh",
-    ),
+    "Predictions of others": {
+        "import-predictions": Command(
+            "evaluate.imports.importing:import_predictions",
+            "take predictions that others published as run directories",
+            report="evaluate.imports.importing:describe_imports",
+        ),
+        "export": Command(
+            "evaluate.prediction_files.parquet:export", "write predictions as one Parquet file"
+        ),
+        "evaluate": Command(
+            "evaluate.scoring:score",
+            "score fine-tuning runs from their predictions",
+            report="evaluate.scoring:describe_scores",
+        ),
+    },
+    "Fine-tune and predict": {
+        "finetune": Command(
+            "finetune.finetuning:finetune",
+            "fine-tune one checkpoint on one task",
+            report="evaluate.scoring:describe_run",
+            notes="finetune.task:described_options",
+            computes=True,
+        ),
+        "sweep": Command(
+            "launch.sweeping:sweep",
+            "fine-tune many checkpoints, tasks, rates and seeds",
+            arguments="launch.sweeping:SweepArguments",
+            computes=True,
+        ),
+        "predict": Command(
+            "finetune.prediction:predict",
+            "predict with a fine-tuned model on new data",
+            ("model", "files..."),
+            computes=True,
+        ),
+        "submission": Command(
+            "finetune.text.submissions:submission",
+            "write predictions on GLUE's test sets as the leaderboard takes them",
+            report="runs.directory:describe_outputs",
+        ),
+        "squad-export": Command(
+            "finetune.squad.scorer_files:squad_export",
+            "write answers as SQuAD's official scorer takes them",
+            report="runs.directory:describe_outputs",
+        ),
+    },
+    "Pre-train": {
+        "prepare": Command(
+            "pretrain.corpus.preparation:prepare",
+            "turn text into a vocabulary, a token store and instances",
+            report="pretrain.inspection.corpus_summary:describe_run",
+        ),
+        "pretrain": Command(
+            "pretrain.training.pretraining:pretrain",
+            "pre-train one seed",
+            report="pretrain.inspection.loss_curves:describe_training",
+            computes=True,
+        ),
+        "curves": Command(
+            "pretrain.inspection.loss_curves:curves",
+            "draw loss curves of pre-training runs",
+            ("run_dirs...",),
+        ),
+        "describe": Command(
+            "pretrain.inspection.corpus_summary:describe", "print what a corpus holds", ("corpus",)
+        ),
+        "show-batch": Command(
+            "pretrain.inspection.batch_view:show_batch", "print what a pre-training step saw"
+        ),
+        "hold-out": Command(
+            "pretrain.corpus.held_out_documents:hold_out",
+            "set whole documents of a text aside",
+            report="runs.directory:describe_outputs",
+        ),
+    },
+    "Checkpoints": {
+        "checkpoint inspect": Command(
+            "bert.checkpoint.commands:inspect_checkpoint",
+            "print a checkpoint's sizes, origin, checksums and variables",
+            ("checkpoint",),
+        ),
+        "checkpoint convert": Command(
+            "bert.checkpoint.commands:convert_checkpoints",
+            "write checkpoints in another layout, bit for bit, with a model card",
+            ("sources...", "target"),
+        ),
+        "checkpoint compare": Command(
+            "bert.checkpoint.commands:compare_checkpoints",
+            "print how far two checkpoints are apart",
+            ("first", "second"),
+        ),
+        "checkpoint audit": Command(
+            "bert.checkpoint.audit:audit_checkpoints",
+            "check over seeds and steps that checkpoints are what they say",
+            ("paths...",),
+        ),
+        "push": Command(
+            "finetune.pushing:push",
+            "make a folder of checkpoints, predictions and report for the Hugging Face Hub, and upload it",
+        ),
+    },
+    "Whole experiments": {
+        **{
+            f"launch {name}": Command(
+                f"launch.{target}",
+                summary,
+                gin_name=gin_name,
+                arguments="launch.command:LaunchArguments",
+            )
+            for name, gin_name, target, summary in (
+                (
+                    "plan",
+                    "plan",
+                    "status.plan_report:show_plan",
+                    "print an estimate of time, dollars, CO2e and disk, and what is done already",
+                ),
+                (
+                    "run",
+                    "run",
+                    "running:run_plan",
+                    "carry out what is not done yet (`multiberts launch` alone, too)",
+                ),
+                (
+                    "status",
+                    "status",
+                    "status.command:show_status",
+                    "show what is running, done and failed, from any machine that sees launch.root",
+                ),
+                ("reap", "reap", "reaping:reap", "end what a launcher that died has left running"),
+                ("doctor", "doctor", "doctor.checkup:doctor", "report what works on this machine"),
+                # `import` begins another kind of line in Gin.
+                (
+                    "import",
+                    "import_released",
+                    "imports.released:import_released",
+                    "take released checkpoints or predictions as done runs",
+                ),
+            )
+        },
+    },
+    "Else": {
+        "make-world": Command(
+            "pretrain.world.synthetic_world:make_world",
+            "write the synthetic world: text and tasks whose truth is known",
+            report="runs.directory:describe_outputs",
+        ),
+        "list": Command(
+            "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
+        ),
+        "completion": Command(
+            "runs.command_line.completion_script:completion",
+            "print a script that completes commands in bash and zsh",
+        ),
+        "import-records": Command(
+            "pretrain.inspection.original_records:import_records",
+            "read instances from TFRecords of the original layout",
+            report="runs.directory:describe_outputs",
+        ),
+        "export-records": Command(
+            "pretrain.inspection.original_records:export_records",
+            "write a corpus as TFRecords of the original layout",
+            report="runs.directory:describe_outputs",
+        ),
+    },
 }
+COMMANDS = {name: command for named in PURPOSES.values() for name, command in named.items()}
 
 # A first word alone stands for the command with the default's name.
 GROUPS = {"checkpoint": None, "launch": "launch run"}
@@ -288,28 +304,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
       arguments: the command's name and what follows it; None: those of this process.
     """
     given = sys.argv[1:] if arguments is None else arguments
-    try:
+    with _one_line_errors():
         _call(*(console.take_verbosity(given) or ["--help"]))
-    except BrokenPipeError:  # whoever reads the help has seen enough
-        sys.exit(close_output())
-    except ModuleNotFoundError as error:
-        line = _lacking_package(error)
-        if line is None:
-            raise
-        console.error(line)
-        sys.exit(EXIT_USER_ERROR)
 
 
 # The extra of `pyproject.toml` that has a package which `pip install .` leaves out.
 _EXTRAS = {
-    **dict.fromkeys(("cryptography", "dask", "dask_jobqueue", "distributed"), "launch"),
-    **dict.fromkeys(("packaging", "psutil", "rich"), "launch"),
-    **dict.fromkeys(("gcsfs", "fsspec"), "cloud"),
-    "pyarrow": "parquet",
-    **dict.fromkeys(
-        ("h5py", "huggingface_hub", "keras", "ml_dtypes", "safetensors", "tensorflow"), "tensorflow"
-    ),
-    **dict.fromkeys(("google", "tensorflow_datasets", "tokenizers"), "tensorflow"),
+    package: extra
+    for extra, packages in {
+        "launch": "cryptography dask dask_jobqueue distributed packaging psutil rich",
+        "cloud": "gcsfs fsspec",
+        "parquet": "pyarrow",
+        "tensorflow": "google h5py huggingface_hub keras ml_dtypes safetensors tensorflow "
+        "tensorflow_datasets tokenizers",
+    }.items()
+    for package in packages.split()
 }
 
 
@@ -342,11 +351,7 @@ def _call(name: str, *rest: str) -> None:
         sys.exit(EXIT_USER_ERROR)
     command, left = COMMANDS[name], list(rest)
     if command.computes:
-        try:
-            left = _take_engine(left)
-        except UserError as error:
-            console.error(str(error))
-            sys.exit(EXIT_USER_ERROR)
+        left = _take_engine(left)
     sys.argv = [f"multiberts {name}", *left]
     run_command(load(command.target), command)
 
@@ -391,33 +396,13 @@ def load(target: str) -> Callable[..., Any]:
     return found
 
 
-# Commands in the order of `multiberts --help`, grouped by purpose.
-_WANTED = {
-    "Compare models": ("compare", "reproduce", "learning-rates", "stats", "instances", "paper"),
-    "Predictions of others": ("import-predictions", "export", "evaluate"),
-    "Fine-tune and predict": ("finetune", "sweep", "predict", "submission", "squad-export"),
-    "Pre-train": ("prepare", "pretrain", "curves", "describe", "show-batch", "hold-out"),
-    "Checkpoints": (
-        "checkpoint inspect",
-        "checkpoint convert",
-        "checkpoint compare",
-        "checkpoint audit",
-        "push",
-    ),
-    "Whole experiments": tuple(name for name in COMMANDS if name.startswith("launch ")),
-    "Else": ("make-world", "list", "completion", "import-records", "export-records"),
-}
-
-
 def _overview(group: str = "") -> str:
-    wanted: Mapping[str, Sequence[str]] = _WANTED
-    if group:
-        wanted = {"": [name for name in COMMANDS if name.startswith(f"{group} ")]}
-    width = max(len(name) for names in wanted.values() for name in names)
+    listed = {name: one for name, one in COMMANDS.items() if name.startswith(group)}
+    width = max(map(len, listed))
     lines = []
-    for title, names in wanted.items():
-        lines += [f"{title}:"] if title else []
-        lines += [f"  {name:<{width}}  {COMMANDS[name].summary}" for name in names] + [""]
+    for title, commands in PURPOSES.items():
+        rows = [f"  {name:<{width}}  {listed[name].summary}" for name in commands if name in listed]
+        lines += [*([] if group else [f"{title}:"]), *rows, ""] if rows else []
     usage = f"{group} <command>" if group else "<command>"
     return "\n".join(
         [
@@ -709,24 +694,35 @@ def run_main(
     """
 
     def guarded(arguments: Sequence[str]) -> None:
-        try:
-            with exit_when_preempted(), _under_gin_names(functions):
-                main(arguments)
-        except UserError as error:
-            if console.is_verbose():
-                traceback.print_exc()
-            console.error(str(error))
-            sys.exit(EXIT_USER_ERROR)
-        except BrokenPipeError:
-            sys.exit(close_output())
-        except OSError as error:
-            line = disk_full_line(error)
-            if line is None:
-                raise
-            console.error(line)
-            sys.exit(EXIT_USER_ERROR)
+        with _one_line_errors(), exit_when_preempted(), _under_gin_names(functions):
+            main(arguments)
 
     app.run(guarded, flags_parser=_parse_flags)
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Exits with one line where the user, the disk or the installation is at fault."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.exit(close_output())
+    except (UserError, OSError, ModuleNotFoundError) as error:
+        line = _line_of(error)
+        if line is None:
+            raise
+        if isinstance(error, UserError) and console.is_verbose():
+            traceback.print_exc()
+        console.error(line)
+        sys.exit(EXIT_USER_ERROR)
+
+
+def _line_of(error: Exception) -> str | None:
+    if isinstance(error, UserError):
+        return str(error)
+    return (
+        _lacking_package(error) if isinstance(error, ModuleNotFoundError) else disk_full_line(error)
+    )
 
 
 def close_output() -> int:
@@ -742,12 +738,9 @@ def close_output() -> int:
 
 def _parse_flags(arguments: list[str]) -> list[str]:
     # Other programs write --seed-sd where parameters are called seed_sd.
-    spelled = [
-        re.sub(r"^--\w[\w-]*", lambda found: "--" + found[0][2:].replace("-", "_"), argument)
-        for argument in arguments
-    ]
+    name = re.compile(r"(?<=^--)\w[\w-]*")
     try:
-        return flags.FLAGS(spelled)
+        return flags.FLAGS([name.sub(lambda n: n[0].replace("-", "_"), one) for one in arguments])
     except flags.UnrecognizedFlagError as error:
         cure = nearest(error.flagname, flags.FLAGS, "--help lists the flags")
         console.error(f"unknown flag --{error.flagname}; {cure}")
