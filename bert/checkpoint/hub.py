@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import http
+import importlib
 import logging
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint import hugging_face, tensorflow_format
+from multiberts.bert.checkpoint import hugging_face, release_archives, tensorflow_format
 from multiberts.bert.checkpoint.release_archives import RELEASE, release_directory, seed_named
 from multiberts.bert.checkpoint.sampling import Source
 from multiberts.runs import console
@@ -182,8 +184,13 @@ def _repository_source(huggingface_hub: Any, name: str, repository: str, revisio
         with _said(name, huggingface_hub):
             answer = huggingface_hub.get_session().get(url, headers=headers, timeout=60)
             huggingface_hub.utils.hf_raise_for_status(answer)
-        whole = answer.status_code != http.HTTPStatus.PARTIAL_CONTENT
-        return bytes(answer.content[offset : offset + size] if whole else answer.content)
+        # Files that are read whole may come as such.
+        if answer.status_code != http.HTTPStatus.PARTIAL_CONTENT and len(answer.content) != size:
+            raise UserError(
+                f"{name}: {huggingface_hub.constants.ENDPOINT} sends whole files only; fetch the "
+                "repository, and give its directory"
+            )
+        return bytes(answer.content)
 
     return Source(
         f"{HUB}{repository}@{revision}",
@@ -232,7 +239,34 @@ def _client(name: str) -> Any:
             f"{name} needs huggingface_hub, which is not installed; pip install huggingface-hub, or give "
             "a directory"
         ) from error
+    _refuse_crawling(huggingface_hub.get_session())
     return huggingface_hub
+
+
+def _refuse_crawling(client: Any) -> None:
+    """Has the HTTP client end answers of a few bytes per second, which no time-out sees."""
+    library = importlib.import_module(type(client).__module__.partition(".")[0])
+
+    class Paced(library.SyncByteStream):  # type: ignore[name-defined,misc]
+        def __init__(self, stream: Any):
+            self._stream = stream
+
+        def __iter__(self) -> Iterator[bytes]:
+            started, size = time.monotonic(), 0
+            for part in self._stream:
+                size += len(part)
+                release_archives.refuse_crawl(size, time.monotonic() - started)
+                yield part
+
+        def close(self) -> None:
+            self._stream.close()
+
+    def paced(response: Any) -> None:
+        response.stream = Paced(response.stream)
+
+    hooks = client.event_hooks["response"]
+    if not any(hook.__name__ == paced.__name__ for hook in hooks):
+        client.event_hooks = {**client.event_hooks, "response": [*hooks, paced]}
 
 
 def _wanted(name: str, files: set[str]) -> list[str]:

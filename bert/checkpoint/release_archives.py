@@ -95,9 +95,7 @@ def _fetch(address: str, path: Path) -> None:
             # Reads what has arrived: a server that sends a byte now and then would fill a block in hours.
             while block := answer.read1(_BYTES_AT_ONCE):
                 file.write(block)
-                seconds = time.monotonic() - started
-                if seconds > _SECONDS_WITHOUT_AN_ANSWER and file.tell() < _SLOWEST * seconds:
-                    raise TimeoutError(f"{file.tell():,} bytes in {seconds:.0f} s")
+                refuse_crawl(file.tell(), time.monotonic() - started)
             wanted = answer.headers.get("Content-Length")
     except (
         urllib.error.URLError,
@@ -114,6 +112,16 @@ def _fetch(address: str, path: Path) -> None:
         raise UserError(
             f"{address} ended after {path.stat().st_size:,} of {int(wanted):,} bytes; try again"
         )
+
+
+def refuse_crawl(num_bytes: int, seconds: float) -> None:
+    """Ends a download that would take days, though bytes keep coming.
+
+    Raises:
+      TimeoutError: fewer than 1,000 bytes per second have come, after a minute.
+    """
+    if seconds > _SECONDS_WITHOUT_AN_ANSWER and num_bytes < _SLOWEST * seconds:
+        raise TimeoutError(f"{num_bytes:,} bytes in {seconds:.0f} s")
 
 
 def _unpack(name: str, archive: Path, folder: Path) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.server
-import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +15,7 @@ from multiberts.bert.checkpoint.release_archives import release_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
-from multiberts.tests.http_server import Answer, serving
+from multiberts.tests.http_server import Answer, crawling, serving
 
 
 def files_below(folder: Path) -> Callable[..., Answer]:
@@ -107,25 +103,7 @@ def test_a_server_that_sends_two_bytes_per_second_is_left(
     monkeypatch.setattr(release_archives, "_SECONDS_WITHOUT_AN_ANSWER", 0.2)
     monkeypatch.setattr(release_archives, "_SLOWEST", 100_000)
 
-    class Slow(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", "1000000000")
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                while True:
-                    self.wfile.write(b"a")
-                    time.sleep(0.02)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        monkeypatch.setenv("MULTIBERTS_RELEASE", f"http://127.0.0.1:{server.server_address[1]}")
+    with crawling() as address:
+        monkeypatch.setenv("MULTIBERTS_RELEASE", address)
         with pytest.raises(UserError, match=r"cannot be fetched \(\d+ bytes in 0 s\); try again"):
             checkpoint_directory("tf-release:seed_3")
-    finally:
-        server.shutdown()
-        server.server_close()
