@@ -372,6 +372,21 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
     return False
 
 
+def overrides_case(vocabulary_path: PathLike) -> bool:
+    """Returns whether the file beside a vocabulary gives its text another case than its pieces suggest.
+
+    Example:
+      >>> overrides_case("nowhere/vocab.txt")
+      False
+    """
+    said = said_to_lower_case(Path(vocabulary_path).parent)
+    return (
+        said is not None
+        and Path(vocabulary_path).is_file()
+        and said != _looks_lower_cased(vocabulary_path)
+    )
+
+
 def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
     pieces = read_vocabulary(vocabulary_path)
     cased = [piece for piece in pieces if piece not in SPECIAL_TOKENS and piece.lower() != piece]

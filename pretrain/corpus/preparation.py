@@ -114,7 +114,7 @@ def prepare(settings: PreparationSettings) -> None:
     """
     sources = name_sources(settings.sources, settings.source_format, "prepare")
     check_settings(settings)
-    parameters, inputs = IDENTITY.of(vars(settings))
+    parameters, inputs = IDENTITY.on_disk(vars(settings))
     parameters["source_format"] = one_or_all([source.source_format for source in sources])
     if parameters["source_format"] == "tfds":
         from multiberts.pretrain.corpus.dataset_source import dataset_fingerprint

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from multiberts.bert.tokenization import SPECIAL_TOKENS
+from multiberts.bert.tokenization import SPECIAL_TOKENS, TOKENIZER_CONFIG, overrides_case
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
 from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_sources
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
@@ -140,13 +141,16 @@ def _settle(parameters: Values, inputs: Values) -> None:
 
 
 def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
-    """Replaces patterns by the files that fit them."""
+    """Replaces patterns by the files that fit them; adds the file that decides the case of a vocabulary."""
     if "sources" in inputs and "store" not in arguments["source_format"]:
         inputs["sources"] = [
             found
             for source in inputs["sources"]
             for found in (expand_sources([source]) if isinstance(source, str) else [source])
         ]
+    vocabulary = inputs.get("vocabulary")
+    if isinstance(vocabulary, str) and overrides_case(vocabulary):
+        inputs["tokenizer_config"] = str(Path(vocabulary).with_name(TOKENIZER_CONFIG))
 
 
 IDENTITY = Identity(
