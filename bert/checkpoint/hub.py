@@ -247,7 +247,7 @@ def _refuse_crawling(client: Any) -> None:
     """Has the HTTP client end answers of a few bytes per second, which no time-out sees."""
     library = importlib.import_module(type(client).__module__.partition(".")[0])
 
-    class Paced(library.SyncByteStream):  # type: ignore[name-defined,misc]
+    class Paced(library.SyncByteStream):  # type: ignore[name-defined]
         def __init__(self, stream: Any):
             self._stream = stream
 
