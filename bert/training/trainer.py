@@ -213,7 +213,7 @@ class Trainer(abc.ABC):
         steps = np.asarray(step, np.int64)
         shards = np.arange(self.settings.gradient_shards, dtype=np.int64)
         bits = np.asarray(hash_bits(dropout_seed, steps[..., None], shards), np.uint64)
-        # Two words of 32 bits: JAX has no integers of 64 bits unless told so.
+        # Two words of 32 bits: JAX has no 64-bit integers by default.
         keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=-1)
         further = {DROPOUT_KEYS: keys.astype(np.uint32)}
         if self.processes.count > 1:
