@@ -87,7 +87,11 @@ class PValues(NamedTuple):
 
 
 def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval:
-    """Returns the middle `confidence_level` of bootstrap samples [replicates].
+    """Returns the middle `confidence_level` of bootstrap samples.
+
+    Args:
+      samples: bootstrap samples [replicates], in the score's unit.
+      confidence_level: level, in (0, 1).
 
     Raises:
       ValueError: `confidence_level` is not inside (0, 1).
@@ -248,6 +252,12 @@ def t_interval(
     estimate: float, standard_error: float, degrees_of_freedom: float, confidence_level: float
 ) -> Interval:
     """Computes estimate -+ t x standard error.
+
+    Args:
+      estimate: a score or a difference.
+      standard_error: of it, in the same unit.
+      degrees_of_freedom: of the standard error, above 0.
+      confidence_level: level, in (0, 1).
 
     Raises:
       ValueError: `confidence_level` is not inside (0, 1).
@@ -650,6 +660,11 @@ def published_p_values(differences: ArrayLike) -> PValues:
 
 def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float) -> PValues:
     """Tests a difference by Student's t; without any spread p is 0 or 1 (1 for no difference).
+
+    Args:
+      estimate: a difference from the hypothesis.
+      standard_error: of it, in the same unit.
+      degrees_of_freedom: of the standard error, above 0.
 
     Example:
       >>> from multiberts import stats

@@ -83,7 +83,7 @@ PURPOSES = {
         "compare": Command(
             "stats.report.own_predictions:compare_files",
             "compare predictions of your own: files in, an answer out",
-            ("base", "experiment"),
+            ("base", "experiment..."),
         ),
         "reproduce": Command(
             "stats.report.own_reproduction:reproduce_files",

@@ -66,6 +66,9 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Run
 def single_runs(runs: Runs) -> RunsTable:
     """Returns the first run of every pre-training seed by key, with its noise of fine-tuning.
 
+    Args:
+      runs: right or wrong, by pre-training seed and run [seeds, runs, examples]; see `runs_from_dataset`.
+
     Example:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run

@@ -32,7 +32,7 @@ def finding(result: RankingResult) -> str:
     first, clear = result.arms[0], sum(item.clear for item in result.differences)
     numbers, paired = _numbers_of_seeds(result), "paired " * (result.design == "paired")
     scope = (
-        f"Of {len(result.arms)} arms with {numbers} {paired}seed{'s' * (numbers != '1')} each and "
+        f"Among {len(result.arms)} arms with {numbers} {paired}seed{'s' * (numbers != '1')} each and "
         f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
         f"{metric_name(result.metric)}, with {score_text(first.estimate, result.metric)} "
         f"({level_text(result.confidence_level)} {score_text(first.ci, result.metric)})."

@@ -513,7 +513,7 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
     rest = [score for seed, score in pairs if seed not in arm.failed_seeds]
     others = f"; the others score {score_text(sum(rest) / len(rest), metric)} on average"
     return (
-        f"Of {number} seeds of {arm.name}, {failed} ({_seed_names(arm.failed_seeds)}) "
+        f"{failed} of {number} seeds of {arm.name} ({_seed_names(arm.failed_seeds)}) "
         f"{_signs(arm, metric)}, and may have failed to train "
         f"({level_text(confidence_level)} of the rate "
         f"{format_cell(arm.failure_rate)}){others if rest else ''}. "

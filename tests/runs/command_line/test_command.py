@@ -146,6 +146,18 @@ def test_every_command_says_what_it_made():
     } | {name for name in COMMANDS if name.startswith("launch ")}
 
 
+def test_compare_takes_any_number_of_files(tmp_path):
+    rows = TABLE.splitlines()
+    for model in ("old", "newer"):
+        kept = [row for row in rows if row.startswith((model, "model"))]
+        (tmp_path / f"{model}.csv").write_text("\n".join(kept))
+    (tmp_path / "third.csv").write_text((tmp_path / "old.csv").read_text().replace("old", "third"))
+    files = [str(tmp_path / f"{name}.csv") for name in ("old", "newer", "third")]
+    by_place, by_name = call("compare", *files), call("compare", files[0], ",".join(files[1:]))
+    assert by_place.returncode == 0, by_place.stderr
+    assert "Among 3 arms" in by_place.stdout and by_place.stdout == by_name.stdout
+
+
 def test_a_flag_may_have_hyphens(tmp_path):
     made = call("make-world", f"--run-dir={tmp_path / 'a-b'}", "--num-documents=3")
     assert made.returncode == 0, made.stderr

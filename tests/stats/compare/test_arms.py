@@ -269,7 +269,7 @@ def test_trainings_of_one_name_and_other_weights_pair_no_seeds():
 def test_readers_get_words_tables_figures_and_json():
     found = stats.compare_arms(SIX, name="six", design="unpaired", **FEW)
     text = str(found)
-    assert text.startswith("Of 6 arms with 5 seeds each and 200 shared examples, ")
+    assert text.startswith("Among 6 arms with 5 seeds each and 200 shared examples, ")
     assert "cannot be distinguished from it. 11 of 15 differences are clear" in text
     assert "| 6    | 6         | a " in text
     assert "<table>" in found._repr_html_() and "\\toprule" in found.latex()

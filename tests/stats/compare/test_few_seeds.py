@@ -266,7 +266,7 @@ def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
     )  # fmt: skip
     assert found.base.failed_seeds == (3,)
     text = str(found)
-    assert "1 (seed 3) scored far from the others or at chance" in text and "0.005 to 0.716" in text
+    assert "(seed 3) scored far from the others or at chance" in text and "0.005 to 0.716" in text
     assert f"the others score {100 * np.delete(right, 3, axis=0).mean():.2f} % on average" in text
 
 
@@ -458,7 +458,7 @@ def test_a_seed_of_one_class_is_said_to_predict_it():
     mixed = np.concatenate([trained[:4], constant[:1]])
     found = compare(trained, mixed, "accuracy", labels=labels, n_resamples=40)
     assert found.experiment.failed_seeds == found.experiment.constant_seeds == (4,)
-    assert "Of 5 seeds of experiment, 1 (seed 4) predicts one class, and may have failed" in str(
+    assert "1 of 5 seeds of experiment (seed 4) predicts one class, and may have failed" in str(
         found
     )
     assert "None of the 5 seeds of base failed to train" in str(found)
@@ -472,7 +472,7 @@ def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
     some[2], some[3] = 0, 1
     found = compare(right, some, n_resamples=40)
     assert found.experiment.constant_seeds == found.experiment.failed_seeds == (2,)
-    assert "1 (seed 2) scores 0 on every example" in str(found)
+    assert "(seed 2) scores 0 on every example" in str(found)
     found = compare(right, 0 * right, n_resamples=40)
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4)
     assert "All 5 seeds of experiment score 0 on every example" in str(found)

@@ -156,6 +156,6 @@ def test_a_ranking_shows_how_often_seeds_fail():
     (failed,) = [text for text in notes(result) if "failed to train" in text]
     # Clopper and Pearson's limits for 1 of 5.
     assert (
-        "Of 5 seeds of third, 1 (seed 4) predicts one class, and may have failed to train (95 % CI of the "
+        "1 of 5 seeds of third (seed 4) predicts one class, and may have failed to train (95 % CI of the "
         "rate 0.005 to 0.716); the others score " in failed
     )

@@ -171,12 +171,17 @@ def test_a_side_of_one_class_is_named_in_words_page_json_and_csv(tmp_path: Path)
 def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     text = compare_files(base=str(arms), html=str(page))
-    assert "Of 3 arms with 5 paired seeds each and 300 shared examples, new comes first" in text
+    assert "Among 3 arms with 5 paired seeds each and 300 shared examples, new comes first" in text
     rows = [line.split()[:5] for line in text.splitlines()]
     assert ["1", "1", "new"] in [row[:3] for row in rows]
     assert ["2", "2", "to", "3"] in [row[:4] for row in rows]  # old and same are tied
     assert "Ranking by mean on arms.csv with 95% rank intervals: new " in page.read_text()
     assert "new comes first" in page.read_text()
+    # The base is not asked to be one of the two.
+    every_two = (
+        page.read_text().partition("Every two arms: 3 differences")[2].partition("</details>")[0]
+    )
+    assert re.search(r"<td>new</td><td>same</td>", every_two)
     first, second = json.loads(compare_files(base=str(arms), json=True))
     assert (first["experiment"]["ranks"], first["base"]["ranks"]) == ([1, 1], [2, 3])
     assert second["experiment"]["groups"] == second["base"]["groups"] == ["b"]
@@ -192,7 +197,7 @@ def test_paired_arms_without_common_seeds_are_not_ranked(tmp_path: Path) -> None
     paired = compare_files(base=paths[0], experiment=paths[1:])
     assert "no ranking of all arms: it needs two seeds that all arms have" in paired
     unpaired = compare_files(base=paths[0], experiment=paths[1:], design="unpaired")
-    assert "Of 3 arms with 3 to 6 seeds each" in unpaired and "no ranking" not in unpaired
+    assert "Among 3 arms with 3 to 6 seeds each" in unpaired and "no ranking" not in unpaired
     fixed = compare_files(base=paths[0], experiment=paths[1:], design="fixed_baseline")
     assert "no ranking of all arms" in fixed
     page = tmp_path / "page.html"

@@ -259,8 +259,8 @@ def test_arms_with_one_base_are_ranked_with_the_last_of_them(tmp_path, arguments
     report(run_dir=str(tmp_path / "report"), **arguments)
     page = (tmp_path / "report" / "index.html").read_text()
     first, second = page.split('<h2 id="comparison-2">')
-    assert "Of 3 arms with 5 paired seeds each" not in first.split('<h2 id="comparison-1">')[1]
-    assert "pairs/dev: Of 3 arms with 5 paired seeds each" in second
+    assert "Among 3 arms with 5 paired seeds each" not in first.split('<h2 id="comparison-1">')[1]
+    assert "pairs/dev: Among 3 arms with 5 paired seeds each" in second
     assert list((tmp_path / "report" / "figures").glob("2-*-ranking-pairs-dev-accuracy.svg"))
     found = re.search(r"Ranking by accuracy on pairs/dev with 95% rank intervals: ([^\"]+)", second)
     assert found is not None
