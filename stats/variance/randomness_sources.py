@@ -1,4 +1,4 @@
-"""Which source of randomness moves the score: shares of its variance, from runs that share their other seeds.
+"""Shares of sources of randomness in the variance of a score, from runs that share their other seeds.
 
 Seeds of each source are taken for random draws, and examples for fixed. The variance of the score of a
 run, V, is a sum over sets of sources: what each moves by itself, and what only several together do.
