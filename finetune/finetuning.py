@@ -47,7 +47,7 @@ def finetune(settings: FinetuningSettings) -> None:
     """Fine-tunes a checkpoint on a task and writes its predictions on the evaluation sets.
 
     The same call resumes a run that was killed and does nothing to one that has finished. Order,
-    head and dropout are functions of finetune_seed and the step, so the predictions do not depend on
+    head and dropout are functions of their seeds and the step, so the predictions do not depend on
     where the run was interrupted. On SIGTERM it saves its state and exits.
 
     Outputs in run_dir: `predictions/<evaluation set>.tfrecord`, `texts/<evaluation set>.tfrecord.gz`,
@@ -95,7 +95,7 @@ def finetune(settings: FinetuningSettings) -> None:
     learner = data.learner(
         start,
         fingerprint=content.checksum,
-        finetune_seed=settings.finetune_seed if task.trains else 0,
+        finetune_seed=settings.seed_of("head") if task.trains else 0,
         compile_step=settings.compile_step,
         training=settings.training_options() if task.trains else RECIPE,
     )
@@ -197,7 +197,7 @@ def _train(
                 settings.learning_rate_decay,
             ),
             # An address of its own, so that no dropout is shared with the pre-training seed of that number.
-            dropout_seed=int(hash_bits("finetune dropout", settings.finetune_seed)),
+            dropout_seed=int(hash_bits("finetune dropout", settings.seed_of("dropout"))),
         ),
         Saving(
             directory=run_dir,

@@ -61,6 +61,7 @@ def provenance(
         **{name: checkpoint_provenance.get(name) for name in known},
         "checkpoint": _fingerprint(checkpoint),
         **({"parent": parent} if parent else {}),
+        **({"seeds": seeds} if (seeds := _own_seeds(checkpoint_provenance)) else {}),
         "vocabulary_sha256": sha256_of_file(checkpoint / VOCABULARY),
         **({} if lower_cases(checkpoint / VOCABULARY) else {"do_lower_case": False}),
         "parameters": dict(parameters),
@@ -68,6 +69,13 @@ def provenance(
         "engine": engine(),
         "versions": _versions(),
     }
+
+
+def _own_seeds(checkpoint_provenance: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the seeds that single sources of randomness in pre-training had."""
+    training = checkpoint_provenance.get("training") or {}
+    names = ("initialisation_seed", "mask_seed", "dropout_seed")
+    return {name: training[name] for name in names if name in training}
 
 
 def provenance_of_prediction(

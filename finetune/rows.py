@@ -19,7 +19,7 @@ class TrainingRows:
 
     Attributes:
       task: the task's name; with the seed, the address of the order.
-      finetune_seed: of the order.
+      order_seed: of the order.
       kept: int64 [rows]: of all rows those that may be trained on.
       held_out: int64 [rows]: those left out for prediction.
       used: how many of `kept` are trained on.
@@ -27,7 +27,7 @@ class TrainingRows:
     """
 
     task: str
-    finetune_seed: int
+    order_seed: int
     kept: np.ndarray
     held_out: np.ndarray
     used: int
@@ -60,7 +60,7 @@ class TrainingRows:
             is_out = (place * NUM_FOLDS // count == held_out_fold)[number]
             kept, held_out = rows[~is_out], rows[is_out]
         used = min(len(kept), settings.max_train_examples or len(kept))
-        found = cls(task, settings.finetune_seed, kept, held_out, used, settings.batch_size)
+        found = cls(task, settings.seed_of("order"), kept, held_out, used, settings.batch_size)
         found._check(settings)
         return found
 
@@ -115,7 +115,7 @@ class TrainingRows:
             self.used,
             "finetune order",
             self.task,
-            self.finetune_seed,
+            self.order_seed,
             epoch,
         )
         if self.used < len(self.kept):

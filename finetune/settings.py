@@ -48,7 +48,11 @@ class FinetuningSettings:
       task_modules: names of modules outside the tree that register further tasks, such as
         ["my_tasks.reviews"]; Python must find them (PYTHONPATH). See docs/tasks.md.
       learning_rate: peak of the schedule.
-      finetune_seed: of the order of the examples, the head's initial weights and dropout.
+      finetune_seed: of all that has no seed of its own: the order of the examples, the head's initial
+        weights and dropout.
+      head_seed: of the head's initial weights; None: the same as finetune_seed.
+      order_seed: of the order of the examples; None: the same as finetune_seed.
+      dropout_seed: of dropout; None: the same as finetune_seed.
       batch_size: examples (coreference: pairs, SQuAD: windows) per step.
       num_epochs: passes over the training examples; may be a fraction.
       warmup_proportion: share of the steps with rising learning rate.
@@ -136,6 +140,9 @@ class FinetuningSettings:
     save_state_every_steps: PositiveInt = 500
     log_every_steps: PositiveInt = 50
     compile_step: bool = True
+    head_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
+    order_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
+    dropout_seed: NonNegativeInt | None = dataclasses.field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuses early predictions that are not before the end, or repeated, and a choice of none."""
@@ -169,6 +176,11 @@ class FinetuningSettings:
                 f"finetune.batch_size is {self.batch_size}, expected a multiple of finetune.gradient_shards, "
                 f"{self.gradient_shards}; correct either"
             )
+
+    def seed_of(self, source: str) -> int:
+        """Returns the seed of a source of randomness: `head`, `order` or `dropout`."""
+        own: int | None = getattr(self, f"{source}_seed")
+        return self.finetune_seed if own is None else own
 
     def call(self) -> dict[str, Any]:
         """Returns the arguments that make the run again, as values that Gin can spell."""
@@ -217,7 +229,7 @@ _TRAINING_PARAMETERS = (
     "sequence_length", "max_train_examples", "held_out_fold", "prediction_epochs",
     "evaluate_every_steps", "keep", "keep_set", "keep_metric", "patience", "max_steps",
     "gradient_shards", "bias_correction", "frozen_layers", "layer_decay", "learning_rate_decay",
-    "adam_beta_1", "adam_beta_2", "adam_epsilon", "compute_dtype",
+    "adam_beta_1", "adam_beta_2", "adam_epsilon", "compute_dtype", "head_seed", "order_seed", "dropout_seed",
 )  # fmt: skip
 
 

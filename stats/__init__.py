@@ -63,6 +63,7 @@ from multiberts.stats.variance.components import (
 )
 from multiberts.stats.variance.crossing import crossing_of_tables
 from multiberts.stats.variance.plan import Plan
+from multiberts.stats.variance.randomness_sources import seed_sources
 
 __all__ = [
     "METRICS",
@@ -114,6 +115,7 @@ __all__ = [
     "score_interval",
     "search_b3",
     "seed_atlas",
+    "seed_sources",
     "sequential_decision",
     "sign_flip_p_values",
     "single_runs",

@@ -17,6 +17,8 @@ Where known (runs of `finetune` have them; imported ones may not):
     vocabulary_sha256   str                       of its vocab.txt
     parent              {"procedure", "pretrain_seed", "step", "sha256", "parent"}   the checkpoint whose
                         training it continues, and so on; null, or left out, where there is none
+    seeds               {name: int}               of single sources of randomness in pre-training, such as
+                        dropout_seed, where they had seeds of their own
     parameters          {name: value}             the resolved configuration
     inputs              {argument: [{"name", "sha256"}]}   the data files
     engine              str                       the library that computed, `tensorflow` or `jax`
@@ -106,6 +108,7 @@ _OPTIONAL = {
     "checkpoint": _InputFile,
     "vocabulary_sha256": str | None,
     "parent": _Ancestor | None,
+    "seeds": Mapping[str, int],
     "parameters": Mapping[str, Any],
     "inputs": Mapping[str, Sequence[_InputFile]],
     "engine": str | None,

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 from multiberts.bert.checkpoint.hub import is_name
 from multiberts.finetune.task import task_named
@@ -23,6 +23,12 @@ from multiberts.launch.plan.planned_run import (
     last_of_seeds,
     stage_identity,
     vocabulary_size,
+)
+from multiberts.launch.plan.seed_design import (
+    FinetuneSource,
+    PretrainSource,
+    SeedDesign,
+    seeds_of_runs,
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
@@ -54,6 +60,12 @@ class Experiment:
       finetune_seeds: by task.
       held_out_folds: see `finetune`, by task; tasks that are not named hold out nothing. [None, 0]
         makes the runs on all training examples and those that leave out the first fifth.
+      pretrain_sources: sources of randomness whose seeds are varied apart, each over pretrain_seeds; the
+        others have the first of them in every run, and pretrain_seed only numbers the runs, from 0. Empty:
+        pretrain_seed is the seed of all.
+      finetune_sources: the same of fine-tuning, over finetune_seeds.
+      seed_design: `crossed`: every seed of each source with every seed of the others; `one_at_a_time`: for
+        each seed one run, and per source one more that differs in this source alone.
       finetune_steps: the steps whose checkpoints are fine-tuned, by task; None: all that are kept. A
         task's steps may be given by procedure; procedures that are not named do without the task.
       world: arguments of `make_world`, or None. Input paths `world:<file>` of other stages lie in it,
@@ -70,6 +82,9 @@ class Experiment:
     learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]] = ()
     finetune_seeds: Sequence[NonNegativeInt] | Mapping[str, Sequence[NonNegativeInt]] = (0,)
     held_out_folds: Folds | Mapping[str, Folds] = (None,)
+    pretrain_sources: Sequence[PretrainSource] = ()
+    finetune_sources: Sequence[FinetuneSource] = ()
+    seed_design: SeedDesign = "crossed"
     finetune_steps: Sequence[NonNegativeInt] | Mapping[str, Any] | None = None
     world: Mapping[str, Any] | None = None
     report: Mapping[str, Any] | None = None
@@ -83,11 +98,29 @@ class Experiment:
           entry: one of `tasks`.
         """
         folds = self.held_out_folds
+        seeds = of_task("launch.finetune_seeds", self.finetune_seeds, entry)
+        apart = self._seeds_apart(seeds, self.finetune_sources, get_args(FinetuneSource))
         return Axes(
             of_task("launch.learning_rates", self.learning_rates, entry),
-            of_task("launch.finetune_seeds", self.finetune_seeds, entry),
+            list(apart) if apart else seeds,
             folds.get(entry, (None,)) if isinstance(folds, Mapping) else folds,
+            apart,
         )
+
+    @property
+    def pretraining_seeds(self) -> dict[int, dict[str, int]]:
+        """Returns the seeds of single sources by pretrain_seed; none where none are varied apart."""
+        # Masks stay as the corpus has them unless they are varied.
+        held = [name for name in get_args(PretrainSource) if name != "mask_seed"]
+        apart = self._seeds_apart(self.pretrain_seeds, self.pretrain_sources, held)
+        return apart or {seed: {} for seed in self.pretrain_seeds}
+
+    def _seeds_apart(
+        self, seeds: Sequence[int], sources: Sequence[str], held: Sequence[str]
+    ) -> dict[int, dict[str, int]]:
+        if not sources or not seeds:
+            return {}
+        return dict(enumerate(seeds_of_runs(sources, held, seeds, self.seed_design)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +132,7 @@ class Axes:
     learning_rates: Sequence[float]
     finetune_seeds: Sequence[int]
     held_out_folds: Sequence[int | None] = (None,)
+    apart: Mapping[int, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
 
 def make_plan(
@@ -124,7 +158,6 @@ def make_plan(
         references, an empty list of seeds, a missing file.
     """
     corpora, procedures, tasks = experiment.corpora, experiment.procedures, experiment.tasks
-    pretrain_seeds = experiment.pretrain_seeds
     _check_lists(experiment, bool(imported))
     graph = Graph(digests)
     graph.keep(imported)
@@ -145,9 +178,12 @@ def make_plan(
         )
     pretrained = last_of_seeds(checkpoints)
     for procedure in _procedures_in_order(procedures, {name for name, _ in pretrained}):
-        for seed in dict.fromkeys(pretrain_seeds):
+        for seed, apart_seeds in experiment.pretraining_seeds.items():
+            given = {**apart_seeds, **procedures[procedure]}
+            if "initial_checkpoint" in given:  # whose weights it starts from
+                given.pop("initialisation_seed", None)
             pretrained[procedure, seed] = _add_pretraining(
-                graph, procedure, procedures[procedure], seed, corpus_runs, pretrained
+                graph, procedure, given, seed, corpus_runs, pretrained
             )
     made = [run for run in pretrained.values() if run.stage == "pretrain"]
     finetuned = [
@@ -264,7 +300,8 @@ def finetuning_runs(
         return
     rates = axes.learning_rates or (complete("finetune", name, arguments)["learning_rate"],)
     for rate, seed, fold in itertools.product(rates, axes.finetune_seeds, axes.held_out_folds):
-        given = {**arguments, "learning_rate": rate, "finetune_seed": seed}
+        given = {**axes.apart.get(seed, {}), **arguments}
+        given |= {"learning_rate": rate, "finetune_seed": seed}
         ending = "" if fold is None else f" fold {fold}"
         yield graph.add(
             "finetune",
@@ -343,13 +380,21 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
     return ordered
 
 
-def _refuse_seed(stage: str, entries: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuses a stage's own seed, which the seeds of the experiment would overrule."""
+def _refuse_seeds(
+    stage: str, entries: Mapping[str, Mapping[str, Any]], sources: Sequence[str]
+) -> None:
+    """Refuses a stage's own seeds where those of the experiment would overrule them."""
     for entry, arguments in entries.items():
-        if f"{stage}_seed" in arguments:
-            raise UserError(
-                f"{entry}/{stage}.{stage}_seed is set; set launch.{stage}_seeds instead"
-            )
+        for name in (f"{stage}_seed", *sources):
+            if name in arguments:
+                raise UserError(
+                    f"{entry}/{stage}.{name} is set; set launch.{stage}_seeds instead"
+                    + (
+                        f", or leave {name} out of launch.{stage}_sources"
+                        if name in sources
+                        else ""
+                    )
+                )
 
 
 def _check_lists(experiment: Experiment, has_imports: bool) -> None:
@@ -361,8 +406,8 @@ def _check_lists(experiment: Experiment, has_imports: bool) -> None:
             f"launch.pretrain_seeds is empty, so {', '.join(procedures)} would have no runs; give at "
             "least one seed, such as [0]"
         )
-    _refuse_seed("pretrain", procedures)
-    _refuse_seed("finetune", tasks)
+    _refuse_seeds("pretrain", procedures, experiment.pretrain_sources)
+    _refuse_seeds("finetune", tasks, experiment.finetune_sources)
     if tasks and not procedures and not has_imports:
         raise UserError(
             f"launch.procedures is empty, so {', '.join(tasks)} would have no checkpoint to start "

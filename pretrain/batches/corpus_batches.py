@@ -82,7 +82,14 @@ class Batches(ABC):
         return instance_order(position, self.num_instances, self._data_seed)
 
 
-def open_batches(corpus: PathLike, masking: Masking, *, data_seed: int, batch_size: int) -> Batches:
+def open_batches(
+    corpus: PathLike,
+    masking: Masking,
+    *,
+    data_seed: int,
+    batch_size: int,
+    mask_seed: int | None = None,
+) -> Batches:
     """Opens a corpus of either kind; files are mapped, and their checksums are not compared.
 
     Args:
@@ -92,14 +99,22 @@ def open_batches(corpus: PathLike, masking: Masking, *, data_seed: int, batch_si
         with at least as many predictions as imported ones have.
       data_seed: of the order of the instances.
       batch_size: sequences per step.
+      mask_seed: of the masks; None: that of the corpus, or data_seed where it has fresh masks.
 
     Raises:
       UserError: a file of the corpus is missing or cut short, its instances are longer, or the
         masks it was imported with are not those asked for.
     """
-    imported = read_description(corpus).get("kind") == IMPORTED
-    kind = ImportedBatches if imported else CorpusBatches
-    return kind(corpus, masking, data_seed=data_seed, batch_size=batch_size)
+    if read_description(corpus).get("kind") != IMPORTED:
+        return CorpusBatches(
+            corpus, masking, data_seed=data_seed, batch_size=batch_size, mask_seed=mask_seed
+        )
+    if mask_seed is not None:
+        raise UserError(
+            f"pretrain.mask_seed is {mask_seed}, but {corpus} was imported with its masks, which stay as "
+            "they are; leave it out"
+        )
+    return ImportedBatches(corpus, masking, data_seed=data_seed, batch_size=batch_size)
 
 
 def steps_per_job(threads: int, batch_size: int, sequence_length: int) -> int:
@@ -124,7 +139,15 @@ class CorpusBatches(Batches):
       table: the corpus's instances.
     """
 
-    def __init__(self, corpus: PathLike, masking: Masking, *, data_seed: int, batch_size: int):
+    def __init__(
+        self,
+        corpus: PathLike,
+        masking: Masking,
+        *,
+        data_seed: int,
+        batch_size: int,
+        mask_seed: int | None = None,
+    ):
         """Opens a prepared corpus; see `open_batches`."""
         facts = read_description(corpus)
         if masking.sequence_length < facts["sequence_length"]:
@@ -141,6 +164,7 @@ class CorpusBatches(Batches):
         self._masking = masking
         self._fresh_masks: bool = facts["fresh_masks"]
         self._instance_seed: int = facts["instance_seed"]
+        self._mask_seed = mask_seed
 
     def _check_counts(self, counts: Mapping[str, int]) -> None:
         """Refuses files of several corpora in one directory, which are found without checksums."""
@@ -168,6 +192,7 @@ class CorpusBatches(Batches):
             fresh_masks=self._fresh_masks,
             instance_seed=self._instance_seed,
             num_steps=num_steps,
+            mask_seed=self._mask_seed,
         )
 
 

@@ -73,6 +73,7 @@ def pretraining_batch(
     fresh_masks: bool,
     instance_seed: int,
     num_steps: int = 1,
+    mask_seed: int | None = None,
 ) -> dict[str, np.ndarray]:
     """Makes the batch of one step, or of several one after the other, under the original's feature names.
 
@@ -87,6 +88,7 @@ def pretraining_batch(
       fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
       instance_seed: seed of masks that belong to instances.
       num_steps: how many steps; batch below is num_steps x batch_size.
+      mask_seed: in place of the seed that masks have otherwise; None: that one.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids` int32 [batch, length]; `masked_lm_positions`,
@@ -100,9 +102,9 @@ def pretraining_batch(
     position = step * batch_size + np.arange(num_steps * batch_size)  # [batch]
     instance = instance_order(position, len(table), data_seed)  # [batch]
     mask_key = (
-        ("fresh masks", data_seed, position[:, None])
+        ("fresh masks", data_seed if mask_seed is None else mask_seed, position[:, None])
         if fresh_masks
-        else ("masks", instance_seed, instance[:, None])
+        else ("masks", instance_seed if mask_seed is None else mask_seed, instance[:, None])
     )
     return masked_features(store, table.rows[instance], mask_key, masking, tokenizer)
 

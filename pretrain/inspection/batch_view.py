@@ -130,6 +130,7 @@ def show_batch(
         Masking.of(parameters),
         data_seed=parameters["data_seed"],
         batch_size=parameters["batch_size"],
+        mask_seed=parameters.get("mask_seed"),
     )
     index = step - 1
     batch, ids = batches.batch(index), batches.instance_ids(index)

@@ -51,7 +51,7 @@ def pretrain(settings: PretrainingSettings) -> None:
 
     The same call resumes a run that was killed, from its last `run_dir/state/`, and does nothing to
     one that has finished, whose `state/` is removed. Step n
-    uses batch(data_seed, n) and dropout(pretrain_seed, n), so the weights do not depend on where
+    uses batch(data_seed, mask_seed, n) and dropout(dropout_seed, n), so the weights do not depend on where
     the run was interrupted. On SIGTERM the run finishes its step, saves its state and stops; the
     command then exits with status 75.
 
@@ -150,8 +150,9 @@ def _open_data(settings: PretrainingSettings) -> _Data:
     batches = open_batches(
         settings.corpus,
         settings.masking,
-        data_seed=settings.order_seed,
+        data_seed=settings.seed_of("data"),
         batch_size=settings.batch_size,
+        mask_seed=settings.mask_seed,
     )
     vocab_size = batches.tokenizer.size
     check_values(
@@ -224,7 +225,7 @@ def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | No
     return Schedule(
         num_steps=settings.num_steps,
         initial_parameters=lambda: (
-            initial_parameters(data.config, settings.pretrain_seed)
+            initial_parameters(data.config, settings.seed_of("initialisation"))
             if start is None
             else start.parameters
         ),
@@ -236,7 +237,7 @@ def _schedule(settings: PretrainingSettings, data: _Data, start: Checkpoint | No
             num_steps=settings.num_steps,
             steps_before=steps_before(start, treatment, settings.initial_checkpoint),
         ),
-        dropout_seed=settings.pretrain_seed,
+        dropout_seed=settings.seed_of("dropout"),
         batch_threads=settings.batch_threads,
         steps_per_job=steps_per_job(
             settings.batch_threads, settings.batch_size, settings.sequence_length

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from multiberts.bert.checkpoint.hub import checkpoint_directory, is_name
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.runs.errors import UserError, check_values
-from multiberts.runs.identity import Identity, Values
+from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
 from multiberts.runs.parameters import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -42,14 +42,18 @@ class PretrainingSettings:
       run_dir: the run's directory.
       corpus: the directory that `multiberts prepare` made.
       model: fields of `bert_config.json` except `vocab_size`, which the corpus's vocabulary gives.
-      pretrain_seed: of initialisation and dropout.
+      pretrain_seed: of all that has no seed of its own below.
       num_steps: updates in all.
       checkpoint_steps: numbers of finished updates at which a checkpoint is kept; 0 is the
         initialisation. The last step is always kept.
       procedure: the name of this way of training, recorded in checkpoints (`base`, `cda_incr`).
       data_seed: of the order of the instances; None: the same as pretrain_seed, as in the release.
+      initialisation_seed: of the initial weights; None: the same as pretrain_seed.
+      mask_seed: of the masked positions; None: as the corpus has them, or, of a corpus with fresh masks, the
+        same as data_seed.
+      dropout_seed: of dropout; None: the same as pretrain_seed.
       initial_checkpoint: a checkpoint directory (or `hub:<repository>`) whose weights training starts
-        from, with moments at zero; None: initialise from pretrain_seed.
+        from, with moments at zero; None: draw them from initialisation_seed.
       batch_size: sequences per step.
       sequence_length: pieces per sequence; at least that of the corpus's instances.
       max_predictions_per_sequence: most masked pieces in a sequence.
@@ -120,11 +124,14 @@ class PretrainingSettings:
     devices: int | Literal["auto"] = 1
     steps_per_dispatch: PositiveInt = 8
     batch_threads: PositiveInt = 1
+    initialisation_seed: NonNegativeInt | None = field(default=None, metadata=LATER)
+    mask_seed: NonNegativeInt | None = field(default=None, metadata=LATER)
+    dropout_seed: NonNegativeInt | None = field(default=None, metadata=LATER)
 
-    @property
-    def order_seed(self) -> int:
-        """Seed of the order of the instances."""
-        return self.pretrain_seed if self.data_seed is None else self.data_seed
+    def seed_of(self, source: str) -> int:
+        """Returns the seed of a source of randomness: `initialisation`, `data` or `dropout`."""
+        own: int | None = getattr(self, f"{source}_seed")
+        return self.pretrain_seed if own is None else own
 
     @property
     def kept_steps(self) -> list[int]:
@@ -146,6 +153,8 @@ class PretrainingSettings:
 
 def _settle(parameters: Values, inputs: Values) -> None:
     """Gives equal runs equal parameters; a checkpoint that is given by name is fetched."""
+    for name in parameters.keys() - without_later_defaults(parameters, PretrainingSettings).keys():
+        del parameters[name]
     if parameters["data_seed"] is None:
         parameters["data_seed"] = parameters["pretrain_seed"]
     parameters["model"] = dict(parameters["model"])
@@ -196,6 +205,12 @@ def check_settings(settings: PretrainingSettings) -> None:
                 settings.warmup_steps,
                 settings.warmup_steps <= num_steps,
                 f"0 to num_steps, {num_steps}",
+            ),
+            (
+                "initialisation_seed",
+                settings.initialisation_seed,
+                settings.initialisation_seed is None or settings.initial_checkpoint is None,
+                "None with pretrain.initial_checkpoint, whose weights training starts from",
             ),
             (
                 "learning_rate_treatment",

@@ -103,6 +103,11 @@ PURPOSES = {
             "stats.report.size_comparison:instances",
             "compare model sizes example by example: tables and figures of Zhong et al.",
         ),
+        "seed-shares": Command(
+            "stats.report.randomness_report:seed_shares",
+            "estimate which source of randomness moves a score: shares of its variance",
+            report="stats.report.randomness_report:describe_shares",
+        ),
         "paper": Command(
             "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
         ),

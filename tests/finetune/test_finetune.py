@@ -98,6 +98,42 @@ def test_predictions_depend_on_the_seed_and_on_nothing_else(
     assert predictions(tmp_path / "first") != predictions(tmp_path / "other")
 
 
+def test_each_source_of_randomness_has_a_seed_of_its_own(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """The checkpoint has no dropout, so that its seed moves nothing."""
+    checkpoint = make_checkpoint(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    seeds = ("head_seed", "order_seed", "dropout_seed")
+    for name, changes in {
+        "plain": {},
+        "said": dict.fromkeys(seeds, 1),
+        "whole": {"finetune_seed": 2, **dict.fromkeys(seeds, 1)},
+        **{seed: {seed: 2} for seed in seeds},
+    }.items():
+        finetune(
+            run_dir=str(tmp_path / name),
+            checkpoint=str(checkpoint),
+            task="pair",
+            data_dir=str(pair_data),
+            learning_rate=1e-3,
+            **{"finetune_seed": 1, **SMALL, **changes},
+        )
+    plain = predictions(tmp_path / "plain")
+    same = {run for run in ("said", "whole", *seeds) if predictions(tmp_path / run) == plain}
+    assert same == {"said", "whole", "dropout_seed"}
+    recorded = {
+        run: {
+            name: value
+            for name, value in json.loads((tmp_path / run / "run.json").read_text())[
+                "parameters"
+            ].items()
+            if name in seeds
+        }
+        for run in ("plain", "head_seed")
+    }
+    assert recorded == {"plain": {}, "head_seed": {"head_seed": 2}}
+
+
 def test_a_finished_run_is_left_alone_and_other_parameters_refused(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:

@@ -463,3 +463,48 @@ def test_steps_that_are_asked_for_and_not_kept_are_named(
     assert capsys.readouterr().out == (
         f"note: facts: step 15 of base {cure}note: pronoun_probe: step 15 of cda_incr, base {cure}"
     ).replace("cda_incr, base", "base, cda_incr")
+
+
+def test_seeds_of_sources_are_crossed_and_the_rest_is_held() -> None:
+    plan = planned(
+        pretrain_sources=["initialisation_seed", "mask_seed"], finetune_sources=["head_seed"]
+    )
+    names = ("initialisation_seed", "data_seed", "mask_seed", "dropout_seed")
+    pretrained = {
+        run.parameters["pretrain_seed"]: tuple(run.parameters[name] for name in names)
+        for run in plan
+        if run.stage == "pretrain" and run.parameters["procedure"] == "base"
+    }
+    assert pretrained == {0: (0, 0, 0, 0), 1: (0, 0, 1, 0), 2: (1, 0, 0, 0), 3: (1, 0, 1, 0)}
+    # A continuation starts from weights that are there.
+    continued = [run for run in plan if run.parameters.get("procedure") == "cda_incr"]
+    assert {run.parameters["initialisation_seed"] for run in continued} == {None}
+    names = ("finetune_seed", "head_seed", "order_seed", "dropout_seed")
+    finetuned = {
+        tuple(run.parameters[name] for name in names)
+        for run in plan
+        if run.stage == "finetune" and run.parameters["task"] == "facts"
+    }
+    assert finetuned == {(0, 0, 0, 0), (1, 1, 0, 0), (2, 2, 0, 0)}
+
+
+def test_seeds_of_sources_vary_one_at_a_time() -> None:
+    plan = planned(pretrain_sources=["data_seed", "dropout_seed"], seed_design="one_at_a_time")
+    names = ("initialisation_seed", "data_seed", "dropout_seed")
+    found = [
+        tuple(run.parameters[name] for name in names)
+        for run in plan
+        if run.stage == "pretrain" and run.parameters["procedure"] == "base"
+    ]
+    assert found == [(0, 0, 0), (0, 2, 0), (0, 0, 2), (0, 1, 1), (0, 3, 1), (0, 1, 3)]
+
+
+def test_a_seed_that_the_design_varies_is_not_set_beside_it() -> None:
+    procedures = experiment()["procedures"]
+    procedures["base"] = {**procedures["base"], "dropout_seed": 5}
+    refused = "base/pretrain.dropout_seed is set; set launch.pretrain_seeds instead, or leave"
+    with pytest.raises(UserError, match=refused):
+        planned(procedures=procedures, pretrain_sources=["dropout_seed"])
+    plan = planned(procedures=procedures, pretrain_sources=["data_seed"])
+    base = [run for run in plan if run.parameters.get("procedure") == "base"]
+    assert {run.parameters["dropout_seed"] for run in base} == {5}

@@ -53,8 +53,9 @@ def write_run(directory: Path, facts: dict, evaluation_set: str, metrics: list, 
         "sha256": sha256_of_file(file),
         "metrics": metrics,
     }
-    content = {"data_seed": facts["pretrain_seed"], "evaluation_sets": {evaluation_set: entry}}
-    (directory / "run.json").write_text(json.dumps(facts | content))
+    facts = {"data_seed": facts["pretrain_seed"], **facts}
+    content = {**facts, "evaluation_sets": {evaluation_set: entry}}
+    (directory / "run.json").write_text(json.dumps(content))
     digest = hashlib.sha256((directory / "run.json").read_bytes()).hexdigest()
     (directory / "DONE").write_text(json.dumps({"outputs": {}, "run": digest}))
 

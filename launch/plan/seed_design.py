@@ -1,0 +1,43 @@
+"""Runs that vary the seeds of single sources of randomness, crossed or one at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal
+
+SeedDesign = Literal["crossed", "one_at_a_time"]
+PretrainSource = Literal["initialisation_seed", "data_seed", "mask_seed", "dropout_seed"]
+FinetuneSource = Literal["head_seed", "order_seed", "dropout_seed"]
+
+
+def seeds_of_runs(
+    sources: Sequence[str], held: Sequence[str], seeds: Sequence[int], design: SeedDesign
+) -> list[dict[str, int]]:
+    """Returns the seeds of each run by source, in the order of the runs.
+
+    Args:
+      sources: that are varied.
+      held: other sources, which have the first seed in every run.
+      seeds: of each source that is varied.
+      design: `crossed`: every seed of each with every seed of the others. `one_at_a_time`: for each seed a
+        run with this seed for all sources, and one more per source, in which only that source has
+        another seed, which no other run has.
+
+    Example:
+      >>> seeds_of_runs(["data_seed", "mask_seed"], ["dropout_seed"], [0, 1], "crossed")[1]
+      {'dropout_seed': 0, 'data_seed': 0, 'mask_seed': 1}
+      >>> runs = seeds_of_runs(["head_seed", "order_seed"], [], [0, 1], "one_at_a_time")
+      >>> [list(run.values()) for run in runs]
+      [[0, 0], [2, 0], [0, 2], [1, 1], [3, 1], [1, 3]]
+    """
+    rest = dict.fromkeys([name for name in held if name not in sources], seeds[0])
+    if design == "crossed":
+        rows = itertools.product(seeds, repeat=len(sources))
+        return [rest | dict(zip(sources, row, strict=True)) for row in rows]
+    unused = max(seeds) + 1
+    found = []
+    for place, seed in enumerate(seeds):
+        same = rest | dict.fromkeys(sources, seed)
+        found += [same, *(same | {name: unused + place} for name in sources)]
+    return found

@@ -1,0 +1,232 @@
+"""The command `seed-shares`: how much of a score's variance each source of randomness has.
+
+multiberts seed-shares --run_dir=results/seeds --predictions=results/runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from multiberts.runs import console
+from multiberts.runs.directory import CONFIG, DONE, RunDirectory
+from multiberts.runs.errors import UserError
+from multiberts.runs.figure_style import COLOURS, canvas
+from multiberts.runs.identity import Identity
+from multiberts.runs.parameters import Level, check_arguments
+from multiberts.stats.formats import Cell, format_cell
+from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.metric_names import metric_name
+from multiberts.stats.presentation.provenance import data_facts
+from multiberts.stats.presentation.sections import ReportSection, slug, write_report
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.selection import (
+    FinishedRun,
+    PredictionSetReader,
+    RunGroup,
+    choose_learning_rate,
+    finished_runs,
+    make_groups,
+)
+from multiberts.stats.variance.randomness_sources import SeedSources, seed_sources
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+REPORT = "report"
+IDENTITY = Identity(inputs=("predictions",))
+
+
+def seed_shares(
+    *,
+    run_dir: str,
+    predictions: str | Sequence[str],
+    metric: str | None = None,
+    confidence_level: Level = 0.95,
+) -> None:
+    """Estimates which source of randomness moves the score: initialisation, order, masks, dropout.
+
+    Compares runs that share all their other seeds, as `launch.pretrain_sources` and
+    `launch.finetune_sources` plan them, and writes `run_dir/report/` with a table and a figure for every
+    task, evaluation set, procedure and step.
+
+    Args:
+      run_dir: of this report.
+      predictions: folder (or folders) with finished fine-tuning runs, at any depth.
+      metric: of the score; None: the main one of each evaluation set.
+      confidence_level: of the intervals.
+
+    Raises:
+      UserError: no runs vary sources in a way that shows their shares, or a file is damaged.
+    """
+    parameters, _ = IDENTITY.of(locals())
+    check_arguments(seed_shares, parameters)
+    runs = finished_runs(predictions)
+    directory = RunDirectory(
+        run_dir,
+        stage="seed_shares",
+        parameters=parameters,
+        inputs={"predictions": [str(run.directory) for run in runs]},
+    )
+    if directory.done:
+        return
+    found: dict[str, SeedSources] = {}
+    refused: dict[str, str] = {}
+    reader = PredictionSetReader()
+    for group in make_groups(runs):
+        kept, _ = choose_learning_rate(group, reader)
+        for evaluation_set, metrics in kept.evaluation_sets().items():
+            if metric in (None, *metrics):
+                measure = metric or metrics[0]
+                own = reader(kept, evaluation_set)
+                name = f"{own.set_name}, {metric_name(measure)}, {own.name}"
+                try:
+                    found[name] = _shares(kept, own.scores_of_runs(measure), confidence_level)
+                except UserError as error:
+                    refused[name] = str(error)
+    if not found:
+        name, reason = next(iter(refused.items()), (str(predictions), f"no set has {metric}"))
+        raise UserError(f"{name}: {reason}")
+    made_by = {
+        "Command": f"multiberts seed-shares --gin_file={CONFIG}, in the folder above this page",
+        **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
+    }
+    findings = [_finding(name, shares) for name, shares in found.items()]
+    sections = [ReportSection("shares", _caption(confidence_level), partial(_table, found))]
+    sections += [
+        ReportSection(
+            slug(name),
+            f"{name}: share of the variance of a run's score that is left where all other seeds are held "
+            f"fixed, with its {confidence_level:.0%} interval.",
+            partial(_figure, shares),
+        )
+        for name, shares in found.items()
+    ]
+    with directory:
+        target = directory.path / REPORT
+        write_report(
+            target,
+            "Shares of the sources of randomness",
+            sections,
+            made_by=made_by,
+            findings=findings,
+        )
+        files = sorted(path for path in target.rglob("*") if path.is_file())
+        directory.finish([str(path.relative_to(directory.path)) for path in files])
+    for name, reason in refused.items():
+        console.warn(f"{name} is left out: {reason}")
+
+
+def describe_shares(run_dir: str) -> str:
+    """Returns where the page is, and its table, for the terminal."""
+    table = Path(run_dir, REPORT, "tables", "shares.md").read_text(encoding="utf-8")
+    return f"{Path(run_dir, REPORT, 'index.html')}\n\n{table.rstrip()}"
+
+
+def _shares(group: RunGroup, scores: np.ndarray, confidence_level: float) -> SeedSources:
+    """Returns the shares of the sources that vary; fine-tuning seeds of a checkpoint are averaged if they are
+    no source.
+
+    Raises:
+      UserError: see `seed_sources`.
+    """
+    rows = [_seeds_of(run) for run in group.runs]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    # Where sources have seeds of their own, those of everything at once only number the runs.
+    if any(run.facts.get("seeds") for run in group.runs):
+        names.remove("pretrain_seed")
+    if any(name.startswith("finetune.") for name in names) or "pretrain_seed" not in names:
+        names.remove("finetune_seed")
+    names = [name for name in names if len({row.get(name) for row in rows}) > 1]
+    if not names:
+        raise UserError("all runs have the same seeds; vary some (launch.pretrain_sources)")
+    is_averaged = not any(name.startswith("finetune") for name in names)
+    together: dict[tuple, dict[int | None, float]] = {}
+    for row, score in zip(rows, scores.tolist(), strict=True):
+        runs = together.setdefault(tuple(row.get(name) for name in names), {})
+        finetune_seed = row["finetune_seed"] if is_averaged else None
+        if finetune_seed in runs:
+            raise UserError(f"two runs have the same seeds ({', '.join(names)}); give each once")
+        runs[finetune_seed] = score
+    if len({frozenset(runs) for runs in together.values()}) > 1:
+        raise UserError(
+            "a checkpoint lacks a fine-tuning seed that others have; add the missing runs"
+        )
+    means = [float(np.mean([*runs.values()])) for runs in together.values()]
+    columns = zip(*together, strict=True)
+    return seed_sources(means, dict(zip(names, columns, strict=True)), confidence_level)
+
+
+def _seeds_of(run: FinishedRun) -> dict[str, int | None]:
+    """Returns the seeds of a run by source; those of single sources begin with their stage."""
+    facts = run.facts
+    own = dict(facts.get("seeds", {}))
+    if own or facts["data_seed"] != facts["pretrain_seed"]:
+        own["data_seed"] = facts["data_seed"]
+    parameters = facts.get("parameters", {})
+    return {
+        "pretrain_seed": facts["pretrain_seed"],
+        **{f"pretrain.{name}": seed for name, seed in own.items()},
+        "finetune_seed": facts["finetune_seed"],
+        **{
+            f"finetune.{name}": parameters[name]
+            for name in ("head_seed", "order_seed", "dropout_seed")
+            if name in parameters
+        },
+    }
+
+
+def _finding(name: str, shares: SeedSources) -> str:
+    each = ", ".join(
+        f"{source.name} {source.total:.0%} ({source.total_ci.low:.0%} to {source.total_ci.high:.0%})"
+        for source in shares.sources
+    )
+    return f"{name}: share of the variance with all other seeds held fixed: {each}; {shares.num_runs} runs."
+
+
+def _caption(confidence_level: float) -> str:
+    return (
+        f"Shares of the variance of a run's score on these examples, with {confidence_level:.0%} intervals. "
+        "Others fixed: what is left where all other seeds are held fixed; these shares overlap where sources "
+        "act together. Alone: what the source moves whatever the other seeds are; crossed seeds show it."
+    )
+
+
+def _table(found: dict[str, SeedSources]) -> Table:
+    records: list[dict[str, Cell]] = [
+        {
+            "Set, metric, procedure": name,
+            "Source": source.name,
+            "Seeds": source.num_seeds,
+            "Others fixed": source.total,
+            "Interval": source.total_ci,
+            "Alone": source.alone,
+            "Interval, alone": source.alone_ci,
+            "SD of the score": float(np.sqrt(shares.variance)),
+            "Runs": shares.num_runs,
+        }
+        for name, shares in found.items()
+        for source in shares.sources
+    ]
+    shown = ("Others fixed", "Interval", "Alone", "Interval, alone")
+    return Table.from_records(records, dict.fromkeys(shown, ".0%") | {"SD of the score": ".4f"})
+
+
+def _figure(shares: SeedSources) -> Figure:
+    sources = shares.sources
+    with canvas(5.2, 1.1 + 0.45 * len(sources)) as (figure, axes):
+        for place, source in enumerate(sources):
+            filled = source.total_ci.low > 0
+            drawing.row(
+                axes, place, source.total, source.total_ci, colour=COLOURS[0], filled=filled
+            )
+        drawing.finish_rows(
+            axes, [source.name for source in sources], "Share of the variance, others fixed"
+        )
+        axes.set_xlim(-0.03, 1.03)
+        axes.set_xticks(np.linspace(0, 1, 5), [format_cell(x, ".0%") for x in np.linspace(0, 1, 5)])
+    return figure

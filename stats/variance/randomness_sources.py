@@ -1,0 +1,249 @@
+"""Shares of sources of randomness in the variance of a score, from runs that share their other seeds.
+
+Seeds of each source are taken for random draws, and examples for fixed. The variance of the score of a
+run, V, is a sum over sets of sources: what each moves by itself, and what only several together do.
+
+Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4; Homma & Saltelli (1996) for the
+total share of a source; Jansen (1999) for its estimate from pairs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.runs.errors import counted
+from multiberts.stats.errors import DataError
+from multiberts.stats.intervals import Interval
+from multiberts.stats.variance.crossing import Term, VarianceParts
+from multiberts.stats.variance.plan import fiducial_draws
+
+_LEAST = 3  # seeds: two hardly show how much they vary
+
+
+@dataclass(frozen=True)
+class SeedSource:
+    """One source of randomness and its part in the variance of a score.
+
+    Attributes:
+      name: such as `dropout_seed`.
+      num_seeds: how many there are; where sources are varied one at a time, how many pairs of runs differ
+        in this source alone.
+      total: share that is left where all other seeds are held fixed; shares of several sources overlap
+        where they act together, and then sum to more than 1.
+      total_ci: its interval.
+      alone: share of what it moves whatever the other seeds are; None where sources were varied one at a
+        time, which cannot show it.
+      alone_ci: its interval.
+    """
+
+    name: str
+    num_seeds: int
+    total: float
+    total_ci: Interval
+    alone: float | None = None
+    alone_ci: Interval | None = None
+
+
+@dataclass(frozen=True)
+class SeedSources:
+    """Shares of the variance of a run's score.
+
+    Attributes:
+      sources: in the order that they were given in.
+      variance: of the score, estimated.
+      num_runs: that it is from.
+      crossed: whether every seed of each source meets every seed of the others.
+    """
+
+    sources: tuple[SeedSource, ...]
+    variance: float
+    num_runs: int
+    crossed: bool
+
+
+def seed_sources(
+    scores: ArrayLike,
+    seeds: Mapping[str, Sequence[Hashable]],
+    confidence_level: float = 0.95,
+) -> SeedSources:
+    """Estimates the share of each source of randomness in the variance of a score.
+
+    Runs either cross the sources (every seed of each with every seed of the others, once), or vary one at a
+    time: some runs of which no two share a seed, and for each of them and each source one more run that
+    differs in this source alone.
+
+    Args:
+      scores: of the runs [runs].
+      seeds: by source, the seed of each run [runs].
+      confidence_level: of the intervals, which are fiducial: every mean square is divided by draws of
+        chi-squared / degrees of freedom, as in `Plan`.
+
+    Raises:
+      DataError: runs do neither, there is one source, a source has fewer than three seeds, or no score
+        differs from another.
+
+    Example:
+      >>> import numpy as np
+      >>> from multiberts import stats
+      >>> order, dropout = np.repeat(np.arange(4), 4), np.tile(np.arange(4), 4)
+      >>> scores = np.array([0.1, 0.5, 0.2, 0.9])[order]  # dropout moves nothing
+      >>> found = stats.seed_sources(scores, {"order": order, "dropout": dropout})
+      >>> [(source.name, source.total, source.total_ci) for source in found.sources]
+      [('order', 1.0, (1.0, 1.0)), ('dropout', 0.0, (0.0, 0.0))]
+
+    See also: `variance_components`.
+    """
+    values = np.asarray(scores, np.float64)
+    rows = list(zip(*seeds.values(), strict=True))
+    if values.shape != (len(rows),) or not seeds or not np.isfinite(values).all():
+        raise DataError(
+            f"found scores of shape {values.shape} for {counted(len(rows), 'run')}, expected a finite "
+            "score and a seed of each source for every run"
+        )
+    if len(seeds) < 2:
+        raise DataError(
+            f"found one source of randomness, {next(iter(seeds))}, which then has all of the variance; vary "
+            "two or more"
+        )
+    levels = [list(dict.fromkeys(own)) for own in seeds.values()]
+    if len({*rows}) < len(rows):
+        raise DataError(
+            f"found two runs with the same seeds ({', '.join(seeds)}), expected each once; average them"
+        )
+    crossed = len(rows) == np.prod([len(own) for own in levels])
+    fewest = min(map(len, levels)) if crossed else len(rows) // (1 + len(seeds))
+    if fewest < _LEAST:
+        raise DataError(
+            f"found {counted(fewest, 'seed')} of a source ({', '.join(seeds)}; {counted(len(rows), 'run')}), "
+            "expected three or more, crossed or one at a time: two hardly show how much they vary; add runs"
+        )
+    if np.ptp(values) == 0:
+        raise DataError(
+            f"found the score {values[0]:g} in all {len(rows)} runs, expected some to differ"
+        )
+    names = list(seeds)
+    if not crossed:
+        return _one_at_a_time(values, names, rows, confidence_level)
+    table = np.empty([len(own) for own in levels])
+    for row, value in zip(rows, values, strict=True):
+        table[tuple(own.index(seed) for own, seed in zip(levels, row, strict=True))] = value
+    squares = _mean_squares(table)
+    parts = _components(squares, table.shape, lambda subset: squares[subset][0])
+    terms = fiducial_draws(VarianceParts(tuple(squares.values()), (), ())).seeds
+    drawn = dict(zip(squares, (value for value, _ in terms), strict=True))
+    draws = _components(squares, table.shape, lambda subset: drawn[subset])
+
+    def share(chosen: Sequence[tuple[int, ...]]) -> tuple[float, Interval]:
+        return _share(parts, chosen), _interval(_share(draws, chosen), confidence_level)
+
+    found = []
+    for place, name in enumerate(names):
+        total = share([subset for subset in squares if place in subset])
+        found.append(SeedSource(name, len(levels[place]), *total, *share([(place,)])))
+    return SeedSources(tuple(found), float(sum(parts.values())), len(rows), True)
+
+
+def _mean_squares(table: NDArray[np.float64]) -> dict[tuple[int, ...], Term]:
+    """Returns the mean square of every set of axes, with its degrees of freedom."""
+    axes = range(table.ndim)
+    effects: dict[tuple[int, ...], NDArray[np.float64]] = {}
+    squares: dict[tuple[int, ...], Term] = {}
+    subsets = [s for size in range(table.ndim + 1) for s in itertools.combinations(axes, size)]
+    for subset in subsets:
+        others = tuple(axis for axis in axes if axis not in subset)
+        mean = table.mean(axis=others, keepdims=True) if others else table
+        effects[subset] = mean - sum(own for part, own in effects.items() if {*part} < {*subset})
+        if subset:
+            freedom = int(np.prod([table.shape[axis] - 1 for axis in subset]))
+            total = float((np.broadcast_to(effects[subset], table.shape) ** 2).sum())
+            # Rounding is not variance: what a source that does nothing leaves is 0.
+            is_rounding = (
+                total <= table.size * (16 * np.finfo(float).eps * np.abs(table).max()) ** 2
+            )
+            squares[subset] = (0.0 if is_rounding else total / freedom, freedom)
+    return squares
+
+
+def _components(
+    squares: Mapping[tuple[int, ...], Term], shape: tuple[int, ...], value: Any
+) -> dict[tuple[int, ...], Any]:
+    """Returns the variance of each set of sources, of either sign, from mean squares (numbers or draws [D]).
+
+    A mean square is expected to be the sum of the components of all sets that hold its own, each times the
+    number of runs that share its seeds; so the signs alternate.
+    """
+    found = {}
+    for subset in squares:
+        signed = sum(
+            (-1) ** (len(s) - len(subset)) * value(s) for s in squares if {*subset} <= {*s}
+        )
+        others = [size for axis, size in enumerate(shape) if axis not in subset]
+        found[subset] = signed / np.prod(others or [1])
+    return found
+
+
+def _share(parts: Mapping[tuple[int, ...], Any], chosen: Sequence[tuple[int, ...]]) -> Any:
+    """Returns the share of some components in the sum of all, a number or draws [D].
+
+    Cut at 0 after they are summed: cut one by one, those that are 0 would add up to something.
+    """
+    own = np.maximum(sum(value for subset, value in parts.items() if subset in chosen), 0.0)
+    rest = np.maximum(sum(value for subset, value in parts.items() if subset not in chosen), 0.0)
+    return own / (own + rest)
+
+
+def _one_at_a_time(
+    values: NDArray[np.float64],
+    names: Sequence[str],
+    rows: Sequence[tuple[Hashable, ...]],
+    confidence_level: float,
+) -> SeedSources:
+    """Returns total shares: half the mean squared difference of pairs, over that of unrelated runs."""
+    alike = np.array(
+        [[[a == b for a, b in zip(one, two, strict=True)] for two in rows] for one in rows]
+    )
+    halves = (values[:, None] - values) ** 2 / 2  # [runs, runs]
+    above = np.triu(np.ones(halves.shape, bool), 1)
+    pairs = [
+        above & ~alike[:, :, place] & np.delete(alike, place, axis=2).all(axis=2)
+        for place in range(len(names))
+    ]
+    number = len(rows) // (1 + len(names))
+    is_complete = len(rows) == number * (1 + len(names))
+    if not is_complete or any(
+        found.sum() != number or found.any(axis=1).sum() != number for found in pairs
+    ):
+        raise DataError(
+            f"found {counted(len(rows), 'run')} that neither cross the seeds of {', '.join(names)} nor vary "
+            "them one at a time; add what is missing (launch.seed_design plans both)"
+        )
+    variance = float(halves[above & ~alike.any(axis=2)].mean())
+    squares = [float(halves[found].mean()) for found in pairs]
+    terms: list[Term] = [(square, number) for square in squares]
+    *drawn, of_all = [
+        value
+        for value, _ in fiducial_draws(
+            VarianceParts((*terms, (variance, number - 1)), (), ())
+        ).seeds
+    ]
+    found = [
+        SeedSource(
+            name,
+            number,
+            min(1.0, square / variance) if variance else 1.0,
+            _interval(np.minimum(own / of_all, 1.0), confidence_level),
+        )
+        for name, square, own in zip(names, squares, drawn, strict=True)
+    ]
+    return SeedSources(tuple(found), variance, len(rows), False)
+
+
+def _interval(draws: Any, confidence_level: float) -> Interval:
+    low, high = np.quantile(draws, [(1 - confidence_level) / 2, (1 + confidence_level) / 2])
+    return Interval(float(low), float(high))

@@ -1,0 +1,130 @@
+"""Each source of randomness in pre-training has a seed of its own, which changes nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.pretrain.batches.corpus_batches import open_batches
+from multiberts.pretrain.batches.masking import Masking
+from multiberts.pretrain.corpus.preparation import prepare
+from multiberts.pretrain.inspection.original_records import export_records, import_records
+from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
+from multiberts.pretrain.training.settings import IDENTITY, PretrainingSettings
+from multiberts.runs.errors import UserError
+from multiberts.tests.pretrain.conftest import Arguments
+
+MASKING = Masking(sequence_length=32, max_predictions_per_sequence=5)
+STEPS = {"num_steps": 3, "checkpoint_steps": [0]}
+
+
+def weights(run: Path, step: int) -> dict[str, np.ndarray]:
+    return dict(read_checkpoint(checkpoint_path(run, step)).parameters)
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_seed_changes_its_source_and_no_other(arguments: Arguments, tmp_path: Path) -> None:
+    """Without dropout its seed moves no bit: the world in which a source is switched off."""
+    found = {}
+    for name, changes in {
+        "plain": {},
+        "said": {"initialisation_seed": 3, "data_seed": 3, "dropout_seed": 3},
+        "initialisation": {"initialisation_seed": 4},
+        "data": {"data_seed": 4},
+        "masks": {"mask_seed": 4},
+        "dropout": {"dropout_seed": 4},
+    }.items():
+        given = arguments(tmp_path / name, **STEPS, **changes)
+        given["model"] = {
+            **given["model"], "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0
+        }  # fmt: skip
+        pretrain(**given)
+        found[name] = [weights(tmp_path / name, step) for step in (0, 3)]
+    plain = found.pop("plain")
+    equal = {
+        name: [same(*pair) for pair in zip(plain, own, strict=True)] for name, own in found.items()
+    }
+    assert equal == {
+        "said": [True, True],
+        "initialisation": [False, False],
+        "data": [True, False],
+        "masks": [True, False],
+        "dropout": [True, True],
+    }
+    record = read_checkpoint(checkpoint_path(tmp_path / "masks", 3)).provenance["training"]
+    assert record["mask_seed"] == 4 and "dropout_seed" not in record
+
+
+def test_the_seed_of_dropout_counts_where_there_is_dropout(
+    arguments: Arguments, tmp_path: Path
+) -> None:
+    found = []
+    for seed in (3, 4):
+        pretrain(**arguments(tmp_path / str(seed), **STEPS, dropout_seed=seed))
+        found.append([weights(tmp_path / str(seed), step) for step in (0, 3)])
+    assert [same(*pair) for pair in zip(*found, strict=True)] == [True, False]
+
+
+def test_runs_without_such_seeds_keep_their_identity() -> None:
+    settings: dict[str, Any] = {
+        "run_dir": "run",
+        "corpus": "corpus",
+        "model": {},
+        "pretrain_seed": 3,
+    }
+    plain, _ = IDENTITY.of(vars(PretrainingSettings(**settings, num_steps=5)))
+    assert not {"initialisation_seed", "mask_seed", "dropout_seed"} & plain.keys()
+    for name in ("initialisation_seed", "mask_seed", "dropout_seed"):
+        changed, _ = IDENTITY.of(vars(PretrainingSettings(**settings, num_steps=5, **{name: 3})))
+        assert changed == {**plain, name: 3}
+
+
+@pytest.mark.parametrize("fresh_masks", [False, True])
+def test_the_seed_of_masks_changes_masks_alone(
+    corpus: Path, tmp_path: Path, fresh_masks: bool
+) -> None:
+    if fresh_masks:
+        prepare(
+            run_dir=str(tmp_path / "fresh"), sources=[str(corpus.parent / "prepared.txt")],
+            source_format="sentences", vocabulary=str(corpus / "vocab.txt"), sequence_length=32,
+            dupe_factor=None,
+        )  # fmt: skip
+        corpus = tmp_path / "fresh"
+    plain, other, third = (
+        open_batches(corpus, MASKING, data_seed=data_seed, batch_size=8, mask_seed=mask_seed)
+        for data_seed, mask_seed in ((3, None), (3, 9), (4, 9))
+    )
+    assert np.array_equal(plain.instance_ids(0), other.instance_ids(0))
+    one, two, three = (batches.batch(0) for batches in (plain, other, third))
+    assert not np.array_equal(one["masked_lm_positions"], two["masked_lm_positions"])
+    assert np.array_equal(one["segment_ids"], two["segment_ids"])
+    assert not np.array_equal(two["segment_ids"], three["segment_ids"])
+
+
+def test_masks_that_were_imported_have_no_seed(corpus: Path, tmp_path: Path) -> None:
+    export_records(
+        run_dir=str(tmp_path / "records"), corpus=str(corpus), num_files=1,
+        max_predictions_per_sequence=5,
+    )  # fmt: skip
+    import_records(
+        run_dir=str(tmp_path / "imported"), sources=[str(tmp_path / "records" / "*.tfrecord")],
+        vocabulary=str(corpus / "vocab.txt"),
+    )  # fmt: skip
+    with pytest.raises(UserError, match="mask_seed is 9, but .* was imported with its masks"):
+        open_batches(tmp_path / "imported", MASKING, data_seed=0, batch_size=8, mask_seed=9)
+
+
+def test_no_initialisation_is_drawn_where_weights_are_given(
+    arguments: Arguments, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="initialisation_seed is 4, expected None with"):
+        pretrain(
+            **arguments(tmp_path, **STEPS, initial_checkpoint="somewhere", initialisation_seed=4)
+        )
