@@ -1,4 +1,4 @@
-"""Do early looks keep the level? How often two equal arms are said to differ while seeds arrive.
+"""Do early looks keep the level? How often two equal arms seem to differ while seeds arrive.
 
     python -m multiberts.benchmarks.early_look_calibration
 
