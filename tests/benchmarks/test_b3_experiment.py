@@ -76,6 +76,7 @@ def test_observed_clusters_and_their_leakage(world, directions):
     assert true_leakage(world.clusters, clean, 2) == (0, 1)
 
 
+@pytest.mark.slow
 def test_b3_is_nearer_to_the_truth_than_the_others():
     """At a small scale: k-fold and leave-one-cluster-out look too good by many standard errors of
     the paired difference, and B3 takes away most of what noise adds."""

@@ -69,6 +69,7 @@ def test_runs_of_a_sweep_are_those_of_single_calls_to_the_byte(
     assert outputs(tmp_path / "sweep") == outputs(tmp_path / "single")
 
 
+@pytest.mark.slow
 def test_workers_make_the_same_bytes(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_both_compute_the_same_loss_gradients_and_weights(runs: Path, way: str) 
     assert end.machine["engine"] == JAX and expected.machine["engine"] == TENSORFLOW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_continues_the_state_of_the_other(runs: Path, tmp_path: Path, engine: str) -> None:
     other = TENSORFLOW if engine == JAX else JAX

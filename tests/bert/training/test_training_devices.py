@@ -33,6 +33,7 @@ def _digests(way: str, *devices: str) -> list[str]:
     return [digest for *_, digest in found]
 
 
+@pytest.mark.slow
 def test_two_devices_train_to_the_bytes_of_one(needs_jax: Any) -> None:
     two, one = _digests("bert", "2", "1")
     assert two == one

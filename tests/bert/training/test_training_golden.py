@@ -288,8 +288,15 @@ def reference_gradient(
     return total, float(np.mean(losses)), norms
 
 
-@pytest.mark.parametrize("shards", [1, 4])
-@pytest.mark.parametrize("dropout", [False, True], ids=["first step", "dropout, later step"])
+@pytest.mark.parametrize(
+    ("dropout", "shards"),
+    [
+        pytest.param(False, 1, marks=pytest.mark.slow),
+        (False, 4),
+        pytest.param(True, 1, marks=pytest.mark.slow),
+        (True, 4),
+    ],
+)
 def test_one_step_equals_float64_numpy(shards: int, dropout: bool) -> None:
     config = CONFIG
     if not dropout:

@@ -102,6 +102,7 @@ def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
     assert outcomes(root, "wait") == ["preempted", "done"]
 
 
+@pytest.mark.slow
 def test_asked_to_stop_runs_save_and_the_workers_serve_the_next_launcher(
     cluster: DaskCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
 ) -> None:
