@@ -108,6 +108,11 @@ PURPOSES = {
             "stats.report.size_comparison:instances",
             "compare model sizes example by example: tables and figures of Zhong et al.",
         ),
+        "learned": Command(
+            "stats.report.learning_report:learned",
+            "find when single examples are learned along pre-training, and which are forgotten",
+            report="stats.report.learning_report:describe_learned",
+        ),
         "seed-shares": Command(
             "stats.report.randomness_report:seed_shares",
             "estimate which source of randomness moves a score: shares of its variance",

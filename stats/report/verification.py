@@ -29,7 +29,7 @@ from multiberts.stats.settings import ComparisonSettings
 
 _NUMBER = re.compile(r"\d[\d,.]*\d|\d")
 _FIGURE = re.compile(r"<svg.*?</svg>", re.DOTALL)
-# What computed the page is not compared.
+# The section on what computed the page is not compared.
 _MADE_WITH = re.compile(r'<h2 id="made-with">.*', re.DOTALL)
 _ADDRESS = re.compile(r' href="[^"]*"')
 _MOST_LISTED = 20

@@ -60,7 +60,9 @@ def test_losses_are_those_of_the_evaluation_with_the_same_masks(
         run = asked(tmp_path, trained, step, corpus, mask_seed=held_out["instance_seed"])
         found = read_predictions([run], "masked_words")
         logged = record["evaluation"]
-        assert found["loss"].values.mean() == pytest.approx(logged["held_out_masked_lm_loss"], rel=1e-5)
+        assert found["loss"].values.mean() == pytest.approx(
+            logged["held_out_masked_lm_loss"], rel=1e-5
+        )
         right = (found["prediction"] == found["label"]).values.mean()
         assert right == pytest.approx(logged["held_out_masked_lm_accuracy"], abs=1e-6)
 
