@@ -1,4 +1,4 @@
-"""How single examples are learned along training: when, by how many seeds, and what is forgotten.
+"""The course of single examples in training: when they are learned, by how many seeds, and what is forgotten.
 
 Reference: Swayamdipta et al. (2020), Dataset Cartography (confidence and variability); Toneva et al. (2019),
 An Empirical Study of Example Forgetting.
@@ -18,7 +18,7 @@ from multiberts.stats.errors import DataError
 
 @dataclass(frozen=True)
 class Learning:
-    """How examples are learned, over seeds.
+    """The course of each example over the steps of several seeds.
 
     Attributes:
       steps: of the checkpoints [steps], increasing.
@@ -66,7 +66,7 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
       losses: minus the log probability of the right answer, likewise; None where it is not known.
 
     Raises:
-      DataError: fewer than two steps, shapes that differ, or losses that are no numbers.
+      DataError: fewer than two steps, shapes that differ, or a loss that is not finite.
 
     Example:
       >>> import numpy as np
