@@ -38,6 +38,7 @@ MODULES = (
     "multiberts.finetune.squad.task",
     "multiberts.finetune.coreference.task",
     "multiberts.finetune.coreference.pronoun_probe",
+    "multiberts.finetune.text.masked_words",
 )
 # The option by which a name of the user's own is a task.
 KIND = "kind"

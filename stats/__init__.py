@@ -21,6 +21,7 @@ from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.instances.ensembles import ensemble, single_runs
+from multiberts.stats.instances.example_learning import learning
 from multiberts.stats.instances.instance_level import (
     decay_bound,
     fisher_tests,
@@ -102,6 +103,7 @@ __all__ = [
     "instance_accuracy",
     "intraclass_correlation",
     "leakage_levels",
+    "learning",
     "momentum",
     "multibootstrap",
     "nested_variance_components",

@@ -69,7 +69,7 @@ class Experiment:
       finetune_steps: the steps whose checkpoints are fine-tuned, by task; None: all that are kept. A
         task's steps may be given by procedure; procedures that are not named do without the task.
       world: arguments of `make_world`, or None. Input paths `world:<file>` of other stages lie in it,
-        and `<corpus>:<file>` in that of another corpus.
+        and `<corpus>:<file>` in that of another corpus (`<corpus>:.` is the corpus itself).
       report: arguments of `report` but `predictions`, or None for no report.
       paper: arguments of `paper` but `predictions`, or None for none.
       data: folder that input paths `data:<file>` lie in.
@@ -202,7 +202,7 @@ def make_plan(
             {"task": entry, **arguments, "checkpoint": Output(parent, f"checkpoints/step_{step}")},
             f"finetune/{arguments.get('task', entry)}/{procedure}-seed_{seed}-step_{step}",
             experiment.axes(entry),
-            places,
+            {**places, **corpus_runs},
         )
     ]
     _refuse_unused(tasks, finetuned, experiment.finetune_steps, bool(imported))

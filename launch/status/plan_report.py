@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.launch.estimate.estimate import (
     DEVICE_STAGES,
     PlanEstimate,
@@ -16,11 +18,14 @@ from multiberts.launch.estimate.estimate import (
 from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.markers.attempts import EngineName
-from multiberts.launch.plan.planned_run import STAGES, PlannedRun
+from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, STAGES, PlannedRun
+from multiberts.runs import registration
 from multiberts.runs.console import report
-from multiberts.runs.errors import counted
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import NonNegativeFloat, PositiveInt, fits
 from multiberts.runs.plan_marker import done_paths
+from multiberts.runs.registration import StoppingRule
+from multiberts.stats.report.reporting import REGISTERED
 
 
 def show_plan(
@@ -34,10 +39,13 @@ def show_plan(
     engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
     all: bool = False,
+    register: str | None = None,
+    metric: str | None = None,
+    stopping_rule: StoppingRule = "all_seeds",
 ) -> None:
     """Prints an estimate of what is left of a plan, its totals first, and what of it is done.
 
-    Writes nothing.
+    Writes nothing but, if asked to, the registration.
 
     Args:
       plan: every run after its parents.
@@ -52,10 +60,18 @@ def show_plan(
         own, at most `max_nodes` at a time, and leaves the rest to this machine.
       engine_options: of the engine.
       all: whether to list every run; otherwise a folder of several runs is one line with counts.
+      register: a hypothesis, to be written into `registration.json` in the root, once, with the hash of the
+        plan, its seeds, the report's comparisons and settings, and the two below. The report says what
+        differs.
+      metric: that decides, as <evaluation set>/<metric> on the report: `facts/dev/accuracy`.
+      stopping_rule: `all_seeds`: the answer counts when every planned seed is done; `sequential`: early looks
+        count, too, by the report's sequential test.
 
     Raises:
-      UserError: the estimate is above the budget, or the device is unknown.
+      UserError: the estimate is above the budget, the device is unknown, or there is another registration.
     """
+    if register is not None:
+        report(_registered(plan, root, register, metric, stopping_rule))
     options = engine_options or {}
     stages = DEVICE_STAGES
     if engine == "tpu":
@@ -77,6 +93,54 @@ def show_plan(
     report(estimate_text(plan, estimate, root))
     report(tree(plan, root, all))
     refuse_above(estimate, budget)
+
+
+def _registered(
+    plan: Sequence[PlannedRun],
+    root: str | Path,
+    hypothesis: str,
+    metric: str | None,
+    stopping_rule: StoppingRule,
+) -> str:
+    """Registers a plan and returns a line about it.
+
+    Raises:
+      UserError: something is missing, or there is another registration.
+    """
+    reports = [run for run in plan if run.stage == "report"]
+    known = {*METRICS, *OCCUPATION_MEASURES}
+    for name, value, is_good, expected in (
+        ("register", hypothesis, bool(hypothesis.strip()), "the hypothesis in a sentence"),
+        (
+            "metric",
+            metric,
+            "/" in (metric or "") and (metric or "").rpartition("/")[2] in known,
+            "<evaluation set>/<metric> as the report has them, such as facts/dev/accuracy, for plan.register",
+        ),
+    ):
+        if not is_good:
+            raise UserError(f"plan.{name} is {value!r}, expected {expected}")
+    if not reports:
+        raise UserError("plan.register is set, but the plan has no report; set stats.comparisons")
+    seeds: dict[str, set[int]] = {}
+    for run in plan:
+        if run.stage in ("pretrain", CHECKPOINT_STAGE):
+            own = seeds.setdefault(run.parameters["procedure"], set())
+            own.add(run.parameters["pretrain_seed"])
+    arguments = reports[0].parameters
+    return registration.register(
+        root,
+        {
+            "runs": len(plan),
+            "plan": registration.plan_hash(plan),
+            "hypothesis": hypothesis,
+            "metric": metric,
+            "stopping_rule": stopping_rule,
+            "seeds": {name: sorted(own) for name, own in seeds.items()},
+            "analysis": {name: arguments[name] for name in REGISTERED if name in arguments},
+        },
+        done=len(done_paths(root, [run.path for run in plan])),
+    )
 
 
 def tree(plan: Sequence[PlannedRun], root: str | Path, every_run: bool = False) -> str:

@@ -99,9 +99,19 @@ PURPOSES = {
             "compare runs: tables, figures and a report",
             report="stats.report.reporting:describe_report",
         ),
+        "verify": Command(
+            "stats.report.verification:verify",
+            "make a report again from the prediction files, and say which of its numbers hold",
+            ("page", "runs..."),
+        ),
         "instances": Command(
             "stats.report.size_comparison:instances",
             "compare model sizes example by example: tables and figures of Zhong et al.",
+        ),
+        "learned": Command(
+            "stats.report.learning_report:learned",
+            "find when single examples are learned along pre-training, and which are forgotten",
+            report="stats.report.learning_report:describe_learned",
         ),
         "seed-shares": Command(
             "stats.report.randomness_report:seed_shares",

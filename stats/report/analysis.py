@@ -213,7 +213,8 @@ def analyse(
 
 def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Request:
     """Finds the pairs of a requested comparison: every task, evaluation set and metric of both arms."""
-    settings = replace(analysis.settings, design=request["design"], resample=request["resample"])
+    how = {name: request[name] for name in ("design", "resample", "margin")}
+    settings = replace(analysis.settings, **how)
     pairs: list[Pair] = []
     experiments: dict[str, RunGroup] | None = None
     bases = analysis.groups(request["base"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MADE_FROM = '<script type="application/json" id="made-from">'
 MAX_EFFECT = 5  # of Hedges' g, beyond which seeds hardly vary and the number says little
 _NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are names of code
 MOST_BYTES_OF_GRIDS = 400_000  # of packed examples in the page; beyond, each set has its own page
@@ -56,6 +58,7 @@ def write_page(
     rule: LearningRateRule,
     made_by: Mapping[str, str],
     name: str = "index",
+    made_from: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Writes `figures/`, `tables/`, the page, and those of sets with too many examples for it.
 
@@ -67,6 +70,8 @@ def write_page(
       rule: how its learning rates were chosen.
       made_by: names and values for its end, such as the command.
       name: of the page, without an ending; other pages begin with it.
+      made_from: settings and files, from which `multiberts verify` makes the page again; the page holds it as
+        JSON.
 
     Returns:
       What was written, relative to `path`.
@@ -124,6 +129,10 @@ def write_page(
             here / "examples_page.html.j2", filters, grid=grid, back=f"{name}.html", title=title
         )
         write_atomically(path / file_name, text)
+    if made_from is not None:
+        # No `<` in it: nothing in a name ends the element.
+        text = json.dumps(made_from).replace("<", "\\u003c")
+        page = page.replace("</main>", f"{MADE_FROM}{text}</script>\n</main>")
     write_atomically(path / f"{name}.html", page)
     return [*written, *pages, f"{name}.html"]
 

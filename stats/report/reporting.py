@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from multiberts.runs.directory import DONE, RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import read_json_fields
+from multiberts.runs.files import read_json_fields, sha256_of_file
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
     Level,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     check_arguments,
     fits,
     shortened,
 )
+from multiberts.runs.registration import FILE as REGISTRATION
+from multiberts.runs.registration import described, plan_hash, read_registration
 from multiberts.stats.presentation.provenance import data_facts
-from multiberts.stats.report.analysis import analyse
-from multiberts.stats.report.experiment import experiment_of
+from multiberts.stats.report.analysis import ReportContent, analyse
+from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
 from multiberts.stats.report.page import write_page
-from multiberts.stats.report.selection import LearningRateRule, finished_runs, select
+from multiberts.stats.report.selection import (
+    FinishedRun,
+    LearningRateRule,
+    files_of_runs,
+    finished_runs,
+    select,
+)
 from multiberts.stats.settings import ComparisonSettings, Design, Resample
 
-_COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample", "primary"}
+_COMPARISON_FIELDS = {
+    "name", "base", "experiment", "design", "resample", "margin", "primary",
+}  # fmt: skip
+# Arguments that a registration fixes.
+REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 
 
 def _settle(parameters: Values, _: Values) -> None:
@@ -65,9 +79,15 @@ def report(
       title: heading of the page.
       comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
         `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
+<<<<<<< HEAD
         one), `design` (default `paired`), `resample` (default `both`) and `primary`, the
         "<evaluation set>/<metric>" that the page opens with (default: the clearest of the first
         comparison). Without `experiment` the design is `single`.
+=======
+        one), `design` (default `paired`), `resample` (default `both`) and `margin`, the largest
+        difference that does not matter, in the metric's own unit. Without `experiment` the design is
+        `single`.
+>>>>>>> firsts
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
         how the data were made, or None.
       n_resamples: bootstrap replicates.
@@ -88,13 +108,7 @@ def report(
         n_resamples=n_resamples, rng=rng, confidence_level=confidence_level
     )
     runs = finished_runs(predictions)
-    requests = []
-    for checked in map(_checked_request, comparisons):
-        for role in ("base", "experiment"):
-            if checked[role] is not None:
-                what = f"comparison {checked['name']!r}, {role}"
-                checked[role] = select(runs, checked[role], what)
-        requests.append(checked)
+    requests = requests_of(runs, comparisons)
     truths = _read_truth(truth)
     directory = RunDirectory(
         run_dir,
@@ -112,10 +126,74 @@ def report(
         "Command": "multiberts stats --gin_file=config.gin, in the folder of this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
+    settings = {**parameters, "truth": truths}
+    made_from: dict[str, Any] = {"settings": settings, "files": files_of_runs(runs)}
+    if experiment is not None:
+        made_from["up"] = experiment.up
+        if read_registration(experiment.root) is not None:
+            made_by["Registration"] = _compared_with_registration(experiment, content, settings)
+            made_from["registration"] = sha256_of_file(experiment.root / REGISTRATION)
     with directory:
         directory.finish(
-            write_page(directory.path, title, content, bootstrap, learning_rate_rule, made_by)
+            write_page(
+                directory.path, title, content, bootstrap, learning_rate_rule, made_by,
+                made_from=made_from,
+            )
+        )  # fmt: skip
+
+
+def requests_of(
+    runs: Sequence[FinishedRun], comparisons: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns comparisons, checked, with the runs of `base` and `experiment` in place of what selects them.
+
+    Raises:
+      UserError: a field is unknown or of another value than can be, or no run matches.
+    """
+    requests = []
+    for checked in map(_checked_request, comparisons):
+        for role in ("base", "experiment"):
+            if checked[role] is not None:
+                what = f"comparison {checked['name']!r}, {role}"
+                checked[role] = select(runs, checked[role], what)
+        requests.append(checked)
+    return requests
+
+
+def _compared_with_registration(
+    experiment: ReportedExperiment, content: ReportContent, settings: Mapping[str, Any]
+) -> str:
+    """Returns in words what was registered, and what of it the report keeps to."""
+    registered = read_registration(experiment.root)
+    assert registered is not None
+    differs = []
+    if plan_hash(experiment.plan) != registered["plan"]:
+        differs.append("the plan has other runs")
+    for name, expected in registered["analysis"].items():
+        found = json.loads(json.dumps(settings[name]))
+        if found != expected:
+            differs.append(f"{name} is {shortened(found)}, registered {shortened(expected)}")
+    compared = {
+        f"{item.evaluation_set}/{item.metric}"
+        for each in content.compared
+        for item in each.comparisons
+    }
+    if registered["metric"] not in compared:
+        differs.append(
+            f"{registered['metric']} is not compared, only {', '.join(sorted(compared))}"
         )
+    used: dict[str, set[int]] = {}
+    for group in content.groups:
+        used.setdefault(group.procedure, set()).update(group.seeds)
+    for procedure, seeds in registered["seeds"].items():
+        if procedure in used and sorted(used[procedure]) != seeds:
+            differs.append(
+                f"{procedure} has the seeds {sorted(used[procedure])}, registered {seeds}"
+            )
+    if content.missing and registered["stopping_rule"] == "all_seeds":
+        differs.append(f"an early look, at {content.missing}, registered to wait for all seeds")
+    outcome = f"Differs: {'; '.join(differs)}" if differs else "As registered"
+    return f"{described(experiment.root)} {outcome}."
 
 
 def describe_report(run_dir: str) -> str:
@@ -133,8 +211,14 @@ def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
             + (f"found the field {unknown[0]!r}" if unknown else f"lacks {missing[0]!r}")
             + f", expected name, base and any of {', '.join(sorted(_COMPARISON_FIELDS))}"
         )
+    margin = request.get("margin")
+    if not fits(margin, PositiveFloat | None):
+        raise UserError(
+            f"comparison {request['name']!r}: found margin {margin!r}, expected a number above 0"
+        )
     single = request.get("experiment") is None
     checked = {"experiment": None, "design": "single" if single else "paired", "resample": "both"}
+    checked["margin"] = None
     checked |= request
     for name, choices in (("design", get_args(Design)), ("resample", get_args(Resample))):
         if checked[name] not in choices:

@@ -15,9 +15,15 @@ import numpy as np
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.predictions import read_predictions
-from multiberts.evaluate.prediction_files.run_file import final_sets, find_runs, run_directories
+from multiberts.evaluate.prediction_files.run_file import (
+    RUN_COORDINATES,
+    final_sets,
+    find_runs,
+    run_directories,
+)
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.files import sha256_of_file
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.prediction_sets import PredictionSet
 
@@ -41,6 +47,18 @@ class FinishedRun:
 
     directory: Path
     facts: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Returns the task and all seeds, with what the run was trained with."""
+        fold = self.held_out_fold
+        return ", ".join(
+            [
+                f"{self.facts['task']}",
+                *(f"{name} {self.facts[name]}" for name in RUN_COORDINATES),
+                *([] if fold is None else [f"held_out_fold {fold}"]),
+            ]
+        )
 
     @property
     def step_or_less(self) -> int:
@@ -119,6 +137,25 @@ def finished_runs(predictions: str | Sequence[str]) -> list[FinishedRun]:
             f"{counted(len(unfinished), 'run')} without DONE left out, as not finished: {lines}"
         )
     return runs
+
+
+def files_of_runs(runs: Sequence[FinishedRun]) -> dict[str, dict[str, str]]:
+    """Returns by run and evaluation set the SHA-256 of the predictions of its trained model.
+
+    A run is named by what it is and not by where it lies, so that it is known again elsewhere.
+
+    Raises:
+      UserError: two runs are the same, or a file is missing.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for run in runs:
+        if run.name in found:
+            raise UserError(f"{run.directory} is another run with {run.name}; remove one of them")
+        found[run.name] = {
+            name: sha256_of_file(run.directory / entry["file"])
+            for name, entry in final_sets(run.facts).items()
+        }
+    return found
 
 
 def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:

@@ -29,11 +29,13 @@ def test_every_task_of_the_papers_is_there() -> None:
     }
     assert papers <= set(registered_tasks())
     assert [name for name, task in registered_tasks().items() if not task.trains] == [
-        "pronoun_probe"
+        "pronoun_probe",
+        "masked_words",
     ]
     assert [name for name, task in registered_tasks().items() if task.frozen_encoder] == [
         "coreference",
         "pronoun_probe",
+        "masked_words",
     ]
 
 

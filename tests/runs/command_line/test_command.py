@@ -143,6 +143,7 @@ def test_every_command_says_what_it_made():
         "push",
         "reproduce",
         "sweep",
+        "verify",
     } | {name for name in COMMANDS if name.startswith("launch ")}
 
 

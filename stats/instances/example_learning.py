@@ -1,0 +1,105 @@
+"""The course of single examples in training: when they are learned, by how many seeds, and what is forgotten.
+
+Reference: Swayamdipta et al. (2020), Dataset Cartography (confidence and variability); Toneva et al. (2019),
+An Empirical Study of Example Forgetting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.runs.errors import counted
+from multiberts.stats.errors import DataError
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The course of each example over the steps of several seeds.
+
+    Attributes:
+      steps: of the checkpoints [steps], increasing.
+      learned: int64 [seeds, examples]: the index in `steps` from which on the answer is right up to the
+        last step; the number of steps where the last answer is wrong.
+      forgotten: int64 [seeds, examples]: how often a right answer was followed by a wrong one.
+      confidence: [examples]: the probability of the right answer, where losses are known, else the share of
+        right answers; the mean over steps and seeds.
+      variability: [examples]: its standard deviation over steps, the mean over seeds.
+    """
+
+    steps: NDArray[np.int64]
+    learned: NDArray[np.int64]
+    forgotten: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+    variability: NDArray[np.float64]
+
+    @property
+    def share_learned(self) -> NDArray[np.float64]:
+        """Returns the share of seeds that have learned each example at the end [examples]."""
+        return np.asarray((self.learned < len(self.steps)).mean(axis=0))
+
+    def learned_step(self, share: float = 0.5) -> NDArray[np.float64]:
+        """Returns the step by which a share of the seeds has learned each example [examples].
+
+        Args:
+          share: of the seeds, above 0, at most 1.
+
+        Returns:
+          float64, infinity where fewer have learned it at the end.
+        """
+        if not 0 < share <= 1:
+            raise DataError(f"found share {share}, expected a number above 0, at most 1")
+        needed = int(np.ceil(share * len(self.learned))) - 1
+        steps = np.append(self.steps.astype(np.float64), np.inf)
+        return np.asarray(steps[np.sort(self.learned, axis=0)[needed]])
+
+
+def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = None) -> Learning:
+    """Computes when examples are learned, how often they are forgotten, and where they lie on the map.
+
+    Args:
+      steps: of the checkpoints, increasing.
+      right: whether each answer is right, bool [seeds, steps, examples].
+      losses: minus the log probability of the right answer, likewise; None where it is not known.
+
+    Raises:
+      DataError: fewer than two steps, shapes that differ, or a loss that is not finite.
+
+    Example:
+      >>> import numpy as np
+      >>> from multiberts import stats
+      >>> right = np.array([[[0, 1, 0], [1, 0, 0], [1, 1, 0]]], bool)  # a seed, three steps, three examples
+      >>> found = stats.learning([0, 10, 20], right)
+      >>> found.learned_step().tolist(), found.forgotten.tolist()
+      ([10.0, 20.0, inf], [[0, 1, 0]])
+
+    See also: `instance_accuracy`, `agreement`.
+    """
+    answers = np.asarray(right, bool)
+    numbers = np.asarray(steps, np.int64)
+    if answers.ndim != 3 or answers.shape[1] != len(numbers) or 0 in answers.shape:
+        raise DataError(
+            f"found answers of shape {answers.shape} at {counted(len(numbers), 'step')}, expected [seeds, "
+            "steps, examples]"
+        )
+    if len(numbers) < 2 or (np.diff(numbers) <= 0).any():
+        raise DataError(f"found the steps {list(steps)}, expected two or more, increasing")
+    chances = answers.astype(np.float64)
+    if losses is not None:
+        chances = np.exp(-np.asarray(losses, np.float64))
+        if chances.shape != answers.shape or not np.isfinite(chances).all():
+            raise DataError(
+                f"found losses of shape {chances.shape}, expected numbers of shape {answers.shape}"
+            )
+    # From the end: the answers that are right up to the last step.
+    kept = np.cumprod(answers[:, ::-1], axis=1).sum(axis=1)
+    return Learning(
+        numbers,
+        len(numbers) - kept,
+        (answers[:, :-1] & ~answers[:, 1:]).sum(axis=1),
+        chances.mean(axis=(0, 1)),
+        chances.std(axis=1).mean(axis=0),
+    )

@@ -1,0 +1,215 @@
+"""The command `learned`: when single examples are learned along pre-training, and which are forgotten.
+
+multiberts learned --run_dir=results/learned --predictions=results/runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from multiberts.evaluate.prediction_files.text_file import example_texts
+from multiberts.runs.directory import CONFIG, DONE, RunDirectory
+from multiberts.runs.errors import UserError, counted
+from multiberts.runs.figure_style import COLOURS, canvas
+from multiberts.runs.identity import Identity
+from multiberts.runs.parameters import check_arguments
+from multiberts.stats.formats import Cell
+from multiberts.stats.instances.example_learning import Learning, learning
+from multiberts.stats.presentation.provenance import data_facts
+from multiberts.stats.presentation.sections import ReportSection, slug, write_report
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.prediction_sets import PredictionSet
+from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+REPORT = "report"
+LONGEST_TEXT = 200  # characters of each text of an example in the table
+IDENTITY = Identity(inputs=("predictions",))
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """One evaluation set of one procedure over its steps."""
+
+    name: str
+    found: Learning
+    data: PredictionSet
+    right: np.ndarray  # bool [seeds, steps, examples]
+
+
+def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
+    """Finds when single examples are learned along pre-training, over seeds, and which are forgotten.
+
+    For every procedure and evaluation set with accuracy that has two steps or more: by which step half of the
+    seeds has learned an example for good, how much seeds differ in that, how often it was forgotten, and its
+    place on the map of confidence and variability. The task `masked_words` gives such sets for held-out
+    text. Writes `run_dir/report/`.
+
+    Args:
+      run_dir: of this report.
+      predictions: folder (or folders) with finished fine-tuning runs, at any depth.
+
+    Raises:
+      UserError: no procedure has two steps with the same seeds, or a file is damaged.
+    """
+    parameters, _ = IDENTITY.of(locals())
+    check_arguments(learned, parameters)
+    runs = finished_runs(predictions)
+    directory = RunDirectory(
+        run_dir,
+        stage="learned",
+        parameters=parameters,
+        inputs={"predictions": [str(run.directory) for run in runs]},
+    )
+    if directory.done:
+        return
+    by_set: dict[tuple[str, str], list[PredictionSet]] = {}
+    for own in prediction_sets_of_runs(runs)[0]:
+        if own.step is not None and "accuracy" in own.measures:
+            by_set.setdefault((own.set_name, own.procedure), []).append(own)
+    sets = [_learned(steps) for steps in by_set.values() if len(steps) > 1]
+    if not sets:
+        raise UserError(
+            f"{predictions}: found no evaluation set with accuracy at two steps of one procedure; predict "
+            "with checkpoints of several steps"
+        )
+    made_by = {
+        "Command": f"multiberts learned --gin_file={CONFIG}, in the folder above this page",
+        **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
+    }
+    sections = []
+    for one in sets:
+        name = slug(one.name)
+        sections += [
+            ReportSection(f"{name}-learned", _CURVE.format(one.name), partial(_curves, one)),
+            ReportSection(f"{name}-map", _MAP.format(one.name), partial(_map, one)),
+            ReportSection(f"{name}-examples", _EXAMPLES.format(one.name), partial(_table, one)),
+        ]
+    with directory:
+        target = directory.path / REPORT
+        write_report(
+            target, "Examples along training", sections, made_by=made_by,
+            findings=[_finding(one) for one in sets],
+        )  # fmt: skip
+        files = sorted(path for path in target.rglob("*") if path.is_file())
+        directory.finish([str(path.relative_to(directory.path)) for path in files])
+
+
+def describe_learned(run_dir: str) -> str:
+    """Returns where the page is, and its findings, for the terminal."""
+    lines = Path(run_dir, REPORT, "index.md").read_text(encoding="utf-8").splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("## "))
+    findings = [line for line in lines[1:first] if line]
+    return "\n".join([str(Path(run_dir, REPORT, "index.html")), "", *findings])
+
+
+def _learned(sets: Sequence[PredictionSet]) -> _Learned:
+    """Puts the runs of one evaluation set in order, [seeds, steps, examples].
+
+    Raises:
+      UserError: a step lacks a seed, or has it twice.
+    """
+    ordered = sorted(sets, key=lambda own: own.step or 0)
+    name = f"{ordered[0].set_name}, {ordered[0].procedure}"
+    right, losses = [], []
+    ids = ordered[0].data["example_id"].to_numpy()
+    keys: list[list[tuple[int, int]]] = []
+    for own in ordered:
+        data = own.data
+        seeds = [data[level].to_numpy().tolist() for level in ("pretrain_seed", "finetune_seed")]
+        keys.append(sorted(zip(*seeds, strict=True)))
+        if keys[-1] != keys[0] or not np.array_equal(data["example_id"].to_numpy(), ids):
+            raise UserError(
+                f"{name}: step {own.step} has other seeds or examples than step {ordered[0].step}; add the "
+                "missing runs, or leave the step out"
+            )
+        rows = sorted(range(len(keys[-1])), key=list(zip(*seeds, strict=True)).__getitem__)
+        right.append((data["prediction"] == data["label"]).to_numpy()[rows])
+        if "loss" in data:
+            losses.append(np.asarray(data["loss"].to_numpy()[rows], np.float64))
+    answers = np.stack(right, axis=1)
+    known = np.stack(losses, axis=1) if len(losses) == len(right) else None
+    steps = [own.step or 0 for own in ordered]
+    return _Learned(name, learning(steps, answers, known), ordered[0], answers)
+
+
+def _finding(own: _Learned) -> str:
+    found = own.found
+    by_all, by_none = ((found.share_learned == share).mean() for share in (1, 0))
+    return (
+        f"{own.name}: of {counted(found.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
+        f"step in all of {counted(len(found.learned), 'run')} and {by_none:.0%} in none; "
+        f"{(found.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one."
+    )
+
+
+_CURVE = "{}: share of examples that are right at each step. Each line is a run."
+_MAP = (
+    "{}: each dot is an example. Confidence: the mean probability of the right answer (or share of right "
+    "answers) over steps and runs; variability: its standard deviation over steps. Top left: easy; bottom "
+    "left: hard; right: learned on the way."
+)
+_EXAMPLES = (
+    "{}: learned by the step from which on half of the runs (and the first, and all of them) are right up to "
+    "the end; a dash: not at the end. Forgotten: right answers that were followed by a wrong one, per run."
+)
+
+
+def _table(own: _Learned) -> Table:
+    found = own.found
+    first, half, every = (found.learned_step(share) for share in (1e-9, 0.5, 1.0))
+    data = own.data.data
+    ids = [str(name) for name in data["example_id"].to_numpy()]
+    texts = example_texts(data, LONGEST_TEXT)
+
+    def step(value: float) -> Cell:
+        return int(value) if np.isfinite(value) else None
+
+    records: list[dict[str, Cell]] = [
+        {
+            "Example": name,
+            "Learned by half": step(half[place]),
+            "By the first": step(first[place]),
+            "By all": step(every[place]),
+            "Right at the end": float(found.share_learned[place]),
+            "Forgotten": float(found.forgotten[:, place].mean()),
+            "Confidence": float(found.confidence[place]),
+            "Variability": float(found.variability[place]),
+            "About it": texts[name],
+        }
+        for name, place in ((name, place) for place, name in enumerate(ids))
+    ]
+    records.sort(
+        key=lambda record: (record["Learned by half"] is None, record["Learned by half"] or 0)
+    )
+    return Table.from_records(records, {"Right at the end": ".0%"})
+
+
+def _curves(own: _Learned) -> Figure:
+    with canvas(5.2, 3.2) as (figure, axes):
+        for run in own.right:
+            axes.plot(own.found.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o")
+        axes.set_xlabel("pre-training step")
+        axes.set_ylabel("share of examples that are right")
+    return figure
+
+
+def _map(own: _Learned) -> Figure:
+    found = own.found
+    with canvas(5.2, 3.8) as (figure, axes):
+        axes.plot(
+            found.variability, found.confidence, linestyle="none", marker="o", markersize=3,
+            color=COLOURS[0], alpha=0.5, markeredgewidth=0,
+        )  # fmt: skip
+        axes.set_xlabel("variability")
+        axes.set_ylabel("confidence")
+        axes.set_ylim(-0.03, 1.03)
+    return figure

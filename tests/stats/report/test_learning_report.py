@@ -1,0 +1,64 @@
+"""`learned` on made-up runs: examples of a known time, one that is forgotten, and steps that do not fit."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.runs.errors import UserError
+from multiberts.stats.report.learning_report import describe_learned, learned
+from multiberts.tests.stats.report.test_reporting import write_run
+
+pytestmark = pytest.mark.seconds
+
+STEPS = (0, 10, 20, 30)
+DUE = {"often": 10, "seldom": 30, "never": 99, "lost": 0}
+
+
+def made_run(folder: Path, seed: int, step: int) -> None:
+    """`lost` is right at first and wrong at step 20; the rest are right once they are due."""
+    right = np.array([step >= due and (name, step) != ("lost", 20) for name, due in DUE.items()])
+    facts = {
+        "task": "facts", "procedure": "base", "step": step, "pretrain_seed": seed, "finetune_seed": 0,
+        "learning_rate": 0.0,
+    }  # fmt: skip
+    columns = {
+        "example_ids": list(DUE),
+        "labels": np.ones(len(DUE)),
+        "predictions": right.astype(float),
+        "outputs": {"loss": np.where(right, 0.0, 2.0)},
+    }
+    write_run(folder / f"{seed}-{step}", facts, "masked", ["accuracy"], **columns)
+
+
+def test_examples_are_learned_when_the_world_has_it(tmp_path: Path) -> None:
+    for seed in range(3):
+        for step in STEPS:
+            made_run(tmp_path / "runs", seed, step)
+    run = tmp_path / "learned"
+    learned(run_dir=str(run), predictions=str(tmp_path / "runs"))
+    with open(run / "report/tables/facts-masked-base-examples.csv") as lines:
+        found = {row["Example"]: row for row in csv.DictReader(lines)}
+    assert [found[name]["Learned by half"] for name in DUE] == ["10", "30", "", "30"]
+    assert [float(found[name]["Forgotten"]) for name in DUE] == [0, 0, 0, 1]
+    assert list(found) == ["often", "seldom", "lost", "never"]
+    chances = [1.0, *[np.exp(-2.0)] * 3]
+    assert float(found["seldom"]["Confidence"]) == pytest.approx(np.mean(chances))
+    said = describe_learned(str(run))
+    assert (
+        "of 4 examples, 75% are right at the last step in all of 3 runs and 25% in none; 25%"
+        in said
+    )
+
+
+def test_steps_with_other_seeds_are_refused(tmp_path: Path) -> None:
+    made_run(tmp_path / "runs", 0, 0)
+    with pytest.raises(UserError, match="no evaluation set with accuracy at two steps"):
+        learned(run_dir=str(tmp_path / "learned"), predictions=str(tmp_path / "runs"))
+    made_run(tmp_path / "runs", 1, 10)
+    with pytest.raises(UserError, match="step 10 has other seeds or examples than step 0"):
+        learned(run_dir=str(tmp_path / "learned"), predictions=str(tmp_path / "runs"))
+    assert not (tmp_path / "learned").exists()
