@@ -79,15 +79,10 @@ def report(
       title: heading of the page.
       comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
         `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
-<<<<<<< HEAD
-        one), `design` (default `paired`), `resample` (default `both`) and `primary`, the
+        one), `design` (default `paired`), `resample` (default `both`), `margin`, the largest difference
+        that does not matter, in points for scores in per cent, and `primary`, the
         "<evaluation set>/<metric>" that the page opens with (default: the clearest of the first
         comparison). Without `experiment` the design is `single`.
-=======
-        one), `design` (default `paired`), `resample` (default `both`) and `margin`, the largest
-        difference that does not matter, in the metric's own unit. Without `experiment` the design is
-        `single`.
->>>>>>> firsts
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
         how the data were made, or None.
       n_resamples: bootstrap replicates.
