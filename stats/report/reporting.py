@@ -171,7 +171,7 @@ def _compared_with_registration(
     compared = {
         f"{item.evaluation_set}/{item.metric}"
         for each in content.compared
-        for item in each.comparisons
+        for item in each.as_made
     }
     if registered["metric"] not in compared:
         differs.append(
