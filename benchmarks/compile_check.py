@@ -111,6 +111,9 @@ TABLE = (
         for target in ("v5e-8", "H200")
     ),
 )
+# One product of this width: the most that a compiler's own estimate grants a program of this library.
+PRODUCT, WIDTH = "product-8192", 8192
+CEILINGS = tuple((PRODUCT, target) for target, found in TARGETS.items() if found.gigahertz)
 # The packages of the compilers.
 _TPU, _CUDA = "libtpu", "jax-cuda12-plugin"
 _COMMENT = re.compile(r"/\*index=\d+\*/")
@@ -176,6 +179,17 @@ def lowered_step(model: Model, devices: list[Any]) -> Any:
     return JaxTrainer(loss, settings, described).lower((weights, weights, weights), batch, rate)
 
 
+def lowered_product(device: Any) -> Any:
+    """Returns a bfloat16 product [8192, 8192] x [8192, 8192] (`jax.stages.Lowered`) for a device."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    matrix = jax.ShapeDtypeStruct(
+        (WIDTH, WIDTH), jax.numpy.bfloat16, sharding=SingleDeviceSharding(device)
+    )
+    return jax.jit(jax.numpy.matmul).lower(matrix, matrix)
+
+
 def config_of(model: Model) -> Any:
     """Returns the `BertConfig` of a model."""
     from multiberts.bert.model.configuration import BertConfig
@@ -195,7 +209,7 @@ def compile_row(
     """Compiles a model's step for a target.
 
     Args:
-      name: of `MODELS`.
+      name: of `MODELS`, or `product-8192`.
       target: of `TARGETS`.
       known: a digest; the program of that digest is not compiled again.
       text: file for the compiled program, if any.
@@ -203,8 +217,14 @@ def compile_row(
     Returns:
       A row of the table; with `known` of the same program, its digest alone.
     """
-    model, devices = MODELS[name], devices_of(target)
-    lowered = lowered_step(model, devices)
+    devices, turns = devices_of(target), 1
+    if name == PRODUCT:
+        devices = devices[:1]
+        lowered, flops = lowered_product(devices[0]), 2.0 * WIDTH**3
+    else:
+        model = MODELS[name]
+        lowered, flops = lowered_step(model, devices), _flops(model) / len(devices)
+        turns = model.shards // len(devices)
     digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()[:16]
     if digest == known:
         return {"digest": digest}
@@ -231,20 +251,25 @@ def compile_row(
     }
     gigahertz = TARGETS[target].gigahertz
     if gigahertz is not None:
-        cycles = estimated_cycles(optimised, model.shards // len(devices))
-        row |= {"cycles": cycles, "mfu": round(_mfu(model, row, cycles / gigahertz / 1e9), 4)}
+        cycles = estimated_cycles(optimised, turns)
+        share = _share_of_peak(flops, cycles / gigahertz / 1e9, devices[0].device_kind)
+        row |= {"cycles": cycles, "mfu": round(share, 4)}
     return row
 
 
-def _mfu(model: Model, row: Mapping[str, Any], seconds: float) -> float:
-    from multiberts.bert.model.operations import model_flops_per_step, peak_flops_per_second
+def _flops(model: Model) -> float:
+    from multiberts.bert.model.operations import model_flops_per_step
 
-    flops = model_flops_per_step(
-        config_of(model), model.batch_size, model.length, model.predictions
-    )
-    peak = peak_flops_per_second(row["device_kind"], "bfloat16")
-    assert peak is not None, f"peaks.toml lacks {row['device_kind']}"
-    return flops / row["devices"] / peak / seconds
+    return model_flops_per_step(config_of(model), model.batch_size, model.length, model.predictions)
+
+
+def _share_of_peak(flops: float, seconds: float, device_kind: str) -> float:
+    """Returns the share of a device's peak that so many operations in that time are."""
+    from multiberts.bert.model.operations import peak_flops_per_second
+
+    peak = peak_flops_per_second(device_kind, "bfloat16")
+    assert peak is not None, f"peaks.toml lacks {device_kind}"
+    return flops / peak / seconds
 
 
 def computations(text: str) -> tuple[dict[str, list[str]], str]:
@@ -399,13 +424,15 @@ dropout on. **Nothing here was run on an accelerator**: all figures are the comp
 
 A device is what JAX calls one: half a chip on v2, a chip elsewhere. Memory is weights, moments and all that a
 step needs besides. Cycles are the sum of the TPU compiler's own estimates, without the transfers between
-devices; MFU is the model's products at the clock of the chip, as a share of its peak. It counts the last layer whole,
-of which the step computes what the heads read (of base-512 5.7 % fewer products). The compiler for GPUs estimates no
+devices, without copies that run beside the rest, and custom calls (kernels of one's own) count nothing; MFU is the model's products
+at the clock of the chip, as a share of its peak. It counts the last layer whole, of which the step computes what the heads read (of
+base-512 5.7 % fewer products). The ceiling is the share that the same estimate grants one bfloat16 product of two matrices of 8192 x
+8192, alone: no program of these products can be above it. The compiler for GPUs estimates no
 cycles, and chooses the tiles of products without the device, on which it would try them. CPU seconds
 are those of compiling, on a busy machine. [Engines](engines.md) has what was tried to lower the cycles.
 
-| model, length | target | devices | compiles | CPU s | GB of memory per device | M cycles | MFU | transfers per step |
-|---|---|---|---|---|---|---|---|---|
+| model, length | target | devices | compiles | CPU s | GB of memory per device | M cycles | MFU | ceiling | transfers per step |
+|---|---|---|---|---|---|---|---|---|---|
 """  # noqa: E501
 
 
@@ -413,14 +440,19 @@ def page(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the page of a table, in Markdown."""
     used = {f"{name} {text}" for row in rows.values() for name, text in row["versions"].items()}
     header = _HEADER.format(versions=", ".join(sorted(used)), batch_size=BATCH_SIZE, shards=SHARDS)
-    lines = [_line(model, target, rows.get(f"{model}:{target}")) for model, target in TABLE]
+    lines = [
+        _line(model, target, rows.get(f"{model}:{target}"), rows.get(f"{PRODUCT}:{target}", {}))
+        for model, target in TABLE
+    ]
     return header + "\n".join(lines) + "\n"
 
 
-def _line(model: str, target: str, row: Mapping[str, Any] | None) -> str:
+def _line(
+    model: str, target: str, row: Mapping[str, Any] | None, product: Mapping[str, Any]
+) -> str:
     if row is None or not row["compiled"]:
         why = row["why"].replace("|", "/") if row else "not tried yet"
-        return f"| {model} | {target} | | not compiled: {why} | | | | | |"
+        return f"| {model} | {target} | | not compiled: {why} | | | | | | |"
     cells = [
         model,
         target,
@@ -430,6 +462,7 @@ def _line(model: str, target: str, row: Mapping[str, Any] | None) -> str:
         f"{row['memory'] / 1e9:.1f} of {TARGETS[target].memory / 1e9:.0f}",
         f"{row['cycles'] / 1e6:.1f}" if "cycles" in row else "",
         f"{row['mfu']:.1%}" if "mfu" in row else "",
+        f"{product['mfu']:.0%}" if "mfu" in product else "",
         ", ".join(
             f"{count} {kind} ({size / 1e6:.0f} MB)"
             for kind, (count, size) in row["collectives"].items()
@@ -475,7 +508,7 @@ def main() -> None:
         name, target = arguments.only.split(":")
         print(json.dumps(compile_row(name, target, arguments.here, arguments.text)))
         return
-    keys = arguments.only.split(",") if arguments.only else map(":".join, TABLE)
+    keys = arguments.only.split(",") if arguments.only else map(":".join, (*TABLE, *CEILINGS))
     check(keys, arguments.limit, again=bool(arguments.only))
 
 

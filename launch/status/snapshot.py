@@ -54,6 +54,8 @@ FAILURES_WITH_LOG = 200
 
 # Stages that write a page, `index.html`.
 REPORT_STAGES = ("report",)
+# Stages that are made again as runs are added; each time in a directory with another digest.
+_RENEWED_STAGES = ("score", *REPORT_STAGES)
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,9 @@ def collect_status(
         failures=_failures(root, plan, states, attempts),
         interrupted=tuple(_interrupted(every, now)),
         orphans=tuple(orphaned(alive.values(), paths, holder)),
-        unplanned=tuple(unplanned_directories(root, paths)),
+        unplanned=tuple(
+            path for path in unplanned_directories(root, paths) if not _is_earlier(path, plan)
+        ),
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
         dollars=dollars_of(every, now),
         forecast=forecast_of(plan, states, attempts, known, now),
@@ -316,6 +320,13 @@ def _interrupted(attempts: Sequence[Attempt], now: float) -> list[Attempt]:
 def _count(states: Sequence[str]) -> dict[str, int]:
     found = collections.Counter(states)
     return {state: found[state] for state in STATES}
+
+
+def _is_earlier(path: str, plan: Sequence[MarkedRun]) -> bool:
+    """Returns whether a directory holds the scores or report of fewer runs than a planned one does."""
+    stem = path.rpartition("-")[0]
+    planned = {run.path.rpartition("-")[0] for run in plan if run.stage in _RENEWED_STAGES}
+    return bool(stem) and stem in planned
 
 
 def _stage_counts(plan: Sequence[MarkedRun], states: Mapping[str, str]) -> tuple[StageCount, ...]:

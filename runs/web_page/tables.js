@@ -9,7 +9,9 @@ const memory = {
 for (const bar of document.querySelectorAll("[data-filters]")) {
   const name = bar.dataset.filters;
   const target = document.getElementById(name);
-  const rows = [...target.querySelectorAll("tbody tr, .row")];
+  const rows = [...target.querySelectorAll("tbody tr:not(.group), .row")];
+  const groups = [...target.querySelectorAll("tr.group")];
+  const groupOf = row => row.parentElement.querySelector("tr.group");
   const [input, select] = [bar.querySelector("input"), bar.querySelector("select")];
   const shown = bar.querySelector("[role=status]");
   const noun = shown.textContent.replace(/^\d+ /, "");
@@ -17,22 +19,39 @@ for (const bar of document.querySelectorAll("[data-filters]")) {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     let count = 0;
     for (const row of rows) {
-      const text = (row.textContent + " " + (row.querySelector("[title]")?.title ?? "")).toLowerCase();
+      const text = (row.textContent + " " + (groupOf(row)?.textContent ?? "") + " " + (row.querySelector("[title]")?.title ?? "")).toLowerCase();
       const fits = words.every(word => text.includes(word)) && (!select?.value || row.dataset.state === select.value);
       row.hidden = !fits;
       count += fits;
     }
+    for (const group of groups) group.hidden = ![...group.parentElement.rows].some(row => row !== group && !row.hidden);
     shown.textContent = count === rows.length ? `${count} ${noun}` : `${count} of ${rows.length} ${noun}`;
     memory.set(name, JSON.stringify([input.value, select?.value ?? ""]));
   };
-  const [text, state] = JSON.parse(memory.get(name) ?? '["", ""]');
-  input.value = text;
-  if (select) select.value = state;
-  if (select && select.selectedIndex < 0) select.value = "";
-  input.addEventListener("input", apply);
-  select?.addEventListener("change", apply);
+  const choose = (text, state) => {
+    input.value = text;
+    if (select) select.value = state;
+    if (select && select.selectedIndex < 0) select.value = "";
+    apply();
+  };
+  // An address can name a view: #TABLE?text=...&state=...
+  const viewed = () => {
+    if (!location.hash.startsWith(`#${name}?`)) return false;
+    const view = new URLSearchParams(location.hash.slice(name.length + 2));
+    choose(view.get("text") ?? "", view.get("state") ?? "");
+    bar.scrollIntoView();
+    return true;
+  };
+  const chosen = () => {
+    apply();
+    const view = new URLSearchParams(Object.entries({ text: input.value, state: select?.value ?? "" }).filter(pair => pair[1]));
+    history.replaceState(null, "", view.size ? `#${name}?${view}` : `#${name}`);
+  };
+  input.addEventListener("input", chosen);
+  select?.addEventListener("change", chosen);
+  addEventListener("hashchange", viewed);
   bar.hidden = false;
-  apply();
+  if (!viewed()) choose(...JSON.parse(memory.get(name) ?? '["", ""]'));
 }
 
 const valueOf = cell => {
@@ -54,9 +73,12 @@ for (const heading of document.querySelectorAll("th[data-sorts]")) {
   const sort = direction => {
     for (const other of table.querySelectorAll("th[aria-sort]")) other.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", direction);
-    const body = table.tBodies[0];
     const sign = direction === "ascending" ? 1 : -1;
-    body.append(...[...body.rows].sort((a, b) => compare(valueOf(a.cells[index]), valueOf(b.cells[index]), sign)));
+    // Each group by itself, below its heading.
+    for (const body of table.tBodies) {
+      const rows = [...body.querySelectorAll("tr:not(.group)")];
+      body.append(...rows.sort((a, b) => compare(valueOf(a.cells[index]), valueOf(b.cells[index]), sign)));
+    }
     memory.set(table.id + "-order", JSON.stringify([index, direction]));
   };
   button.addEventListener("click", () => sort(heading.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending"));

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from scipy.special import chdtri
 
 from multiberts.stats.errors import DataError
+from multiberts.stats.formats import decimals_for, with_decimals
 from multiberts.stats.presentation.comparison_tables import slices_tables
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
 from multiberts.stats.presentation.metric_names import metric_name, printed_unit, score_format
@@ -70,7 +71,9 @@ class Readable:
             columns, rows = columns[:-1], [row[:-1] for row in rows]
         formats = {"p (t)": "p"} if "p (t)" in columns else {}
         units = {score_format(item.metric) for item in items}
-        formats |= dict.fromkeys((score, level), units.pop() if len(units) == 1 else "")
+        unit = units.pop() if len(units) == 1 else ""
+        shown = with_decimals(unit, decimals_for(items[-1].ci, unit))
+        formats |= dict.fromkeys((score, level), shown)
         return Table(columns, rows, formats)
 
     def _texts(self) -> tuple[list[str], list[str]]:
@@ -207,11 +210,11 @@ class Comparison(ComparisonResult, Readable):
       >>> round(result.estimate, 3), result.base.seeds, result.p_value
       (0.667, (0, 1, 2), None)
       >>> print(result)
-      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.67 % (95 % CI 17.39 to 95.00 %).
+      Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.7 % (95 % CI 17.4 to 95.0 %).
       <BLANKLINE>
       |      | accuracy (%) | 95% t interval (%) | seeds |
       |------|-------------:|-------------------:|------:|
-      | base | 66.67        | 17.39 to 95.00     | 3     |
+      | base | 66.7         | 17.4 to 95.0       | 3     |
 
     See also: `compare`, `ConfidenceInterval`, `PValues`.
     """

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median_high
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
-from multiberts.stats.formats import NONE, Cell, format_cell
+from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
 from multiberts.stats.intervals import Interval, PValues
-from multiberts.stats.presentation.metric_names import metric_label, score_format
+from multiberts.stats.presentation.metric_names import (
+    interval_decimals,
+    metric_label,
+    score_format,
+)
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results.content import flat_values
@@ -54,6 +59,15 @@ def _full_row(item: ComparisonResult) -> dict:
     return values
 
 
+def metric_decimals(items: Sequence[ComparisonResult]) -> dict[str, int | None]:
+    """Returns the decimals of each metric in a table; None: each number has its own."""
+    found: dict[str, list[int]] = {}
+    for item in items:
+        own = interval_decimals(item.ci, item.metric)
+        found.setdefault(item.metric, []).extend([] if own is None else [own])
+    return {metric: median_high(numbers) if numbers else None for metric, numbers in found.items()}
+
+
 def summary_table(items: Sequence[ReportedComparison]) -> Table:
     """Makes the table that readers see, with estimates and intervals in one cell.
 
@@ -63,9 +77,10 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
       items: one per row.
     """
     rows = []
+    decimals = metric_decimals([one.comparison for one in items])
     for one in items:
         item = one.comparison
-        shown = score_format(item.metric)
+        shown = with_decimals(score_format(item.metric), decimals[item.metric])
         estimate = f"{format_cell(item.estimate, shown)} ({format_cell(item.ci, shown)})"
         scores = [format_cell(item.base.estimate, shown), NONE, NONE]
         if item.experiment is None:

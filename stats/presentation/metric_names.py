@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats.formats import PERCENT, POINTS, format_cell, heading
+from multiberts.stats.formats import (
+    PERCENT,
+    POINTS,
+    decimals_for,
+    format_cell,
+    heading,
+    with_decimals,
+)
 from multiberts.stats.intervals import Interval
 
 # Name, whether it is shown in per cent, and what it means. Others keep their name.
@@ -108,15 +115,20 @@ def printed_unit(metric: str) -> float:
     return 0.01 if score_format(metric) else 1.0
 
 
-def score_text(score: float | Interval, metric: str) -> str:
+def interval_decimals(interval: Interval, metric: str) -> int | None:
+    """Returns the decimals with which a score and its interval are shown (`decimals_for`)."""
+    return decimals_for(interval, score_format(metric))
+
+
+def score_text(score: float | Interval, metric: str, decimals: int | None = None) -> str:
     """Returns a score for a sentence, with its unit: `72.30 %`, or `0.723` of a correlation."""
-    text = format_cell(score, score_format(metric))
+    text = format_cell(score, with_decimals(score_format(metric), decimals))
     return f"{text} %" if score_format(metric) else text
 
 
-def difference_text(difference: float | Interval, metric: str) -> str:
+def difference_text(difference: float | Interval, metric: str, decimals: int | None = None) -> str:
     """Returns a difference of scores for a sentence, with its unit: `5.900 points`."""
-    text = format_cell(difference, score_format(metric, True))
+    text = format_cell(difference, with_decimals(score_format(metric, True), decimals))
     return f"{text} points" if score_format(metric) else text
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
-from multiberts.stats.formats import Cell, format_cell
+from multiberts.stats.formats import Cell, format_cell, with_decimals
 from multiberts.stats.presentation.metric_names import (
+    interval_decimals,
     metric_name,
     score_format,
     score_text,
@@ -31,11 +32,12 @@ def finding(result: RankingResult) -> str:
     """Describes a ranking in a few sentences, for a reader who is not a statistician."""
     first, clear = result.arms[0], sum(item.clear for item in result.differences)
     numbers, paired = _numbers_of_seeds(result), "paired " * (result.design == "paired")
+    decimals = _decimals(result)
     scope = (
         f"Among {len(result.arms)} arms with {numbers} {paired}seed{'s' * (numbers != '1')} each and "
         f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
-        f"{metric_name(result.metric)}, with {score_text(first.estimate, result.metric)} "
-        f"({level_text(result.confidence_level)} {score_text(first.ci, result.metric)})."
+        f"{metric_name(result.metric)}, with {score_text(first.estimate, result.metric, decimals)} "
+        f"({level_text(result.confidence_level)} {score_text(first.ci, result.metric, decimals)})."
     )
     count = f"{clear} of {counted(len(result.differences), 'difference')}"
     are = "is" if clear == 1 else "are"
@@ -88,9 +90,13 @@ def arms_table(result: RankingResult) -> Table:
         }
         for arm in result.arms
     ]
-    return Table.from_records(
-        records, dict.fromkeys((metric, f"{level} CI"), score_format(result.metric))
-    )
+    shown = with_decimals(score_format(result.metric), _decimals(result))
+    return Table.from_records(records, dict.fromkeys((metric, f"{level} CI"), shown))
+
+
+def _decimals(result: RankingResult) -> int | None:
+    """Returns the decimals of the best arm's interval, for all arms."""
+    return interval_decimals(result.arms[0].ci, result.metric)
 
 
 def rank_text(arm: RankedArm) -> str:
@@ -116,7 +122,8 @@ def differences_table(result: RankingResult) -> Table:
         }
         for item in result.differences
     ]
-    formats = dict.fromkeys(("difference", level), score_format(result.metric, True))
+    shown = with_decimals(score_format(result.metric, True), _decimals(result))
+    formats = dict.fromkeys(("difference", level), shown)
     return Table.from_records(
         records, formats | dict.fromkeys(("p", "p (Bonferroni)", "p (Holm)"), "p")
     )
@@ -181,7 +188,7 @@ def methods(result: RankingResult) -> str:
 def caption(result: RankingResult) -> str:
     """Describes the figure of a ranking with its numbers, for readers who cannot see it."""
     arms = [
-        f"{arm.name} {score_text(arm.estimate, result.metric)}, rank {rank_text(arm)}"
+        f"{arm.name} {score_text(arm.estimate, result.metric, _decimals(result))}, rank {rank_text(arm)}"
         f"{', group ' + ''.join(arm.groups) if arm.groups else ''}"
         for arm in result.arms
     ]

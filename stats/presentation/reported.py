@@ -11,6 +11,7 @@ from multiberts.stats.formats import NONE
 from multiberts.stats.presentation import wording
 from multiberts.stats.presentation.metric_names import (
     higher_is_better,
+    interval_decimals,
     metric_name,
     score_text,
 )
@@ -91,36 +92,45 @@ def _with_sameness(items: list[ReportedComparison]) -> list[ReportedComparison]:
     return made
 
 
+def clearest(items: Sequence[ReportedComparison]) -> ReportedComparison:
+    """Returns the comparison with the smallest corrected p; of single arms, the first."""
+    return min(items, key=lambda one: 0.0 if one.adjusted is None else one.adjusted)
+
+
+def tally(items: Sequence[ReportedComparison]) -> str:
+    """Counts the results of a list, such as `better on 3, not clear on 2`."""
+    counts = Counter(one.result for one in items)
+    words = ("better", "worse", "higher", "lower", "not clear")
+    return ", ".join(f"{word} on {counts[word]}" for word in words if counts[word])
+
+
 def answer(items: Sequence[ReportedComparison]) -> str:
     """Returns one or two sentences on a list of comparisons: how many are clear, and the clearest."""
-    first = items[0]
+    first = clearest(items)
+    item = first.comparison
     if first.adjusted is None:
-        return wording.finding(first.comparison)
-    clearest = min(items, key=lambda one: one.adjusted or 0.0)
-    item, counts = clearest.comparison, Counter(one.result for one in items)
-    assert item.experiment is not None and clearest.adjusted is not None
-    tally = ", ".join(
-        f"{word} on {counts[word]}"
-        for word in ("better", "worse", "higher", "lower", "not clear")
-        if counts[word]
-    )
+        return wording.finding(item)
+    assert item.experiment is not None
     arms = {one.comparison.experiment.name for one in items if one.comparison.experiment}
     contrast, named = f"{item.experiment.name} against {item.base.name}", ""
     if len(arms) > 1:
         contrast, named = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
     several = len(items) > 1
-    lead = f"{len(items)} comparisons: {tally}; the clearest is" if several else f"{first.result}:"
+    lead = (
+        f"{len(items)} comparisons: {tally(items)}; the clearest is"
+        if several
+        else f"{first.result}:"
+    )
+    scores = [
+        score_text(arm.estimate, item.metric, interval_decimals(item.ci, item.metric))
+        for arm in (item.experiment, item.base)
+    ]
     sentence = (
         f"{contrast}, {lead} {named}{metric_name(item.metric)} on {item.evaluation_set}, "
-        f"{score_text(item.experiment.estimate, item.metric)} against "
-        f"{score_text(item.base.estimate, item.metric)}: difference "
+        f"{' against '.join(scores)}: difference "
         f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence_level)} "
-        f"{wording.estimate_text(item, item.ci)}, {wording.p_text(clearest.adjusted)}"
+        f"{wording.estimate_text(item, item.ci)}, {wording.p_text(first.adjusted)}"
         f"{' after correction' * several}), from {wording.scope(item)}."
     )
     sentence = " ".join([sentence, *wording.borrowed_spread(item)])
-    return (
-        sentence
-        if clearest.early is None
-        else (f"{sentence} {wording.early_answer(clearest.early)}")
-    )
+    return sentence if first.early is None else (f"{sentence} {wording.early_answer(first.early)}")

@@ -15,6 +15,7 @@ from multiberts.stats.formats import format_cell
 from multiberts.stats.presentation.metric_names import (
     difference_text,
     higher_is_better,
+    interval_decimals,
     metric_name,
     score_text,
 )
@@ -58,6 +59,21 @@ def finding(
 ) -> str:
     """Describes the result in a few sentences, for a reader who is not a statistician.
 
+    The arguments are those of `finding_sentences`.
+    """
+    return " ".join(finding_sentences(item, adjusted, early, sameness, pairing=pairing))
+
+
+def finding_sentences(
+    item: ComparisonResult,
+    adjusted: float | None = None,
+    early: EarlyLook | None = None,
+    sameness: Sameness | None = None,
+    *,
+    pairing: bool = True,
+) -> list[str]:
+    """Returns the result with its interval, and then what else there is to say of it.
+
     Args:
       item: the comparison.
       adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
@@ -69,11 +85,11 @@ def finding(
     metric = item.metric
     level = f"{level_text(item.confidence_level)} {estimate_text(item, item.ci)}"
     if item.experiment is None:
-        return (
+        return [
             f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {metric_name(metric)} of "
-            f"{item.base.name} is {score_text(item.estimate, metric)} ({level})."
-            + "".join(f" {text}" for text in borrowed_spread(item))
-        )
+            f"{item.base.name} is {estimate_text(item, item.estimate)} ({level}).",
+            *borrowed_spread(item),
+        ]
     base, experiment = item.base, item.experiment
     if _is_identical(item):
         places = {"seeds": "in any seed", "examples": "on any example"}
@@ -84,21 +100,21 @@ def finding(
             f"{drawn}, so there is nothing to test."
         )
         margin = [] if item.sameness is None else [_sameness(item, sameness or item.sameness)]
-        return " ".join([same, *margin])
+        return [same, *margin]
     if item.estimate == 0:
         change = (
             f"{metric_name(metric)} is the same for {experiment.name} and {base.name}, "
-            f"{score_text(base.estimate, metric)} (difference 0, {level})."
+            f"{_arm_text(item, base)} (difference 0, {level})."
         )
     else:
         change = (
             f"{metric_name(metric)} of {experiment.name} is "
             f"{'higher' if item.estimate > 0 else 'lower'} than that of {base.name} by "
-            f"{estimate_text(item, abs(item.estimate))}: {score_text(experiment.estimate, metric)} "
-            f"against {score_text(base.estimate, metric)} "
+            f"{estimate_text(item, abs(item.estimate))}: {_arm_text(item, experiment)} "
+            f"against {_arm_text(item, base)} "
             f"(difference {estimate_text(item, item.estimate)}, {level})."
         )
-    sentences = [
+    return [
         f"Across {scope(item)}, {change}",
         _judgement(item, adjusted, early),
         *([] if early is None else [early_answer(early)]),
@@ -107,7 +123,6 @@ def finding(
         *_about_these(item),
         *(_pairing(item) if pairing else []),
     ]
-    return " ".join(sentences)
 
 
 def _is_identical(item: ComparisonResult) -> bool:
@@ -168,7 +183,7 @@ def _sameness(item: ComparisonResult, found: Sameness) -> str:
     """
     assert item.experiment is not None and item.sameness is not None
     margin, base, experiment = (
-        estimate_text(item, found.margin),
+        difference_text(found.margin, item.metric),
         item.base.name,
         item.experiment.name,
     )
@@ -206,7 +221,7 @@ def _margin_needs(item: ComparisonResult) -> list[str]:
         return []  # shown to be worse
     both = found.higher_is_better is None
     plan = item.sameness_plan(target_power=(1 + TARGET_POWER) / 2 if both else TARGET_POWER)
-    margin = estimate_text(item, found.margin)
+    margin = difference_text(found.margin, item.metric)
     shown = (
         f"that both are the same within {margin}"
         if both
@@ -225,10 +240,16 @@ def _margin_needs(item: ComparisonResult) -> list[str]:
 
 
 def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
-    """Returns a number in the unit of a comparison's estimate: a score, or a difference of two."""
+    """Returns a number in the unit of a comparison's estimate, with the decimals of its interval."""
+    decimals = interval_decimals(item.ci, item.metric)
     if item.experiment is None:
-        return score_text(number, item.metric)
-    return difference_text(number, item.metric)
+        return score_text(number, item.metric, decimals)
+    return difference_text(number, item.metric, decimals)
+
+
+def _arm_text(item: ComparisonResult, arm: ArmSummary) -> str:
+    """Returns the score of an arm with the decimals of the comparison's interval."""
+    return score_text(arm.estimate, item.metric, interval_decimals(item.ci, item.metric))
 
 
 def level_text(confidence_level: float) -> str:
@@ -377,8 +398,8 @@ def methods(
         sentences.append(f"Randomisation tests use {test} the seeds.")
     if item.sameness is not None:
         sentences.append(
-            f"Sameness within a margin of {estimate_text(item, item.sameness.margin)} was tested by two "
-            f"one-sided tests at {item.sameness.alpha:g} (Schuirmann, 1987)."
+            f"Sameness within a margin of {difference_text(item.sameness.margin, item.metric)} was tested by "
+            f"two one-sided tests at {item.sameness.alpha:g} (Schuirmann, 1987)."
         )
     sentences += dict.fromkeys(map(unseen_failures, items))
     if item.intervals:
@@ -584,6 +605,26 @@ def unseen_failures(item: ComparisonResult) -> str:
     )
 
 
+def unseen_failures_of_all(items: Sequence[ComparisonResult]) -> str:
+    """Says once for several comparisons what `unseen_failures` says of each."""
+    if len(items) == 1:
+        return unseen_failures(items[0])
+    limits = {
+        len(arm.seeds): arm.failure_rate.high
+        for item in items
+        if unseen_failures(item)
+        for arm in _arms(item)
+        if arm.failure_rate is not None and not arm.failed_seeds
+    }
+    if not limits:
+        return ""
+    rates = " or ".join(f"{100 * high:.0f} % (of {number})" for number, high in limits.items())
+    return (
+        "Where none of an arm's seeds failed to train, its failure rate may still be up to "
+        f"{rates}, {level_text(items[0].confidence_level)}. Intervals do not cover failed runs."
+    )
+
+
 def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None) -> list[str]:
     """Says whether one seed would have misled, what these data can show, and what more is needed.
 
@@ -679,7 +720,7 @@ def _doubled(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
         return []
     best, what = errors[0]
     now, better, *rest = (
-        estimate_text(item, error)
+        difference_text(error, item.metric)
         for error in (item.standard_error, best, *(e for e, _ in errors[1:]))
     )
     others = "".join(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from multiberts.stats.presentation.metric_names import (
     metric_label,
     metric_name,
 )
+from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.evidence import (
     ComparedArms,
@@ -69,6 +70,7 @@ class ReportContent:
       experiment: that the runs are part of, or None.
       missing: which planned runs were not there; empty where all were.
       seeds_are, runs_are: what the data call seeds, and runs of one seed.
+      name_of: the name that people read for one of code.
     """
 
     compared: list[ComparedArms]
@@ -80,6 +82,12 @@ class ReportContent:
     missing: str = ""
     seeds_are: str = "pre-training seeds"
     runs_are: str = "fine-tuning runs"
+    name_of: Callable[[str], str] = str
+
+    @property
+    def asked(self) -> ComparedArms:
+        """Returns what the page opens with: the first comparisons with a primary one, or the first."""
+        return next((each for each in self.compared if each.primary is not None), self.compared[0])
 
     @property
     def pictures(self) -> list[ReportSection]:
@@ -102,7 +110,9 @@ class _Analysis:
         truths: Truths,
         rule: LearningRateRule,
         experiment: ReportedExperiment | None,
+        name_of: Callable[[str], str],
     ):
+        self.name_of = name_of
         self.experiment = experiment
         self.settings = settings
         self.truths = truths
@@ -142,11 +152,17 @@ class _Analysis:
 
     def truth_of(self, predictions: PredictionSet, measure: str) -> float | None:
         """Returns the known value of a measure; a key may name the task before the evaluation set."""
-        for name in (predictions.set_name, predictions.evaluation_set):
-            known = self.truths.get(f"{name}/{measure}", {})
+        for key in _keys(predictions, measure):
+            known = self.truths.get(key, {})
             if predictions.procedure in known:
                 return known[predictions.procedure]
         return None
+
+
+def _keys(predictions: PredictionSet, measure: str) -> list[str]:
+    """Returns how a measure of an evaluation set is named, with and without its task."""
+    names = (predictions.set_name, predictions.evaluation_set)
+    return [f"{name}/{measure}" for name in dict.fromkeys(names)]
 
 
 def analyse(
@@ -156,6 +172,7 @@ def analyse(
     settings: ComparisonSettings,
     rule: LearningRateRule,
     experiment: ReportedExperiment | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> ReportContent:
     """Makes every comparison of a report, and names its figures.
 
@@ -167,16 +184,18 @@ def analyse(
       settings: how comparisons are made, but for their design and what is resampled.
       rule: how learning rates are chosen.
       experiment: that the runs are part of; None: none is known.
+      names: by procedure, task or evaluation set, the name that people read (see `readable`).
 
     Raises:
       UserError: two arms share nothing, or do not fit together.
     """
-    analysis = _Analysis(settings, truths, rule, experiment)
+    name_of = partial(readable, names=names or {})
+    analysis = _Analysis(settings, truths, rule, experiment, name_of)
     asked = [
         _request(analysis, request, f"{number}-{slug(request['name'])}")
         for number, request in enumerate(requests, start=1)
     ]
-    compared = compare_all(asked, analysis.truth_of)
+    compared = compare_all(asked, analysis.truth_of, name_of)
     known_truths = _known_truths(analysis, runs) if truths else []
     groups = analysis.groups(runs)
     curves = _training_pictures(analysis, groups)
@@ -188,6 +207,7 @@ def analyse(
         groups,
         experiment,
         experiment.missing(run.directory for run in runs) if experiment else "",
+        name_of=name_of,
     )
 
 
@@ -220,7 +240,21 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
             f"comparison {request['name']!r}: the two arms share no task, evaluation set and "
             "metric; fine-tune both on the same tasks"
         )
-    return Request(request["name"], settings, pairs, prefix)
+    return Request(request["name"], settings, pairs, prefix, _primary(request, pairs))
+
+
+def _primary(request: Mapping[str, Any], pairs: Sequence[Pair]) -> int | None:
+    """Returns the place of the pair that the comparison names as its primary one."""
+    if request.get("primary") is None:
+        return None
+    keys = [_keys(pair.prediction_sets[0], pair.measure) for pair in pairs]
+    for place, names in enumerate(keys):
+        if request["primary"] in names:
+            return place
+    raise UserError(
+        f"comparison {request['name']!r}: primary is {request['primary']!r}, expected an evaluation set "
+        f"and metric of both arms: {', '.join(names[0] for names in keys)}"
+    )
 
 
 def _known_truths(analysis: _Analysis, runs: Sequence[FinishedRun]) -> list[KnownTruth]:
@@ -252,20 +286,25 @@ def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[
                 prediction_sets.setdefault(group.procedure, []).append(predictions)
     pictures = []
     for (name, measure), procedures in series.items():
-        if max(len(prediction_sets) for prediction_sets in procedures.values()) < 2:
+        # Two points are in the table of comparisons; a curve would say no more.
+        if max(len(prediction_sets) for prediction_sets in procedures.values()) < 3:
             continue
+        shown = analysis.name_of(name)
         curves = [
-            curve_of_prediction_sets(prediction_sets, measure, all_steps=False)
-            for prediction_sets in procedures.values()
+            replace(
+                curve_of_prediction_sets(prediction_sets, measure, all_steps=False),
+                name=analysis.name_of(procedure),
+            )
+            for procedure, prediction_sets in procedures.items()
         ]
         pictures.append(
             ReportSection(
                 f"training-{slug(name)}-{slug(measure)}",
-                f"{metric_label(measure)} on {name} against pre-training step",
+                f"{metric_label(measure)} on {shown} against pre-training step",
                 partial(
                     figures.training_figure,
                     curves,
-                    name,
+                    shown,
                     measure,
                     analysis.settings.confidence_level,
                 ),

@@ -20,7 +20,12 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.metric_names import metric_label, metric_name
 from multiberts.stats.presentation.ranking_figure import draw_ranking
-from multiberts.stats.presentation.reported import ReportedComparison, answer, judged
+from multiberts.stats.presentation.reported import (
+    ReportedComparison,
+    answer,
+    clearest,
+    judged,
+)
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets
@@ -71,12 +76,14 @@ class Request:
       settings: of all of them.
       pairs: what is compared.
       prefix: the files of figures of all of them begin with this.
+      primary: place of the pair that is asked about; None: the clearest.
     """
 
     name: str
     settings: ComparisonSettings
     pairs: Sequence[Pair]
     prefix: str = ""
+    primary: int | None = None
 
 
 @dataclass
@@ -91,6 +98,8 @@ class ComparedArms:
         family are with the last of its comparisons.
       unranked: notes on what could not be ranked.
       grids: examples by seeds, by name of the comparison and evaluation set.
+      primary: place of the item that is asked about; None: the clearest.
+      as_made: the comparisons with names of code, where the page has others; empty where it has these.
     """
 
     name: str
@@ -100,6 +109,13 @@ class ComparedArms:
     rankings: list[ArmComparisons] = field(default_factory=list)
     unranked: list[str] = field(default_factory=list)
     grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
+    primary: int | None = None
+    as_made: Sequence[Comparison] = ()
+
+    @property
+    def asked(self) -> ReportedComparison:
+        """Returns the comparison that is asked about: the primary one, or the clearest."""
+        return clearest(self.items) if self.primary is None else self.items[self.primary]
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -115,6 +131,7 @@ class ComparedArms:
 def compare_all(
     requests: Sequence[Request],
     truth_of: Callable[[PredictionSet, str], float | None] | None = None,
+    name_of: Callable[[str], str] = str,
 ) -> list[ComparedArms]:
     """Makes every comparison, with its figures, and ranks three arms or more that have one base.
 
@@ -124,6 +141,7 @@ def compare_all(
     Args:
       requests: what to compare.
       truth_of: the known value of a measure of a prediction set, for figures.
+      name_of: the name that people read for that of an arm or evaluation set.
 
     Raises:
       DataError: two arms do not fit together.
@@ -144,31 +162,39 @@ def compare_all(
         for number, place in places:
             request, pair = requests[number], requests[number].pairs[place]
             base, experiment = [*pair.prediction_sets, None][:2]
-            made[number][place] = item = compare_prediction_sets(
+            item = compare_prediction_sets(
                 base, experiment, pair.measure,
                 request.settings, pair.names, pair.name, shared,
             )  # fmt: skip
+            made[number][place] = item
             if (item.name, item.evaluation_set) not in grids[number]:
-                names = pair.names[: len(pair.prediction_sets)]
+                names = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
                 grid = example_grid(pair.prediction_sets, names, request.settings.design, shared)
                 if grid is not None:
                     grids[number][item.name, item.evaluation_set] = grid
         rankings += _rankings(
-            [(number, requests[number].pairs[place]) for number, place in places], requests, shared
-        )
+            [(number, requests[number].pairs[place]) for number, place in places],
+            requests, shared, name_of,
+        )  # fmt: skip
     found = []
     for number, request in enumerate(requests):
-        items = [made[number][place] for place in range(len(request.pairs))]
+        as_made = [made[number][place] for place in range(len(request.pairs))]
+        items = [_named(item, name_of) for item in as_made]
         pictures = [
             list(_pictures(item, pair, truth_of))
             for item, pair in zip(items, request.pairs, strict=True)
         ]
         planned = [pair.planned_seeds for pair in request.pairs]
         compared = ComparedArms(
-            request.name, request.settings.design, judged(items, planned, pictures)
-        )
+            request.name, request.settings.design, judged(items, planned, pictures),
+            primary=request.primary, as_made=as_made,
+        )  # fmt: skip
         compared.overview += _forests(request, items)
-        compared.grids |= _in_order(items, grids[number])
+        compared.grids |= {
+            (item.name, name_of(item.evaluation_set)): grid
+            for item in as_made
+            if (grid := grids[number].get((item.name, item.evaluation_set)))
+        }
         found.append(compared)
     for number, ranking, file in rankings:
         if isinstance(ranking, str):
@@ -180,15 +206,22 @@ def compare_all(
     return found
 
 
-def _in_order(
-    items: Sequence[Comparison], grids: Mapping[tuple[str, str], ExampleGrid]
-) -> dict[tuple[str, str], ExampleGrid]:
-    keys = dict.fromkeys((item.name, item.evaluation_set) for item in items)
-    return {key: grids[key] for key in keys if key in grids}
+def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
+    """Returns a comparison with the names that people read."""
+    experiment = item.experiment
+    return replace(
+        item,
+        evaluation_set=name_of(item.evaluation_set),
+        base=replace(item.base, name=name_of(item.base.name)),
+        experiment=experiment and replace(experiment, name=name_of(experiment.name)),
+    )
 
 
 def _rankings(
-    pairs: Sequence[tuple[int, Pair]], requests: Sequence[Request], shared: SharedArms
+    pairs: Sequence[tuple[int, Pair]],
+    requests: Sequence[Request],
+    shared: SharedArms,
+    name_of: Callable[[str], str],
 ) -> Iterator[tuple[int, ArmComparisons | str, str]]:
     """Yields, of pairs on the same data, the last request of each family of arms with one base, its
     ranking (or why there is none), and the name of the ranking's figure.
@@ -202,7 +235,9 @@ def _rankings(
     for family in families.values():
         number, last = family[-1]
         arms = {
-            name: predictions for _, pair in family for name, predictions in pair.by_arm().items()
+            name_of(name): predictions
+            for _, pair in family
+            for name, predictions in pair.by_arm().items()
         }
         if len(arms) < 3:
             continue
@@ -211,9 +246,10 @@ def _rankings(
         ranking = _rank(arms, last.measure, settings, shared)
         if ranking is None:
             why = NO_RANKING if settings.seed_sd is None else NO_BORROWED_RANKING
-            yield number, f"{base.set_name}, {metric_name(last.measure)}: {why}.", ""
+            yield number, f"{name_of(base.set_name)}, {metric_name(last.measure)}: {why}.", ""
             continue
         prefix = f"{requests[number].prefix}-" * bool(requests[number].prefix)
+        ranking = replace(ranking, name=name_of(base.set_name))
         yield number, ranking, f"{prefix}ranking-{slug(base.set_name)}-{slug(last.measure)}"
 
 
@@ -275,6 +311,7 @@ def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSe
 def _pictures(
     item: Comparison, pair: Pair, truth_of: Callable[[PredictionSet, str], float | None] | None
 ) -> Iterator[ReportSection]:
+    yield from _bias_picture(item, pair, truth_of)
     yield ReportSection(
         f"{pair.place}-seeds",
         f"{metric_label(item.metric)} of every seed on {item.evaluation_set}",
@@ -295,6 +332,11 @@ def _pictures(
             "each slice differs from the other examples; the numbers are in the table below",
             partial(figures.slices_figure, item),
         )
+
+
+def _bias_picture(
+    item: Comparison, pair: Pair, truth_of: Callable[[PredictionSet, str], float | None] | None
+) -> Iterator[ReportSection]:
     # A correlation would show the same dots as the slope before it.
     measure = pair.measure
     slope = measure.replace("correlation", "slope")

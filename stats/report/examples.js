@@ -1,6 +1,6 @@
 // The grid of examples: decoded when it is first looked at, sorted and filtered on whole columns.
 const GLYPHS = "○◔◑◕●";
-const ROWS_AT_ONCE = 50;
+const ROWS_AT_ONCE = 10;
 
 const bytesOf = text => Uint8Array.from(atob(text), character => character.charCodeAt(0));
 
@@ -23,7 +23,7 @@ async function startGrid(section) {
   const gain = row => means[last][row] - means[0][row];
   const disagreement = bytesOf(grid.disagreement);
   const groups = Object.values(grid.groups);
-  const texts = grid.ids.map((id, row) => [id, grid.texts?.[row], grid.labels?.[row], ...groups.map(g => g[row])].join(" ").toLowerCase());
+  const texts = grid.ids.map((id, row) => [id, grid.texts[row], grid.labels?.[row], ...groups.map(g => g[row])].join(" ").toLowerCase());
   const orders = {
     disputed: row => -disagreement[row], gained: row => -gain(row), lost: gain,
     hardest: row => means[0][row] + means[last][row], given: row => row,
@@ -48,7 +48,7 @@ async function startGrid(section) {
       const head = document.createElement("th");
       head.scope = "row";
       head.className = "text";
-      head.textContent = grid.texts ? grid.texts[row] : grid.ids[row];
+      head.textContent = grid.texts[row];
       head.title = [grid.ids[row], ...Object.entries(grid.groups).map(([name, values]) => `${name}: ${values[row]}`)].join(", ");
       line.append(head, cell(grid.labels?.[row] ?? "", ""));
       scores.forEach((all, arm) => {

@@ -21,7 +21,7 @@ from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.runs_table import Arm, align, pair
 
 # Number of rows that a page shows without its script.
-ROWS_SHOWN = 20
+ROWS_SHOWN = 10
 # A column of examples with more values than this cannot be filtered by.
 _MOST_GROUPS = 60
 # From never right to always right.
@@ -84,12 +84,19 @@ class ExampleGrid:
         """Returns for each arm the share of examples on which its seeds do not all agree."""
         return [float((scores != scores[0]).any(axis=0).mean()) for scores in self.scores]
 
+    @property
+    def num_decided(self) -> int:
+        """Returns the number of examples that every seed of every arm scores the same."""
+        every = np.concatenate(list(self.scores))
+        return int((every == every[0]).all(axis=0).sum())
+
     def first_rows(self) -> list[dict[str, Any]]:
         """Returns the rows that are shown without a script, those in most dispute first."""
+        assert self.texts is not None
         order = np.argsort(-self.disagreement, kind="stable")[:ROWS_SHOWN]
         return [
             {
-                "text": self.texts[row] if self.texts else self.ids[row],
+                "text": self.texts[row],
                 "label": self.labels[row] if self.labels else "",
                 "marks": [marks(scores[:, row]) for scores in self.scores],
                 "means": [100 * float(mean) for mean in self.means[:, row]],

@@ -11,9 +11,13 @@ from multiberts.evaluate.readers.columns import described
 from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import seeds_of
-from multiberts.stats.formats import Cell
+from multiberts.stats.formats import Cell, with_decimals
 from multiberts.stats.presentation import ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import slices_tables, unclear_beyond_zero
+from multiberts.stats.presentation.comparison_tables import (
+    metric_decimals,
+    slices_tables,
+    unclear_beyond_zero,
+)
 from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms
@@ -102,6 +106,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
         for one in compared.items
     ]
     metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
+    decimals = metric_decimals(items)[metric]
     records: list[dict[str, Cell]] = [
         {
             "Compared": item.name, "Base": item.base.estimate,
@@ -113,8 +118,8 @@ def as_text(compared: ComparedArms, read: str) -> str:
         if item.experiment is not None
     ]  # fmt: skip
     formats = {
-        **dict.fromkeys(("Base", "Experiment"), score_format(metric)),
-        **dict.fromkeys(("Difference", level), score_format(metric, True)),
+        **dict.fromkeys(("Base", "Experiment"), with_decimals(score_format(metric), decimals)),
+        **dict.fromkeys(("Difference", level), with_decimals(score_format(metric, True), decimals)),
         **dict.fromkeys(("p", "p (Holm)"), "p"),
     }
     table = Table.from_records(records, formats) if records else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,14 +14,28 @@ from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.compare.result import Comparison
-from multiberts.stats.formats import NONE, Cell, format_cell, with_minus
+from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals, with_minus
 from multiberts.stats.presentation import ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import full_table, slices_table, summary_table
-from multiberts.stats.presentation.metric_names import metric_label, metric_meaning, score_format
+from multiberts.stats.presentation.comparison_tables import (
+    full_table,
+    metric_decimals,
+    slices_table,
+    summary_table,
+)
+from multiberts.stats.presentation.metric_names import (
+    difference_text,
+    interval_decimals,
+    metric_label,
+    metric_meaning,
+    metric_name,
+    score_format,
+)
 from multiberts.stats.presentation.provenance import made_with
-from multiberts.stats.presentation.sections import figure_html, slug
+from multiberts.stats.presentation.reported import ReportedComparison, tally
+from multiberts.stats.presentation.sections import ReportSection, figure_html, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
+from multiberts.stats.report.evidence import ComparedArms
 from multiberts.stats.report.examples_by_seed import ExampleGrid
 from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
 from multiberts.stats.settings import ComparisonSettings
@@ -32,6 +46,7 @@ if TYPE_CHECKING:
 
 MADE_FROM = '<script type="application/json" id="made-from">'
 MAX_EFFECT = 5  # of Hedges' g, beyond which seeds hardly vary and the number says little
+_NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are names of code
 MOST_BYTES_OF_GRIDS = 400_000  # of packed examples in the page; beyond, each set has its own page
 
 
@@ -70,9 +85,10 @@ def write_page(
     tables = _tables(content)
     listed = [item for compared in content.compared for item in compared.items]
     items = [item.comparison for item in listed]
+    as_made = [item for each in content.compared for item in each.as_made or each.comparisons]
     summary = summary_table(listed)
     texts = {
-        "comparisons.csv": full_table(items).csv(),
+        "comparisons.csv": full_table(as_made).csv(),
         "comparisons.md": summary.markdown(),
         "comparisons.tex": summary.latex(),
         **{f"{table_name}.csv": table.csv() for table_name, table in tables.items()},
@@ -82,12 +98,15 @@ def write_page(
         for file_name, text in texts.items():
             (folder / file_name).write_text(text, encoding="utf-8")
             written.append(f"tables/{file_name}")
-    grids = [grid for compared in content.compared for grid in compared.grids.values()]
+    # An id does not show an example.
+    grids = [
+        grid for compared in content.compared for grid in compared.grids.values() if grid.texts
+    ]
     pages = {}
     if sum(len(grid.packed) for grid in grids) > MOST_BYTES_OF_GRIDS:
         pages = {f"{name}-examples-{place}.html": grid for place, grid in enumerate(grids, 1)}
     here = Path(__file__).parent
-    filters = _filters(path, pages)
+    filters = _filters(path, pages, metric_decimals(items), content.name_of)
     page = render(
         here / "report.html.j2",
         filters,
@@ -97,6 +116,7 @@ def write_page(
         bootstrap=bootstrap,
         rule=RULE_TEXTS[rule],
         note=summary.note,
+        limits=wording.unseen_failures_of_all(items),
         made_with={**made_by, **made_with()},
         copies={
             "markdown": texts["comparisons.md"], "latex": texts["comparisons.tex"],
@@ -117,36 +137,58 @@ def write_page(
     return [*written, *pages, f"{name}.html"]
 
 
-def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable[..., Any]]:
+def _filters(
+    path: Path,
+    pages: Mapping[str, ExampleGrid],
+    decimals: Mapping[str, int | None],
+    name_of: Callable[[str], str],
+) -> dict[str, Callable[..., Any]]:
     """Returns what the templates call.
 
     Args:
       path: the run directory with the figures.
       pages: grids that have pages of their own, by file name.
+      decimals: of each metric in tables.
+      name_of: the name that people read for one of code.
     """
+
+    def number(cell: Cell, metric: str) -> str:
+        shown = with_decimals(score_format(metric), decimals.get(metric))
+        return with_minus(format_cell(cell, shown))
+
     names = {id(grid): file_name for file_name, grid in pages.items()}
     return {
-        "number": lambda cell, metric: with_minus(format_cell(cell, score_format(metric))),
+        "number": number,
+        "error": lambda item: with_minus(difference_text(item.standard_error, item.metric)),
         "estimate": lambda cell, item: with_minus(wording.estimate_text(item, cell)),
         "p": lambda value: format_cell(value, "p"),
-        "table": _readable,
+        "table": partial(_readable, name_of=name_of),
+        "by_unit": _by_unit,
+        "by_width": _by_width,
+        "tally": lambda compared: tally(compared.items),
         "tests": lambda item: _tests(item).html(),
         "slices": slices_table,
         "results": lambda content: sorted(
             {_dash(i.result) for c in content.compared for i in c.items}
         ),
         "metrics": _metrics,
+        "name": metric_name,
         "warnings": _warnings,
         "meaning": metric_meaning,
         "label": metric_label,
         "slug": slug,
         "embed": partial(figure_html, path),
-        "finding": lambda item: with_minus(
-            wording.finding(item.comparison, item.adjusted, item.early, item.sameness)
-        ),
+        "sentences": lambda item: [
+            with_minus(text)
+            for text in wording.finding_sentences(
+                item.comparison, item.adjusted, item.early, item.sameness
+            )
+        ],
+        # The limits of all comparisons are said once.
         "answers": lambda item: [
             with_minus(text)
             for text in wording.short_answers_in_words(item.comparison, item.adjusted)
+            if text != wording.unseen_failures(item.comparison)
         ],
         "ranking": lambda result: with_minus(ranking_words.finding(result)),
         "is_early": lambda content: any(
@@ -164,6 +206,22 @@ def _filters(path: Path, pages: Mapping[str, ExampleGrid]) -> dict[str, Callable
     }
 
 
+def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedComparison]]]:
+    """Returns the comparisons with their numbers from 1, by the unit of their scores."""
+    found: dict[str, list[tuple[int, ReportedComparison]]] = {}
+    for number, item in enumerate(compared.items, start=1):
+        shares = bool(score_format(item.comparison.metric))
+        unit = "in %, differences in points" if shares else "in the metric's own unit"
+        found.setdefault(unit, []).append((number, item))
+    return found
+
+
+def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:
+    """Returns the figures that stand below the words of a comparison, and those beside them."""
+    wide = [one for one in figures if one.name.endswith(("-occupations", "-slices"))]
+    return wide, [one for one in figures if one not in wide]
+
+
 def _metrics(content: ReportContent) -> list[str]:
     """Returns the metrics with a known meaning, each once."""
     found = [item.metric for compared in content.compared for item in compared.comparisons]
@@ -176,15 +234,16 @@ def _tests(item: Comparison) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (text, item.ci if name == "t" else item.intervals.get(name), two_sided.get(name))
         for name, text in (
-            ("t", "t (recommended)"), ("percentile", "percentile bootstrap (as published)"),
-            ("bca", "BCa bootstrap"), ("basic", "basic bootstrap"),
-            ("studentised", "studentised bootstrap"), ("sign flip", "sign flips of seeds"),
-            ("permutation", "permutations of seeds"),
+            ("t", "t (recommended)"), ("percentile", "percentile (as published)"),
+            ("bca", "BCa"), ("basic", "basic"),
+            ("studentised", "studentised"), ("sign flip", "sign flips"),
+            ("permutation", "permutations"),
         )
     ]  # fmt: skip
     kept = [row for row in rows if row[1] is not None or row[2] is not None]
     level = f"{item.confidence_level:.0%} interval"
     unit = score_format(item.metric, item.experiment is not None)
+    unit = with_decimals(unit, interval_decimals(item.ci, item.metric))
     return Table(("Method", level, "two-sided p"), kept, {level: unit, "two-sided p": "p"})
 
 
@@ -214,6 +273,7 @@ def _tables(content: ReportContent) -> dict[str, Table]:
                 )
                 for row in content.truths
             ],
+            dict.fromkeys(("truth", "estimate", "low", "high"), with_decimals("", 3)),
         ),
         "learning_rates": Table(
             (
@@ -244,16 +304,21 @@ def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
     return found
 
 
-def _readable(table: Table) -> str:
-    """HTML of a table whose columns are named for machines."""
+def _readable(table: Table, name_of: Callable[[str], str]) -> str:
+    """HTML of a table whose columns and cells are named for machines."""
 
     def name(column: str) -> str:
         return column.replace("_", " ").capitalize()
 
+    def cell(column: str, value: Cell) -> Cell:
+        if column == "metric":
+            return metric_label(str(value))
+        return name_of(str(value)) if column in _NAMES else value
+
     formats = {name(column): text for column, text in table.formats.items()}
-    return replace(
-        table, columns=[name(column) for column in table.columns], formats=formats
-    ).html()
+    rows = [[*map(cell, table.columns, row)] for row in table.rows]
+    columns = [*map(name, table.columns)]
+    return replace(table, columns=columns, rows=rows, formats=formats).html()
 
 
 def _effect(hedges_g: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from multiberts.runs.directory import DONE, RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_json_fields, sha256_of_file
-from multiberts.runs.identity import Identity
+from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
     Level,
     NonNegativeInt,
@@ -35,12 +35,18 @@ from multiberts.stats.report.selection import (
 )
 from multiberts.stats.settings import ComparisonSettings, Design, Resample
 
-_COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample", "margin"}
+_COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample", "margin", "primary"}
 # Arguments that a registration fixes.
 REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 
 
-IDENTITY = Identity(inputs=("predictions", "truth"))
+def _settle(parameters: Values, _: Values) -> None:
+    """Leaves out names where none are given: reports made before there were any keep their identity."""
+    if not parameters.get("names"):
+        parameters.pop("names", None)
+
+
+IDENTITY = Identity(inputs=("predictions", "truth"), settle=_settle)
 
 
 def report(
@@ -54,6 +60,7 @@ def report(
     rng: NonNegativeInt = ComparisonSettings.rng,
     confidence_level: Level = ComparisonSettings.confidence_level,
     learning_rate_rule: LearningRateRule = "dev",
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
 
@@ -70,9 +77,10 @@ def report(
       title: heading of the page.
       comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
         `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
-        one), `design` (default `paired`), `resample` (default `both`) and `margin`, the largest
-        difference that does not matter, in the metric's own unit. Without `experiment` the design is
-        `single`.
+        one), `design` (default `paired`), `resample` (default `both`), `margin`, the largest
+        difference that does not matter, in the metric's own unit, and `primary`, the
+        "<evaluation set>/<metric>" that the page opens with (default: the clearest of the first
+        comparison). Without `experiment` the design is `single`.
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
         how the data were made, or None.
       n_resamples: bootstrap replicates.
@@ -81,6 +89,8 @@ def report(
       learning_rate_rule: `dev`: chosen on the development set, as the papers do, slightly
         optimistic there; `held_out`: on the fifth of the training data that runs with
         `held_out_fold` left out, which must be there for every learning rate.
+      names: what the page calls procedures, tasks and evaluation sets: {"cda_incr": "After CDA"}; others
+        have their own names, without underscores. CSV files keep the names of code.
 
     Raises:
       UserError: there is nothing to compare, a field is unknown, or a file is damaged.
@@ -104,7 +114,7 @@ def report(
     if directory.done:
         return
     experiment = experiment_of(run_dir)
-    content = analyse(runs, requests, truths, bootstrap, learning_rate_rule, experiment)
+    content = analyse(runs, requests, truths, bootstrap, learning_rate_rule, experiment, names)
     made_by = {
         "Command": "multiberts stats --gin_file=config.gin, in the folder of this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
@@ -159,7 +169,7 @@ def _compared_with_registration(
     compared = {
         f"{item.evaluation_set}/{item.metric}"
         for each in content.compared
-        for item in each.comparisons
+        for item in each.as_made or each.comparisons
     }
     if registered["metric"] not in compared:
         differs.append(

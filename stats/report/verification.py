@@ -154,7 +154,8 @@ def _make_again(
     )
     rule = settings["learning_rate_rule"]
     requests = requests_of(runs, settings["comparisons"])
-    content = analyse(runs, requests, settings["truth"], how, rule, experiment)
+    names = settings.get("names")
+    content = analyse(runs, requests, settings["truth"], how, rule, experiment, names)
     return write_page(folder, settings["title"], content, how, rule, {}, name)
 
 

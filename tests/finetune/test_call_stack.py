@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import multiberts
 from multiberts.tests import own_process
 
@@ -34,6 +36,7 @@ def files_at_predictions(*arguments: str) -> dict[str, list[str]]:
     return walks
 
 
+@pytest.mark.slow
 def test_a_prediction_file_is_six_files_from_the_command_line(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:

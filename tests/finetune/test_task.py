@@ -173,7 +173,16 @@ def test_the_worked_example_of_the_document_works(
         finetune(run_dir=str(tmp_path / "other"), **arguments)
 
 
-@pytest.mark.parametrize("name", ["reviews.gin", "similarity.gin", "marks.gin", "names.gin"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reviews.gin",
+        *(
+            pytest.param(f"{name}.gin", marks=pytest.mark.slow)
+            for name in ("similarity", "marks", "names")
+        ),
+    ],
+)
 def test_the_configurations_of_the_document_work(
     tmp_path: Path, make_checkpoint: Callable[..., Path], name: str
 ) -> None:

@@ -28,6 +28,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_tensorflows_own_writer(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=tmp_path, capture_output=True, text=True, check=True

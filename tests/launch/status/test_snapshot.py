@@ -383,3 +383,13 @@ def test_the_status_as_json(sweep: Status, capsys: pytest.CaptureFixture[str]) -
     assert len(shown["pretraining"]) == len(sweep.pretraining)
     with pytest.raises(UserError, match="--json prints the status once"):
         show_status(root=sweep.root, json=True, watch=True)
+
+
+def test_the_report_of_fewer_runs_is_not_unplanned(made: MadeUp) -> None:
+    """A report is made again in a directory with another digest; another name is of nothing planned."""
+    made.add("report", "report", "report")
+    made.write_plan()
+    for name in ("report-4567cdef", "world-4567cdef"):
+        (made.root / name).mkdir()
+        (made.root / name / "DONE").write_text("{}")
+    assert collect_status(made.root).unplanned == ("world-4567cdef",)

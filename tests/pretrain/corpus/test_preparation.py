@@ -554,6 +554,7 @@ def test_a_packed_source_is_cut_into_shards(tmp_path, plain, workers, monkeypatc
     assert not (tmp_path / "packe" / "shards").exists()
 
 
+@pytest.mark.slow
 def test_damaged_parts_of_a_killed_run_are_told(tmp_path, plain, monkeypatch):
     """Each file that a later step reads, with garbage in it, stops that step with one line."""
 

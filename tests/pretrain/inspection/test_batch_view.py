@@ -43,6 +43,7 @@ def seen(
     return run, batches, rates
 
 
+@pytest.mark.slow
 def test_it_shows_what_the_engine_was_given(seen: Any, corpus: Path) -> None:
     run, batches, rates = seen
     pieces = (corpus / "vocab.txt").read_text().split("\n")

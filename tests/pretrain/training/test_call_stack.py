@@ -38,6 +38,7 @@ def files_at_the_update(*arguments: str) -> list[str]:
     return [str(name) for name in ours if name.parts[0] not in ("tests", ".venv")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [TENSORFLOW, pytest.param(JAX, marks=pytest.mark.slow)])
 def test_the_optimiser_is_six_files_from_the_command_line_and_the_loop_is_one_of_them(
     arguments: Arguments, tmp_path: Path, engine: str

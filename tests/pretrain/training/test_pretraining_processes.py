@@ -139,6 +139,7 @@ def test_a_process_with_another_run_directory_ends_the_others(
     assert sha256_of_file(run / "state" / "step_25.npz") == saved
 
 
+@pytest.mark.slow
 def test_processes_with_other_arguments_are_refused(
     arguments: Arguments, start: Start, tmp_path: Path
 ) -> None:

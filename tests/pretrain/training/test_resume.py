@@ -66,6 +66,7 @@ def test_stopped_at_random_moments_ends_in_the_same_bytes(
     assert steps == list(range(1, 241))
 
 
+@pytest.mark.slow
 def test_batches_of_several_threads_are_the_same(
     arguments: Arguments, whole: Path, tmp_path: Path
 ) -> None:
@@ -275,6 +276,7 @@ def test_a_stray_file_among_the_states_is_left_aside(
     assert _said(capsys).count("step_147 (copy).npz is ignored") == 1
 
 
+@pytest.mark.slow
 def test_states_are_saved_by_time(arguments: Arguments, whole: Path, tmp_path: Path) -> None:
     """Each step is later than a nanosecond after the last state; the bytes stay."""
     run = tmp_path / "run"

@@ -533,6 +533,6 @@ def test_the_result_of_the_rest_is_that_without_failed_seeds():
         assert found.without_failed.estimate == pytest.approx(alone.estimate)
         assert found.without_failed.ci == pytest.approx(alone.ci)
         assert found.without_failed.p_value == pytest.approx(alone.p_value)
-        difference = f"{100 * alone.estimate:.2f} points"
+        difference = f"{100 * alone.estimate:.1f} points"
         assert f"Without failed seeds the difference is {difference}" in str(found)
     assert alone.without_failed is None

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from multiberts.stats.formats import format_cell
+from multiberts.stats.formats import PERCENT, POINTS, decimals_for, format_cell, with_decimals
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.table_writer import Table
 
@@ -68,3 +68,20 @@ def test_rows_that_do_not_fit_are_refused():
         Table(("a", "a"), [])
     with pytest.raises(ValueError, match="expected columns: a"):
         Table(("a",), [], {"b": ".2f"})
+
+
+def test_an_interval_and_its_estimate_have_the_decimals_of_its_width():
+    """Two digits of half the interval; what is not 0 does not become it."""
+    for low, high, decimals in ((0.92, 1.09, 3), (-4.0, 20.0, 0), (0.1, 0.9, 2)):
+        assert decimals_for(Interval(low, high)) == decimals
+    interval = Interval(-0.00004, 0.1238)
+    shown = with_decimals(POINTS, decimals_for(interval, POINTS))
+    assert [format_cell(cell, shown) for cell in (0.0619, interval)] == ["6.2", "-0.004 to 12.4"]
+    assert decimals_for(Interval(0.5, 0.5)) is None
+    assert with_decimals("", None) == ""
+
+
+def test_what_rounding_leaves_of_zero_is_zero():
+    assert format_cell(5.6e-16) == format_cell(-5.6e-16, PERCENT) == "0"
+    assert format_cell(Interval(-5.6e-16, 0.25)) == "0 to 0.250"
+    assert format_cell(3e-5) == "3.0e-05"

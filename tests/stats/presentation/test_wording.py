@@ -85,20 +85,20 @@ def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparis
     gain, base = 100 * comparison.estimate, 100 * comparison.base.estimate
     low, high = (100 * end for end in comparison.ci)
     text = str(comparison)
-    assert f"accuracy of new is higher than that of old by {gain:.2f} points: " in text
+    assert f"accuracy of new is higher than that of old by {gain:.1f} points: " in text
     assert (
-        f" against {base:.2f} % (difference {gain:.2f} points, 95 % CI {low:.2f} to {high:.2f}"
+        f" against {base:.1f} % (difference {gain:.1f} points, 95 % CI {low:.1f} to {high:.1f}"
         in text
     )
     detectable = 100 * comparison.answers.detectable_difference
-    assert f"detectable with 80 % power is about {detectable:.2f} points (80 % range " in text
-    assert "| accuracy (%) |" in text and f"| {base:.2f} " in text
+    assert f"detectable with 80 % power is about {detectable:.1f} points (80 % range " in text
+    assert "| accuracy (%) |" in text and f"| {base:.1f} " in text
     (row,) = comparison.to_frame().to_dict("records")
     assert row["estimate"] == comparison.estimate < 1 and row["metric"] == "accuracy"
     assert f"old,{comparison.base.estimate}," in comparison.table().csv()
     other = dataclasses.replace(comparison, metric="bias_slope")
     assert (
-        f"bias slope of new is higher than that of old by {comparison.estimate:.3f}: "
+        f"bias slope of new is higher than that of old by {comparison.estimate:.2f}: "
         in finding(other)
     )
     assert metric_label("my_own_metric") == "my own metric"

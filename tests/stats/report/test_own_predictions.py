@@ -147,12 +147,31 @@ def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path
         number = flat.get(name)
         assert name not in flat or value == ("" if number is None else str(number)), name
     # What readers see has the unit beside it.
-    shown = f"{100 * float(of_file['estimate']):.3f}"[:5]
+    shown = f"{100 * float(of_file['estimate']):.1f}"
     assert f"is higher than that of old by {shown} points: " in text
     assert f"is higher than that of old by {shown} points: " in page.read_text()
     assert re.search(
         r"Base \(%\) +Experiment \(%\) +Difference \(points\) +95% CI \(points\)", text
     )
+
+
+@pytest.mark.parametrize("with_texts", [True, False])
+def test_the_page_says_how_many_examples_decide_nothing(tmp_path: Path, with_texts: bool) -> None:
+    """Both seeds of both arms agree on three of five. A table of examples shows their texts."""
+    scores = {"old_0": "10110", "old_1": "10100", "new_0": "11110", "new_1": "11110"}
+    path, page = tmp_path / "scores.csv", tmp_path / "page.html"
+    lines = ["id,text," + ",".join(scores)]
+    lines += [
+        f"{row},The sentence number {row},{','.join(text[row] for text in scores.values())}"
+        for row in range(5)
+    ]
+    if not with_texts:
+        lines = [",".join([line.split(",")[0], *line.split(",")[2:]]) for line in lines]
+    path.write_text("\n".join(lines) + "\n")
+    compare_files(base=str(path), html=str(page))
+    shown = page.read_text()
+    assert "All seeds of both agree on 3 of 5 examples, which decide nothing" in shown
+    assert ("The sentence number 3" in shown, 'id="examples-1-1"' in shown) == (with_texts,) * 2
 
 
 @pytest.mark.usefixtures("verbose")

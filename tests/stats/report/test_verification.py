@@ -90,7 +90,7 @@ def test_every_number_of_an_honest_page_holds(
 ) -> None:
     status, (line,) = verified(root, capsys)
     right, total = held(line)
-    assert status == 0 and right == total > 300 and line.endswith("from 8 runs")
+    assert status == 0 and right == total > 200 and line.endswith("from 8 runs")
 
 
 def changed_digit(page: str) -> str:
