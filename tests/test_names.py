@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,14 @@ ROOT = Path(multiberts.__file__).resolve().parent
 ROOMS = ("runs", "bert", "pretrain", "finetune", "evaluate", "stats", "launch")
 
 
+@functools.cache
+def modules() -> dict[Path, ast.Module]:
+    paths = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    return {path: ast.parse(path.read_text()) for path in paths}
+
+
 def definitions() -> list[tuple[Path, ast.stmt]]:
-    return [
-        (path, node)
-        for room in ROOMS
-        for path in sorted((ROOT / room).rglob("*.py"))
-        for node in ast.parse(path.read_text()).body
-    ]
+    return [(path, node) for path, module in modules().items() for node in module.body]
 
 
 def test_no_module_has_the_name_of_a_function_in_it() -> None:
@@ -53,18 +55,15 @@ def test_packages_hold_names_and_no_code() -> None:
 
 
 def test_no_folder_has_more_than_twenty_modules() -> None:
-    sizes = collections.Counter(
-        path.parent for room in ROOMS for path in (ROOT / room).rglob("*.py")
-    )
+    sizes = collections.Counter(path.parent for path in modules())
     assert max(sizes.values()) <= 20
 
 
 def test_functions_begin_their_docstring_with_a_verb() -> None:
     nouns = [
         (path.relative_to(ROOT), node.name)
-        for room in ROOMS
-        for path in (ROOT / room).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, module in modules().items()
+        for node in ast.walk(module)
         if isinstance(node, ast.FunctionDef)
         and (ast.get_docstring(node) or "").startswith(("The ", "What ", "Whether ", "Which "))
     ]

@@ -77,6 +77,7 @@ def test_what_the_user_has_set_stays() -> None:
     assert output.stdout == "jax\n"
 
 
+@pytest.mark.slow
 def test_packages_of_the_same_name_are_apart(tmp_path: Path) -> None:
     code = (
         "import evaluate, multiberts.evaluate, scipy.stats, multiberts.stats\n"

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 # By role, names of columns in lower case; the first that a table has is taken.
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "arm": ("arm", "procedure", "model", "system", "condition", "method", "group"),
-    "seed": ("pretrain_seed", "seed", "model_seed", "random_seed"),
+    "seed": (
+        "pretrain_seed", "seed", "model_seed", "random_seed", "training_seed", "rng_seed", "init_seed",
+        "seed_id", "trial", "replicate",
+    ),
     "run": ("finetune_seed", "run", "epoch", "repeat"),
     "example": (
         "example_id", "example", "doc_id", "sample_id", "question_id", "instance_id", "guid", "id",
@@ -35,6 +38,8 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     ),
     "cluster": ("cluster", "template", "passage_id"),
 }  # fmt: skip
+# Names of runs that are seeds where nothing else is.
+_RUNS = ("run", "repeat")
 # Names by which a reader recognises an example, in the order of the columns of a pair.
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
@@ -133,6 +138,8 @@ def standard_frame(
       [1, 1, 1, 0]
     """
     found = _found(frame, names, what)
+    if seed is None and "seed" not in found and found.get("run", "").lower() in _RUNS:
+        found["seed"] = found.pop("run")
     frame = frame.loc[:, ~frame.columns.duplicated()]
     frame = frame.drop(columns=[name for name in frame if _is_index(frame, name, found)])
     by = names.by if isinstance(names, SliceNames) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# What joins a procedure and its step, and a task and its evaluation set.
+# Marks between a procedure and its step, and a task and its evaluation set, and how they are shown.
 _PARTS = ((", step ", ", step "), ("/", ", "))
 
 

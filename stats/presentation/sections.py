@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +14,17 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import GREY, save_figure
 from multiberts.runs.files import replaced
 from multiberts.runs.web_page.rendering import render
-from multiberts.stats.formats import with_minus
+from multiberts.stats.formats import Cell, with_minus
+from multiberts.stats.presentation.metric_names import metric_name
 from multiberts.stats.presentation.provenance import made_with
+from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.table_writer import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_NAMES = ("Set", "Task", "Procedure")  # columns whose cells are names of code
 _COLOURS_OF_THE_PAGE = {
     "#000000": "--ink", "black": "--ink", "#ffffff": "--ground", "white": "--ground", "#f2f2f2": "--raised",
     GREY: "--soft",
@@ -157,9 +160,22 @@ class PageBlock:
 
 def _block(folder: Path, section: ReportSection, content: Table | Figure) -> PageBlock:
     if isinstance(content, Table):
-        shown = content.html(f"table-{slug(section.name)}")
+        shown = _with_readable_names(content).html(f"table-{slug(section.name)}")
         return PageBlock(section.name, section.caption, shown, len(content.rows))
     return PageBlock(section.name, section.caption, figure_html(folder, section), None)
+
+
+def _with_readable_names(table: Table) -> Table:
+    """Returns a table for the page; its files keep the names of code."""
+
+    def cell(column: str, value: Cell) -> Cell:
+        if not isinstance(value, str):
+            return value
+        if column == "Metric":
+            return metric_name(value)
+        return readable(value, {}) if column in _NAMES else value
+
+    return replace(table, rows=[[*map(cell, table.columns, row)] for row in table.rows])
 
 
 def figure_html(folder: Path, section: ReportSection) -> str:

@@ -152,6 +152,7 @@ def test_the_true_correlation_is_the_mean_over_new_seeds_and_examples(dominant):
     assert -0.002 - 4 * error < np.mean(scores) - condition.truth() < 4 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_seeds", "percentile"), [(5, 0.846), (10, 0.904)])
 def test_where_seeds_dominate_t_covers_and_the_percentile_interval_does_not(num_seeds, percentile):
     found = simulate(Condition("mean", "paired", "seeds", num_seeds), 11, range(TRIALS), REPLICATES)
@@ -167,6 +168,7 @@ def test_where_seeds_dominate_t_covers_and_the_percentile_interval_does_not(num_
     assert near(found.rejected["sign_flip"]["one-sided 0.05"], exact)
 
 
+@pytest.mark.slow
 def test_permutations_of_unpaired_seeds_keep_their_level():
     found = simulate(Condition("mean", "unpaired", "seeds", 5), 12, range(TRIALS), REPLICATES)
     # Of 252 deals 12 are within .05, and 2 within .01.
@@ -206,6 +208,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("metric", "data"), KINDS)
 def test_the_truth_is_the_mean_over_new_seeds_and_examples(metric, data):
     designs = ("unpaired",) if data in BETWEEN_SIDES else ("single", "paired")
@@ -239,6 +242,7 @@ def test_blocks_of_trials_add_up_to_all_of_them():
     assert whole.flagged["any"] > 0
 
 
+@pytest.mark.slow
 def test_families_of_true_hypotheses_are_rejected_more_often_without_a_correction():
     found = simulate(Condition("mean", "family", "none", 3), 5, range(150))
     assert (
@@ -377,6 +381,7 @@ def test_posteriors_have_the_quantiles_of_beta_and_dirichlet():
 # --- The study and its page -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_study_that_was_cut_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     few = [c for c in all_conditions() if c.num_seeds == 3 and c.design in ("paired", "family")]
     few += [Condition("mean", "paired", "seeds", 10), Condition("accuracy", "single", "failed", 3)]

@@ -215,3 +215,11 @@ def test_a_failed_run_of_inspect_says_so(tmp_path: Path) -> None:
     (tmp_path / "seed_1.json").write_text(json.dumps(log))
     with pytest.raises(UserError, match="ended with status 'error': key invalid"):
         read_frame(str(tmp_path / "seed_1.json"))
+
+
+@pytest.mark.parametrize("name", ["run", "Repeat", "trial", "training_seed"])
+def test_runs_are_seeds_where_nothing_else_is(name: str, tmp_path: Path) -> None:
+    frame = read(rows().rename(columns={"seed": name}), tmp_path)
+    assert frame.attrs["columns"]["seed"] == name and frame["seed"].nunique() == 3
+    both = read(rows().assign(run=rows()["seed"] % 2), tmp_path)
+    assert (both.attrs["columns"]["seed"], both.attrs["columns"]["run"]) == ("seed", "run")

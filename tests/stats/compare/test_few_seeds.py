@@ -293,6 +293,7 @@ def test_the_floor_of_seeds_is_not_named_where_nothing_is_claimed():
     assert flags <= 12
 
 
+@pytest.mark.slow
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     ("skills", "num_seeds", "num_examples"),

@@ -21,6 +21,7 @@ from multiberts.stats.report.page import _effect, _warnings
 from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import finished_runs
 from multiberts.stats.settings import ComparisonSettings
+from multiberts.tests.browser import CONTRASTS
 
 pytestmark = pytest.mark.seconds
 
@@ -409,6 +410,24 @@ def test_the_first_screen_answers(written):
     for result, row in rows:
         corrected = float(re.findall(r'<td class="n" data-v="([^"]*)">', row)[2])
         assert (corrected < 0.05) == (result != "not clear")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_nothing_keeps_people_from_reading_the_report(written, browser, width, dark):
+    """At 1400 pixels the picture stands beside the answer, and unfolded no figure or table leaves the page."""
+    browser.open(written / "index.html", width, dark=dark)
+    place = "document.querySelector('{}').getBoundingClientRect().{}"
+    left, right = (
+        browser.run(place.format(*what)) for what in (("figure", "left"), (".answer", "right"))
+    )
+    assert (left >= right) == (width == 1400)
+    browser.run("for (const one of document.querySelectorAll('details')) one.open = true; 0")
+    assert browser.violations() == []
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert min(browser.run(CONTRASTS)) >= 4.5
+    assert browser.complaints == []
 
 
 def test_a_warning_of_several_comparisons_stands_once():
