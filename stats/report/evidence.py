@@ -169,7 +169,7 @@ def compare_all(
             made[number][place] = item
             if (item.name, item.evaluation_set) not in grids[number]:
                 names = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
-                grid = example_grid(pair.prediction_sets, names, request.settings.design, shared)
+                grid = example_grid(pair.prediction_sets, names, request.settings, shared)
                 if grid is not None:
                     grids[number][item.name, item.evaluation_set] = grid
         rankings += _rankings(

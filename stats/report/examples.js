@@ -65,12 +65,18 @@ async function startGrid(section) {
     shown = Math.min(rows.length, shown + ROWS_AT_ONCE);
     more.hidden = shown === rows.length;
   };
-  // Without an interval: that depends on design and clusters, and `--by` computes it.
-  const summary = () => {
+  // An interval depends on design and clusters: those of one label or group alone were computed beforehand.
+  const intervalOf = (label, group, words) => {
+    if (words.length || Boolean(label) === Boolean(group)) return null;
+    return label ? grid.intervals.label?.[label] : grid.intervals[group[0]]?.[group[1]];
+  };
+  const summary = interval => {
     const mean = arm => 100 * rows.reduce((sum, row) => sum + means[arm][row], 0) / rows.length;
     const shownAs = value => value.toFixed(1).replace("-", "\u2212");
     const found = rows.length ? means.map((_, arm) => `${grid.arms[arm]} ${shownAs(mean(arm))}`) : [];
     if (rows.length && last > 0) found.push(`difference ${shownAs(mean(last) - mean(0))}`);
+    if (interval) found.push(`${+(100 * interval[2]).toFixed(3)} % CI ${shownAs(100 * interval[0])} to ${shownAs(100 * interval[1])}`);
+    else if (rows.length && rows.length < count) found.push("no interval");
     return [`${rows.length} of ${count} examples`, ...found].join(", ");
   };
   const apply = () => {
@@ -88,7 +94,7 @@ async function startGrid(section) {
     body.replaceChildren();
     shown = 0;
     addRows();
-    status.textContent = summary();
+    status.textContent = summary(intervalOf(fields.label?.value, group, words));
   };
   const fill = (select, values) => {
     for (const [text, value] of values) select.add(new Option(text, value));

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.pseudo_values import arm_table
 from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.metric_names import metric_name
-from multiberts.stats.report.prediction_sets import PredictionSet
+from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets
 from multiberts.stats.runs_table import Arm, align, pair
+from multiberts.stats.settings import ComparisonSettings
 
 # Number of rows that a page shows without its script.
 ROWS_SHOWN = 10
@@ -42,6 +45,8 @@ class ExampleGrid:
       texts: of the examples, or None where the predictions hold none.
       labels: of the examples, as text.
       groups: further columns of few values by name, as text.
+      intervals: of the difference on the examples of a label or group (with one arm, of its score), by column
+        and value: its ends, and its level.
     """
 
     evaluation_set: str
@@ -53,6 +58,7 @@ class ExampleGrid:
     texts: Sequence[str] | None = None
     labels: Sequence[str] | None = None
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    intervals: Mapping[str, Mapping[str, tuple[float, float, float]]] = field(default_factory=dict)
 
     @cached_property
     def means(self) -> NDArray[np.float64]:
@@ -109,7 +115,7 @@ class ExampleGrid:
         """Returns all of it for the script of the page: JSON, deflated, in base64."""
         columns = {
             "ids": list(self.ids), "texts": self.texts, "labels": self.labels,
-            "groups": dict(self.groups), "arms": list(self.arms),
+            "groups": dict(self.groups), "arms": list(self.arms), "intervals": dict(self.intervals),
             "seeds": [list(names) for names in self.seeds],
             "scores": [_bytes(np.rint(255 * scores)) for scores in self.scores],
             "disagreement": _bytes(np.rint(255 * self.disagreement)),
@@ -133,7 +139,7 @@ def marks(scores: NDArray[np.float64]) -> str:
 def example_grid(
     prediction_sets: Sequence[PredictionSet],
     names: Sequence[str],
-    design: str,
+    settings: ComparisonSettings,
     shared: SharedArms | None = None,
 ) -> ExampleGrid | None:
     """Makes the grid of one evaluation set.
@@ -141,7 +147,7 @@ def example_grid(
     Args:
       prediction_sets: of one arm, or of base and experiment.
       names: of the arms.
-      design: `paired` keeps the seeds that both arms have.
+      settings: of their comparison; a paired design keeps the seeds that both arms have.
       shared: with comparisons of these prediction sets.
 
     Returns:
@@ -159,7 +165,7 @@ def example_grid(
         if set(_names(arms[0])) != set(_names(arms[1])):
             return None
         arms = list(align(*arms))
-        arms = list(pair(*arms)) if design == "paired" else arms
+        arms = list(pair(*arms)) if settings.design == "paired" else arms
     tables = [np.concatenate(list(arm_table(arm, found[0][1]).blocks()), axis=1) for arm in arms]
     if any(table.min() < 0 or table.max() > 1 for table in tables):
         return None
@@ -173,6 +179,7 @@ def example_grid(
         if column.dims == ("example",) and name not in ("example", "example_id")
     }
     labels = data["label"].to_numpy()[order].tolist() if "label" in data else None
+    groups = _groups_of(columns)
     return ExampleGrid(
         prediction_sets[0].set_name,
         metric_name(measure),
@@ -182,8 +189,39 @@ def example_grid(
         tables,
         _texts_of(columns),
         None if labels is None else list(map(_as_text, labels)),
-        _groups_of(columns),
+        {_shown(name): texts for name, texts in groups.items()},
+        _intervals(prediction_sets, measure, settings, [*groups, *(["label"] if labels else [])]),
     )
+
+
+def _intervals(
+    prediction_sets: Sequence[PredictionSet],
+    measure: str,
+    settings: ComparisonSettings,
+    columns: Sequence[str],
+) -> dict[str, dict[str, tuple[float, float, float]]]:
+    """Returns the intervals of slices by each column; see `ExampleGrid.intervals`."""
+    # Slices need no bootstrap: the fewest that a comparison takes.
+    fewest = math.ceil(2 / (1 - settings.confidence_level))
+    few = replace(settings, n_resamples=fewest, margin=None)
+    found = {}
+    for column in columns:
+        base, *others = (replace(each, by=column) for each in prediction_sets)
+        try:
+            item = compare_prediction_sets(base, others[0] if others else None, measure, few)
+        except (
+            DataError
+        ):  # too many kinds of examples, or some without a value: the page says "no interval"
+            continue
+        slices = item.slices.slices if item.slices else ()
+        found[_shown(column)] = {
+            each.name: (each.ci.low, each.ci.high, each.ci.level) for each in slices if each.ci
+        }
+    return found
+
+
+def _shown(column: str) -> str:
+    return column.replace("_", " ")
 
 
 def _names(arm: Arm) -> list[str]:
@@ -222,7 +260,7 @@ def _groups_of(columns: Mapping[str, list]) -> dict[str, list[str]]:
     for name, values in columns.items():
         texts = [_as_text(value) for value in values]
         if not _is_text(values) and 1 < len(set(texts)) <= _MOST_GROUPS:
-            groups[name.replace("_", " ")] = texts
+            groups[name] = texts
     return groups
 
 

@@ -72,7 +72,7 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         ReportSection("difference", HOSTILE, partial(figures.sources_figure, [item])),
     ]
     compared = ComparedArms(HOSTILE, "paired", judged([item], figures=[pictures]))
-    grid = example_grid(prediction_sets, names, "paired")
+    grid = example_grid(prediction_sets, names, ComparisonSettings(n_resamples=50))
     assert grid is not None
     compared.grids[HOSTILE, HOSTILE] = grid
     folder.mkdir()
@@ -91,7 +91,7 @@ def status_of(chosen: range, num_seeds: int, num_examples: int) -> str:
     )
     return (
         f"{len(chosen)} of {num_examples} examples, {NAMES[0]} {base:.1f}, {NAMES[1]} {new:.1f}, "
-        f"difference {new - base:.1f}"
+        f"difference {new - base:.1f}" + ", no interval" * (len(chosen) < num_examples)
     )
 
 
@@ -139,8 +139,21 @@ def test_the_grid_is_sorted_searched_and_filtered(browser: Browser, page: Path) 
     assert browser.run(status).startswith(f"{len(both)} of 300 examples")
     choose(browser, "group", '["template","template 2"]')
     assert len(rows(browser)) == len([place for place in both if place % 4 == 2])
-    for name in ("search", "label", "group"):
-        choose(browser, name, "")
+    choose(browser, "search", "")
+    choose(browser, "label", "")
+    # What is filtered by one group has the interval that `by` gives.
+    data = [made_up(5, 300, skill, seed) for seed, skill in SKILLS]
+    (own,) = (
+        each
+        for each in compare(*data, "accuracy", n_resamples=50, by="template").slices.slices
+        if each.name == "template 2"
+    )
+    assert own.ci is not None
+    low, high = (f"{100 * end:.1f}".replace("-", "\N{MINUS SIGN}") for end in own.ci)
+    assert browser.run(status).endswith(
+        f"difference {100 * own.estimate:.1f}, 95 % CI {low} to {high}"
+    )
+    choose(browser, "group", "")
     choose(browser, "order", "lost")
     losses = [int(row.split("\t")[-1].replace("\N{MINUS SIGN}", "-")) for row in rows(browser)]
     assert losses == sorted(losses) and losses[0] < 0
@@ -273,7 +286,9 @@ def test_more_examples_have_a_page_of_their_own(browser: Browser, tmp_path: Path
 def test_seeds_disagree_by_the_mean_difference_of_two_of_them() -> None:
     data = made_up(3, 12, 0.5, 1).drop_vars("text")
     grid = example_grid(
-        [PredictionSet("t", "dev", "a", None, ("accuracy",), data)], ["a"], "single"
+        [PredictionSet("t", "dev", "a", None, ("accuracy",), data)],
+        ["a"],
+        ComparisonSettings(design="single"),
     )
     assert grid is not None and grid.texts is None
     score = grid.scores[0]
