@@ -264,7 +264,7 @@ def _flops(model: Model) -> float:
 
 
 def _share_of_peak(flops: float, seconds: float, device_kind: str) -> float:
-    """Returns the share of a device's peak that so many operations in that time are."""
+    """Returns the share of a device's peak at which operations take that time."""
     from multiberts.bert.model.operations import peak_flops_per_second
 
     peak = peak_flops_per_second(device_kind, "bfloat16")
@@ -424,7 +424,7 @@ dropout on. **Nothing here was run on an accelerator**: all figures are the comp
 
 A device is what JAX calls one: half a chip on v2, a chip elsewhere. Memory is weights, moments and all that a
 step needs besides. Cycles are the sum of the TPU compiler's own estimates, without the transfers between
-devices, without copies that run beside the rest, and custom calls (kernels of one's own) count nothing; MFU is the model's products
+devices, without copies that run beside the rest, and custom calls (kernels written by hand) count nothing; MFU is the model's products
 at the clock of the chip, as a share of its peak. It counts the last layer whole, of which the step computes what the heads read (of
 base-512 5.7 % fewer products). The ceiling is the share that the same estimate grants one bfloat16 product of two matrices of 8192 x
 8192, alone: no program of these products can be above it. The compiler for GPUs estimates no

@@ -35,7 +35,9 @@ from multiberts.stats.report.selection import (
 )
 from multiberts.stats.settings import ComparisonSettings, Design, Resample
 
-_COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample", "margin", "primary"}
+_COMPARISON_FIELDS = {
+    "name", "base", "experiment", "design", "resample", "margin", "primary",
+}  # fmt: skip
 # Arguments that a registration fixes.
 REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 
@@ -77,8 +79,8 @@ def report(
       title: heading of the page.
       comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
         `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
-        one), `design` (default `paired`), `resample` (default `both`), `margin`, the largest
-        difference that does not matter, in the metric's own unit, and `primary`, the
+        one), `design` (default `paired`), `resample` (default `both`), `margin`, the largest difference
+        that does not matter, in points for scores in per cent, and `primary`, the
         "<evaluation set>/<metric>" that the page opens with (default: the clearest of the first
         comparison). Without `experiment` the design is `single`.
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
@@ -169,7 +171,7 @@ def _compared_with_registration(
     compared = {
         f"{item.evaluation_set}/{item.metric}"
         for each in content.compared
-        for item in each.as_made or each.comparisons
+        for item in each.as_made
     }
     if registered["metric"] not in compared:
         differs.append(
