@@ -169,9 +169,7 @@ def _compared_with_registration(
         if found != expected:
             differs.append(f"{name} is {shortened(found)}, registered {shortened(expected)}")
     compared = {
-        f"{item.evaluation_set}/{item.metric}"
-        for each in content.compared
-        for item in each.as_made
+        f"{item.evaluation_set}/{item.metric}" for each in content.compared for item in each.as_made
     }
     if registered["metric"] not in compared:
         differs.append(
