@@ -110,8 +110,10 @@ class _Analysis:
         truths: Truths,
         rule: LearningRateRule,
         experiment: ReportedExperiment | None,
+        missing: str,
         name_of: Callable[[str], str],
     ):
+        self.missing = missing
         self.name_of = name_of
         self.experiment = experiment
         self.settings = settings
@@ -190,7 +192,8 @@ def analyse(
       UserError: two arms share nothing, or do not fit together.
     """
     name_of = partial(readable, names=names or {})
-    analysis = _Analysis(settings, truths, rule, experiment, name_of)
+    missing = experiment.missing(run.directory for run in runs) if experiment else ""
+    analysis = _Analysis(settings, truths, rule, experiment, missing, name_of)
     asked = [
         _request(analysis, request, f"{number}-{slug(request['name'])}")
         for number, request in enumerate(requests, start=1)
@@ -206,7 +209,7 @@ def analyse(
         list(analysis.choices.values()),
         groups,
         experiment,
-        experiment.missing(run.directory for run in runs) if experiment else "",
+        analysis.missing,
         name_of=name_of,
     )
 
@@ -240,17 +243,30 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
             f"comparison {request['name']!r}: the two arms share no task, evaluation set and "
             "metric; fine-tune both on the same tasks"
         )
-    return Request(request["name"], settings, pairs, prefix, _primary(request, pairs))
+    return Request(
+        request["name"], settings, pairs, prefix, _primary(request, pairs, bool(analysis.missing))
+    )
 
 
-def _primary(request: Mapping[str, Any], pairs: Sequence[Pair]) -> int | None:
-    """Returns the place of the pair that the comparison names as its primary one."""
+def _primary(request: Mapping[str, Any], pairs: Sequence[Pair], is_partial: bool) -> int | None:
+    """Returns the place of the pair that the comparison names as its primary one.
+
+    Args:
+      request: the comparison.
+      pairs: that both arms have.
+      is_partial: whether planned runs are missing, so that the pair may not be there yet.
+
+    Raises:
+      UserError: it is not there.
+    """
     if request.get("primary") is None:
         return None
     keys = [_keys(pair.prediction_sets[0], pair.measure) for pair in pairs]
     for place, names in enumerate(keys):
         if request["primary"] in names:
             return place
+    if is_partial:  # the page says that runs are missing
+        return None
     raise UserError(
         f"comparison {request['name']!r}: primary is {request['primary']!r}, expected an evaluation set "
         f"and metric of both arms: {', '.join(names[0] for names in keys)}"

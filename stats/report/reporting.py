@@ -35,9 +35,7 @@ from multiberts.stats.report.selection import (
 )
 from multiberts.stats.settings import ComparisonSettings, Design, Resample
 
-_COMPARISON_FIELDS = {
-    "name", "base", "experiment", "design", "resample", "margin", "primary",
-}  # fmt: skip
+_COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample", "margin", "primary"}
 # Arguments that a registration fixes.
 REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 

@@ -1,10 +1,15 @@
-"""Pages for newcomers: the notebook runs, and the page on Pythia says what its samples give."""
+"""Newcomers: five of them type what README and docs say and get their answer; the notebook runs, and
+the page on Pythia says what its samples give.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +88,145 @@ def test_the_page_on_pythia_says_what_its_samples_give() -> None:
     )
     percentile = ours.intervals["percentile"]
     assert f"| 0.200 | {percentile.low:.3f} to {percentile.high:.3f} |" in page
+
+
+def typed(line: str, folder: Path) -> str:
+    """What a command prints in a newcomer's folder, at the first attempt."""
+    command = [sys.executable, "-m", "multiberts", *shlex.split(line)[1:]]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def test_a_student_compares_two_messy_tables(tmp_path: Path) -> None:
+    """Other names in each file, an index that pandas wrote, rows in another order; one attempt."""
+    random = np.random.default_rng(0)
+    gold = random.integers(0, 2, 60)
+    for name, columns, skill in (
+        ("old", ",run,question_id,pred,gold", 0.6),
+        ("new", ",seed,qid,y_hat,target", 0.9),
+    ):
+        rows = [
+            f"{seed},q{place},{value if random.random() < skill else 1 - value},{value}"
+            for seed in range(5)
+            for place, value in enumerate(gold.tolist())
+        ]
+        random.shuffle(rows)
+        lines = [columns, *(f"{number},{row}" for number, row in enumerate(rows))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    said = typed(
+        "multiberts compare old.csv new.csv --prediction=pred,y_hat --example=question_id,qid "
+        "--html=answer.html",
+        tmp_path,
+    )
+    assert said.startswith(
+        "Across 5 paired seeds (5 and 5 runs) and 60 shared examples, accuracy of"
+    )
+    assert "accuracy of new is higher than that of old by" in said and "Report " in said
+    assert "seed = 'run'" in said and "seed = 'seed'" in said
+    page = (tmp_path / "answer.html").read_text(encoding="utf-8")
+    assert "accuracy of new is higher" in page and "which decide nothing" in page
+
+
+def test_an_evaluator_compares_the_logs_of_a_harness(tmp_path: Path) -> None:
+    """Three evaluations of two models in the output path of lm-evaluation-harness, as it is; one attempt."""
+    sample = next((SAMPLES / "again").rglob("*.jsonl")).read_text(encoding="utf-8").splitlines()[0]
+    row = json.loads(sample)
+    random = np.random.default_rng(1)
+    for model, skill in (("lab__small", 0.4), ("lab__large", 0.8)):
+        folder = tmp_path / "results" / model
+        folder.mkdir(parents=True)
+        for run in range(3):
+            lines = [
+                json.dumps(
+                    row
+                    | {"doc_id": place, "doc_hash": f"{place:064x}"}
+                    | {"acc": float(random.random() < skill)}
+                )
+                for place in range(50)
+            ]
+            file = folder / f"samples_sums_2026-01-0{run + 1}T10-00-00.000000.jsonl"
+            file.write_text("\n".join(lines) + "\n")
+    said = typed('multiberts compare results --names="Small,Large" --task_name=Sums', tmp_path)
+    first, second = ("Small", "Large") if "of Large is" in said else ("Large", "Small")
+    assert re.match(
+        rf"Across 3 .* 50 shared examples, mean of {second} is (higher|lower) than that of {first} ",
+        said,
+    )
+    assert "task Sums" in said
+
+
+def test_a_reader_of_the_paper_asks_whether_a_number_fits(tmp_path: Path) -> None:
+    """From the paper's question to its published library's call, with the made-up world; one attempt each."""
+    typed("multiberts make-world --run_dir=world", tmp_path)
+    said = typed(
+        "multiberts reproduce world/predictions/base.csv --published=0.8 --of=best:5", tmp_path
+    )
+    assert "The published 80.00 % lies" in said
+    said = typed(
+        "multiberts compare world/predictions/base.csv world/predictions/new.csv", tmp_path
+    )
+    assert "Across " in said and "95 % CI" in said and "Report " in said
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one who pre-trains two seeds on a text of their own; one attempt for each command."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    random = np.random.default_rng(2)
+    words = ["old", "new", "red", "blue", "small", "large", "house", "tree", "river", "stone"]
+    documents = [
+        "\n".join(" ".join(random.choice(words, 8)) + " ." for _ in range(8)) for _ in range(50)
+    ]
+    (folder / "mine.txt").write_text("\n\n".join(documents) + "\n")
+    typed(
+        "multiberts prepare --run_dir=results/corpus --sources=mine.txt --source_format=sentences "
+        "--vocabulary_size=60 --sequence_length=32",
+        folder,
+    )
+    for seed in (0, 1):
+        typed(
+            f"multiberts pretrain --gin_file=configs/model/tiny.gin --run_dir=results/base/seed_{seed} "
+            f"--corpus=results/corpus --pretrain_seed={seed} --sequence_length=32 --batch_size=8 "
+            "--gradient_shards=1 --warmup_steps=2 --num_steps=6 --checkpoint_steps=0",
+            folder,
+        )
+    return folder
+
+
+@pytest.mark.slow
+def test_one_who_pretrains_compares_two_seeds(pretrained: Path) -> None:
+    first, second = (f"results/base/seed_{seed}/checkpoints/step_6" for seed in (0, 1))
+    said = typed(f"multiberts checkpoint compare {first} {second}", pretrained)
+    assert "differ" in said
+    typed("multiberts curves results/base/seed_0 results/base/seed_1", pretrained)
+    assert (pretrained / "curves/loss.png").is_file()
+
+
+@pytest.mark.slow
+def test_an_engineer_compares_learning_rates_on_texts_of_their_own(pretrained: Path) -> None:
+    """One checkpoint, two rates, three seeds of fine-tuning; one attempt for each command."""
+    reviews = pretrained / "reviews"
+    reviews.mkdir()
+    random = np.random.default_rng(3)
+    for name, number in (("train", 64), ("dev", 32)):
+        tones = random.integers(0, 2, number).tolist()
+        rows = [
+            f"the {['old', 'new'][tone]} house number {place},{['calm', 'loud'][tone]}"
+            for place, tone in enumerate(tones)
+        ]
+        (reviews / f"{name}.csv").write_text("\n".join(["review,tone", *rows]) + "\n")
+    (pretrained / "reviews.gin").write_text(
+        'finetune.options = {"kind": "classification", "text_columns": ["review"], '
+        '"label_column": "tone", "metrics": ["accuracy"]}\n'
+        "finetune.sequence_length = 16\nfinetune.num_epochs = 1\n"
+    )
+    typed(
+        "multiberts sweep --gin_file=reviews.gin --root=results/sweep --tasks=tone --data_dir=reviews "
+        "--checkpoints=results/base/seed_0/checkpoints/step_6 --learning_rates=1e-5,1e-3 "
+        "--finetune_seeds=0,1,2",
+        pretrained,
+    )
+    said = typed("multiberts compare results/sweep --seeds=finetune --html=answer.html", pretrained)
+    assert "accuracy of" in said and "this checkpoint only" in said
+    assert "accuracy of" in (pretrained / "answer.html").read_text(encoding="utf-8")

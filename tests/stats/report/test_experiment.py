@@ -92,6 +92,15 @@ def test_an_early_answer_says_of_how_many_planned_seeds_it_is(page: str) -> None
         assert ('class="result not-clear"' in row) == (p > look.level)
 
 
+def test_the_primary_comparison_may_not_be_there_yet(root: Path, arguments: dict[str, Any]) -> None:
+    """With runs missing the page opens with what is there, and says that runs are missing."""
+    comparison = {**COMPARISONS[0], "primary": "later/accuracy"}
+    given = {**arguments, "comparisons": [comparison]}
+    report(run_dir=str(root / "without_primary"), **given)
+    page = (root / "without_primary" / "index.html").read_text()
+    assert "from 90 of 180 planned fine-tuning runs" in page and 'class="answer"' in page
+
+
 def made_with_plan(root: Path, arguments: dict[str, Any], seeds: range) -> str:
     write_plan(root, seeds)
     try:

@@ -416,7 +416,7 @@ def test_the_first_screen_answers(written):
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [400, 1400])
 def test_nothing_keeps_people_from_reading_the_report(written, browser, width, dark):
-    """At 1400 pixels the picture is next to the answer, and unfolded no figure or table leaves the page."""
+    """At 1400 pixels the picture is next to the answer; unfolded, nothing leaves the page."""
     browser.open(written / "index.html", width, dark=dark)
     place = "document.querySelector('{}').getBoundingClientRect().{}"
     left, right = (
