@@ -257,6 +257,22 @@ def compare_task(
     )
 
 
+def slices_of_task(
+    task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
+) -> Slices:
+    """Compares the arms of a task on each slice of their examples, without comparing them as a whole.
+
+    Args:
+      task: the arms, and `by`.
+      settings: how.
+      shared: with comparisons that have an arm in common.
+
+    Raises:
+      DataError: the arms do not fit together, or have no such slices.
+    """
+    return _slices(prepare_arms(task, settings, shared), settings, bound=task.missing == "bound")
+
+
 def _slices(prepared: PreparedArms, settings: ComparisonSettings, *, bound: bool) -> Slices:
     """Compares prepared arms on each slice of their examples.
 

@@ -77,6 +77,9 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
       ([10.0, 20.0, inf], [[0, 1, 0]])
 
     See also: `instance_accuracy`, `agreement`.
+
+    Reference: Swayamdipta et al. (2020), Dataset Cartography; Toneva et al. (2019), An Empirical Study of
+        Example Forgetting.
     """
     answers = np.asarray(right, bool)
     numbers = np.asarray(steps, np.int64)

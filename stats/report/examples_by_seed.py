@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,10 +15,11 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.pseudo_values import arm_table
+from multiberts.stats.compare.question import slices_of_task
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.metric_names import metric_name
-from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets
+from multiberts.stats.report.prediction_sets import PredictionSet, task_of
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import ComparisonSettings
 
@@ -190,7 +190,9 @@ def example_grid(
         _texts_of(columns),
         None if labels is None else list(map(_as_text, labels)),
         {_shown(name): texts for name, texts in groups.items()},
-        _intervals(prediction_sets, measure, settings, [*groups, *(["label"] if labels else [])]),
+        _intervals(
+            prediction_sets, measure, settings, [*groups, *(["label"] if labels else [])], shared
+        ),
     )
 
 
@@ -199,21 +201,17 @@ def _intervals(
     measure: str,
     settings: ComparisonSettings,
     columns: Sequence[str],
+    shared: SharedArms | None,
 ) -> dict[str, dict[str, tuple[float, float, float]]]:
     """Returns the intervals of slices by each column; see `ExampleGrid.intervals`."""
-    # Slices need no bootstrap: the fewest that a comparison takes.
-    fewest = math.ceil(2 / (1 - settings.confidence_level))
-    few = replace(settings, n_resamples=fewest, margin=None)
+    base, *others = prediction_sets
     found = {}
     for column in columns:
-        base, *others = (replace(each, by=column) for each in prediction_sets)
+        task = task_of(replace(base, by=column), others[0] if others else None, measure)
         try:
-            item = compare_prediction_sets(base, others[0] if others else None, measure, few)
-        except (
-            DataError
-        ):  # too many kinds of examples, or some without a value: the page says "no interval"
+            slices = slices_of_task(task, settings, shared).slices
+        except DataError:  # too many kinds, or examples without one: the page says "no interval"
             continue
-        slices = item.slices.slices if item.slices else ()
         found[_shown(column)] = {
             each.name: (each.ci.low, each.ci.high, each.ci.level) for each in slices if each.ci
         }

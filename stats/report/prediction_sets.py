@@ -314,15 +314,20 @@ def compare_prediction_sets(
     Raises:
       DataError: the prediction sets do not fit together.
     """
-    data, metric = base.measured(measure)
-    other = None if experiment is None else experiment.measured(measure)[0]
     name = f"{names[1]} against {names[0]}" if name is None else name
-    clusters = base.clusters or (experiment.clusters if experiment else None)
-    task = TaskData(data, other, metric, clusters=clusters, missing=base.missing, by=base.by)
+    task = task_of(base, experiment, measure)
     try:
         return compare_task(task, settings, Names(name, base.set_name, *names), shared)
     except ValueError as error:
         raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
+
+
+def task_of(base: PredictionSet, experiment: PredictionSet | None, measure: str) -> TaskData:
+    """Returns the arms of a comparison under a measure."""
+    data, metric = base.measured(measure)
+    other = None if experiment is None else experiment.measured(measure)[0]
+    clusters = base.clusters or (experiment.clusters if experiment else None)
+    return TaskData(data, other, metric, clusters=clusters, missing=base.missing, by=base.by)
 
 
 def curve_of_prediction_sets(

@@ -94,10 +94,13 @@ def seed_sources(
       >>> order, dropout = np.repeat(np.arange(4), 4), np.tile(np.arange(4), 4)
       >>> scores = np.array([0.1, 0.5, 0.2, 0.9])[order]  # dropout moves nothing
       >>> found = stats.seed_sources(scores, {"order": order, "dropout": dropout})
-      >>> [(source.name, source.total, source.total_ci) for source in found.sources]
+      >>> [(source.name, source.total, tuple(source.total_ci)) for source in found.sources]
       [('order', 1.0, (1.0, 1.0)), ('dropout', 0.0, (0.0, 0.0))]
 
     See also: `variance_components`.
+
+    Reference: Searle, Casella & McCulloch (1992), Variance Components; Homma & Saltelli (1996), Importance
+        measures in global sensitivity analysis of nonlinear models, for the total share.
     """
     values = np.asarray(scores, np.float64)
     rows = list(zip(*seeds.values(), strict=True))
@@ -140,7 +143,7 @@ def seed_sources(
     draws = _components(squares, table.shape, lambda subset: drawn[subset])
 
     def share(chosen: Sequence[tuple[int, ...]]) -> tuple[float, Interval]:
-        return _share(parts, chosen), _interval(_share(draws, chosen), confidence_level)
+        return float(_share(parts, chosen)), _interval(_share(draws, chosen), confidence_level)
 
     found = []
     for place, name in enumerate(names):
