@@ -68,6 +68,7 @@ def pair_model(tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: 
     return run / "model"
 
 
+@pytest.mark.slow
 def test_pairs_and_texts_are_answered_as_predict_does(
     tmp_path: Path, pair_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

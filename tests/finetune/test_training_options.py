@@ -99,6 +99,7 @@ def test_the_log_has_the_rates_of_the_schedule_and_adam_its_own_settings(
     np.testing.assert_allclose(rates, [2e-3, 1.5e-3, 0.5e-3])
 
 
+@pytest.mark.slow
 def test_what_a_run_of_one_shard_of_two_devices_and_of_the_options_records(
     trained: Callable[..., dict[str, np.ndarray]], tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def asked(folder: Path, run: Path, step: int, corpus: Path, **options: Any) -> P
     return folder / f"step_{step}"
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_the_evaluation_with_the_same_masks(
     trained: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -67,6 +68,7 @@ def test_losses_are_those_of_the_evaluation_with_the_same_masks(
         assert right == pytest.approx(logged["held_out_masked_lm_accuracy"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_checkpoints_answer_the_same_examples_and_learn_frequent_words_first(
     trained: Path, corpus: Path, tmp_path: Path
 ) -> None:

@@ -360,6 +360,7 @@ def test_only_missing_shards_are_made_again(tmp_path, plain, monkeypatch):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path):
     """The peak of a corpus of eight times the text is the same up to a few MB."""
     peaks = []

@@ -56,6 +56,7 @@ def test_a_cluster_gives_the_same_and_the_first_refusal_in_order(cluster, tmp_pa
         runner.run(read_bytes, files, "files")
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_does_not_answer_is_said():
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
         with pytest.raises(

@@ -74,6 +74,7 @@ def test_it_shows_what_the_engine_was_given(seen: Any, corpus: Path) -> None:
             }
 
 
+@pytest.mark.slow
 def test_corpus_that_was_moved_or_changed(seen: Any, corpus: Path, tmp_path: Path) -> None:
     run, _, _ = seen
     moved = tmp_path / "moved"
@@ -130,6 +131,7 @@ def test_imported_instances_are_shown_as_their_records_have_them(
     assert (first[2] == "random") == bool(features["next_sentence_labels"].int64_list.value[0])
 
 
+@pytest.mark.slow
 def test_command(seen: Any, run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     run, _, _ = seen
     shown = run_python("-m", "multiberts", "show-batch", f"--run_dir={run}", "--step=3", "--rows=1")

@@ -30,6 +30,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     return all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_a_seed_changes_its_source_and_no_other(arguments: Arguments, tmp_path: Path) -> None:
     """Without dropout its seed moves no bit: the world in which a source is switched off."""
     found = {}
