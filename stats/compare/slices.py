@@ -63,7 +63,9 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
         raise DataError(
             f"found {counted(missing, 'example')} without a value of {name or 'by'}; give each example one"
         )
-    texts = _quartiles(values) if values.dtype.kind in "iuf" else values.astype(str)
+    # One by one: NumPy makes a table of values that are sequences.
+    words = np.array([str(value) for value in values.tolist()])
+    texts = _quartiles(values) if values.dtype.kind in "iuf" else words
     number = len({*texts.tolist()})
     if not 2 <= number <= MOST_SLICES:
         raise DataError(

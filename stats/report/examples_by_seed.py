@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats.bootstrap.pseudo_values import arm_table
-from multiberts.stats.compare.question import slices_of_task
+from multiberts.stats.compare.question import TaskData, slices_of_task
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.metric_names import metric_name
@@ -180,6 +180,7 @@ def example_grid(
     }
     labels = data["label"].to_numpy()[order].tolist() if "label" in data else None
     groups = _groups_of(columns)
+    kinds = groups if labels is None else groups | {"label": list(map(_as_text, labels))}
     return ExampleGrid(
         prediction_sets[0].set_name,
         metric_name(measure),
@@ -188,38 +189,33 @@ def example_grid(
         [[str(seed) for seed in arm.seeds] for arm in arms],
         tables,
         _texts_of(columns),
-        None if labels is None else list(map(_as_text, labels)),
-        {_shown(name): texts for name, texts in groups.items()},
-        _intervals(
-            prediction_sets, measure, settings, [*groups, *(["label"] if labels else [])], shared
-        ),
+        kinds.get("label"),
+        groups,
+        _intervals(task_of(*prediction_sets, measure=measure), settings, arms[0], kinds, shared),
     )
 
 
 def _intervals(
-    prediction_sets: Sequence[PredictionSet],
-    measure: str,
+    task: TaskData,
     settings: ComparisonSettings,
-    columns: Sequence[str],
+    arm: Arm,
+    kinds: Mapping[str, Sequence[str]],
     shared: SharedArms | None,
 ) -> dict[str, dict[str, tuple[float, float, float]]]:
-    """Returns the intervals of slices by each column; see `ExampleGrid.intervals`."""
-    base, *others = prediction_sets
+    """Returns the intervals of slices by each column of the arm's examples; see `ExampleGrid.intervals`."""
     found = {}
-    for column in columns:
-        task = task_of(replace(base, by=column), others[0] if others else None, measure)
+    for name, texts in kinds.items():
+        by = texts if arm.example_ids is None else dict(zip(arm.example_ids, texts, strict=True))
         try:
-            slices = slices_of_task(task, settings, shared).slices
-        except DataError:  # too many kinds, or examples without one: the page says "no interval"
+            slices = slices_of_task(replace(task, by=by), settings, shared).slices
+        except (
+            DataError
+        ):  # too many kinds of examples, or separate ones: the page says "no interval"
             continue
-        found[_shown(column)] = {
+        found[name] = {
             each.name: (each.ci.low, each.ci.high, each.ci.level) for each in slices if each.ci
         }
     return found
-
-
-def _shown(column: str) -> str:
-    return column.replace("_", " ")
 
 
 def _names(arm: Arm) -> list[str]:
@@ -258,7 +254,7 @@ def _groups_of(columns: Mapping[str, list]) -> dict[str, list[str]]:
     for name, values in columns.items():
         texts = [_as_text(value) for value in values]
         if not _is_text(values) and 1 < len(set(texts)) <= _MOST_GROUPS:
-            groups[name] = texts
+            groups[name.replace("_", " ")] = texts
     return groups
 
 

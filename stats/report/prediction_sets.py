@@ -315,14 +315,16 @@ def compare_prediction_sets(
       DataError: the prediction sets do not fit together.
     """
     name = f"{names[1]} against {names[0]}" if name is None else name
-    task = task_of(base, experiment, measure)
+    task = task_of(base, experiment, measure=measure)
     try:
         return compare_task(task, settings, Names(name, base.set_name, *names), shared)
     except ValueError as error:
         raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
 
 
-def task_of(base: PredictionSet, experiment: PredictionSet | None, measure: str) -> TaskData:
+def task_of(
+    base: PredictionSet, experiment: PredictionSet | None = None, *, measure: str
+) -> TaskData:
     """Returns the arms of a comparison under a measure."""
     data, metric = base.measured(measure)
     other = None if experiment is None else experiment.measured(measure)[0]

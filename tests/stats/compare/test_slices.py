@@ -54,6 +54,23 @@ def test_a_slice_is_the_comparison_on_its_examples(design):
     assert tested[1].against_rest_ci.low > 0 and tested[1].against_rest_p_holm < 0.05
 
 
+def test_values_may_be_sequences():
+    """As spans of a sentence are."""
+    spans = np.empty(len(KINDS), object)
+    spans[:] = [(len(kind), place % 2) for place, kind in enumerate(KINDS)]
+    base, experiment = (
+        xarray.DataArray(
+            side,
+            dims=("run", "example"),
+            coords={"pretrain_seed": ("run", np.arange(len(side))), "span": ("example", spans)},
+        )
+        for side in arms()
+    )
+    found = stats.compare(base, experiment, by="span", **FEW).slices.slices
+    assert [item.name for item in found] == ["(4, 0)", "(4, 1)"]
+    assert sum(item.num_examples for item in found) == len(KINDS)
+
+
 def test_against_the_rest_is_the_difference_of_differences_of_each_seed():
     base, experiment = arms()
     found = stats.compare(base, experiment, by=KINDS, resample="seeds", **FEW).slices.slices[1]

@@ -40,6 +40,8 @@ def made_up(num_seeds: int, num_examples: int, skill: float, seed: int) -> xarra
     labels = np.arange(num_examples) % 3
     ease = np.random.default_rng(0).normal(skill, 1, num_examples)
     right = random.normal(ease, 1, (num_seeds, num_examples)) > 0
+    spans = np.empty(num_examples, object)
+    spans[:] = [(place % 5, place % 5 + 1) for place in range(num_examples)]
     texts = [f"Example {place} says {HOSTILE} of word{place % 7}" for place in range(num_examples)]
     return xarray.Dataset(
         {
@@ -50,6 +52,7 @@ def made_up(num_seeds: int, num_examples: int, skill: float, seed: int) -> xarra
             "pretrain_seed": ("run", np.arange(num_seeds)),
             "example_id": ("example", [f"set/{place}" for place in range(num_examples)]),
             "text": ("example", texts),
+            "spans": ("example", spans),
             "template": ("example", [f"template {place % 4}" for place in range(num_examples)]),
         },
     )
