@@ -643,10 +643,9 @@ def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None
     sentences = []
     if answers.opposite_chance is not None:
         one = "One random seed per arm" if item.design == "unpaired" else "A single random seed"
-        sentences.append(
-            f"{one} would have shown the opposite sign with probability "
-            f"{100 * answers.opposite_chance:.0f} %."
-        )
+        chance = 100 * answers.opposite_chance
+        shown = f"{chance:.0f}" if chance >= 1 else "below 1"
+        sentences.append(f"{one} would have shown the opposite sign with probability {shown} %.")
     sentences.append(what_is_needed(item, adjusted))
     if answers.detectable_difference is not None:
         sentences += _doubled(item, answers)

@@ -96,6 +96,12 @@ def arms(seeds, shift, spread=0.3):
     return base, experiment
 
 
+def test_a_chance_that_is_small_is_not_said_to_be_none():
+    found = compare(*arms(5, 2.0), n_resamples=50)
+    assert 0 < found.answers.opposite_chance < 0.005
+    assert "opposite sign with probability below 1 %" in str(found)
+
+
 def test_every_comparison_has_the_answers_in_print_and_json():
     for design in ("paired", "unpaired", "fixed_baseline"):
         found = compare(*arms(5, 0.2), design=design, n_resamples=50)
