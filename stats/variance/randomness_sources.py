@@ -94,8 +94,8 @@ def seed_sources(
       >>> order, dropout = np.repeat(np.arange(4), 4), np.tile(np.arange(4), 4)
       >>> scores = np.array([0.1, 0.5, 0.2, 0.9])[order]  # dropout moves nothing
       >>> found = stats.seed_sources(scores, {"order": order, "dropout": dropout})
-      >>> [(source.name, source.total, tuple(source.total_ci)) for source in found.sources]
-      [('order', 1.0, (1.0, 1.0)), ('dropout', 0.0, (0.0, 0.0))]
+      >>> {source.name: (source.total, tuple(source.total_ci)) for source in found.sources}
+      {'order': (1.0, (1.0, 1.0)), 'dropout': (0.0, (0.0, 0.0))}
 
     See also: `variance_components`.
 
