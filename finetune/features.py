@@ -11,6 +11,7 @@ import numpy as np
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import ForwardPass
 
 # Batches are padded to the smallest of these that holds their longest example: few enough that a
@@ -51,6 +52,19 @@ class SequenceFeatures:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+
+def check_masked_lm_head(checkpoint: Checkpoint, task: str) -> None:
+    """Refuses a checkpoint that cannot predict masked words.
+
+    Raises:
+      UserError: it lacks the head of pre-training.
+    """
+    if "cls/predictions/output_bias" not in checkpoint.parameters:
+        raise UserError(
+            f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), which task "
+            f"{task} needs; give a pre-training checkpoint"
+        )
 
 
 def check_sequence_length(sequence_length: int, max_position_embeddings: int) -> None:

@@ -397,6 +397,11 @@ class RunDirectory:
         write_atomically(self.path / DONE, json.dumps(content, indent=1) + "\n")
         self.done = True
 
+    def finish_folder(self, name: str) -> None:
+        """Writes the DONE marker over every file below a folder of the run directory."""
+        files = sorted(path for path in (self.path / name).rglob("*") if path.is_file())
+        self.finish([str(path.relative_to(self.path)) for path in files])
+
 
 def _format_config(
     stage: str,

@@ -26,6 +26,7 @@ from multiberts.finetune.coreference.winogender_schemas import (
 from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
+    check_masked_lm_head,
     encoder_inputs,
     evaluation_batches,
     sequence_batch,
@@ -136,11 +137,7 @@ class PronounProbeData:
     ) -> Learner:
         """Joins the data with a checkpoint."""
         del fingerprint, finetune_seed, training  # nothing is trained
-        if "cls/predictions/output_bias" not in checkpoint.parameters:
-            raise UserError(
-                f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), "
-                "which the pronoun probe needs; give a pre-training checkpoint"
-            )
+        check_masked_lm_head(checkpoint, "pronoun_probe")
         predictor = _predictor(checkpoint.config, self.pronoun_ids, compile_step)
 
         def batch(rows: np.ndarray) -> Arrays:

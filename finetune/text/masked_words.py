@@ -15,7 +15,11 @@ import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.data_files import FileContent
-from multiberts.finetune.features import check_sequence_length, encoder_inputs
+from multiberts.finetune.features import (
+    check_masked_lm_head,
+    check_sequence_length,
+    encoder_inputs,
+)
 from multiberts.finetune.task import Arrays, DataArguments, EvaluationSet, Learner, Task
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.pretrain.batches.corpus_batches import (
@@ -135,11 +139,7 @@ class MaskedWordsData:
     ) -> Learner:
         """Joins the data with a checkpoint."""
         del fingerprint, finetune_seed, training  # nothing is trained
-        if "cls/predictions/output_bias" not in checkpoint.parameters:
-            raise UserError(
-                f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), "
-                f"which {_NAME} needs; give a pre-training checkpoint"
-            )
+        check_masked_lm_head(checkpoint, _NAME)
         predictor = _predictor(checkpoint.config, compile_step)
 
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:

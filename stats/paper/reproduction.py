@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from multiberts.runs import console
-from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
     Level,
@@ -41,7 +40,6 @@ from multiberts.stats.presentation.figures import (
     sources_figure,
     training_figure,
 )
-from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import (
     ReportSection,
     WrittenReport,
@@ -49,6 +47,7 @@ from multiberts.stats.presentation.sections import (
     write_report,
 )
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
 from multiberts.stats.report.prediction_sets import PredictionSet, curve_of_prediction_sets
 from multiberts.stats.report.selection import (
     finished_runs,
@@ -60,7 +59,6 @@ from multiberts.stats.settings import ComparisonSettings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-REPORT = "report"
 # The paper's numbered tables and figures (ICLR 2022), and the sections that make them.
 NUMBERED: Mapping[str, str] = {
     "table 1": "winogender_paired",
@@ -151,20 +149,12 @@ def paper(settings: PaperSettings) -> None:
     )
     roles = Roles(**{field.name: told[field.name] for field in fields(Roles)})
     runs = finished_runs(settings.predictions)
-    directory = RunDirectory(
-        settings.run_dir,
-        stage="paper",
-        parameters=parameters,
-        inputs={"predictions": [str(run.directory) for run in runs]},
-    )
+    directory = report_directory(settings.run_dir, "paper", parameters, runs)
     if directory.done:
         return
     _check_base([str(run.facts["procedure"]) for run in runs], roles)
     prediction_sets, choices = prediction_sets_of_runs(runs)
-    made_by = {
-        "Command": f"multiberts paper --gin_file={CONFIG}, in the folder above this page",
-        **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
-    }
+    made_by = made_by_command("paper", runs)
     with directory:
         target = directory.path / REPORT
         made = paper_report(
@@ -178,8 +168,7 @@ def paper(settings: PaperSettings) -> None:
             parts=dict(settings.parts or {}),
             choices=choices,
         )
-        files = sorted(path for path in target.rglob("*") if path.is_file())
-        directory.finish([str(path.relative_to(directory.path)) for path in files])
+        directory.finish_folder(REPORT)
     console.report(f"{target / 'index.html'}: {len(made.written)} tables and figures")
     for name, reason in made.left_out.items():
         console.report(f"  left out {name}: {reason}")

@@ -14,23 +14,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multiberts.evaluate.prediction_files.text_file import example_texts
-from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, canvas
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
 from multiberts.stats.instances.example_learning import Learning, learning
-from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import ReportSection, slug, write_report
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-REPORT = "report"
 LONGEST_TEXT = 200  # characters of each text of an example in the table
 IDENTITY = Identity(inputs=("predictions",))
 
@@ -63,12 +61,7 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
     parameters, _ = IDENTITY.of(locals())
     check_arguments(learned, parameters)
     runs = finished_runs(predictions)
-    directory = RunDirectory(
-        run_dir,
-        stage="learned",
-        parameters=parameters,
-        inputs={"predictions": [str(run.directory) for run in runs]},
-    )
+    directory = report_directory(run_dir, "learned", parameters, runs)
     if directory.done:
         return
     by_set: dict[tuple[str, str], list[PredictionSet]] = {}
@@ -81,10 +74,7 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
             f"{predictions}: found no evaluation set with accuracy at two steps of one procedure; predict "
             "with checkpoints of several steps"
         )
-    made_by = {
-        "Command": f"multiberts learned --gin_file={CONFIG}, in the folder above this page",
-        **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
-    }
+    made_by = made_by_command("learned", runs)
     sections = []
     for one in sets:
         name = slug(one.name)
@@ -99,8 +89,7 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
             target, "Examples along training", sections, made_by=made_by,
             findings=[_finding(one) for one in sets],
         )  # fmt: skip
-        files = sorted(path for path in target.rglob("*") if path.is_file())
-        directory.finish([str(path.relative_to(directory.path)) for path in files])
+        directory.finish_folder(REPORT)
 
 
 def describe_learned(run_dir: str) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multiberts.runs import console
-from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, canvas
 from multiberts.runs.identity import Identity
@@ -21,9 +20,9 @@ from multiberts.runs.parameters import Level, check_arguments
 from multiberts.stats.formats import Cell, format_cell
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.metric_names import metric_name
-from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.sections import ReportSection, slug, write_report
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
 from multiberts.stats.report.selection import (
     FinishedRun,
     PredictionSetReader,
@@ -37,7 +36,6 @@ from multiberts.stats.variance.randomness_sources import SeedSources, seed_sourc
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-REPORT = "report"
 IDENTITY = Identity(inputs=("predictions",))
 
 
@@ -66,12 +64,7 @@ def seed_shares(
     parameters, _ = IDENTITY.of(locals())
     check_arguments(seed_shares, parameters)
     runs = finished_runs(predictions)
-    directory = RunDirectory(
-        run_dir,
-        stage="seed_shares",
-        parameters=parameters,
-        inputs={"predictions": [str(run.directory) for run in runs]},
-    )
+    directory = report_directory(run_dir, "seed_shares", parameters, runs)
     if directory.done:
         return
     found: dict[str, SeedSources] = {}
@@ -91,10 +84,7 @@ def seed_shares(
     if not found:
         name, reason = next(iter(refused.items()), (str(predictions), f"no set has {metric}"))
         raise UserError(f"{name}: {reason}")
-    made_by = {
-        "Command": f"multiberts seed-shares --gin_file={CONFIG}, in the folder above this page",
-        **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
-    }
+    made_by = made_by_command("seed-shares", runs)
     findings = [_finding(name, shares) for name, shares in found.items()]
     sections = [ReportSection("shares", _caption(confidence_level), partial(_table, found))]
     sections += [
@@ -115,8 +105,7 @@ def seed_shares(
             made_by=made_by,
             findings=findings,
         )
-        files = sorted(path for path in target.rglob("*") if path.is_file())
-        directory.finish([str(path.relative_to(directory.path)) for path in files])
+        directory.finish_folder(REPORT)
     for name, reason in refused.items():
         console.warn(f"{name} is left out: {reason}")
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from multiberts.evaluate.prediction_files.text_file import example_texts
 from multiberts.runs import console
-from multiberts.runs.directory import CONFIG, DONE, RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, check_arguments
@@ -20,14 +19,13 @@ from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.instances.ensembles import ensemble
 from multiberts.stats.instances.figures import write_instances
 from multiberts.stats.instances.instance_level import fisher_tests, instance_accuracy
-from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.reading import runs_from_dataset
+from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import finished_runs, last_steps, prediction_sets_of_runs
 from multiberts.stats.runs_table import RunsTable, aligned
 
-REPORT = "report"
 MOST_EXAMPLES = 100  # of the list of decaying examples, per pair of sizes
 LONGEST_TEXT = 300  # characters of each text of an example that the list shows
 IDENTITY = Identity(inputs=("predictions",))
@@ -70,12 +68,7 @@ def instances(
             "once, the smallest model first"
         )
     chosen = last_steps([run for run in runs if run.facts["procedure"] in sizes])
-    directory = RunDirectory(
-        run_dir,
-        stage="instances",
-        parameters={**parameters, "sizes": list(sizes)},
-        inputs={"predictions": [str(run.directory) for run in chosen]},
-    )
+    directory = report_directory(run_dir, "instances", {**parameters, "sizes": list(sizes)}, chosen)
     if directory.done:
         return
     prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(chosen)[0], sizes)
@@ -96,15 +89,11 @@ def instances(
         f"{direction}_examples": changed_examples(analysis, prediction_sets, votes, direction)
         for direction in ("decaying", "improving")
     }
-    made_by = {
-        "Command": f"multiberts instances --gin_file={CONFIG}, in the folder above this page",
-        **data_facts([run.directory / DONE for run in chosen], "the markers of the finished runs"),
-    }
+    made_by = made_by_command("instances", chosen)
     with directory:
         target = directory.path / REPORT
         made = write_instances(analysis, target, listed, made_by)
-        files = sorted(path for path in target.rglob("*") if path.is_file())
-        directory.finish([str(path.relative_to(directory.path)) for path in files])
+        directory.finish_folder(REPORT)
     console.report(f"{target / 'index.html'}: {len(made.written)} tables and figures")
 
 
