@@ -87,7 +87,9 @@ def write_page(
     items = [item.comparison for item in listed]
     as_made = [item for each in content.compared for item in each.as_made or each.comparisons]
     summary = summary_table(listed)
+    origin = {**made_by, **made_with()}
     texts = {
+        "made_with.json": json.dumps(origin, indent=1) + "\n",
         "comparisons.csv": full_table(as_made).csv(),
         "comparisons.md": summary.markdown(),
         "comparisons.tex": summary.latex(),
@@ -117,7 +119,7 @@ def write_page(
         rule=RULE_TEXTS[rule],
         note=summary.note,
         limits=wording.unseen_failures_of_all(items),
-        made_with={**made_by, **made_with()},
+        made_with=origin,
         copies={
             "markdown": texts["comparisons.md"], "latex": texts["comparisons.tex"],
             "csv": texts["comparisons.csv"],
