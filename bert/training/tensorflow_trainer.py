@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras  # noqa: F401 - here, so that it is not first imported within a trace
 import numpy as np
 import tensorflow as tf
 

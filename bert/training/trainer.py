@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from keras import ops
 
+from multiberts.bert.model.array_ops import ops
 from multiberts.bert.model.backend_ops import BackendOps
 from multiberts.bert.model.optimization import (
     AdamSettings,
