@@ -30,6 +30,19 @@ def dense(inputs: Array, kernel: Array, bias: Array) -> Array:
     return ops.matmul(inputs, kernel) + bias
 
 
+def look_up_words(words: Array, ids: Array) -> Array:
+    """Returns the rows of words.
+
+    Args:
+      words: float32 [vocabulary, width].
+      ids: int32 [batch, length].
+
+    Returns:
+      float32 [batch, length, width].
+    """
+    return ops.take(words, ids, axis=0)
+
+
 def word_scores(states: Array, words: Array, bias: Array) -> Array:
     """Computes states @ words^T + bias, which has most of a small model's operations.
 
@@ -113,6 +126,7 @@ class BackendOps(NamedTuple):
     """The operations that are worth an implementation per backend; the defaults are the definition."""
 
     dense: Callable[[Array, Array, Array], Array] = dense
+    look_up_words: Callable[[Array, Array], Array] = look_up_words
     word_scores: Callable[[Array, Array, Array], Array] = word_scores
     attention: Callable[..., Array] = attention
     label_values: Callable[[Array, Array], Array] = look_up_labels

@@ -233,7 +233,7 @@ def _embed(
     run: _Pass, input_ids: Array, segment_ids: Array, positions: TokenPositions | None
 ) -> Array:
     prefix, parameters = "bert/embeddings", run.parameters
-    words = ops.take(parameters[f"{prefix}/word_embeddings"], input_ids, axis=0)
+    words = run.backend.look_up_words(parameters[f"{prefix}/word_embeddings"], input_ids)
     # Two types at most: a product with one-hot rows has a cheaper gradient than a gather.
     types = ops.one_hot(segment_ids, run.config.type_vocab_size, dtype="float32")
     types = ops.matmul(types, parameters[f"{prefix}/token_type_embeddings"])
