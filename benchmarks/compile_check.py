@@ -254,6 +254,8 @@ def compile_row(
         cycles = estimated_cycles(optimised, turns)
         share = _share_of_peak(flops, cycles / gigahertz / 1e9, devices[0].device_kind)
         row |= {"cycles": cycles, "mfu": round(share, 4)}
+    else:
+        row["kernels"] = kernels(optimised, turns)
     return row
 
 
@@ -330,6 +332,22 @@ def estimated_cycles(text: str, turns: int) -> int:
         for line, times in executed(text, turns)
         if (found := re.search(r'"estimated_cycles":"(\d+)"', line))
     )
+
+
+# Instructions of a program for GPUs that the host launches each by itself.
+_LAUNCHED = re.compile(
+    r" (?:fusion|custom-call|convolution|dot|copy|reduce|reduce-window|sort|scatter|gather|transpose)\("
+)
+
+
+def kernels(text: str, turns: int) -> int:
+    """Returns the number of kernels that a compiled program for GPUs launches.
+
+    Args:
+      text: of the program (HLO).
+      turns: of a loop that does not say its own.
+    """
+    return sum(times for line, times in executed(text, turns) if _LAUNCHED.search(line))
 
 
 _BYTES = {"f32": 4, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "pred": 1, "s8": 1, "u8": 1}
@@ -428,11 +446,11 @@ devices, without copies that run beside the rest, and custom calls (kernels writ
 at the clock of the chip, as a share of its peak. It counts the last layer whole, of which the step computes what the heads read (of
 base-512 5.7 % fewer products). The ceiling is the share that the same estimate grants one bfloat16 product of two matrices of 8192 x
 8192, alone: no program of these products can be above it. The compiler for GPUs estimates no
-cycles, and chooses the tiles of products without the device, on which it would try them. CPU seconds
-are those of compiling, on a busy machine. [Engines](engines.md) has what was tried to lower the cycles.
+cycles, and chooses the tiles of products without the device, on which it would try them; kernels are what the
+host launches in a step. CPU seconds are those of compiling, on a busy machine. [Engines](engines.md) has what was tried to lower the cycles.
 
-| model, length | target | devices | compiles | CPU s | GB of memory per device | M cycles | MFU | ceiling | transfers per step |
-|---|---|---|---|---|---|---|---|---|---|
+| model, length | target | devices | compiles | CPU s | GB of memory per device | M cycles | MFU | ceiling | kernels | transfers per step |
+|---|---|---|---|---|---|---|---|---|---|---|
 """  # noqa: E501
 
 
@@ -452,7 +470,7 @@ def _line(
 ) -> str:
     if row is None or not row["compiled"]:
         why = row["why"].replace("|", "/") if row else "not tried yet"
-        return f"| {model} | {target} | | not compiled: {why} | | | | | | |"
+        return f"| {model} | {target} | | not compiled: {why} | | | | | | | |"
     cells = [
         model,
         target,
@@ -463,6 +481,7 @@ def _line(
         f"{row['cycles'] / 1e6:.1f}" if "cycles" in row else "",
         f"{row['mfu']:.1%}" if "mfu" in row else "",
         f"{product['mfu']:.0%}" if "mfu" in product else "",
+        f"{row['kernels']:,}" if "kernels" in row else "",
         ", ".join(
             f"{count} {kind} ({size / 1e6:.0f} MB)"
             for kind, (count, size) in row["collectives"].items()

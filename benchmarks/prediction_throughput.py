@@ -5,12 +5,13 @@
 One model, BertForSequenceClassification of the size of mini (L4/H256, 30,522 pieces) with random weights in
 the Hugging Face layout, and pairs of made-up words as long as RTE's in pieces.
 
-- ours: `multiberts predict`, which sorts pairs into batches by their lengths;
+- ours: `multiberts predict`, which sorts pairs into batches by their lengths, with TensorFlow;
 - the peer: transformers' `pipeline("text-classification")`, batches of 32, in the order of the file, and
   the same with pairs sorted by length beforehand.
 
-Wall and CPU seconds of whole processes, start-up and compilation included; a second row leaves out what a
-process takes for a single pair. All answer the same labels, or the program ends with 1.
+Wall and CPU seconds of whole processes, start-up and compilation included; the last column leaves out what
+a process takes for a single pair. All answer the same labels, or the program ends with 1. Then the seconds
+that a process takes for a single pair, also as it is without `--engine`: in NumPy.
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ open(output, "w").write("\\n".join(labels[row] for row in range(len(rows))))
 print(len(rows))
 """
 _OURS = """
-import contextlib, sys
+import contextlib, os, sys
+
+model, data, output, engine = sys.argv[1:]
+os.environ["MULTIBERTS_ENGINE"] = engine
 from multiberts.finetune.prediction import predict
 
-model, data, output, _ = sys.argv[1:]
 with open(output, "w") as lines, contextlib.redirect_stdout(lines):
     predict(model=model, files=[data])
 print("done")
@@ -90,6 +93,14 @@ def labels_of_ours(path: Path) -> list[str]:
     return [json.loads(line)["prediction"] for line in path.read_text().splitlines()]
 
 
+def process_seconds(
+    program: str, model: Path, folder: Path, data: str, output: Path, setting: str
+) -> tuple[float, float]:
+    """Wall and CPU seconds of a program on one file."""
+    command = [sys.executable, "-c", program, *map(str, (model, folder / f"{data}.jsonl", output))]
+    return timed_process([*command, setting], threads=1)[:2]
+
+
 def main() -> int:
     """Prints the table; 1 if labels differ."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
@@ -105,22 +116,28 @@ def main() -> int:
         write_pairs(folder / "one.jsonl", known, 1)
         write_pairs(folder / "all.jsonl", known, examples)
         print(f"{'':24}{'wall s':>8}{'CPU s':>8}{'pairs per CPU s, start left out':>34}")
-        for label, program, is_sorted in (
-            ("ours", _OURS, False),
-            ("pipeline", _PEER, False),
-            ("pipeline, sorted", _PEER, True),
+        alone = {}
+        for label, program, setting in (
+            ("ours", _OURS, "tensorflow"),
+            ("pipeline", _PEER, "False"),
+            ("pipeline, sorted", _PEER, "True"),
         ):
             seconds = {}
             for data in ("one", "all"):
                 output = folder / f"{label}-{data}"
-                command = [sys.executable, "-c", program, str(model), str(folder / f"{data}.jsonl")]
-                wall, cpu, _ = timed_process([*command, str(output), str(is_sorted)], threads=1)
+                wall, cpu = process_seconds(program, model, folder, data, output, setting)
                 seconds[data] = cpu
+                if data == "one":
+                    alone[label] = wall, cpu
             answers[label] = (
                 labels_of_ours(output) if program is _OURS else output.read_text().splitlines()
             )
             rate = (examples - 1) / (seconds["all"] - seconds["one"])
             print(f"{label:24}{wall:8.1f}{seconds['all']:8.1f}{rate:34.0f}", flush=True)
+        numpy = process_seconds(_OURS, model, folder, "one", folder / "numpy", "")
+        print("a single pair")
+        for label, (wall, cpu) in {**alone, "ours, no engine named": numpy}.items():
+            print(f"{label:24}{wall:8.1f}{cpu:8.1f}")
     differing = sum(
         one != other for one, other in zip(answers["ours"], answers["pipeline"], strict=True)
     )

@@ -23,6 +23,9 @@ _BATCHES_A_LENGTH = 8
 
 _EVALUATION_BATCH_SIZE = 64
 
+# Where nothing is compiled, padding is all that larger batches bring.
+_UNCOMPILED_BATCH_SIZE = 8
+
 
 class TextEncoder(Protocol):
     """The part of `bert.tokenization.Tokenizer` that features need."""
@@ -188,12 +191,15 @@ def encoder_inputs(batch: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     return batch["input_ids"], batch["input_mask"], batch["segment_ids"]
 
 
-def evaluation_batches(lengths: np.ndarray, batch_size: int) -> list[tuple[np.ndarray, int]]:
+def evaluation_batches(
+    lengths: np.ndarray, batch_size: int, *, is_compiled: bool = True
+) -> list[tuple[np.ndarray, int]]:
     """Batches of one size that go through all rows once, rows of like length together.
 
     Args:
       lengths: int32 [rows].
       batch_size: rows per batch.
+      is_compiled: whether each shape is compiled; if not, batches are small and none is filled up.
 
     Returns:
       (int64 [batch_size], how many of them count) for each batch; the last one is filled up by
@@ -202,9 +208,10 @@ def evaluation_batches(lengths: np.ndarray, batch_size: int) -> list[tuple[np.nd
     # Stable, so that the batches, and with them the last bits, follow from the lengths alone.
     order = np.argsort(lengths, kind="stable")
     batches = []
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        filler = np.full(batch_size - len(rows), rows[-1])
+    size = batch_size if is_compiled else _UNCOMPILED_BATCH_SIZE
+    for start in range(0, len(order), size):
+        rows = order[start : start + size]
+        filler = np.full(size - len(rows) if is_compiled else 0, rows[-1])
         batches.append((np.concatenate([rows, filler]), len(rows)))
     return batches
 
@@ -237,8 +244,14 @@ def predicted_batches(
       int64 [batch], places among `rows`; and the model's outputs there [batch, ...], by name.
     """
     lengths = features.lengths[rows]
-    batches = evaluation_batches(lengths, _EVALUATION_BATCH_SIZE)
-    padded = evaluation_lengths(lengths, batches)
+    predictor = predictor.suited_to(parameters, int(lengths.sum()))
+    is_compiled = predictor.is_compiled
+    batches = evaluation_batches(lengths, _EVALUATION_BATCH_SIZE, is_compiled=is_compiled)
+    padded = (
+        evaluation_lengths(lengths, batches)
+        if is_compiled
+        else [int(lengths[places].max()) for places, _ in batches]
+    )
     for (places, count), length in zip(batches, padded, strict=True):
         outputs = predictor(parameters, sequence_batch(features, rows[places], length))
         yield places[:count], {name: values[:count] for name, values in outputs.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Literal
 
 from multiberts.bert.checkpoint.checkpoint import read_provenance
 from multiberts.evaluate.prediction_files.run_file import RUN_FILE, files_of, write_run
@@ -22,7 +23,7 @@ def predict(
     text_columns: Sequence[str] = (),
     label_column: str | None = None,
     task_modules: Sequence[str] = (),
-    compile_step: bool = True,
+    compile_step: bool | Literal["auto"] = "auto",
 ) -> None:
     """Predicts with a fine-tuned model on new data; nothing is trained.
 
@@ -45,7 +46,9 @@ def predict(
       label_column: name of the column with the label, where it is not the task's own.
       task_modules: modules with code that register further tasks, as `finetune` takes them. Those that a
         model names are imported only where they are given here.
-      compile_step: whether XLA compiles the model: some seconds per process, then faster batches.
+      compile_step: whether XLA compiles the model: some seconds per process, then faster batches. `auto`:
+        it does, but a small set (1,200 word pieces by BERT-Base, 32,000 by mini) that is printed is computed
+        in NumPy, at once, where no engine is named (`--engine`, MULTIBERTS_ENGINE) and no accelerator found.
 
     Raises:
       UserError: bad input, naming file and cure; nothing has been written.
@@ -55,7 +58,8 @@ def predict(
         text_columns=text_columns,
         label_column=label_column,
         task_modules=task_modules,
-        compile_step=compile_step,
+        # Run directories record an engine, which computes all that is in them.
+        compile_step=compile_step if run_dir is None else bool(compile_step),
     )
     with spooled(files) as (new, named):
         family = predictor.family(new, named)
@@ -74,7 +78,7 @@ def predict(
                         "label_column": label_column},
             inputs={"model": predictor.directory, **inputs},
             call={"model": model, "files": list(files), "text_columns": list(text_columns),
-                  "label_column": label_column, "compile_step": compile_step,
+                  "label_column": label_column, "compile_step": bool(compile_step),
                   **({"task_modules": list(task_modules)} if task_modules else {})},
         )  # fmt: skip
         if run.done:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Predictor:
         text_columns: Sequence[str] = (),
         label_column: str | None = None,
         task_modules: Sequence[str] = (),
-        compile_step: bool = True,
+        compile_step: bool | Literal["auto"] = "auto",
     ):
         """Finds a model and its task; see `predict` for the arguments.
 

@@ -27,7 +27,7 @@ from multiberts.runs.parameters import annotations_of, described, fits
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import Trainer
+    from multiberts.bert.training.engine import CompileChoice, Trainer
 
 # Tasks of the user's own.
 _OWN = "multiberts.finetune.text.own"
@@ -142,7 +142,7 @@ class Data(Protocol):
         *,
         fingerprint: str,
         finetune_seed: int,
-        compile_step: bool,
+        compile_step: CompileChoice,
         training: TrainingOptions,
     ) -> Learner:
         """Joins the data with a checkpoint.
@@ -151,7 +151,7 @@ class Data(Protocol):
           checkpoint: the encoder's weights.
           fingerprint: of the checkpoint, a key for caches.
           finetune_seed: of the head's initial weights.
-          compile_step: whether XLA compiles training and prediction.
+          compile_step: whether XLA compiles training and prediction; `auto` as `ForwardPass` takes it.
           training: the user's options; `training.trainer(loss, ...)` makes a trainer that follows them.
             The recipe's where the encoder is frozen or nothing is trained.
         """

@@ -10,7 +10,7 @@ from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     from multiberts.bert.model.configuration import BertConfig
-    from multiberts.bert.training.engine import Loss, Trainer
+    from multiberts.bert.training.engine import CompileChoice, Loss, Trainer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,13 +42,13 @@ class TrainingOptions:
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     devices: int | Literal["auto"] = 1
 
-    def trainer(self, loss: Loss, config: BertConfig, compile_step: bool) -> Trainer:
+    def trainer(self, loss: Loss, config: BertConfig, compile_step: CompileChoice) -> Trainer:
         """Returns a trainer of an encoder with a head.
 
         Args:
           loss: as `bert.training.engine.new_trainer` takes it.
           config: sizes of the encoder.
-          compile_step: whether XLA compiles the step.
+          compile_step: whether XLA compiles the step; `auto` is true.
 
         Raises:
           UserError: more layers are frozen than there are, or the devices are not there.
@@ -71,7 +71,7 @@ class TrainingOptions:
         )
         settings = TrainerSettings(
             gradient_shards=self.gradient_shards,
-            compile_step=compile_step,
+            compile_step=bool(compile_step),
             devices=self.devices,
             bias_correction=self.bias_correction,
             beta_1=self.adam_beta_1,

@@ -56,14 +56,23 @@ def default_engine(devices: Path = Path("/dev")) -> str:
     Args:
       devices: the folder of the drivers' files.
     """
-    plugins = [
-        plugin
-        for pattern, names in _ACCELERATORS.items()
-        if any(devices.glob(pattern))
-        for plugin in names
-    ]
+    plugins = [plugin for names in _accelerators(devices) for plugin in names]
     is_there = _is_installed(JAX) and any(map(_is_installed, plugins))
     return JAX if is_there else TENSORFLOW
+
+
+def _accelerators(devices: Path) -> list[tuple[str, ...]]:
+    """Returns the packages for each kind of accelerator whose driver is found."""
+    return [names for pattern, names in _ACCELERATORS.items() if any(devices.glob(pattern))]
+
+
+def is_engine_open() -> bool:
+    """Returns whether few rows may be computed in NumPy: no engine is named, and there is no accelerator.
+
+    Portable arithmetic is XLA's alone.
+    """
+    is_named = bool(os.environ.get(ENGINE)) or os.environ[_BACKEND] != TENSORFLOW
+    return not (is_named or os.environ.get(PORTABLE) == "1" or _accelerators(Path("/dev")))
 
 
 def _is_installed(module: str) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from keras import ops
 
+from multiberts.bert.model.array_ops import ops
 from multiberts.runs.errors import UserError
 
 Array = Any

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from keras import ops
-
 from multiberts.bert.model.addressed_dropout import TokenPositions, dropout
+from multiberts.bert.model.array_ops import ops
 
 Array = Any
 
@@ -28,6 +27,19 @@ def dense(inputs: Array, kernel: Array, bias: Array) -> Array:
       [..., outputs], of that type.
     """
     return ops.matmul(inputs, kernel) + bias
+
+
+def look_up_words(words: Array, ids: Array) -> Array:
+    """Returns the rows of words.
+
+    Args:
+      words: float32 [vocabulary, width].
+      ids: int32 [batch, length].
+
+    Returns:
+      float32 [batch, length, width].
+    """
+    return ops.take(words, ids, axis=0)
 
 
 def word_scores(states: Array, words: Array, bias: Array) -> Array:
@@ -76,8 +88,7 @@ def attention(
     return ops.matmul(ops.cast(probabilities, value.dtype), value)
 
 
-@ops.custom_gradient
-def look_up_labels(values: Array, labels: Array) -> tuple[Array, Callable[..., Any]]:
+def look_up_labels(values: Array, labels: Array) -> Array:
     """Returns each label's value by a lookup, whose gradient compares classes: no scatter into zeros.
 
     Args:
@@ -88,11 +99,15 @@ def look_up_labels(values: Array, labels: Array) -> tuple[Array, Callable[..., A
       [...].
     """
 
-    def back(*gradients: Array, upstream: Array | None = None) -> tuple[Array, None]:
-        (gradient,) = gradients if upstream is None else (upstream,)
-        return ops.where(_is_label(values, labels), gradient[..., None], 0.0), None
+    @ops.custom_gradient  # here, as it imports Keras
+    def look_up(values: Array, labels: Array) -> tuple[Array, Callable[..., Any]]:
+        def back(*gradients: Array, upstream: Array | None = None) -> tuple[Array, None]:
+            (gradient,) = gradients if upstream is None else (upstream,)
+            return ops.where(_is_label(values, labels), gradient[..., None], 0.0), None
 
-    return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0], back
+        return ops.take_along_axis(values, labels[..., None], axis=-1)[..., 0], back
+
+    return look_up(values, labels)
 
 
 def compare_labels(values: Array, labels: Array) -> Array:
@@ -109,14 +124,19 @@ def _is_label(values: Array, labels: Array) -> Array:
     return ops.equal(labels[..., None], classes)  # bool [..., classes]
 
 
+def _square(values: Array) -> Array:
+    return ops.square(values)
+
+
 class BackendOps(NamedTuple):
     """The operations that are worth an implementation per backend; the defaults are the definition."""
 
     dense: Callable[[Array, Array, Array], Array] = dense
+    look_up_words: Callable[[Array, Array], Array] = look_up_words
     word_scores: Callable[[Array, Array, Array], Array] = word_scores
     attention: Callable[..., Array] = attention
     label_values: Callable[[Array, Array], Array] = look_up_labels
-    square: Callable[[Array], Array] = ops.square  # of gradients, whose squares are summed next
+    square: Callable[[Array], Array] = _square  # of gradients, whose squares are summed next
 
 
 PLAIN = BackendOps()

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from multiberts.bert.model.addressed_dropout import dropout
+from multiberts.bert.model.array_ops import ops
 from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 from multiberts.bert.model.encoder import HEAD_SITE, Parameters, dense, gelu, layer_norm
 

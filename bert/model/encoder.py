@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from keras import ops
-
 from multiberts.bert.model.addressed_dropout import TokenPositions, dropout
+from multiberts.bert.model.array_ops import ops
 from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 from multiberts.bert.model.configuration import BertConfig
 
@@ -233,7 +232,7 @@ def _embed(
     run: _Pass, input_ids: Array, segment_ids: Array, positions: TokenPositions | None
 ) -> Array:
     prefix, parameters = "bert/embeddings", run.parameters
-    words = ops.take(parameters[f"{prefix}/word_embeddings"], input_ids, axis=0)
+    words = run.backend.look_up_words(parameters[f"{prefix}/word_embeddings"], input_ids)
     # Two types at most: a product with one-hot rows has a cheaper gradient than a gather.
     types = ops.one_hot(segment_ids, run.config.type_vocab_size, dtype="float32")
     types = ops.matmul(types, parameters[f"{prefix}/token_type_embeddings"])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from multiberts.bert.model.addressed_dropout import TokenPositions, dropout
+from multiberts.bert.model.array_ops import ops
 from multiberts.bert.model.backend_ops import PLAIN, BackendOps
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.encoder import (

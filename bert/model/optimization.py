@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from keras import ops
+from multiberts.bert.model.array_ops import ops
+from multiberts.bert.model.backend_ops import PLAIN
 
 Array = Any
 
@@ -81,7 +82,7 @@ def is_decayed(name: str) -> bool:
 
 
 def clipping_scale(
-    gradients: dict[str, Array], square: Callable[[Array], Array] = ops.square
+    gradients: dict[str, Array], square: Callable[[Array], Array] = PLAIN.square
 ) -> tuple[Array, Array]:
     """Returns the factor that brings a shard's gradient to a norm over all variables of at most 1.
 

@@ -1,18 +1,31 @@
-"""Trainers and predictors of this process's engine, TensorFlow or JAX; see `runs.environment.engine`."""
+"""Trainers and predictors of this process's engine, TensorFlow or JAX; see `runs.environment.engine`.
+
+Neither is imported before a trainer is made or a forward pass runs in it: a few rows are predicted in NumPy.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 
+from multiberts.bert.model.array_ops import numpy_arrays
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.trainer import Array, Batch, Loss, Named, Trainer, TrainerSettings
 from multiberts.runs.allocator import keep_freed_memory
-from multiberts.runs.environment import JAX, engine
+from multiberts.runs.console import note_once
+from multiberts.runs.environment import JAX, engine, is_engine_open
 
 # Callers need one module.
-__all__ = ["ForwardPass", "Loss", "Trainer", "TrainerSettings", "new_trainer"]
+__all__ = ["CompileChoice", "ForwardPass", "Loss", "Trainer", "TrainerSettings", "new_trainer"]
+
+CompileChoice = bool | Literal["auto"]
+
+# Multiply-adds by kernels up to which a forward pass in NumPy takes less time than the import of TensorFlow:
+# of about 1,200 word pieces by BERT-Base, or 32,000 by mini. docs/engines.md has what was measured.
+_FEW_PRODUCTS = 10**11
 
 keep_freed_memory()
 
@@ -41,25 +54,45 @@ def new_trainer(loss: Loss, settings: TrainerSettings | None = None) -> Trainer:
 
 
 class ForwardPass:
-    """A compiled forward pass over named arrays, reused for every checkpoint of the same sizes."""
+    """A forward pass over named arrays, compiled once for every checkpoint of the same sizes.
+
+    Attributes:
+      is_compiled: whether each shape of a batch is compiled, so that few shapes are better than small ones.
+    """
+
+    is_compiled = True
 
     def __init__(
         self,
         function: Callable[[Mapping[str, Array], Mapping[str, Array]], Named],
         *,
-        compile_step: bool = True,
+        compile_step: CompileChoice = True,
     ):
         """Args:
         function: (parameters, batch) -> arrays by name, pure.
-        compile_step: whether XLA compiles it; JAX always does.
+        compile_step: whether XLA compiles it; JAX always does. `auto`: it does, and `suited_to` may choose
+          NumPy.
         """
-        if engine() == JAX:
-            from multiberts.bert.training.jax_trainer import forward_pass
-        else:
-            from multiberts.bert.training.tensorflow_trainer import forward_pass
-        self._put, self._run = forward_pass(function, compile_step)
+        self._function = function
+        self._compile_step = compile_step
         self._source: Mapping[str, np.ndarray] | None = None
         self._on_device: Named = {}
+
+    def suited_to(self, parameters: Mapping[str, np.ndarray], num_rows: int) -> ForwardPass:
+        """Returns what computes some rows best: this pass, or one in NumPy.
+
+        NumPy where there is little to compute, `compile_step` is `auto`, and `is_engine_open`.
+
+        Args:
+          parameters: that the pass takes.
+          num_rows: that kernels multiply, such as word pieces.
+        """
+        weights = sum(array.size for name, array in parameters.items() if name.endswith("kernel"))
+        is_little = num_rows * weights <= _FEW_PRODUCTS
+        if self._compile_step != "auto" or not is_little or not is_engine_open():
+            return self
+        note_once("NumPy computes these few rows, up to rounding as --engine=tensorflow does")
+        return self._in_numpy
 
     def __call__(self, parameters: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
         """Args:
@@ -69,7 +102,30 @@ class ForwardPass:
         Returns:
           Arrays by name.
         """
+        put, run = self._put_and_run
         if parameters is not self._source:
-            self._on_device = self._put(parameters)
+            self._on_device = put(parameters)
             self._source = parameters
-        return self._run(self._on_device, batch)
+        return run(self._on_device, batch)
+
+    @functools.cached_property
+    def _in_numpy(self) -> ForwardPass:
+        return _NumpyPass(self._function)
+
+    @functools.cached_property
+    def _put_and_run(self) -> tuple[Callable[..., Named], Callable[..., Arrays]]:
+        if engine() == JAX:
+            from multiberts.bert.training.jax_trainer import forward_pass
+        else:
+            from multiberts.bert.training.tensorflow_trainer import forward_pass
+        return forward_pass(self._function, bool(self._compile_step))
+
+
+class _NumpyPass(ForwardPass):
+    """A forward pass in NumPy: slower per row than a compiled one, but there at once."""
+
+    is_compiled = False
+
+    def __call__(self, parameters: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
+        with numpy_arrays():
+            return self._function(parameters, batch)

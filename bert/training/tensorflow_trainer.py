@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras  # noqa: F401 - here, so that it is not first imported within a trace
 import numpy as np
 import tensorflow as tf
 
@@ -18,10 +19,12 @@ from multiberts.bert.training.trainer import (
     Batch,
     Loss,
     Named,
+    ShardGradients,
     State,
     Sums,
     Trainer,
     TrainerSettings,
+    clipped,
 )
 from multiberts.runs.errors import UserError
 
@@ -123,11 +126,11 @@ class TensorFlowTrainer(Trainer):
         return value, metrics, dict(pairs)
 
     def _sum_in_order(
-        self, function: Callable[[Named, Array], Sums], shards: Named, keys: Array
+        self, gradients_of: Callable[[Named, Array], ShardGradients], shards: Named, keys: Array
     ) -> Sums:
         def of_shard(number: Array) -> Sums:
             part = {name: values[number] for name, values in shards.items()}
-            return function(part, keys[number])
+            return clipped(*gradients_of(part, keys[number]))
 
         def add(number: Array, total: Any) -> tuple[Array, Any]:
             return number + 1, tf.nest.map_structure(tf.add, total, of_shard(number))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from keras import ops
 
+from multiberts.bert.model.array_ops import ops
 from multiberts.bert.model.backend_ops import BackendOps
 from multiberts.bert.model.optimization import (
     AdamSettings,
@@ -35,6 +35,8 @@ Loss = Callable[[Named, Named, Array, BackendOps], tuple[Array, Named]]
 State = tuple[Named, Named, Named]
 # Gradients and metrics by name.
 Sums = tuple[Named, Named]
+# Gradients and metrics of a shard by name, and the factor that clips the gradients.
+ShardGradients = tuple[Named, Named, Array]
 
 # Names among a batch's arrays on their way to the devices: the dropout keys, and, of several processes,
 # whether each was asked to stop.
@@ -75,9 +77,10 @@ class Trainer(abc.ABC):
     number of devices ends in the same bytes. Accelerators each sum their own
     shards in order; how these sums are added is left to their collectives.
 
-    Shards are the micro-batches too: one after the other, in the memory of one. A shard is not cut
-    further: its loss is divided by its own number of predictions and its gradient clipped as a
-    whole, so the mean of its pieces' gradients would be another recipe.
+    Shards are the micro-batches too: one after the other, in the memory of one; on accelerators a few at
+    a time where sequences are short (`jax_trainer.shards_at_once`). A shard is not cut further: its loss
+    is divided by its own number of predictions and its gradient clipped as a whole, so the mean of its
+    pieces' gradients would be another recipe.
 
     Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
 
@@ -272,22 +275,21 @@ class Trainer(abc.ABC):
     def _summed_gradients(self, parameters: Named, batch: Named, keys: Array) -> Sums:
         """Sums the clipped gradients and the metrics over the shards [keys.shape[0]], in their order."""
 
-        def clipped(shard: Named, key: Array) -> Sums:
-            gradients, metrics, scale = self._shard_gradients(parameters, shard, key)
-            return {name: gradient * scale for name, gradient in gradients.items()}, metrics
+        def gradients_of(shard: Named, key: Array) -> ShardGradients:
+            return self._shard_gradients(parameters, shard, key)
 
         count = keys.shape[0]
         if count == 1:
-            return clipped(batch, keys[0])
+            return clipped(*gradients_of(batch, keys[0]))
         shards = {
             name: ops.reshape(values, (count, values.shape[0] // count, *values.shape[1:]))
             for name, values in batch.items()
         }
-        return self._sum_in_order(clipped, shards, keys)
+        return self._sum_in_order(gradients_of, shards, keys)
 
     def _shard_gradients(
         self, parameters: Named, batch: Named, dropout_key: Array
-    ) -> tuple[Named, Named, Array]:
+    ) -> ShardGradients:
         """Returns gradients and metrics of a shard, and the factor that clips the gradients."""
         factor_of = self.settings.factor_of
 
@@ -347,9 +349,9 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def _sum_in_order(
-        self, function: Callable[[Named, Array], Sums], shards: Named, keys: Array
+        self, gradients_of: Callable[[Named, Array], ShardGradients], shards: Named, keys: Array
     ) -> Sums:
-        """Sums a function's results over shards, one after the other: in the memory of one."""
+        """Sums what `clipped` makes of each shard, in their order; in the memory of one or a few."""
 
     @abc.abstractmethod
     def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
@@ -358,3 +360,8 @@ class Trainer(abc.ABC):
     def _sum_over_devices(self, values: Any) -> Any:
         """Returns the sums over all devices; on one the values themselves."""
         return values
+
+
+def clipped(gradients: Named, metrics: Named, scale: Array) -> Sums:
+    """Returns a shard's clipped gradients, and its metrics."""
+    return {name: gradient * scale for name, gradient in gradients.items()}, metrics

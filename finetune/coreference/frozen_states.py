@@ -30,7 +30,7 @@ from multiberts.runs.files import replaced
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import ForwardPass
+    from multiberts.bert.training.engine import CompileChoice, ForwardPass
 
 _BATCH_SIZE = 32
 
@@ -91,7 +91,7 @@ def span_states(
     encoder: FrozenEncoder,
     kept: str,
     *,
-    compile_step: bool,
+    compile_step: CompileChoice,
     folder: Path | None = None,
 ) -> dict[str, SpanStates]:
     """Encodes the windows of every set and keeps the requested states of their spans.
@@ -140,7 +140,7 @@ def _alone(place: Path) -> Iterator[None]:
 
 
 def _address(
-    sets: Mapping[str, MentionPairs], encoder: FrozenEncoder, kept: str, compile_step: bool
+    sets: Mapping[str, MentionPairs], encoder: FrozenEncoder, kept: str, compile_step: CompileChoice
 ) -> str:
     """Returns a name that only equal inputs have; the engine's version, which affects rounding, counts."""
     if engine() == JAX:
@@ -210,7 +210,9 @@ def _span_tokens(
     """
     by_window = np.argsort(pairs.spans[:, 0], kind="stable")
     begins = np.searchsorted(pairs.spans[by_window, 0], np.arange(len(pairs.sequences) + 1))
-    batches = evaluation_batches(pairs.sequences.lengths, _BATCH_SIZE)
+    lengths = pairs.sequences.lengths
+    predictor = predictor.suited_to(checkpoint.parameters, int(lengths.sum()))
+    batches = evaluation_batches(lengths, _BATCH_SIZE, is_compiled=predictor.is_compiled)
     for rows, count in ProgressBar(batches, desc=f"encoding {name}", unit="batch"):
         batch = sequence_batch(pairs.sequences, rows)
         hidden = predictor(checkpoint.parameters, batch)["hidden"]  # [batch, length, hidden]
@@ -240,7 +242,7 @@ def _pooled(tokens: np.ndarray, ends: np.ndarray, kept: str) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=4)
-def _predictor(config: BertConfig, compile_step: bool) -> ForwardPass:
+def _predictor(config: BertConfig, compile_step: CompileChoice) -> ForwardPass:
     """Returns the compiled encoder."""
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.training.engine import ForwardPass

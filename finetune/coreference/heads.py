@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from multiberts.finetune.features import evaluation_batches
 from multiberts.finetune.task import Arrays
 
 if TYPE_CHECKING:
-    from multiberts.bert.training.engine import ForwardPass, Trainer
+    from multiberts.bert.training.engine import CompileChoice, ForwardPass, Trainer
 
 # Spans are padded to the smallest of these that holds the longest of a batch, so that a step is
 # compiled a few times only.
@@ -127,17 +127,22 @@ def pair_logits(
     logits = np.zeros((len(rows), 2), np.float32)
     # Spans of like length together; those that are pooled have all the same.
     lengths = states.lengths[pairs.pairs[rows]].max(axis=1)
-    for places, count in evaluation_batches(lengths, head.evaluation_batch_size):
+    predictor = predictor.suited_to(parameters, len(rows))
+    is_compiled = predictor.is_compiled
+    for places, count in evaluation_batches(
+        lengths, head.evaluation_batch_size, is_compiled=is_compiled
+    ):
         batch = pair_batch(representation, pairs, states, rows[places])
         logits[places[:count]] = predictor(parameters, batch)["logits"][:count]
     return logits
 
 
 @functools.lru_cache(maxsize=4)
-def engines(representation: str, compile_step: bool) -> tuple[Trainer, ForwardPass]:
-    """Returns the compiled trainer and predictor of a head, shared by all runs in this process."""
-    from keras import ops
-
+def engines(
+    representation: str, compile_step: CompileChoice
+) -> tuple[Callable[[], Trainer], ForwardPass]:
+    """Returns a head's predictor, and what makes its trainer; shared by all runs in this process."""
+    from multiberts.bert.model.array_ops import ops
     from multiberts.bert.model.coreference_head import coreference_logits
     from multiberts.bert.model.heads import cross_entropy
     from multiberts.bert.training.engine import ForwardPass, TrainerSettings, new_trainer
@@ -155,5 +160,8 @@ def engines(representation: str, compile_step: bool) -> tuple[Trainer, ForwardPa
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"logits": logits_of(parameters, batch, None)}
 
-    trainer = new_trainer(loss, TrainerSettings(compile_step=compile_step))
+    @functools.cache
+    def trainer() -> Trainer:
+        return new_trainer(loss, TrainerSettings(compile_step=bool(compile_step)))
+
     return trainer, ForwardPass(predict, compile_step=compile_step)

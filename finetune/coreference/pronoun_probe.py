@@ -38,7 +38,7 @@ from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import ForwardPass
+    from multiberts.bert.training.engine import CompileChoice, ForwardPass
 
 _FEMININE, _MASCULINE = "she", "he"
 _BATCH_SIZE = 32
@@ -132,7 +132,7 @@ class PronounProbeData:
         *,
         fingerprint: str,
         finetune_seed: int,
-        compile_step: bool,
+        compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
@@ -172,10 +172,11 @@ class PronounProbeData:
 
 
 @functools.lru_cache(maxsize=4)
-def _predictor(config: BertConfig, pronoun_ids: tuple[int, int], compile_step: bool) -> ForwardPass:
+def _predictor(
+    config: BertConfig, pronoun_ids: tuple[int, int], compile_step: CompileChoice
+) -> ForwardPass:
     """Returns the compiled forward pass to the logits of the two pronouns."""
-    from keras import ops
-
+    from multiberts.bert.model.array_ops import ops
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.model.heads import masked_lm_logits
     from multiberts.bert.training.engine import ForwardPass

@@ -46,6 +46,7 @@ from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
+    from multiberts.bert.training.engine import CompileChoice
 
 _PAIR_METRICS = ("accuracy", "f1")
 _WINOGENDER_METRICS = ("accuracy", "bias_correlation", "bias_slope")
@@ -156,7 +157,7 @@ class CoreferenceData:
         *,
         fingerprint: str,
         finetune_seed: int,
-        compile_step: bool,
+        compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
@@ -196,7 +197,7 @@ class CoreferenceData:
             return self._pair_set(HELD_OUT, self.pairs.sets["train"], rows, found, "coreference/")
 
         return Learner(
-            trainer=trainer,
+            trainer=trainer() if "train" in self.pairs.sets else None,
             initial_parameters=lambda: initial_parameters(
                 representation, checkpoint.config, self.options.num_hidden_units, finetune_seed
             ),
@@ -256,7 +257,7 @@ def _states(
     pairs: CoreferencePairs,
     encoder: FrozenEncoder,
     kept: str,
-    compile_step: bool,
+    compile_step: CompileChoice,
     folder: str | None,
 ) -> dict[str, SpanStates]:
     """Returns the encoder's outputs, kept until a run has another checkpoint."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import ForwardPass, Trainer
+    from multiberts.bert.training.engine import CompileChoice, ForwardPass, Trainer
 
 METRICS = ("squad_f1", "squad_exact_match")
 
@@ -146,7 +146,7 @@ class SquadData:
         *,
         fingerprint: str,
         finetune_seed: int,
-        compile_step: bool,
+        compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
@@ -177,7 +177,7 @@ class SquadData:
             return self._evaluated(HELD_OUT, part, predictor, parameters, questions)
 
         return Learner(
-            trainer=trainer,
+            trainer=None if self.train is None else trainer(),
             initial_parameters=lambda: with_output_layer(
                 checkpoint, 2, "finetune squad", finetune_seed
             ),
@@ -254,11 +254,10 @@ def window_logits(
 
 @functools.lru_cache(maxsize=4)
 def engines(
-    config: BertConfig, compile_step: bool, training: TrainingOptions = RECIPE
-) -> tuple[Trainer, ForwardPass]:
-    """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
-    from keras import ops
-
+    config: BertConfig, compile_step: CompileChoice, training: TrainingOptions = RECIPE
+) -> tuple[Callable[[], Trainer], ForwardPass]:
+    """Returns what makes the trainer, and the predictor; shared by all runs of these sizes in a process."""
+    from multiberts.bert.model.array_ops import ops
     from multiberts.bert.model.backend_ops import PLAIN
     from multiberts.bert.model.encoder import Packing, encode
     from multiberts.bert.model.heads import cross_entropy, is_right, span_logits
@@ -293,7 +292,10 @@ def engines(
         start, end = logits_of(parameters, batch, None)
         return {"start_logits": start, "end_logits": end}
 
-    trainer = training.trainer(loss, config, compile_step)
+    @functools.cache
+    def trainer() -> Trainer:
+        return training.trainer(loss, config, compile_step)
+
     return trainer, ForwardPass(predict, compile_step=compile_step)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,7 +51,7 @@ from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import ForwardPass, Trainer
+    from multiberts.bert.training.engine import CompileChoice, ForwardPass, Trainer
 
 
 def _refuse_one_label(source: TextSource, labels: np.ndarray | None, task: TextTask) -> None:
@@ -185,7 +185,7 @@ class TextData:
         *,
         fingerprint: str,
         finetune_seed: int,
-        compile_step: bool,
+        compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
@@ -235,7 +235,7 @@ class TextData:
             return self._predictions(predictor, parameters, self._trained(), HELD_OUT, rows)
 
         return Learner(
-            trainer=trainer,
+            trainer=None if self.train is None else trainer(),
             initial_parameters=lambda: with_output_layer(
                 checkpoint, num_outputs, "finetune", finetune_seed
             ),
@@ -346,12 +346,11 @@ def _engines(
     config: BertConfig,
     num_outputs: int,
     kind: str,
-    compile_step: bool,
+    compile_step: CompileChoice,
     training: TrainingOptions = RECIPE,
-) -> tuple[Trainer, ForwardPass]:
-    """Returns the compiled trainer and predictor, shared by all runs of these sizes in this process."""
-    from keras import ops
-
+) -> tuple[Callable[[], Trainer], ForwardPass]:
+    """Returns what makes the trainer, and the predictor; shared by all runs of these sizes in a process."""
+    from multiberts.bert.model.array_ops import ops
     from multiberts.bert.model.backend_ops import PLAIN
     from multiberts.bert.model.encoder import Packing, encode, pool
     from multiberts.bert.model.heads import (
@@ -405,5 +404,8 @@ def _engines(
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"logits": logits_of(parameters, batch, 0.0, None)}
 
-    trainer = training.trainer(loss, config, compile_step)
+    @functools.cache
+    def trainer() -> Trainer:
+        return training.trainer(loss, config, compile_step)
+
     return trainer, ForwardPass(predict, compile_step=compile_step)

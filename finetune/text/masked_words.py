@@ -34,7 +34,7 @@ from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import ForwardPass
+    from multiberts.bert.training.engine import CompileChoice, ForwardPass
 
 _NAME = "masked_words"
 _MOST_SEQUENCES_PER_BATCH = 32
@@ -134,7 +134,7 @@ class MaskedWordsData:
         *,
         fingerprint: str,
         finetune_seed: int,
-        compile_step: bool,
+        compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
         """Joins the data with a checkpoint."""
@@ -197,10 +197,9 @@ def _text(batch: Arrays, row: int) -> slice:
 
 
 @functools.lru_cache(maxsize=2)
-def _predictor(config: BertConfig, compile_step: bool) -> ForwardPass:
+def _predictor(config: BertConfig, compile_step: CompileChoice) -> ForwardPass:
     """Returns the compiled forward pass to the loss and the answer at each masked position."""
-    from keras import ops
-
+    from multiberts.bert.model.array_ops import ops
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.model.heads import cross_entropy, masked_lm_logits
     from multiberts.bert.training.engine import ForwardPass

@@ -16,6 +16,7 @@ from multiberts.benchmarks.compile_check import (
     collectives,
     compiled_apart,
     estimated_cycles,
+    kernels,
     page,
     versions,
 )
@@ -54,6 +55,10 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 
 def test_cycles_of_loops_count_as_often_as_they_run() -> None:
     assert estimated_cycles(PROGRAM, turns=3) == 4 * (100 + 3 * 10) + 1
+
+
+def test_kernels_of_loops_count_as_often_as_they_run() -> None:
+    assert kernels(PROGRAM, turns=3) == 4 * (1 + 3 * 1) + 1
 
 
 def test_transfers_are_counted_with_their_bytes() -> None:
@@ -100,7 +105,7 @@ def test_a_tiny_step_compiles_and_fits(
     # Weights and both moments lie on each device.
     assert 3 * gradients < row["memory"] < TARGETS[target].memory
     if target == "H200":
-        assert row["devices"] == 1 and row["collectives"] == {}
+        assert row["devices"] == 1 and row["collectives"] == {} and row["kernels"] > 0
     else:
         assert row["devices"] == 8 and 0 < row["mfu"] < 1
         (count, size) = row["collectives"]["all-reduce"]

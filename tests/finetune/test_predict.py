@@ -20,6 +20,7 @@ from multiberts.finetune.prediction import predict
 from multiberts.finetune.predictor import Predictor
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
+from multiberts.tests.finetune.few_rows import check_few_rows
 from multiberts.tests.finetune.stranger import TASK, write_stranger
 
 SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}
@@ -67,6 +68,10 @@ def test_a_set_is_added_without_training(tmp_path: Path, run: Path, pair_data: P
     runs = find_runs(tmp_path / "runs")
     assert lineage_of(runs[0][1]) == lineage_of(runs[1][1])
     assert find_all(runs) == []  # neither repeated nor lacking a set
+
+
+def test_few_rows_are_answered_without_tensorflow(run: Path, pair_data: Path) -> None:
+    check_few_rows(run / "model", pair_data / "dev.tsv")
 
 
 def test_every_form_of_a_table_gives_the_same_answers(
@@ -340,6 +345,7 @@ def test_questions(
         assert [line["example_id"] for line in found] == [row[0] for row in rows]
         assert ("label" in found[0]) == (name == "dev.json")
         assert found[0].get("label") == (["Mary"] if name == "dev.json" else None)
+    check_few_rows(run / "model", tmp_path / "table.tsv")
     # The model stays loaded; rows stay in their order, with their columns, whatever their ids.
     predictor = Predictor(str(run / "model"), compile_step=False)
     given = [
@@ -410,6 +416,7 @@ def test_coreference(
         "coreference/gap/t-1/B",
     ]
     assert all("label" not in line for line in found)
+    check_few_rows(run / "model", gap, coreference_data / "dev.conll")
     record = json.loads((run / "model/checkpoint.json").read_text())
     record["finetuned"]["arguments"]["options"]["encodings_dir"] = str(tmp_path / "written")
     (run / "model/checkpoint.json").write_text(json.dumps(record))

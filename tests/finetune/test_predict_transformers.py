@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from multiberts.finetune.prediction import predict
+from multiberts.tests.finetune.few_rows import check_few_rows
 
 WORDS = [
     "[PAD]",
@@ -28,6 +29,7 @@ WORDS = [
 ]
 QUESTION, CONTEXT = ["who", "wrote", "?"], ["ada", "did", "in", "1843"]
 TAGS = {0: "O", 1: "B-PER", 2: "I-PER"}
+TAG_NUMBERS = {name: number for number, name in TAGS.items()}
 Answer = Callable[..., tuple[Any, dict[str, Any]]]
 
 
@@ -101,10 +103,49 @@ def test_questions(tmp_path: Path, saved: Answer) -> None:
 def test_tags(tmp_path: Path, saved: Answer) -> None:
     file = tmp_path / "new.jsonl"
     file.write_text(json.dumps({"tokens": CONTEXT}) + "\n")
-    names = {"id2label": TAGS, "label2id": {name: number for number, name in TAGS.items()}}
-    model, ours = saved("BertForTokenClassification", file, **names)
+    model, ours = saved("BertForTokenClassification", file, id2label=TAGS, label2id=TAG_NUMBERS)
     tags = theirs(model, CONTEXT).logits[0, 1:-1].argmax(-1).tolist()
     assert ours["prediction"] == [TAGS[tag] for tag in tags]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings"),
+    [
+        ("BertForSequenceClassification", {"num_labels": 3}),
+        ("BertForSequenceClassification", {"num_labels": 1}),
+        (
+            "BertForSequenceClassification",
+            {"num_labels": 3, "problem_type": "multi_label_classification"},
+        ),
+        ("BertForTokenClassification", {"id2label": TAGS, "label2id": TAG_NUMBERS}),
+        ("BertForQuestionAnswering", {}),
+    ],
+)
+def test_few_rows_are_answered_without_tensorflow(
+    tmp_path: Path, saved: Answer, architecture: str, settings: dict[str, Any]
+) -> None:
+    """Every kind of head, of rows of several lengths."""
+    file = tmp_path / "new.jsonl"
+    rows = [
+        {
+            "text": " ".join(CONTEXT[: 1 + n % 4] * (1 + n)),
+            "tokens": CONTEXT[: 1 + n % 4] * (1 + n),
+            "id": str(n),
+            "question": " ".join(QUESTION),
+            "context": " ".join(CONTEXT * (1 + n)),
+        }
+        for n in range(10)
+    ]
+    names = {
+        "BertForSequenceClassification": ("text",),
+        "BertForTokenClassification": ("tokens",),
+        "BertForQuestionAnswering": ("id", "question", "context"),
+    }[architecture]
+    rows = [{name: row[name] for name in names} for row in rows]
+    file.write_text(json.dumps(rows[0]) + "\n")
+    saved(architecture, file, **settings)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    check_few_rows(tmp_path / "model", file)
 
 
 def test_a_single_output_is_a_regression(tmp_path: Path, saved: Answer) -> None:

@@ -133,7 +133,8 @@ def test_dropout_is_in_training_only() -> None:
     for representation, drops in (("self_attention", True), ("mean", False)):
         states = states_of(representation, spans)
         given = weights(representation)
-        trainer, predictor = engines(representation, False)
+        make_trainer, predictor = engines(representation, False)
+        trainer = make_trainer()
         rows = np.arange(64)
         labels = pairs.labels[rows]
         batch = {**pair_batch(representation, pairs, states, rows), "labels": labels}

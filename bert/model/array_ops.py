@@ -1,0 +1,38 @@
+"""The array language of the model: keras.ops, or NumPy where a forward pass runs in it.
+
+Keras with its backend takes seconds to import, more than a forward pass of a few rows takes in NumPy. So it
+is imported when the first operation asks for it, and the model has one source for TensorFlow, JAX and NumPy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from typing import Any
+
+_RUNS_IN_NUMPY = contextvars.ContextVar("runs_in_numpy", default=False)
+
+
+@contextlib.contextmanager
+def numpy_arrays() -> Iterator[None]:
+    """Lets `ops` be NumPy's: what is computed inside takes and gives NumPy's arrays."""
+    token = _RUNS_IN_NUMPY.set(True)
+    try:
+        yield
+    finally:
+        _RUNS_IN_NUMPY.reset(token)
+
+
+class _ArrayOps:
+    def __getattr__(self, name: str) -> Any:
+        if _RUNS_IN_NUMPY.get():
+            from multiberts.bert.model import numpy_ops
+
+            return getattr(numpy_ops, name)
+        from keras import ops
+
+        return getattr(ops, name)
+
+
+ops: Any = _ArrayOps()

@@ -1,0 +1,29 @@
+"""Several shards in one batch axis sum to what they do one by one, up to rounding."""
+
+from __future__ import annotations
+
+import pytest
+
+from multiberts.runs.environment import ENGINE, JAX
+from multiberts.tests import own_process
+
+pytest.importorskip("jax", reason="needs JAX: the extra jax")
+
+
+# Shards of a device, length of the sequences: shards at once.
+RULE = {(32, 128): 4, (4, 64): 4, (6, 128): 2, (3, 128): 1, (1, 128): 1, (32, 512): 1}
+
+
+def test_shards_of_short_sequences_are_computed_at_once() -> None:
+    found = own_process.call("bert.training.sum_at_once:at_once", list(RULE), **{ENGINE: JAX})
+    assert found == list(RULE.values())
+
+
+@pytest.mark.slow
+def test_an_update_of_shards_at_once_is_that_of_one_by_one_up_to_rounding() -> None:
+    found = own_process.call(
+        "bert.training.sum_at_once:differences", **{ENGINE: JAX, "JAX_PLATFORMS": "cpu"}
+    )
+    assert found["gradient_norm"] > 1.0, "nothing was clipped"
+    assert found["gradients"] <= 1e-5
+    assert found["scalars"] <= 1e-5
