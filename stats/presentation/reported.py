@@ -109,7 +109,7 @@ def answer(items: Sequence[ReportedComparison]) -> str:
     first = clearest(items)
     item = first.comparison
     if first.adjusted is None:
-        return wording.finding(item)
+        return f"{item.evaluation_set}: {wording.finding(item)}"
     assert item.experiment is not None
     arms = {one.comparison.experiment.name for one in items if one.comparison.experiment}
     contrast, named = f"{item.experiment.name} against {item.base.name}", ""

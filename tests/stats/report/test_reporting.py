@@ -233,6 +233,7 @@ def test_the_page_opens_with_the_primary_comparison_and_its_picture(world, argum
     top = page[page.index("<main>") : page.index('id="summary"')]
     [answer] = re.findall(r'<p class="answer">(.*?)</p>', top, re.DOTALL)
     assert "bias slope of cda incr is lower than that of base by" in answer and "95 % CI" in answer
+    assert re.search(r">CDA[^<]*: [^<]*winogender</p>\s*<p class=\"answer\"", top, re.IGNORECASE)
     assert top.count("<svg ") == 1 and "true slope 0.80" in top and "true slope 0.10" in top
     assert "All 5 comparisons: lower on" in top and "2 comparisons: better on 2" in top
     with pytest.raises(
