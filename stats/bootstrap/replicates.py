@@ -315,12 +315,14 @@ class _Counts:
         self._number = number
         # Rows that are never filled take no memory.
         self._rows = np.empty((largest, number), dtype=np.uint8)
+        self._most = np.iinfo(np.uint8).max  # looked up once, not per replicate
         self._size = 0
 
     def append(self, drawn: NDArray[np.int64]) -> None:
         counts = np.bincount(drawn, minlength=self._number)
-        if counts.max() > np.iinfo(self._rows.dtype).max:
+        if counts.max() > self._most:
             self._rows = self._rows.astype(np.int64)
+            self._most = np.iinfo(np.int64).max
         self._rows[self._size] = counts
         self._size += 1
 
