@@ -41,7 +41,11 @@ def new_trainer(loss: Loss, settings: TrainerSettings | None = None) -> Trainer:
 
 
 class ForwardPass:
-    """A compiled forward pass over named arrays, reused for every checkpoint of the same sizes."""
+    """A compiled forward pass over named arrays, reused for every checkpoint of the same sizes.
+
+    Attributes:
+      function: what is compiled.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class ForwardPass:
             from multiberts.bert.training.jax_trainer import forward_pass
         else:
             from multiberts.bert.training.tensorflow_trainer import forward_pass
+        self.function = function
         self._put, self._run = forward_pass(function, compile_step)
         self._source: Mapping[str, np.ndarray] | None = None
         self._on_device: Named = {}
