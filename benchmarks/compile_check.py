@@ -1,4 +1,4 @@
-"""Compiles the JAX engine's training step for accelerators that are not here, with their makers' compilers.
+"""Compiles the JAX engine's steps for accelerators that are not here, with their makers' compilers.
 
     make compile-check                                        # all rows that are missing or stale
     python -m benchmarks.compile_check --only=base-512:v5e-8  # some rows, again
@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 _DOCS = Path(__file__).resolve().parents[1] / "docs"
 ROWS, PAGE = _DOCS / "compile_table.jsonl", _DOCS / "compile_table.md"
@@ -52,12 +52,53 @@ class Model:
     shards: int = SHARDS
 
 
+BASE = Model(12, 768, 12, 512, 80)
 MODELS = {
-    "base-512": Model(12, 768, 12, 512, 80),
+    "base-512": BASE,
     "base-128": Model(12, 768, 12, 128, 20),
     "mini-128": Model(4, 256, 4, 128, 20),
     "large-512": Model(24, 1024, 16, 512, 80),
     "tiny-128": Model(2, 128, 2, 128, 20, 64, 8),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetunedModel:
+    """A step of fine-tuning BERT-Base, or of predicting with it, on one device.
+
+    Attributes:
+      batch_size: examples of a step.
+      length: of its rows.
+      has_spans: whether answers are spans, as SQuAD's are; else one of three classes.
+      is_trained: whether the step is an update; else a prediction.
+      packed_rows: that the examples lie in, at most four in each; None: each has its own.
+      compute_dtype: of the products.
+    """
+
+    batch_size: int
+    length: int
+    has_spans: bool = False
+    is_trained: bool = True
+    packed_rows: int | None = None
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch."""
+        return self.packed_rows or self.batch_size
+
+
+# Batches of configs/finetune, and those that are predicted.
+FINETUNED = {
+    f"{name}-{dtype}": dataclasses.replace(model, compute_dtype=dtype)
+    for name, model in {
+        "squad-384": FinetunedModel(48, 384, has_spans=True),
+        "classification-128": FinetunedModel(32, 128),
+        "classification-128-packed": FinetunedModel(32, 128, packed_rows=14),
+        "predict-384": FinetunedModel(64, 384, has_spans=True, is_trained=False),
+        "predict-128": FinetunedModel(64, 128, is_trained=False),
+    }.items()
+    for dtype in ("float32", "bfloat16")
 }
 
 
@@ -110,6 +151,7 @@ TABLE = (
         for model in ("base-128", "mini-128", "large-512")
         for target in ("v5e-8", "H200")
     ),
+    *((name, target) for name in FINETUNED for target in ("v5e-8", "H200", "v6e-8")),
 )
 # One product of this width: the most that a compiler's own estimate grants a program of this library.
 PRODUCT, WIDTH = "product-8192", 8192
@@ -179,6 +221,61 @@ def lowered_step(model: Model, devices: list[Any]) -> Any:
     return JaxTrainer(loss, settings, described).lower((weights, weights, weights), batch, rate)
 
 
+def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
+    """Returns an update of fine-tuning, or a prediction (`jax.stages.Lowered`), for a device."""
+    import jax
+    import numpy as np
+    from jax.sharding import SingleDeviceSharding
+
+    from multiberts.bert.model.configuration import parameter_shapes
+    from multiberts.bert.training.jax_trainer import JaxTrainer
+    from multiberts.bert.training.processes import Devices
+    from multiberts.bert.training.trainer import DROPOUT_KEYS, TrainerSettings
+    from multiberts.finetune.packing import PACKING
+    from multiberts.finetune.squad.task import engines
+    from multiberts.finetune.text.learner import text_engines
+    from multiberts.finetune.text.task import CLASSIFICATION
+    from multiberts.finetune.training_options import TrainingOptions
+
+    class DescribedTraining(TrainingOptions):
+        def trainer(self, loss: Any, config: Any, compile_step: bool) -> JaxTrainer:
+            described = Devices(None, 1, device.device_kind)
+            return JaxTrainer(loss, TrainerSettings(compile_step=compile_step), described)
+
+    def described(*shape: int, dtype: Any = np.int32) -> Any:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=SingleDeviceSharding(device))
+
+    config, training = config_of(BASE), DescribedTraining(compute_dtype=model.compute_dtype)
+    outputs, rows, examples = 2 if model.has_spans else 3, model.rows, model.batch_size
+    trainer, predictor = (
+        engines(config, True, training)
+        if model.has_spans
+        else text_engines(config, outputs, CLASSIFICATION, True, training)
+    )
+    shapes = {
+        **{
+            name: shape
+            for name, shape in parameter_shapes(config).items()
+            if not name.startswith("cls/")
+        },
+        "output_weights": (outputs, config.hidden_size),
+        "output_bias": (outputs,),
+    }
+    weights = {name: described(*shapes[name], dtype=np.float32) for name in sorted(shapes)}
+    inputs = ("input_ids", "input_mask", "segment_ids")
+    batch = {name: described(rows, model.length) for name in inputs}
+    if model.packed_rows is not None:
+        sides = ((rows, model.length), (rows, model.length), (rows, 4), (examples,))
+        batch |= {name: described(*side) for name, side in zip(PACKING, sides, strict=True)}
+    if not model.is_trained:
+        return jax.jit(predictor.function).lower(weights, batch)
+    answers = ("start_positions", "end_positions") if model.has_spans else ("labels",)
+    batch |= {name: described(examples) for name in answers}
+    batch[DROPOUT_KEYS] = described(1, 2, dtype=np.uint32)
+    assert isinstance(trainer, JaxTrainer)
+    return trainer.lower((weights, weights, weights), batch, described(dtype=np.float32))
+
+
 def lowered_product(device: Any) -> Any:
     """Returns a bfloat16 product [8192, 8192] x [8192, 8192] (`jax.stages.Lowered`) for a device."""
     import jax
@@ -209,7 +306,7 @@ def compile_row(
     """Compiles a model's step for a target.
 
     Args:
-      name: of `MODELS`, or `product-8192`.
+      name: of `MODELS` or `FINETUNED`, or `product-8192`.
       target: of `TARGETS`.
       known: a digest; the program of that digest is not compiled again.
       text: file for the compiled program, if any.
@@ -221,6 +318,9 @@ def compile_row(
     if name == PRODUCT:
         devices = devices[:1]
         lowered, flops = lowered_product(devices[0]), 2.0 * WIDTH**3
+    elif name in FINETUNED:
+        devices, finetuned = devices[:1], FINETUNED[name]
+        lowered, flops = lowered_finetuning(finetuned, devices[0]), _finetuning_flops(finetuned)
     else:
         model = MODELS[name]
         lowered, flops = lowered_step(model, devices), _flops(model) / len(devices)
@@ -263,6 +363,12 @@ def _flops(model: Model) -> float:
     from multiberts.bert.model.operations import model_flops_per_step
 
     return model_flops_per_step(config_of(model), model.batch_size, model.length, model.predictions)
+
+
+def _finetuning_flops(model: FinetunedModel) -> float:
+    from multiberts.bert.model.operations import model_flops_per_step
+
+    return model_flops_per_step(config_of(BASE), model.rows, model.length, trained=model.is_trained)
 
 
 def _share_of_peak(flops: float, seconds: float, device_kind: str) -> float:
@@ -385,7 +491,7 @@ def compiled_apart(name: str, target: str, limit: float, known: str = "") -> dic
     """Makes a row in a process of its own; see `compile_row`.
 
     Args:
-      name: of `MODELS`.
+      name: of `MODELS` or `FINETUNED`.
       target: of `TARGETS`.
       limit: seconds, after which the process is stopped.
       known: a digest that need not be compiled again.
@@ -439,6 +545,9 @@ _HEADER = """# Compiled for accelerators that were not there
 Made by `make compile-check` with {versions}; the rows are in `docs/compile_table.jsonl`. It is the
 whole training step of the JAX engine: {batch_size} sequences in {shards} shards that are clipped apart, bfloat16 products,
 dropout on. **Nothing here was run on an accelerator**: all figures are the compilers' own.
+
+Rows of squad, classification and predict are BERT-Base on one device: an update of fine-tuning (48 x 384; 32 x 128, or these 32 packed
+into 14 rows), or a prediction (64 rows), in float32 or bfloat16. MFU is of the bfloat16 peak in both.
 
 A device is what JAX calls one: half a chip on v2, a chip elsewhere. Memory is weights, moments and all that a
 step needs besides. Cycles are the sum of the TPU compiler's own estimates, without the transfers between

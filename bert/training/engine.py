@@ -57,6 +57,7 @@ class ForwardPass:
     """A forward pass over named arrays, compiled once for every checkpoint of the same sizes.
 
     Attributes:
+      function: what is computed.
       is_compiled: whether each shape of a batch is compiled, so that few shapes are better than small ones.
     """
 
@@ -73,7 +74,7 @@ class ForwardPass:
         compile_step: whether XLA compiles it; JAX always does. `auto`: it does, and `suited_to` may choose
           NumPy.
         """
-        self._function = function
+        self.function = function
         self._compile_step = compile_step
         self._source: Mapping[str, np.ndarray] | None = None
         self._on_device: Named = {}
@@ -110,7 +111,7 @@ class ForwardPass:
 
     @functools.cached_property
     def _in_numpy(self) -> ForwardPass:
-        return _NumpyPass(self._function)
+        return _NumpyPass(self.function)
 
     @functools.cached_property
     def _put_and_run(self) -> tuple[Callable[..., Named], Callable[..., Arrays]]:
@@ -118,7 +119,7 @@ class ForwardPass:
             from multiberts.bert.training.jax_trainer import forward_pass
         else:
             from multiberts.bert.training.tensorflow_trainer import forward_pass
-        return forward_pass(self._function, bool(self._compile_step))
+        return forward_pass(self.function, bool(self._compile_step))
 
 
 class _NumpyPass(ForwardPass):
@@ -128,4 +129,4 @@ class _NumpyPass(ForwardPass):
 
     def __call__(self, parameters: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
         with numpy_arrays():
-            return self._function(parameters, batch)
+            return self.function(parameters, batch)

@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -43,18 +44,18 @@ class Processes:
         count: int = 1,
         is_chief: bool = True,
         gather: Callable[[np.ndarray], np.ndarray] | None = None,
-        lost: tuple[type[Exception], ...] = (),
+        errors: tuple[type[Exception], ...] = (),
     ):
         """Args:
         count: how many processes.
         is_chief: whether this is process 0.
         gather: int64 [numbers] of this process -> int64 [processes, numbers]; not needed for one.
-        lost: errors that the engine raises when another process has ended.
+        errors: that the engine raises when memory is too small or another process has ended.
         """
         self.count = count
         self.is_chief = is_chief
         self._gather = gather
-        self._lost = lost
+        self._errors = errors
 
     def gather(self, numbers: Sequence[int]) -> np.ndarray:
         """Returns the numbers of every process, int64 [processes, numbers].
@@ -68,7 +69,7 @@ class Processes:
         own = np.asarray(numbers, np.int64)
         if self.count == 1 or self._gather is None:
             return own[None]
-        with self.report_lost_process():
+        with self.report_errors():
             return self._gather(own)
 
     def broadcast_from_chief(self, number: int) -> int:
@@ -112,11 +113,22 @@ class Processes:
             self.gather([0])
 
     @contextlib.contextmanager
-    def report_lost_process(self) -> Iterator[None]:
-        """Turns the errors that collectives raise when a process has ended into one line."""
+    def report_errors(self) -> Iterator[None]:
+        """Turns the engine's errors into one line where memory is too small or a process has ended.
+
+        TPUs' compiler says before the first update that memory is too small; else the device does.
+        """
         try:
             yield
-        except self._lost as error:
+        except self._errors as error:
+            if too_large := re.search("(RESOURCE_EXHAUSTED|[Oo]ut of memory).*", str(error)):
+                raise UserError(
+                    f"an update does not fit the device's memory ({too_large[0][:200]}); give "
+                    "compute_dtype = 'bfloat16', a smaller batch_size, more gradient_shards (each is clipped "
+                    "apart) or more devices"
+                ) from error
+            if self.count == 1:
+                raise
             raise UserError(
                 f"another of the {self.count} processes of TF_CONFIG has ended ({type(error).__name__}); "
                 "see its own output for the reason, and start all of them again: they resume from the "

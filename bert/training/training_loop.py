@@ -147,7 +147,7 @@ def train(
 
     if processes.is_chief:
         _make_directory(directory / STATE)
-    with processes.report_lost_process():
+    with processes.report_errors():
         _resume(trainer, directory, schedule.initial_parameters)
 
     # --- Open what is written; closed at the end, whatever that is ------------------------------------
@@ -160,7 +160,7 @@ def train(
             unit="step",
             disable=not processes.is_chief,
         ) as bar,
-        processes.report_lost_process(),
+        processes.report_errors(),
         TrainingLog(
             directory,
             trainer.step_count,

@@ -191,7 +191,7 @@ class TextData:
         """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         num_outputs = self.task.num_outputs
-        trainer, predictor = _engines(
+        trainer, predictor = text_engines(
             checkpoint.config, num_outputs, self.task.kind, compile_step, training
         )
 
@@ -342,7 +342,7 @@ def _positive_weights(task: TextTask, labels: np.ndarray | None) -> np.ndarray |
 
 
 @functools.lru_cache(maxsize=4)
-def _engines(
+def text_engines(
     config: BertConfig,
     num_outputs: int,
     kind: str,

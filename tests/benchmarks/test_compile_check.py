@@ -116,3 +116,15 @@ def test_a_tiny_step_compiles_and_fits(
     (tmp_path / "rows.jsonl").write_text(marked + "\n")
     compile_check.check([f"tiny-128:{target}"], PATIENCE, again=False)
     assert (tmp_path / "rows.jsonl").read_text() == marked + "\n"
+
+
+@pytest.mark.slow
+def test_a_prediction_compiles_and_fits() -> None:
+    if "missing" in versions("H200").values():
+        pytest.skip("needs jax-cuda12-plugin: the extra compile")
+    row = compiled_apart("predict-128-float32", "H200", PATIENCE)
+    assert row["compiled"], row["why"]
+    weights = 4 * num_parameters(compile_check.config_of(compile_check.BASE))
+    # The weights alone: no moments, no gradients.
+    assert 0.9 * weights < row["memory"] < 2 * weights
+    assert row["kernels"] > 0
