@@ -238,9 +238,9 @@ def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
     from multiberts.finetune.training_options import TrainingOptions
 
     class DescribedTraining(TrainingOptions):
-        def trainer(self, loss: Any, config: Any, compile_step: bool) -> JaxTrainer:
+        def trainer(self, loss: Any, config: Any, compile_step: Any) -> JaxTrainer:
             described = Devices(None, 1, device.device_kind)
-            return JaxTrainer(loss, TrainerSettings(compile_step=compile_step), described)
+            return JaxTrainer(loss, TrainerSettings(compile_step=bool(compile_step)), described)
 
     def described(*shape: int, dtype: Any = np.int32) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=SingleDeviceSharding(device))

@@ -77,7 +77,8 @@ def gelu(values: np.ndarray, *, approximate: bool) -> np.ndarray:
 
 def one_hot(indices: np.ndarray, num_classes: int, *, dtype: str) -> np.ndarray:
     """Returns rows with a 1 at the index; [..., num_classes]."""
-    return np.equal(indices[..., None], np.arange(num_classes)).astype(dtype)
+    rows: np.ndarray = np.equal(indices[..., None], np.arange(num_classes)).astype(dtype)
+    return rows
 
 
 def relu(values: np.ndarray) -> np.ndarray:
