@@ -82,6 +82,7 @@ def test_everything_in_the_loss_that_a_backend_may_compute_is_left_to_it() -> No
     )
     assert calls == {
         "dense": sum(name.endswith("/kernel") for name in parameters),
+        "look_up_words": 1,
         "word_scores": 1,
         "attention": config.num_hidden_layers,
         "label_values": 4,  # loss and accuracy of words and of pairs
