@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# Its commit, date and versions, beside its tables.
+MADE_WITH = "made_with.json"
+
 MADE_FROM = '<script type="application/json" id="made-from">'
 MAX_EFFECT = 5  # of Hedges' g, beyond which seeds hardly vary and the number says little
 _NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are names of code
@@ -89,7 +92,7 @@ def write_page(
     summary = summary_table(listed)
     origin = {**made_by, **made_with()}
     texts = {
-        "made_with.json": json.dumps(origin, indent=1) + "\n",
+        MADE_WITH: json.dumps(origin, indent=1) + "\n",
         "comparisons.csv": full_table(as_made).csv(),
         "comparisons.md": summary.markdown(),
         "comparisons.tex": summary.latex(),

@@ -22,7 +22,7 @@ from multiberts.runs.plan_marker import read_plan
 from multiberts.runs.registration import FILE as REGISTRATION
 from multiberts.stats.report.analysis import analyse
 from multiberts.stats.report.experiment import ReportedExperiment
-from multiberts.stats.report.page import MADE_FROM, write_page
+from multiberts.stats.report.page import MADE_FROM, MADE_WITH, write_page
 from multiberts.stats.report.reporting import requests_of
 from multiberts.stats.report.selection import FinishedRun, files_of_runs, finished_runs
 from multiberts.stats.settings import ComparisonSettings
@@ -74,7 +74,8 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
         else:
             total, wrong = 0, 0
             for name in sorted(written, key=lambda name: "/" in name):  # pages first
-                if not name.startswith("figures/") and (path.parent / name).is_file():
+                shows_results = not name.startswith("figures/") and not name.endswith(MADE_WITH)
+                if shows_results and (path.parent / name).is_file():
                     given = (path.parent / name).read_text(encoding="utf-8", errors="replace")
                     again = (Path(folder) / name).read_text(encoding="utf-8")
                     found = _differences(_results(given), _results(again))

@@ -16,7 +16,7 @@ TEXT = (ROOT / "docs/real_tasks.md").read_text(encoding="utf-8")
 
 def table_of(folder: str) -> list[str]:
     """The lines that the command wrote, without those of one arm alone."""
-    text = (ROOT / "docs/real_run" / folder / "comparisons.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/real_run" / folder / "comparisons.txt").read_text(encoding="utf-8")
     return [line for line in text.splitlines() if not line.startswith("| Last step alone")]
 
 
