@@ -228,6 +228,7 @@ def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
     from jax.sharding import SingleDeviceSharding
 
     from multiberts.bert.model.configuration import parameter_shapes
+    from multiberts.bert.training.engine import CompileChoice
     from multiberts.bert.training.jax_trainer import JaxTrainer
     from multiberts.bert.training.processes import Devices
     from multiberts.bert.training.trainer import DROPOUT_KEYS, TrainerSettings
@@ -238,7 +239,7 @@ def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
     from multiberts.finetune.training_options import TrainingOptions
 
     class DescribedTraining(TrainingOptions):
-        def trainer(self, loss: Any, config: Any, compile_step: Any) -> JaxTrainer:
+        def trainer(self, loss: Any, config: Any, compile_step: CompileChoice) -> JaxTrainer:
             described = Devices(None, 1, device.device_kind)
             return JaxTrainer(loss, TrainerSettings(compile_step=bool(compile_step)), described)
 

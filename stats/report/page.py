@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Its commit, date and versions, beside its tables.
+# Commit, date of the data and versions that a page is made from; beside its tables.
 MADE_WITH = "made_with.json"
 
 MADE_FROM = '<script type="application/json" id="made-from">'
