@@ -248,7 +248,7 @@ def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
 
     config, training = config_of(BASE), DescribedTraining(compute_dtype=model.compute_dtype)
     outputs, rows, examples = 2 if model.has_spans else 3, model.rows, model.batch_size
-    trainer, predictor = (
+    make_trainer, predictor = (
         engines(config, True, training)
         if model.has_spans
         else text_engines(config, outputs, CLASSIFICATION, True, training)
@@ -273,6 +273,7 @@ def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
     answers = ("start_positions", "end_positions") if model.has_spans else ("labels",)
     batch |= {name: described(examples) for name in answers}
     batch[DROPOUT_KEYS] = described(1, 2, dtype=np.uint32)
+    trainer = make_trainer()
     assert isinstance(trainer, JaxTrainer)
     return trainer.lower((weights, weights, weights), batch, described(dtype=np.float32))
 

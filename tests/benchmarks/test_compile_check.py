@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from multiberts.benchmarks import compile_check
 from multiberts.benchmarks.compile_check import (
     CEILINGS,
+    FINETUNED,
     MODELS,
     TABLE,
     TARGETS,
@@ -21,6 +23,8 @@ from multiberts.benchmarks.compile_check import (
     versions,
 )
 from multiberts.bert.model.configuration import num_parameters
+from multiberts.runs.environment import ENGINE, JAX
+from multiberts.tests import own_process
 from multiberts.tests.patience import PATIENCE
 
 # A loop of 4 turns whose body holds a loop that does not say how often it runs, as TPU programs look.
@@ -89,6 +93,23 @@ def test_the_page_is_that_of_the_rows() -> None:
     assert made["base-512:v5e-8"]["mfu"] >= 0.45
 
 
+def lowered_rows() -> list[str]:
+    """Lowers the step of every row of fine-tuning and prediction, in one layer; which are updates."""
+    import jax
+
+    compile_check.BASE = dataclasses.replace(compile_check.BASE, layers=1)
+    texts = {
+        name: compile_check.lowered_finetuning(model, jax.devices("cpu")[0]).as_text()
+        for name, model in FINETUNED.items()
+    }
+    return [name for name, text in texts.items() if "jit__updated" in text]
+
+
+def test_every_row_has_a_program() -> None:
+    updates = own_process.call("benchmarks.test_compile_check:lowered_rows", **{ENGINE: JAX})
+    assert updates == [name for name, model in FINETUNED.items() if model.is_trained]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["v5e-8", "H200"])
 def test_a_tiny_step_compiles_and_fits(
@@ -116,6 +137,16 @@ def test_a_tiny_step_compiles_and_fits(
     (tmp_path / "rows.jsonl").write_text(marked + "\n")
     compile_check.check([f"tiny-128:{target}"], PATIENCE, again=False)
     assert (tmp_path / "rows.jsonl").read_text() == marked + "\n"
+
+
+@pytest.mark.slow
+def test_an_update_of_fine_tuning_compiles() -> None:
+    if "missing" in versions("H200").values():
+        pytest.skip("needs jax-cuda12-plugin: the extra compile")
+    row = compiled_apart("classification-128-packed-bfloat16", "H200", PATIENCE)
+    assert row["compiled"], row["why"]
+    weights = 4 * num_parameters(compile_check.config_of(compile_check.BASE))
+    assert row["memory"] > 3 * 0.9 * weights and row["kernels"] > 0  # weights and both moments
 
 
 @pytest.mark.slow
