@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -365,22 +365,22 @@ def read_weights(
       UserError: the file is damaged, or holds weights that no pre-trained BERT has.
     """
     path = check_weights(directory)
-    stored = _read_safetensors(path) if path.name == WEIGHTS else _read_pytorch(path)
-    tensors = {_current_name(name, stored): values for name, values in stored.items()}
-    _fold_tied(path, tensors)
     config = read_config(directory)
-    check_layers(config, tensors, path)
     ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
     ours |= {place: name for name, place in _head_names(fine_tuned).items()}
-    parameters = {}
+    tensors = {}
+    for name, values in _read_safetensors(path) if path.name == WEIGHTS else _read_pytorch(path):
+        # One by one: to read all first would take twice the memory, and the time to clear it.
+        tensors[name] = np.ascontiguousarray(_transposed(ours.get(name, name), values))
+    _fold_tied(path, tensors)
+    check_layers(config, tensors, path)
     for name in sorted(tensors):
         if name not in ours:
             raise UserError(
                 f"{path} holds {name}, which a pre-trained BERT of its {CONFIG} does not have; load "
                 "it with transformers.BertForPreTraining and save that"
             )
-        parameters[ours[name]] = np.ascontiguousarray(_transposed(ours[name], tensors[name]))
-    return {name: parameters[name] for name in sorted(parameters)}
+    return {name: tensors[place] for name, place in sorted((ours[t], t) for t in tensors)}
 
 
 def _transposed(name: str, values: np.ndarray) -> np.ndarray:
@@ -394,11 +394,11 @@ def _transposed(name: str, values: np.ndarray) -> np.ndarray:
     return transposed
 
 
-def _current_name(name: str, stored: Mapping[str, Any]) -> str:
-    """Today's name of a stored variable."""
+def _current_name(name: str, names: Iterable[str]) -> str:
+    """Today's name of a stored variable, one of `names`."""
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-    encoder_alone = any(other.startswith("embeddings.") for other in stored)
+    encoder_alone = any(other.startswith("embeddings.") for other in names)
     if encoder_alone and name.startswith(("embeddings.", "encoder.", "pooler.")):
         return f"bert.{name}"
     return name
@@ -417,13 +417,13 @@ def _fold_tied(path: Path, tensors: dict[str, np.ndarray]) -> None:
             )
 
 
-def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+def _read_safetensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     # Imported for its registration: NumPy itself has no bfloat16.
     import ml_dtypes  # noqa: F401
 
-    tensors = {}
     with _opened(path) as file:
-        for name in file.keys():  # noqa: SIM118
+        names = file.keys()
+        for name in names:
             if name.endswith(_COUNTERS):
                 continue
             kind = file.get_slice(name).get_dtype()
@@ -431,8 +431,7 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
                 raise UserError(
                     f"{path}: {name} has type {kind}, expected F32, F16 or BF16; save it in float32"
                 )
-            tensors[name] = np.asarray(file.get_tensor(name), np.float32)
-    return tensors
+            yield _current_name(name, names), np.asarray(file.get_tensor(name), np.float32)
 
 
 def _opened(path: Path) -> Any:
@@ -446,7 +445,7 @@ def _opened(path: Path) -> Any:
         ) from error
 
 
-def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
+def _read_pytorch(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     try:
         import torch
     except ImportError as error:
@@ -468,7 +467,6 @@ def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
             f"{path} holds a {type(state).__name__}, expected tensors by name; save the "
             "model again with save_pretrained"
         )
-    tensors = {}
     for name, values in state.items():
         if name.endswith(_COUNTERS):
             continue
@@ -481,8 +479,7 @@ def _read_pytorch(path: Path) -> dict[str, np.ndarray]:
                 f"{path}: {name} is not a tensor of float32, float16 or bfloat16; save the model again "
                 "with save_pretrained"
             )
-        tensors[name] = values.to(torch.float32).numpy()
-    return tensors
+        yield _current_name(name, state), values.to(torch.float32).numpy()
 
 
 def _write_tokenizer(
