@@ -247,6 +247,12 @@ def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
     return difference_text(number, item.metric, decimals)
 
 
+def error_text(item: ComparisonResult, error: float) -> str:
+    """Returns a standard error with its unit, and a decimal more than the interval has, which is wider."""
+    decimals = interval_decimals(item.ci, item.metric)
+    return difference_text(error, item.metric, None if decimals is None else decimals + 1)
+
+
 def _arm_text(item: ComparisonResult, arm: ArmSummary) -> str:
     """Returns the score of an arm with the decimals of the comparison's interval."""
     return score_text(arm.estimate, item.metric, interval_decimals(item.ci, item.metric))
@@ -719,7 +725,7 @@ def _doubled(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
         return []
     best, what = errors[0]
     now, better, *rest = (
-        difference_text(error, item.metric)
+        error_text(item, error)
         for error in (item.standard_error, best, *(e for e, _ in errors[1:]))
     )
     others = "".join(

@@ -23,7 +23,6 @@ from multiberts.stats.presentation.comparison_tables import (
     summary_table,
 )
 from multiberts.stats.presentation.metric_names import (
-    difference_text,
     interval_decimals,
     metric_label,
     metric_meaning,
@@ -164,7 +163,7 @@ def _filters(
     names = {id(grid): file_name for file_name, grid in pages.items()}
     return {
         "number": number,
-        "error": lambda item: with_minus(difference_text(item.standard_error, item.metric)),
+        "error": lambda item: with_minus(wording.error_text(item, item.standard_error)),
         "estimate": lambda cell, item: with_minus(wording.estimate_text(item, cell)),
         "p": lambda value: format_cell(value, "p"),
         "table": partial(_readable, name_of=name_of),
