@@ -164,7 +164,9 @@ def standard_frame(
     if "seed" not in found:
         if seed is None:
             line = _lacking(frame, what, "seeds", "seed")
-            raise UserError(f"{line}, or name each seed's file by it (seed_0.csv)")
+            raise UserError(
+                f"{line}, or give a folder of files with one seed each, named by it (seed_0.csv)"
+            )
         chosen["seed"] = seed
     if "prediction" not in found and "score" not in found:
         raise _lacking(frame, what, "predictions or scores", "prediction", "score")

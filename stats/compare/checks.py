@@ -59,15 +59,21 @@ def check_sources(sources: Mapping[str, Any], design: str) -> None:
             "(--prediction, --label), or each example's own score of both (--score)"
         )
     numbers = {name: seeds_of(data) for name, data in sources.items()}
-    unnamed = [name for name, data in sources.items() if seeds_by(data) in UNNAMED]
+    unnamed: dict[str, list[str]] = {}
+    for name, data in sources.items():
+        if (by := seeds_by(data)) in UNNAMED:
+            unnamed.setdefault(by, []).append(name)
     if not all(numbers.values()):
         return  # refused later
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
         found = ", ".join(f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items())
+        known = " and ".join(
+            f"those of {' and '.join(names)} are known only by the {by}"
+            for by, names in unnamed.items()
+        )
         raise DataError(
-            f"found {found}, and nothing names those of {', '.join(unnamed)} but their order, so that "
-            "pairs may be of different seeds; name the seeds (a column or coordinate, files seed_0.csv), "
-            "or use design='unpaired'"
+            f"found {found}, and {known}, so that pairs may be of different seeds; "
+            "name the seeds (a column or coordinate, files seed_0.csv), or use design='unpaired'"
         )
 
 
