@@ -82,7 +82,7 @@ def _find_devices(devices: DeviceChoice) -> Devices:
         count=jax.process_count(),
         is_chief=process == 0,
         gather=_gather,
-        errors=(jax.errors.JaxRuntimeError,),
+        errors=(jax.errors.JaxRuntimeError, ValueError),  # the second by Gloo's collectives
     )
     kind = CPU if is_cpu else known[0].device_kind
     return Devices(mesh, count, kind, processes=processes)

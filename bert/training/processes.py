@@ -19,6 +19,8 @@ import numpy as np
 
 from multiberts.bert.model.operations import peak_flops_per_second
 from multiberts.runs.errors import UserError
+from multiberts.runs.leaving import leave_at_once
+from multiberts.runs.preemption import PreemptedError
 
 AUTO: Literal["auto"] = "auto"
 DeviceChoice = int | Literal["auto"]
@@ -116,8 +118,21 @@ class Processes:
     def report_errors(self) -> Iterator[None]:
         """Turns the engine's errors into one line where memory is too small or a process has ended.
 
-        TPUs' compiler says before the first update that memory is too small; else the device does.
+        TPUs' compiler says before the first update that memory is too small; else the device does. After any
+        error a process leaves at once, so that the others notice.
         """
+        try:
+            with self._one_line_errors():
+                yield
+        except PreemptedError:  # all processes stop at the same step
+            raise
+        except BaseException:
+            if self.count > 1:
+                leave_at_once()
+            raise
+
+    @contextlib.contextmanager
+    def _one_line_errors(self) -> Iterator[None]:
         try:
             yield
         except self._errors as error:
@@ -127,7 +142,7 @@ class Processes:
                     "compute_dtype = 'bfloat16', a smaller batch_size, more gradient_shards (each is clipped "
                     "apart) or more devices"
                 ) from error
-            if self.count == 1:
+            if self.count == 1 or (isinstance(error, ValueError) and "Gloo" not in str(error)):
                 raise
             raise UserError(
                 f"another of the {self.count} processes of TF_CONFIG has ended ({type(error).__name__}); "

@@ -25,6 +25,7 @@ from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line, nearest
+from multiberts.runs.leaving import leaving
 from multiberts.runs.parameters import (
     annotations_of,
     bound_call,
@@ -712,7 +713,8 @@ def run_main(
         with _one_line_errors(), exit_when_preempted(), _under_gin_names(functions):
             main(arguments)
 
-    app.run(guarded, flags_parser=_parse_flags)
+    with leaving():
+        app.run(guarded, flags_parser=_parse_flags)
 
 
 @contextlib.contextmanager
