@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from multiberts.bert.model.operations import peak_flops_per_second
+from multiberts.runs.early_exit import leave_at_once
 from multiberts.runs.errors import UserError
-from multiberts.runs.leaving import leave_at_once
 from multiberts.runs.preemption import PreemptedError
 
 AUTO: Literal["auto"] = "auto"

@@ -24,8 +24,8 @@ from multiberts.runs import console, environment
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
+from multiberts.runs.early_exit import leaving
 from multiberts.runs.errors import UserError, disk_full_line, nearest
-from multiberts.runs.leaving import leaving
 from multiberts.runs.parameters import (
     annotations_of,
     bound_call,
