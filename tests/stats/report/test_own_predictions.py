@@ -393,7 +393,8 @@ def test_rows_and_seeds_by_order_are_noted(tmp_path: Path) -> None:
     assert "Note: Seeds of a are paired by the numbers in the names of files" in text
     assert "Note: Examples of b are known by the order of rows" in text
     (tmp_path / "b/run4.csv").unlink()
-    with pytest.raises(UserError, match="5 seeds of base, 4 seeds of experiment, and nothing"):
+    known = "those of base and experiment are known only by the numbers in the names of files"
+    with pytest.raises(UserError, match=f"5 seeds of base, 4 seeds of experiment, and {known}"):
         compare_files(base=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
 
 
