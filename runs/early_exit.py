@@ -32,6 +32,9 @@ def leaving() -> Iterator[None]:
         status = error.code if isinstance(error, SystemExit) else 1
         if not isinstance(error, SystemExit):
             traceback.print_exc()
+        elif isinstance(status, str):
+            sys.stderr.write(f"{status}\n")
+            status = 1
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else 1)
+        os._exit(int(status or 0))
