@@ -82,10 +82,17 @@ def _find_devices(devices: DeviceChoice) -> Devices:
         count=jax.process_count(),
         is_chief=process == 0,
         gather=_gather,
-        errors=(jax.errors.JaxRuntimeError, ValueError),  # the second by Gloo's collectives
+        is_engine_error=_is_engine_error,
     )
     kind = CPU if is_cpu else known[0].device_kind
     return Devices(mesh, count, kind, processes=processes)
+
+
+def _is_engine_error(error: BaseException) -> bool:
+    # Gloo's collectives of processors raise a ValueError.
+    return isinstance(error, jax.errors.JaxRuntimeError) or (
+        isinstance(error, ValueError) and "Gloo" in str(error)
+    )
 
 
 def _make_cpu_devices(count: int) -> None:

@@ -46,18 +46,18 @@ class Processes:
         count: int = 1,
         is_chief: bool = True,
         gather: Callable[[np.ndarray], np.ndarray] | None = None,
-        errors: tuple[type[Exception], ...] = (),
+        is_engine_error: Callable[[BaseException], bool] = lambda _: False,
     ):
         """Args:
         count: how many processes.
         is_chief: whether this is process 0.
         gather: int64 [numbers] of this process -> int64 [processes, numbers]; not needed for one.
-        errors: that the engine raises when memory is too small or another process has ended.
+        is_engine_error: whether the engine raised it: memory is too small, or another process has ended.
         """
         self.count = count
         self.is_chief = is_chief
         self._gather = gather
-        self._errors = errors
+        self._is_engine_error = is_engine_error
 
     def gather(self, numbers: Sequence[int]) -> np.ndarray:
         """Returns the numbers of every process, int64 [processes, numbers].
@@ -122,27 +122,21 @@ class Processes:
         error a process leaves at once, so that the others notice.
         """
         try:
-            with self._one_line_errors():
-                yield
+            yield
         except PreemptedError:  # all processes stop at the same step
             raise
-        except BaseException:
+        except BaseException as error:
             if self.count > 1:
                 leave_at_once()
-            raise
-
-    @contextlib.contextmanager
-    def _one_line_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except self._errors as error:
+            if not self._is_engine_error(error):
+                raise
             if too_large := re.search("(RESOURCE_EXHAUSTED|[Oo]ut of memory).*", str(error)):
                 raise UserError(
                     f"an update does not fit the device's memory ({too_large[0][:200]}); give "
                     "compute_dtype = 'bfloat16', a smaller batch_size, more gradient_shards (each is clipped "
                     "apart) or more devices"
                 ) from error
-            if self.count == 1 or (isinstance(error, ValueError) and "Gloo" not in str(error)):
+            if self.count == 1:
                 raise
             raise UserError(
                 f"another of the {self.count} processes of TF_CONFIG has ended ({type(error).__name__}); "

@@ -84,7 +84,8 @@ def test_seeds_without_names_are_paired_only_where_there_are_equally_many() -> N
     base, new = answers(0.7, 5), answers(0.8, 4)
     with pytest.raises(
         DataError,
-        match="4 seeds of experiment, and those of base and experiment are known only by the order",
+        match="found 5 seeds of base, 4 seeds of experiment, and those of base and experiment are "
+        "known only by the order of rows",
     ):
         compare(base, new, "accuracy", labels=LABELS)
     with pytest.raises(DataError, match="5 seeds of a, 4 seeds of b"):
