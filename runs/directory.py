@@ -379,8 +379,16 @@ class RunDirectory:
 
         Args:
           outputs: paths relative to the run directory.
+
+        Raises:
+          UserError: one of them is gone.
         """
         unfetched = read_unfetched(self.path)
+        for name in outputs:
+            if name not in unfetched and not (self.path / name).is_file():
+                raise UserError(
+                    f"{self.path / name} was removed while the run worked; run the same command again"
+                )
         entries: dict[str, RecordedFile] = {
             name: {
                 "bytes": (self.path / name).stat().st_size,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.own_files import SWAPPING, note_creation, note_removal
 from multiberts.runs.parameters import described, fits, shortened
 
 if TYPE_CHECKING:
@@ -62,11 +63,15 @@ def replaced(path: PathLike) -> Iterator[Path]:
             # A directory cannot be renamed over a full one: the old one is moved away first.
             old = path.with_name(path.name + ".old" + UNFINISHED_SUFFIX)
             remove(old)
-            os.rename(path, old)
-            os.rename(temporary, path)
+            with SWAPPING:
+                note_removal(path)
+                os.rename(path, old)
+                os.rename(temporary, path)
             remove(old)
         else:
             os.replace(temporary, path)
+        if UNFINISHED_SUFFIX not in os.fspath(path):  # else it gets its name later
+            note_creation(path)
         # The rename itself is the directory's content, and on the disk only after this.
         _flush_directory(path.parent)
     except OSError as error:
@@ -96,6 +101,7 @@ def write_atomically(path: PathLike, data: str | bytes) -> None:
 def remove(path: PathLike) -> None:
     """Removes a file or a whole directory, if it is there."""
     path = Path(path)
+    note_removal(path)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -4,11 +4,13 @@
 
 First each command runs undisturbed. Then each stop runs a command, meets a fault at a random moment, runs
 the same command again without faults, and compares all outputs byte for byte. Faults: SIGKILL, SIGTERM,
-SIGSTOP, a quota (no file may grow past a random size), a full disk (a file system of a random size, which
-root alone may mount: others go without), a clock that is up to a day off before SIGKILL, and for `launch` a
-second launcher, which must be refused while the first goes on. SIGKILL and SIGSTOP meet the command or one of
-the processes that it started. A command is a fork of this process; those that it starts are Pythons of their
-own. Every stop is noted in FOLDER/stops.jsonl: stopped itself, the same command continues with the next stop.
+SIGHUP, SIGSTOP, a quota (no file may grow past a random size), a full disk (a file system of a random size,
+which root alone may mount: others go without), a clock that is up to a day off before SIGKILL, for `launch` a
+second launcher, which must be refused while the first goes on, and for runs that can lie in a bucket a
+deletion: of the local copy, of one of its files, or of the file system that it lies on; what was pushed must
+stay. SIGKILL and SIGSTOP meet the command or one of the processes that it started. A command is a fork of
+this process; those that it starts are Pythons of their own. Every stop is noted in FOLDER/stops.jsonl:
+stopped itself, the same command continues with the next stop.
 About five seconds of processor time per stop. Exits with 1 if a byte differs, or if a fault ends in anything
 but a line. Pages name the commit of this checkout: commit nothing meanwhile.
 """
@@ -25,6 +27,7 @@ import os
 import random
 import resource
 import runpy
+import signal
 import subprocess
 import sys
 import time
@@ -36,15 +39,25 @@ from typing import Any
 import psutil
 
 from multiberts.runs import console
-from multiberts.runs.directory import DONE, read_done
+from multiberts.runs.directory import CONFIG, DONE, read_done
 from multiberts.runs.files import remove
 from multiberts.tests.forking import fork_command, preload
 from multiberts.tests.pretrain.training.stress_resume import ARGUMENTS, IMPORTED, make_corpora
 
 TWO = "two launchers"
-FAULTS = ("SIGKILL", "SIGTERM", "SIGSTOP", "quota", "full disk", "skewed clock", TWO)
+DELETION = "deletion"
+FAULTS = (
+    *("SIGKILL", "SIGTERM", "SIGHUP", "SIGSTOP", "quota", "full disk", "skewed clock", TWO),
+    DELETION,
+)
+# Their run directory may lie in a bucket, here a folder; the local copies lie in another one.
+IN_BUCKET = ("prepare", "pretrain_3", "finetune", "score", "report", "predict")
+MIRRORS = "mirrors"
+_SECONDS_BETWEEN_PUSHES = "0.2"
 SAME = "same bytes"
 CLEAR, MISSED = "clear", "missed"
+# SIGKILL and a skewed clock, which ends with it: -9.
+_STATUS_AFTER = {"SIGTERM": (0, 75, -15), "SIGHUP": (0, 75, -1)}
 _SECONDS_STOPPED = 1.0
 _SILENT_SECONDS = 20
 _SECONDS_AT_MOST = 1800
@@ -192,6 +205,8 @@ def start(
     flags = [f"--gin_param={key} = {value!r}" for key, value in bindings.items()]
 
     def enter() -> None:
+        os.environ["RUNS_MIRROR"] = str(place / MIRRORS)
+        os.environ["RUNS_PUSH_SECONDS"] = _SECONDS_BETWEEN_PUSHES
         if offset:
             clock = place.parent / "clock"
             clock.mkdir(exist_ok=True)
@@ -218,10 +233,17 @@ def small_disk(place: Path, size: int) -> Iterator[None]:
 
 
 def free(place: Path) -> None:
-    """Removes a folder, and the file system that is mounted on it."""
-    while place.is_mount():
-        subprocess.run(["umount", str(place)], check=True)
+    """Removes a folder, and the file systems that are mounted on it."""
+    for mounted in (place / MIRRORS, place):
+        while mounted.is_mount():
+            subprocess.run(["umount", str(mounted)], check=True)
     remove(place)
+
+
+def in_bucket(bindings: Mapping[str, Any], place: Path) -> dict[str, Any]:
+    """Returns the bindings of a command with its run directory in a bucket, the folder `out`."""
+    url = f"file://{place / 'out'}"
+    return {name: url if name.endswith(".run_dir") else value for name, value in bindings.items()}
 
 
 def run_to_end(
@@ -280,6 +302,62 @@ def run_twice(
     }
 
 
+def run_with_deletion(
+    command: str, bindings: Mapping[str, Any], place: Path, moment: float, draw: random.Random
+) -> dict[str, Any]:
+    """Runs a command in a bucket, and removes its local copy, or a part of it, beneath it.
+
+    Returns:
+      As `meet`: all is well where the bucket keeps configuration and checkpoints that it had, and the command
+      ends as one that was asked to stop, or with a line where it was just writing what was removed.
+    """
+    mirrors, bucket = place / MIRRORS, place / "out"
+    copy = mirrors / "file" / str(bucket).strip("/")
+    kinds = ["one file", "the copy", "all copies", *["the mount"] * (os.geteuid() == 0)]
+    what = draw.choice(kinds)
+    mirrors.mkdir()
+    if what == "the mount":
+        # Private, or the command refuses it.
+        mount = ["mount", "-t", "tmpfs", "-o", "mode=700", "tmpfs", str(mirrors)]
+        subprocess.run(mount, check=True)
+    with open(place / "log", "ab") as log:
+        process = start(command, in_bucket(bindings, place), place, log.fileno())
+    while process.is_alive() and (
+        seconds_of(family_of(process)) < moment or not (copy / CONFIG).is_file()
+    ):
+        process.join(0.01)
+    has_met, pushed = process.is_alive(), _kept_in(bucket)
+    if what == "the mount":
+        subprocess.run(["umount", "--lazy", str(mirrors)], check=True)
+    else:
+        files = sorted(file for file in copy.rglob("*") if file.is_file()) or [copy]
+        chosen = {"one file": draw.choice(files), "the copy": copy, "all copies": mirrors}[what]
+        subprocess.run(["rm", "-rf", str(chosen)], check=False)
+        what = str(chosen.relative_to(place))
+    process.join(_SECONDS_AT_MOST)
+    printed = (place / "log").read_text()
+    is_line = process.exitcode == 2 and printed.count("error: ") == 1
+    is_clear = process.exitcode in (0, 75) or is_line
+    lost = sorted(pushed - _kept_in(bucket))
+    return {
+        "moment": round(moment, 2),
+        "removed": what,
+        "status": process.exitcode,
+        "lost": lost,
+        "verdict": MISSED
+        if not has_met
+        else CLEAR
+        if is_clear and not lost and "Traceback" not in printed
+        else "unclear",
+    }
+
+
+def _kept_in(bucket: Path) -> set[str]:
+    """Returns configuration and checkpoints in a bucket, which no run removes."""
+    found = [bucket / CONFIG, *(bucket / "checkpoints").rglob("*")]
+    return {str(file.relative_to(bucket)) for file in found if file.is_file()}
+
+
 def seconds_of(family: Sequence[psutil.Process]) -> float:
     """Returns the seconds of processor time that processes and their ended children took."""
     total = 0.0
@@ -331,11 +409,17 @@ def meet(
       What was done and what came of it, for `stops.jsonl`; the verdict is MISSED where the command had
       ended before the fault.
     """
-    is_possible = {TWO: command == "launch", "full disk": os.geteuid() == 0}
+    is_possible = {
+        TWO: command == "launch",
+        "full disk": os.geteuid() == 0,
+        DELETION: command in IN_BUCKET,
+    }
     fault = draw.choice([name for name in FAULTS if is_possible.get(name, True)])
     moment = draw.random() * facts["seconds"]
     if fault == TWO:
         return {"fault": fault, **run_twice(command, bindings, place, moment)}
+    if fault == DELETION:
+        return {"fault": fault, **run_with_deletion(command, bindings, place, moment, draw)}
     if fault in ("quota", "full disk"):
         is_disk = fault == "full disk"
         # At least a page of memory, of which a file system is made.
@@ -360,7 +444,7 @@ def meet(
                     has_met = True
         process.join(_SECONDS_AT_MOST)
         status, printed = process.exitcode, (place / "log").read_text()
-        is_expected = status in ((0, 75, -15) if fault == "SIGTERM" else (0, -9))
+        is_expected = status in _STATUS_AFTER.get(fault, (0, -9))
         stop = {"moment": round(moment, 2)}
     is_clear = is_expected and "Traceback" not in printed
     verdict = MISSED if not has_met else CLEAR if is_clear else "unclear"
@@ -380,6 +464,10 @@ def harm(fault: str, family: Sequence[psutil.Process], draw: random.Random) -> N
     """
     if fault == "SIGTERM":
         family[0].terminate()
+        return
+    if fault == "SIGHUP":
+        # As the end of a connection: all that have not left the command's group.
+        os.killpg(family[0].pid, signal.SIGHUP)
         return
     chosen = draw.choice(family)
     if fault != "SIGSTOP":
@@ -482,7 +570,10 @@ def main() -> int:
         stop = {"stop": number, "command": command.partition("_")[0]}
         stop |= meet(command, given[command], place, draw, facts[command])
         if stop["verdict"] != MISSED:
-            status, _ = run_to_end(command, given[command], place)
+            bindings = given[command]
+            if stop["fault"] == DELETION:
+                bindings = in_bucket(bindings, place)
+            status, _ = run_to_end(command, bindings, place)
             stop["end"] = ending(place, folder / "whole" / command, status)
             if not is_good(stop):
                 (folder / f"log_{number}").write_bytes((place / "log").read_bytes())

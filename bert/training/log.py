@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, parse_json_fields, remove, write_atomically
 from multiberts.runs.parameters import fits
@@ -58,6 +59,8 @@ class TrainingLog:
         self._losses: collections.deque[float] = collections.deque(maxlen=_LOSSES_KEPT)
         # Entries of step 0 come before the first update, and are written again with it.
         lines = [line for line in read_metrics(self._path) if line["step"] <= step > 0]
+        if writes and step and not self._path.exists():
+            console.progress(f"warning: {self._path} is missing: it will begin after step {step}")
         self._handle = _opened(self._path, lines) if writes else None
         self._events = None
         if tensorboard and writes:
@@ -74,6 +77,11 @@ class TrainingLog:
         line = {"step": step, **values, "time": round(time.time(), 3)}
         data = (json.dumps(line) + "\n").encode()
         try:
+            if self._handle and not os.fstat(self._handle.fileno()).st_nlink:
+                raise UserError(
+                    f"{self._path} was removed while it was being written; run the same command again: it "
+                    "resumes from the last saved state"
+                )
             if self._handle and self._handle.write(data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device")
         except OSError as error:

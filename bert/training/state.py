@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import re
-import shutil
 import struct
 import zipfile
 import zlib
@@ -20,7 +19,7 @@ import numpy as np
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import parse_json_fields, replaced
+from multiberts.runs.files import parse_json_fields, remove, replaced
 
 Arrays = dict[str, np.ndarray]
 
@@ -172,7 +171,7 @@ def save_state(state: TrainingState, run_dir: Path, keep_last: int) -> None:
     kept = [path for path in others if _step_of(path) <= state.step][-keep_last:]
     for old in others:
         if old not in kept:
-            old.unlink()
+            remove(old)
 
 
 class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
@@ -237,7 +236,8 @@ class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
 
 def remove_states(run_dir: Path) -> None:
     """Removes the states of a finished run, which nothing reads any more; what cannot be removed stays."""
-    shutil.rmtree(run_dir / STATE, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove(run_dir / STATE)
 
 
 def _path(run_dir: Path, step: int) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from multiberts.bert.training.log import TrainingLog, cannot_write
+from multiberts.bert.training.log import METRICS, TrainingLog, cannot_write, tail_of_metrics
 from multiberts.bert.training.processes import CPU
 from multiberts.bert.training.state import (
     STATE,
@@ -443,6 +443,13 @@ def _resume(
             _report_another_machine(state, trainer.machine)
         trainer.restore(state)
     else:
+        last = tail_of_metrics(directory / METRICS)[-1:]
+        if trainer.processes.is_chief and last and last[0]["step"]:
+            # A folder of states that somebody removed looks like a run that has not begun.
+            console.progress(
+                f"note: {directory / METRICS} has step {last[0]['step']}, but no state is saved: training "
+                "starts again from step 0"
+            )
         trainer.start(initial_parameters())
     _agreed_state(trainer)
 

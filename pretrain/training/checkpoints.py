@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -139,8 +140,14 @@ class KeptCheckpoints:
           UserError: the disk is full or the directory cannot be written.
         """
         directory = checkpoint_path(self._run_dir, step)
-        if step not in self._steps or directory.exists():
+        if step not in self._steps:
             return
+        if directory.exists():
+            with contextlib.suppress(
+                UserError
+            ):  # somebody has removed files of it: it is made again
+                check_checkpoint(directory)
+                return
         provenance = {**self._provenance, "step": step}
         if measured:
             provenance["evaluation"] = dict(measured)

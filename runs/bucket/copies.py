@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from multiberts.runs.bucket.mirror import (
     restore,
 )
 from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.directory import DONE, LOCK
+from multiberts.runs.directory import DONE, LOCK, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     is_name_inside,
@@ -64,13 +64,14 @@ def fetch_run(bucket: Bucket, path: Path, wants: Callable[[str], bool] = lambda 
     if done is None or entries is None:
         raise UserError(f"{bucket.url} is a run that has not finished; finish it first")
     marker = path / DONE
-    if marker.exists() and marker.read_bytes() == done:
-        return
     wanted = {
         name: entry
         for name, entry in entries.items()
         if not name.startswith("state/") and wants(name)
     }
+    sizes = {name: entry["bytes"] for name, entry in wanted.items()}
+    if marker.exists() and marker.read_bytes() == done and _has_sizes(path, sizes):
+        return
     restore(bucket, path, wanted)
     write_atomically(marker, done)
 
@@ -99,10 +100,17 @@ def push_finished(path: Path, url: str) -> None:
     for file in sorted(path.rglob("*")):
         name = str(file.relative_to(path))
         if file.is_file() and name not in (DONE, LOCK) and not name.startswith("state/"):
-            bucket.put(file, name)
             entries[name] = Entry(
                 bytes=file.stat().st_size, sha256=sha256_of_file(file), object=name
             )
+    for name, recorded in read_done(path).items():
+        if name not in entries or entries[name]["sha256"] != recorded["sha256"]:
+            raise UserError(
+                f"{path / name} is missing or is not what {marker} says; remove {marker} and run the same "
+                "command to make it again"
+            )
+    for name in entries:
+        bucket.put(path / name, name)
     bucket.write(MANIFEST, manifest_of(entries, ""))
     bucket.write(DONE, done)
 
@@ -120,12 +128,22 @@ def _fetch_objects(bucket: Bucket, path: Path) -> None:
         raise UserError(f"{bucket.url} does not exist; check the path")
     notes = path.with_name(path.name + ".objects.json")
     contents = json.dumps({name: _content(objects[name]) for name in sorted(objects)})
-    if path.exists() and notes.is_file() and notes.read_bytes() == contents.encode():
+    sizes = {name: facts.get("size") for name, facts in objects.items()}
+    is_known = notes.is_file() and notes.read_bytes() == contents.encode()
+    if is_known and _has_sizes(path, sizes):
         return
     with replaced(path) as unfinished:
         for name in objects:
             bucket.get(name, unfinished / name if name else unfinished)
     write_atomically(notes, contents)
+
+
+def _has_sizes(path: Path, sizes: Mapping[str, int | None]) -> bool:
+    """Returns whether a copy still has all its files: programs that clean caches remove single ones."""
+    files = {path / name if name else path: size for name, size in sizes.items()}
+    return all(
+        file.is_file() and size in (None, file.stat().st_size) for file, size in files.items()
+    )
 
 
 def _content(facts: dict[str, Any]) -> str:

@@ -6,7 +6,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from multiberts.runs.bucket.objects import BucketUnreachableError, is_url
+from multiberts.runs.bucket.objects import (
+    BucketUnreachableError,
+    LocalCopyError,
+    MirrorLostError,
+    is_url,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import PreemptedError
 
@@ -51,9 +56,10 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield located
     except UserError as error:
         message = str(error)
-        for path in sorted(places, key=len, reverse=True):
-            message = message.replace(path, places[path])
-        if isinstance(error, BucketUnreachableError):
+        if not isinstance(error, LocalCopyError):
+            for path in sorted(places, key=len, reverse=True):
+                message = message.replace(path, places[path])
+        if isinstance(error, BucketUnreachableError | MirrorLostError):
             # The input may be right: a supervisor can start the command again.
             raise PreemptedError(message) from error
         if message == str(error):

@@ -5,7 +5,8 @@ more and no less. While the stage runs, whole files are pushed now and then: fir
 manifest that lists them with sizes and checksums, then DONE; after it the state of training is
 removed. A run that resumes fetches its state and its logs; kept checkpoints stay in the bucket. A file
 that the manifest in the bucket lists is never overwritten by other content: until the next manifest that
-lies next to it, under a name of this holder's own. So a run resumes from a copy of any moment.
+lies next to it, under a name of this holder's own. So a run resumes from a copy of any moment. Only what the
+run itself removed leaves the bucket: once the local copy has lost anything else, nothing more is pushed.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from multiberts.runs import console
 from multiberts.runs.bucket.lease import LEASE, SECONDS_UNTIL_STALE, BucketLease, LeaseLostError
-from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFile
+from multiberts.runs.bucket.objects import Bucket, LocalCopyError, MirrorLostError
+from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFile, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
@@ -35,6 +36,8 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
+from multiberts.runs.own_files import OwnFiles
+from multiberts.runs.preemption import ask_to_stop, num_open_blocks
 
 MANIFEST = "MANIFEST.json"
 SECONDS_BETWEEN_PUSHES = 30.0
@@ -49,6 +52,10 @@ _STATE = "state"
 _CHECKPOINTS = "checkpoints/"
 # Files that may still grow are read into memory before they are pushed.
 _BYTES_READ_AT_ONCE = 64 * 2**20
+
+
+# Beside a local copy that was pushed: an empty bucket is then not that of a new run.
+_PUSHED_SUFFIX = ".pushed"
 
 
 class Entry(RecordedFile):
@@ -171,7 +178,9 @@ class Mirror:
         self._unfetched: set[str] = set()
         self._is_finished = False
         self._holds_lease = False
-        self._lost: LeaseLostError | None = None
+        self._own = OwnFiles(self.path)
+        self._folder: int | None = None
+        self._lost: UserError | None = None
         self._ended = threading.Event()
         self._pusher: threading.Thread | None = None
 
@@ -193,6 +202,9 @@ class Mirror:
         except BaseException:
             self._lease.release()
             raise
+        # Held open, so that no other folder gets its number.
+        self._folder = os.open(self.path, os.O_RDONLY)
+        self._own.__enter__()
         self._pusher = threading.Thread(target=self._push_now_and_then, daemon=True)
         self._pusher.start()
         return self
@@ -201,18 +213,21 @@ class Mirror:
         """Pushes what is new, and gives the lease back.
 
         Raises:
-          UserError: that failed; for `LeaseLostError`, whatever the block raised.
+          UserError: that failed; for `LeaseLostError` and `MirrorLostError`, whatever the block raised.
         """
         if not self._holds_lease:
             return
         self._ended.set()
         if self._pusher is not None:
             self._pusher.join()
-        if self._lost is not None:
-            raise self._lost from error
         try:
+            if self._lost is not None:
+                raise self._lost from error
             self.push()
         finally:
+            self._own.__exit__()
+            if self._folder is not None:
+                os.close(self._folder)
             with contextlib.suppress(UserError):
                 self._lease.release()
 
@@ -222,6 +237,7 @@ class Mirror:
         Raises:
           UserError: the bucket is out of reach; what was pushed before is whole.
           LeaseLostError: another process has the run now.
+          MirrorLostError: the local copy has lost files; what was pushed before is whole.
         """
         is_done = (self.path / DONE).exists()
         self._push_files()
@@ -232,6 +248,9 @@ class Mirror:
             name != entry["object"] for name, entry in self._entries.items() if not _is_state(name)
         ):
             self._push_files()
+        for name, recorded in read_done(self.path).items():
+            if name not in self._entries or self._entries[name]["sha256"] != recorded["sha256"]:
+                raise self._lost_copy(name)
         self._lease.check()
         self._bucket.put(self.path / DONE, DONE)
         # Only now the state can go.
@@ -239,14 +258,22 @@ class Mirror:
         self._push_files()
 
     def _push_files(self) -> None:
+        self._check_local_copy(self._entries)
         entries: dict[str, Entry] = {}
-        for name in self._names():
+        names = self._names()
+        for name in names:
             entry = self._pushed(name)
             if entry is not None:
                 entries[name] = entry
+        # Again: it may have been removed meanwhile, before its files were read.
+        self._check_local_copy({*self._entries, *names})
         is_ending = (self.path / DONE).exists() and not self._is_finished
         for name, entry in self._entries.items():
-            if name in self._unfetched or (is_ending and _is_state(name)):
+            leaves = name in self._own.removed
+            if _is_state(name):
+                # Until DONE is in the bucket, whoever resumes from there needs the state.
+                leaves = self._is_finished or (leaves and not is_ending)
+            if name in self._unfetched or not leaves:
                 entries.setdefault(name, entry)
         if entries == self._entries and self._version is not None:
             return
@@ -254,6 +281,32 @@ class Mirror:
         kept = {entry["object"] for entry in entries.values()}
         before, self._entries = self._entries, entries
         self._bucket.remove({entry["object"] for entry in before.values()} - kept)
+
+    def _check_local_copy(self, names: Iterable[str]) -> None:
+        """Refuses to push a copy from which somebody else removed files, or which another one has replaced.
+
+        Args:
+          names: of files that were there; those that were never fetched and states of a finished run are
+            passed over.
+        """
+        if self._own.removed_folder:
+            return
+        if self._folder is not None and not _is_at(self.path, self._folder):
+            raise self._lost_copy("the whole folder")
+        has_ended = (self.path / DONE).exists()
+        lost = self._own.lost(
+            name
+            for name in names
+            if name not in self._unfetched and not (has_ended and _is_state(name))
+        )
+        if lost:
+            raise self._lost_copy(CONFIG if CONFIG in lost else lost[0])
+
+    def _lost_copy(self, what: str) -> MirrorLostError:
+        return MirrorLostError(
+            f"somebody removed {what} from {self.path}, the local copy of {self._bucket.url}: nothing more "
+            "is pushed, and the bucket keeps what it has; the same command resumes from there"
+        )
 
     def _names(self) -> list[str]:
         """Returns the files to push: states first; once all is done none, as they go."""
@@ -326,6 +379,8 @@ class Mirror:
                 "nothing more is written from here"
             )
         self._version = version
+        with contextlib.suppress(OSError):  # the copy was just removed, which the next push says
+            _pushed_marker(self.path).touch()
 
     def _restore(self) -> None:
         found = self._bucket.read_version(MANIFEST)
@@ -336,6 +391,12 @@ class Mirror:
                 raise UserError(
                     f"{self._bucket.url} holds other files ({others[0]}) and no {MANIFEST}; choose an "
                     "empty or new run_dir"
+                )
+            if _pushed_marker(self.path).exists() and (self.path / CONFIG).exists():
+                raise LocalCopyError(
+                    f"{self._bucket.url} is empty, but {self.path}, its local copy, was pushed there before; "
+                    "put the bucket's files back (is it mounted?), or remove the local copy, too, to start "
+                    "again"
                 )
         else:
             self._entries, self._version = _parsed(self._bucket, found[0]), found[1]
@@ -359,14 +420,28 @@ class Mirror:
         while not self._ended.wait(self._seconds):
             try:
                 self.push()
-            except LeaseLostError as error:
+            except (LeaseLostError, MirrorLostError) as error:
                 self._lost = error
-                console.progress(str(error))
-                # The stage stops as on SIGTERM; then the error is raised.
-                os.kill(os.getpid(), signal.SIGTERM)
+                # The stage stops as on SIGTERM or, where it cannot save, as on Ctrl-C; then this is raised.
+                if num_open_blocks():
+                    ask_to_stop()
+                elif not self._ended.is_set():
+                    os.kill(os.getpid(), signal.SIGINT)
                 return
             except UserError as error:
                 console.progress(f"{error} (tried again in {self._seconds:.0f} s)")
+
+
+def _is_at(path: Path, folder: int) -> bool:
+    """Returns whether an open folder still lies at a path; not if it, or a mount above it, was taken away."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(folder))
+    except OSError:
+        return False
+
+
+def _pushed_marker(path: Path) -> Path:
+    return path.with_name(path.name + _PUSHED_SUFFIX)
 
 
 def _is_state(name: str) -> bool:

@@ -38,6 +38,14 @@ class BucketUnreachableError(UserError):
     """The service does not answer; the input may be right, so the command can be tried again."""
 
 
+class LocalCopyError(UserError):
+    """A run's local copy and its bucket do not belong together; the message names both."""
+
+
+class MirrorLostError(LocalCopyError):
+    """Somebody removed a run's local copy, or files of it, beneath the run; the same command resumes."""
+
+
 def is_url(value: object) -> bool:
     """Returns whether a parameter's value names something in a bucket rather than a local path."""
     match = _URL.fullmatch(value) if isinstance(value, str) else None

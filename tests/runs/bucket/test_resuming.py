@@ -11,7 +11,7 @@ from multiberts.pretrain.training.checkpoints import KeptCheckpoints
 from multiberts.runs.bucket.mirror import UNFETCHED, Mirror, read_manifest
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.directory import DONE, RunDirectory
-from multiberts.runs.files import write_atomically
+from multiberts.runs.files import remove, write_atomically
 
 
 def write_checkpoint(path: Path, step: int) -> None:
@@ -57,7 +57,7 @@ def test_a_restart_fetches_the_state_and_no_checkpoint_and_ends_in_the_same_mark
             write_checkpoint(path, 9)
             run.finish(outputs(path))
             # The run needs its state no more here, but until DONE is in the bucket it does there.
-            (path / "state" / "step_6.npz").unlink()
+            remove(path / "state" / "step_6.npz")
             mirror._push_files()
             assert "state/step_6.npz" in (read_manifest(Bucket(url)) or {})
     whole = RunDirectory(tmp_path / "whole", stage="pretrain", parameters={})
