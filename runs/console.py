@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+import errno
 import functools
 import math
+import os
 import sys
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -87,13 +89,13 @@ class ProgressBar(tqdm):
 
 def report(text: str = "") -> None:
     """Prints a result on standard output at once."""
-    print(printable(text), flush=True)
+    _print(text, sys.stdout)
 
 
 def progress(text: str) -> None:
     """Prints what happens while a command works, one line on standard error; nothing with `-q`."""
     if _verbosity is not Verbosity.QUIET:
-        print(printable(text), file=sys.stderr, flush=True)
+        _print(text, sys.stderr)
 
 
 @functools.cache
@@ -105,17 +107,29 @@ def note_once(text: str) -> None:
 def detail(text: str) -> None:
     """Prints, with `-v`, what helps to understand a run, one line on standard error."""
     if is_verbose():
-        print(printable(text), file=sys.stderr, flush=True)
+        _print(text, sys.stderr)
 
 
 def warn(text: str) -> None:
     """Prints a warning, one line on standard error."""
-    print(f"warning: {printable(text)}", file=sys.stderr, flush=True)
+    _print(f"warning: {text}", sys.stderr)
 
 
 def error(text: str) -> None:
     """Prints what was wrong, one line on standard error."""
-    print(f"error: {printable(text)}", file=sys.stderr, flush=True)
+    _print(f"error: {text}", sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    try:
+        print(printable(text), file=stream, flush=True)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        # The terminal has hung up. Nobody reads any more, and the run must still save, and end as it would:
+        # text that cannot be flushed would change the exit status to 120.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def printable(text: str) -> str:

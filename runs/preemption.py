@@ -1,4 +1,4 @@
-"""Preemption: on SIGTERM a run finishes its step, saves and exits."""
+"""Preemption: on SIGTERM, or when its terminal hangs up, a run finishes its step, saves and exits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from multiberts.runs import console
 
@@ -17,6 +18,10 @@ EXIT_PREEMPTED = 75
 # in another one. It lasts until the outermost block has ended.
 _ASKED = threading.Event()
 _OPEN: list[None] = []
+_num_opened = 0
+
+# An ssh connection that closes is the most frequent stop of all.
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class PreemptedError(Exception):
@@ -25,27 +30,44 @@ class PreemptedError(Exception):
 
 @contextlib.contextmanager
 def preemption_notice() -> Iterator[Callable[[], bool]]:
-    """Notes SIGTERM instead of dying of it, while the block runs.
+    """Notes SIGTERM and SIGHUP instead of dying of them, while the block runs.
 
-    Machines that can be taken away send SIGTERM some seconds before SIGKILL. In another thread than the
-    main one the block changes no signal's handler, and has notice by `ask_to_stop`. Blocks inside each
-    other, as a sweep's and its runs', all have notice, also one that opens after it came.
+    Machines that can be taken away send SIGTERM some seconds before SIGKILL. SIGHUP stays ignored where it
+    is, as under `nohup`. In another thread than the main one the block changes no signal's handler, and has
+    notice by `ask_to_stop`. Blocks inside each other, as a sweep's and its runs', all have notice, also one
+    that opens after it came.
 
     Yields:
       Whether the process was asked to stop.
     """
-    is_main = threading.current_thread() is threading.main_thread()
+    global _num_opened  # of the process, like its signals
     if not _OPEN:
         _ASKED.clear()
     _OPEN.append(None)
-    before = signal.signal(signal.SIGTERM, lambda *_: ask_to_stop()) if is_main else None
+    _num_opened += 1
+    before = handle_signals(lambda *_: ask_to_stop())
     try:
         yield _ASKED.is_set
     finally:
-        if is_main:
+        for number, handler in before.items():
             # None: something else than Python had taken the signal.
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         _OPEN.pop()
+
+
+def handle_signals(handler: Callable[..., object]) -> dict[signal.Signals, Any]:
+    """Sets the handler of `SIGNALS` and returns those before; an ignored hang-up stays ignored.
+
+    Outside of the main thread, which alone gets signals, it sets and returns none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    taken = [
+        number
+        for number in SIGNALS
+        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    return {number: signal.signal(number, handler) for number in taken}
 
 
 def ask_to_stop() -> None:
@@ -56,6 +78,11 @@ def ask_to_stop() -> None:
 def num_open_blocks() -> int:
     """Returns how many blocks are open, one inside the other."""
     return len(_OPEN)
+
+
+def num_opened_blocks() -> int:
+    """Returns how many blocks this process has opened so far, those that are closed included."""
+    return _num_opened
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from multiberts.launch.workers.worker import (
     carry_out_calls,
     end_if_it_cannot_save,
 )
-from multiberts.runs.preemption import ask_to_stop
+from multiberts.runs.preemption import ask_to_stop, handle_signals
 
 NAME = "multiberts-launch"
 _SECONDS_BETWEEN_LOOKS = 0.05
@@ -77,13 +77,12 @@ class LaunchWorker(WorkerPlugin):
             # A terminal sends Ctrl-C to the launcher's group; the launcher decides what follows. When it
             # dies, the kernel hangs up a group of its own, even if its process is stopped.
             os.setpgid(0, 0)
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, self._note_signal)
+        self._before = handle_signals(self._note_signal).get(signal.SIGTERM)
 
-    def _note_signal(self, number: int, frame: Any) -> None:
+    def _note_signal(self, _number: int, frame: Any) -> None:
         self._stop()
         if callable(self._before):
-            self._before(number, frame)
+            self._before(signal.SIGTERM, frame)  # Dask closes its worker on this one alone
 
     def transition(self, key: Any, start: str, finish: str, **_details: Any) -> None:
         """Stops the run whose task is cancelled, as when its launcher has died."""

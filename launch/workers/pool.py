@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from importlib.util import find_spec
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,7 @@ class Pool:
     def _make_cluster(self, distributed: Any, dashboard: bool) -> Any:
         """Returns a scheduler in this process with, on this machine, its workers."""
         engine, options = self._engine, self._engine.options
+        _start_resource_tracker()
         try:
             return distributed.LocalCluster(
                 n_workers=engine.workers_per_node if engine.is_local else 0,
@@ -442,6 +444,18 @@ def environment_of_workers(threads: int, compute: str | None = None) -> dict[str
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
     }
+
+
+def _start_resource_tracker() -> None:
+    """Starts Python's helper of processes so that it outlives a hang-up, as it does SIGTERM and Ctrl-C.
+
+    Otherwise a launcher that saves after one prints that its helper died, and a traceback of another.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if is_main else None
+    resource_tracker.ensure_running()
+    if before is not None:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _as_variables(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import report
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError, disk_full_line
-from multiberts.runs.preemption import PreemptedError, num_open_blocks, preemption_notice
+from multiberts.runs.preemption import PreemptedError, num_opened_blocks, preemption_notice
 
 # For another process, which is about to exit, to release a run.
 SECONDS_TO_LET_GO = 120.0
@@ -43,8 +43,8 @@ Outcome = tuple[str, Error | None]
 # The kind of error after which no worker could continue.
 DISK_FULL = "DiskFull"
 
-# The attempt that this process is carrying out, with its root.
-_OPEN_ATTEMPTS: list[tuple[str, Attempt]] = []
+# The attempt that this process is carrying out, with its root and the blocks with notice opened before it.
+_OPEN_ATTEMPTS: list[tuple[str, Attempt, int]] = []
 
 
 class LostWorkerError(Exception):
@@ -114,18 +114,18 @@ def carry_out_calls(
 
 
 def end_if_it_cannot_save() -> None:
-    """Closes the marker of a run that has no notice of its own, and ends this process with it.
+    """Closes the marker of a run that has had no notice of its own, and ends this process with it.
 
-    It may be anywhere, also in a call that takes hours; only the end of its process stops it.
+    It may be anywhere, also in a call that takes hours; only the end of its process stops it. A run that has
+    opened its own block leaves by itself: after it has saved, too, until its marker is written.
     """
-    # The outer block is that of `carry_out_calls`.
-    if _OPEN_ATTEMPTS and num_open_blocks() < 2:
-        for root, attempt in _OPEN_ATTEMPTS:
+    for root, attempt, num_before in list(_OPEN_ATTEMPTS):
+        if num_opened_blocks() == num_before:
             with contextlib.suppress(OSError):
                 message = "asked to stop: it cannot save, so it will start again"
                 error = {"kind": PreemptedError.__name__, "message": message}
                 end_attempt(root, attempt, "preempted", error)
-        os._exit(1)
+            os._exit(1)
 
 
 def _carry_out(
@@ -144,7 +144,7 @@ def _carry_out(
             log=call.log,
             owner=place.owner,
         )
-        _OPEN_ATTEMPTS.append((place.root, attempt))
+        _OPEN_ATTEMPTS.append((place.root, attempt, num_opened_blocks()))
         with _beating(place.root, attempt):
             try:
                 log = Path(place.root) / call.log

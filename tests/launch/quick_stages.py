@@ -5,6 +5,7 @@ In a plan they are `quick_stages:<function>`; this folder must be in the PYTHONP
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -45,8 +46,17 @@ def stumble(*, run_dir: str, times: int, how: str) -> None:
     note(run_dir=run_dir)
 
 
-def wait(*, run_dir: str, release: str) -> None:
-    """Waits for a file to appear; asked to stop it saves how often it looked, and resumes from there."""
+def wait(*, run_dir: str, release: str, seconds_to_leave: float = 0.0) -> None:
+    """Waits for a file to appear; asked to stop it saves how often it looked, and resumes from there.
+
+    When it has saved it takes so long to leave, as a trainer that gives back its memory.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.callback(time.sleep, seconds_to_leave)
+        _wait(run_dir, release)
+
+
+def _wait(run_dir: str, release: str) -> None:
     run = RunDirectory(run_dir, stage="wait", parameters={"release": release})
     if run.done:
         return

@@ -285,12 +285,31 @@ def test_ctrl_c_stops_all(start_launcher: StartLauncher, tmp_path: Path) -> None
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
+def test_a_closed_connection_lets_all_save(start_launcher: StartLauncher, tmp_path: Path) -> None:
+    root, release = tmp_path / "root", tmp_path / "release"
+    waits = quick_run("wait", "wait", release=str(release))
+    launcher = start_launcher([waits], workers=1)
+    launcher.wait_for(waits)
+    # ssh's end hangs up every process of the session that has not left its group.
+    os.killpg(launcher.process.pid, signal.SIGHUP)
+    status, errors = launcher.end()
+    assert status == 75
+    assert errors == (
+        f"asked to stop: 0 of 1 runs of {root} are done; the same command resumes from here\n"
+    )
+    assert wait_until(lambda: not launcher.processes())
+    assert outcomes(root, "wait") == ["preempted"]
+    [attempt] = attempts_of(root)["wait"]
+    assert attempt.error is not None and attempt.error["message"].startswith("asked to stop: saved")
+
+
 def test_asked_to_stop_workers_save_and_the_same_command_goes_on(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
     release = tmp_path / "release"
-    waits, note = quick_run("wait", "wait", release=str(release)), quick_run("note", "note")
+    waits = quick_run("wait", "wait", release=str(release), seconds_to_leave=0.5)
+    note = quick_run("note", "note")
     launcher = start_launcher([note, waits], workers=1)
     launcher.wait_for(waits)
     # A worker that alone is asked to stop has not failed: its run is started again.
@@ -305,6 +324,8 @@ def test_asked_to_stop_workers_save_and_the_same_command_goes_on(
     # A process of Python's that waits for its parent may take a moment.
     assert wait_until(lambda: not launcher.processes())
     assert outcomes(root, "wait") == ["preempted", "preempted"]
+    errors_of = [attempt.error or {} for attempt in attempts_of(root)["wait"]]
+    assert all(error["message"].startswith("asked to stop: saved") for error in errors_of)
     release.touch()
     again = start_launcher([note, waits], workers=1)
     assert again.end() == (0, "\n")

@@ -1,19 +1,31 @@
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
+import subprocess
+import sys
+import termios
 import threading
+from pathlib import Path
 
-from multiberts.runs.preemption import preemption_notice
+import pytest
+
+from multiberts.runs.preemption import EXIT_PREEMPTED, preemption_notice
+from multiberts.tests.patience import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_notice_inside_is_known_outside_too() -> None:
+@pytest.mark.parametrize("notice", [signal.SIGTERM, signal.SIGHUP])
+def test_a_notice_inside_is_known_outside_too(notice: signal.Signals) -> None:
     """As of a run within a sweep: the run may finish, and then the sweep must stop."""
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(notice)
     with preemption_notice() as outer:
         with preemption_notice() as inner:
             assert not inner() and not outer()
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), notice)
             assert inner()
         assert outer()
         # A run that starts after the notice must stop at once.
@@ -21,7 +33,59 @@ def test_a_notice_inside_is_known_outside_too() -> None:
             assert later()
     with preemption_notice() as fresh:
         assert not fresh()
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(notice) == before
+
+
+def test_an_ignored_hang_up_stays_ignored() -> None:
+    """As `nohup` asks for."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with preemption_notice() as should_stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not should_stop()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+TRAIN = """
+import sys, time
+from pathlib import Path
+from multiberts.runs import console
+from multiberts.runs.command_line.command import run_main
+from multiberts.runs.preemption import PreemptedError, preemption_notice
+from multiberts.runs.console import ProgressBar
+
+def main(arguments):
+    with preemption_notice() as should_stop, ProgressBar(total=10**6, desc="training") as bar:
+        console.report("begun")
+        while not should_stop():
+            time.sleep(0.05)
+            bar.update()
+        for write in (console.report, console.progress, console.warn):
+            write("the terminal is gone")
+        Path(sys.argv[1]).touch()
+        raise PreemptedError("asked to stop: saved")
+
+run_main(main)
+"""
+
+
+def test_a_closed_terminal_lets_a_run_save_and_exit_as_asked_to_stop(tmp_path: Path) -> None:
+    """Writing to a terminal that has hung up is an error (EIO)."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TRAIN, str(tmp_path / "saved")], cwd=ROOT,
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while b"begun" not in shown:
+        shown += os.read(ours, 1024)
+    os.close(ours)  # the kernel hangs up the session
+    assert process.wait(timeout=PATIENCE) == EXIT_PREEMPTED
+    assert (tmp_path / "saved").exists()
 
 
 def test_threads_have_no_notice() -> None:
