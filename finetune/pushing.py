@@ -22,7 +22,7 @@ from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.runs import console
 from multiberts.runs.directory import DONE, LOCK, RunDirectory, read_done
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import write_atomically
+from multiberts.runs.files import remove, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow
@@ -111,7 +111,7 @@ def push(
             # Those of the conversions; the marker of this run covers their files.
             for model in outputs:
                 for marker in (DONE, LOCK):
-                    (model / marker).unlink(missing_ok=True)
+                    remove(model / marker)
             outputs += [run.path / PREDICTIONS] if folders else []
             run.finish([str(file.relative_to(run.path)) for file in _files(outputs)])
     if upload is None:

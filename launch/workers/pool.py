@@ -185,7 +185,9 @@ class Pool:
         """Returns a scheduler in this process with, on this machine, its workers."""
         engine, options = self._engine, self._engine.options
         _start_resource_tracker()
-        try:
+        keys = self._make_keys(distributed)
+
+        def start() -> Any:
             return distributed.LocalCluster(
                 n_workers=engine.workers_per_node if engine.is_local else 0,
                 threads_per_worker=1,
@@ -197,9 +199,15 @@ class Pool:
                 dashboard_address="127.0.0.1:8787" if dashboard else "127.0.0.1:0",
                 worker_dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": dashboard},
-                security=self._make_keys(distributed),
+                security=keys,
                 silence_logs=False,
             )
+
+        with contextlib.suppress(RuntimeError):
+            return start()
+        try:
+            # Once more: a worker that is killed while it starts ends the whole cluster.
+            return start()
         except RuntimeError as error:
             raise UserError(
                 f"engine {engine.name!r} cannot start: {first_cause(error)}; see whether this machine has "

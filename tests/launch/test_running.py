@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from multiberts.launch.markers.attempts import attempts_of
@@ -283,6 +284,24 @@ def test_ctrl_c_stops_all(start_launcher: StartLauncher, tmp_path: Path) -> None
     assert not (tmp_path / "root" / "launch" / "lease.json").exists()
     assert None not in outcomes(tmp_path / "root", "hold")
     assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    launcher = start_launcher([quick_run("note", "note")], workers=1)
+
+    def kill_worker() -> bool:
+        for process in launcher.processes():
+            with contextlib.suppress(psutil.Error):
+                if "spawn_main" in " ".join(process.cmdline()):
+                    process.kill()
+                    return True
+        return False
+
+    assert wait_until(kill_worker)
+    assert launcher.end() == (0, "\n")
+    assert outcomes(tmp_path / "root", "note") == ["done"]
 
 
 def test_a_closed_connection_lets_all_save(start_launcher: StartLauncher, tmp_path: Path) -> None:
