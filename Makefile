@@ -102,8 +102,8 @@ stress-resume: $(VENV)/installed
 	$(BIN)/python -m multiberts.tests.pretrain.training.stress_resume --stops=20
 
 # Every row of the tables of bad inputs and bad files, then stops of every command by signals, quotas, full disks (as
-# root), skewed clocks and second launchers, which must end in the same bytes; stopped, it resumes: make stress
-# STOPS=number.
+# root), skewed clocks, second launchers and deletions, which must end in the same bytes; stopped, it resumes:
+# make stress STOPS=number.
 STOPS ?= 200
 stress: $(VENV)/installed-for-tests
 	$(BIN)/python tests/test_bad_inputs.py

@@ -48,7 +48,7 @@ def finetune(settings: FinetuningSettings) -> None:
 
     The same call resumes a run that was killed and does nothing to one that has finished. Order,
     head and dropout are functions of their seeds and the step, so the predictions do not depend on
-    where the run was interrupted. On SIGTERM it saves its state and exits.
+    where the run was interrupted. On SIGTERM or SIGHUP it saves its state and exits.
 
     Outputs in run_dir: `predictions/<evaluation set>.tfrecord`, `texts/<evaluation set>.tfrecord.gz`,
     `run.json`, `metrics.jsonl`, and with `keep` the checkpoint `model`.
@@ -58,7 +58,7 @@ def finetune(settings: FinetuningSettings) -> None:
 
     Raises:
       UserError: bad input, naming file and cure; nothing has been written.
-      PreemptedError: SIGTERM came; the state is saved.
+      PreemptedError: SIGTERM or SIGHUP came; the state is saved.
 
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
     2020, section 4 (coreference); Zhong et al. 2021, section 2 (early and held-out predictions).

@@ -39,8 +39,8 @@ def run_plan(
 ) -> list[FailedRun]:
     """Carries out what of a plan is not done yet.
 
-    The same call after a kill or a failure resumes where it stopped. On SIGTERM the workers are asked
-    to save and leave. When this process dies, however it dies, its workers leave.
+    The same call after a kill or a failure resumes where it stopped. On SIGTERM or SIGHUP the workers are
+    asked to save and leave. When this process dies, however it dies, its workers leave.
 
     Args:
       plan: every run after its parents.
@@ -63,7 +63,7 @@ def run_plan(
     Raises:
       UserError: an unknown engine or option, another launcher has the root, a plan above the budget;
         nothing has been started.
-      PreemptedError: SIGTERM came; no worker is left.
+      PreemptedError: SIGTERM or SIGHUP came; no worker is left.
     """
     check_types("run", locals(), annotations_of(run_plan))
     if engine == "tpu":

@@ -52,7 +52,7 @@ def pretrain(settings: PretrainingSettings) -> None:
     The same call resumes a run that was killed, from its last `run_dir/state/`, and does nothing to
     one that has finished, whose `state/` is removed. Step n
     uses batch(data_seed, mask_seed, n) and dropout(dropout_seed, n), so the weights do not depend on where
-    the run was interrupted. On SIGTERM the run finishes its step, saves its state and stops; the
+    the run was interrupted. On SIGTERM or SIGHUP the run finishes its step, saves its state and stops; the
     command then exits with status 75.
 
     Args:
@@ -61,7 +61,7 @@ def pretrain(settings: PretrainingSettings) -> None:
     Raises:
       UserError: bad input, naming file and cure; nothing has been written. While it runs: the disk
         is full, or training has diverged; what was saved before is kept.
-      PreemptedError: SIGTERM came; the state is saved.
+      PreemptedError: SIGTERM or SIGHUP came; the state is saved.
 
     Reference: Sellam et al., 2022, section 2; Devlin et al., 2019, section 3.1 and appendix A.2.
     """

@@ -174,6 +174,7 @@ class Mirror:
         self._seconds = seconds_between_pushes
         self._entries: dict[str, Entry] = {}
         self._version: str | None = None
+        self._done: bytes | None = None
         self._known: dict[str, tuple[tuple[int, int], str]] = {}
         self._unfetched: set[str] = set()
         self._is_finished = False
@@ -193,18 +194,15 @@ class Mirror:
         """
         if self._bucket.read(DONE) is not None:
             self._restore()
-            return self  # nothing will change, so no lease is needed
-        self._bucket.check_writable()
-        self._lease.acquire()
-        self._holds_lease = True
+            self._watch_local_copy()
+            return self  # most often nothing will change, so no lease is needed
+        self._take_lease()
         try:
             self._restore()
         except BaseException:
             self._lease.release()
             raise
-        # Held open, so that no other folder gets its number.
-        self._folder = os.open(self.path, os.O_RDONLY)
-        self._own.__enter__()
+        self._watch_local_copy()
         self._pusher = threading.Thread(target=self._push_now_and_then, daemon=True)
         self._pusher.start()
         return self
@@ -216,7 +214,13 @@ class Mirror:
           UserError: that failed; for `LeaseLostError` and `MirrorLostError`, whatever the block raised.
         """
         if not self._holds_lease:
-            return
+            marker = self.path / DONE
+            if error is not None or not marker.is_file() or marker.read_bytes() == self._done:
+                self._stop_watching()
+                return
+            # A report of new predictions was made again: the bucket has the old one, and must not mix both.
+            self._take_lease()
+            self._bucket.remove([DONE])
         self._ended.set()
         if self._pusher is not None:
             self._pusher.join()
@@ -225,11 +229,24 @@ class Mirror:
                 raise self._lost from error
             self.push()
         finally:
-            self._own.__exit__()
-            if self._folder is not None:
-                os.close(self._folder)
+            self._stop_watching()
             with contextlib.suppress(UserError):
                 self._lease.release()
+
+    def _take_lease(self) -> None:
+        self._bucket.check_writable()
+        self._lease.acquire()
+        self._holds_lease = True
+
+    def _watch_local_copy(self) -> None:
+        # Held open, so that no other folder gets its number.
+        self._folder = os.open(self.path, os.O_RDONLY)
+        self._own.__enter__()
+
+    def _stop_watching(self) -> None:
+        self._own.__exit__()
+        if self._folder is not None:
+            os.close(self._folder)
 
     def push(self) -> None:
         """Pushes all files that are new or have changed.
@@ -413,6 +430,7 @@ class Mirror:
         if self._unfetched:
             entries = {name: self._entries[name] for name in sorted(self._unfetched)}
             write_atomically(self.path / UNFETCHED, json.dumps({"outputs": entries}))
+        self._done = done
         if done is not None:
             (self.path / DONE).write_bytes(done)
 

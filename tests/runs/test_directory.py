@@ -283,3 +283,14 @@ def test_small_inputs_are_not_recorded(tmp_path: Path) -> None:
     ) as run:
         run.finish([])
     assert sorted(path.name for path in run.path.iterdir()) == [".lock", "DONE", "config.gin"]
+
+
+def test_a_run_that_lost_an_output_is_not_done(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path / "run", stage="count", parameters={}) as run:
+        write_atomically(run.path / "a", "a")
+        (run.path / "a").unlink()
+        with pytest.raises(
+            UserError, match=r"run/a was removed while the run worked; run the same"
+        ):
+            run.finish(["a"])
+    assert not (run.path / "DONE").exists()

@@ -409,3 +409,30 @@ def test_a_state_that_cannot_be_written_stops_training(
     with pytest.raises(UserError, match=rf"cannot write .*step_{last}\.npz: .*; free some space"):
         pretrain(**arguments(run, **SCHEDULE))
     assert not (run / "DONE").exists()
+
+
+def test_what_vanished_from_a_run_is_made_again_and_said(
+    arguments: Arguments, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    pretrain_until(61, arguments(run, **SCHEDULE))
+    shutil.rmtree(run / "state")  # so it is trained again past the checkpoint that lost a file
+    (checkpoint_path(run, 60) / "vocab.txt").unlink()
+    pretrain_until(100, arguments(run, **SCHEDULE))
+    assert re.search(
+        r"metrics\.jsonl has step 61, but no state is saved: training starts", _said(capsys)
+    )
+    (run / "metrics.jsonl").unlink()
+    pretrain(**arguments(run, **SCHEDULE))
+    assert "metrics.jsonl is missing: it will begin after step 100" in _said(capsys)
+    assert differing_files(whole, run) == []
+
+
+def test_a_log_that_was_removed_is_not_written_to_nowhere(tmp_path: Path) -> None:
+    with TrainingLog(tmp_path, 0) as log:
+        log.write(1, {"loss": 2.0})
+        (tmp_path / "metrics.jsonl").unlink()
+        with pytest.raises(
+            UserError, match=r"metrics\.jsonl was removed while it was being written"
+        ):
+            log.write(2, {"loss": 2.0})

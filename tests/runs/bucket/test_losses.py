@@ -245,3 +245,33 @@ def test_an_output_that_vanished_unpushed_is_not_declared_done(url: str) -> None
                 run.finish(["a"])
             (run.path / "a").unlink()
     assert "DONE" not in content(url)
+
+
+def test_a_report_that_is_made_again_replaces_that_in_the_bucket(url: str, tmp_path: Path) -> None:
+    for text in ("old", "new", "new"):
+        write_atomically(tmp_path / "input", text)
+        with Mirror(url) as mirror:
+            run = RunDirectory(
+                mirror.path,
+                stage="report",
+                parameters={},
+                inputs={"of": tmp_path / "input"},
+                renewed_by=["of"],
+            )
+            if not run.done:
+                with run:
+                    write_atomically(run.path / "page", f"of {text}")
+                    write_atomically(run.path / text, text)
+                    run.finish(["page", text])
+    assert content(url)["page"] == b"of new"
+    shutil.rmtree(tmp_path / "mirrors")
+    with Mirror(url) as mirror:
+        run = RunDirectory(
+            mirror.path,
+            stage="report",
+            parameters={},
+            inputs={"of": tmp_path / "input"},
+            renewed_by=["of"],
+        )
+        assert run.done
+        run.verify()
