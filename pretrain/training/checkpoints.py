@@ -143,9 +143,8 @@ class KeptCheckpoints:
         if step not in self._steps:
             return
         if directory.exists():
-            with contextlib.suppress(
-                UserError
-            ):  # somebody has removed files of it: it is made again
+            # One that somebody removed files from is made again.
+            with contextlib.suppress(UserError):
                 check_checkpoint(directory)
                 return
         provenance = {**self._provenance, "step": step}
