@@ -10,13 +10,13 @@ import io
 import json
 import os
 import shutil
+import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.own_files import SWAPPING, note_creation, note_removal
 from multiberts.runs.parameters import described, fits, shortened
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ _MAX_DIGITS = 20
 # Text is packed to a fifth, tables of few values to a fiftieth; zeros to a thousandth. What unpacks to more
 # bytes than the first and to more times its size than the second would fill memory or the disk.
 MOST_UNPACKED, MOST_RATIO = 1 << 28, 200
+
+# Held while a directory is swapped for its successor, so that nobody takes the moment between for a loss.
+_SWAPPING = threading.RLock()
+_OPEN: list[OwnFiles] = []
 
 
 @contextlib.contextmanager
@@ -63,15 +67,15 @@ def replaced(path: PathLike) -> Iterator[Path]:
             # A directory cannot be renamed over a full one: the old one is moved away first.
             old = path.with_name(path.name + ".old" + UNFINISHED_SUFFIX)
             remove(old)
-            with SWAPPING:
-                note_removal(path)
+            with _SWAPPING:
+                _note(path, removed=True)
                 os.rename(path, old)
                 os.rename(temporary, path)
             remove(old)
         else:
             os.replace(temporary, path)
         if UNFINISHED_SUFFIX not in os.fspath(path):  # else it gets its name later
-            note_creation(path)
+            _note(path, removed=False)
         # The rename itself is the directory's content, and on the disk only after this.
         _flush_directory(path.parent)
     except OSError as error:
@@ -101,11 +105,91 @@ def write_atomically(path: PathLike, data: str | bytes) -> None:
 def remove(path: PathLike) -> None:
     """Removes a file or a whole directory, if it is there."""
     path = Path(path)
-    note_removal(path)
+    _note(path, removed=True)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
+    """The files below a folder that this process makes and removes while the block runs.
+
+    One of them that is gone was removed by somebody else. A mirror pushes a removal to its bucket only if the
+    run made it: job systems clean a job's HOME while its trainer still saves, and when absence alone counted
+    as a removal, that emptied the run's bucket. `replaced` and `remove` report to it.
+
+    Attributes:
+      removed: names that this process removed and did not make again.
+      removed_folder: whether this process removed the folder itself.
+
+    Example:
+      >>> with OwnFiles(Path("run")) as files:
+      ...     for name in ("old", "new"):
+      ...         write_atomically(f"run/{name}", "x")
+      ...     remove("run/old")
+      ...     Path("run/new").unlink()  # as somebody else would
+      ...     files.lost()
+      ['new']
+    """
+
+    def __init__(self, folder: Path):
+        """Args:
+        folder: whose files count, at any depth.
+        """
+        self._folder = os.path.abspath(folder)
+        self._made: set[str] = set()
+        self.removed: set[str] = set()
+        self.removed_folder = False
+
+    def __enter__(self) -> OwnFiles:
+        _OPEN.append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _OPEN.remove(self)
+
+    def lost(self, names: Iterable[str] = ()) -> list[str]:
+        """Returns the files that are gone though this process did not remove them, sorted.
+
+        Args:
+          names: of files that were there before the block, relative to the folder; those that were made in
+            it count anyway.
+        """
+        with _SWAPPING:
+            return sorted(
+                name
+                for name in self._made.union(names) - self.removed
+                if not os.path.isfile(f"{self._folder}/{name}")
+            )
+
+    def _note(self, path: Path, *, removed: bool) -> None:
+        place = os.path.abspath(path)
+        if os.path.commonpath([place, self._folder]) != self._folder:
+            return
+        names = {os.path.relpath(file, self._folder) for file in _files_at(place)}
+        with _SWAPPING:
+            if removed:
+                self._made -= names
+                self.removed |= names
+                self.removed_folder |= place == self._folder
+            else:
+                self._made |= names
+                self.removed -= names
+
+
+def _note(path: Path, *, removed: bool) -> None:
+    """Notes a file, or all files of a directory, that was just made or is about to be removed."""
+    for files in _OPEN:
+        files._note(path, removed=removed)
+
+
+def _files_at(place: str) -> Iterator[str]:
+    if os.path.isdir(place) and not os.path.islink(place):
+        for folder, _, names in os.walk(place):
+            yield from (os.path.join(folder, name) for name in names)
+    elif os.path.lexists(place):
+        yield place
 
 
 def make_private(folder: Path) -> None:

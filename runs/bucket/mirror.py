@@ -29,6 +29,7 @@ from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFil
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
+    OwnFiles,
     is_name_inside,
     make_private,
     parse_json_fields,
@@ -36,7 +37,6 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
-from multiberts.runs.own_files import OwnFiles
 from multiberts.runs.preemption import ask_to_stop, num_open_blocks
 
 MANIFEST = "MANIFEST.json"
