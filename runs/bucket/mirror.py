@@ -213,25 +213,34 @@ class Mirror:
         Raises:
           UserError: that failed; for `LeaseLostError` and `MirrorLostError`, whatever the block raised.
         """
-        if not self._holds_lease:
-            marker = self.path / DONE
-            if error is not None or not marker.is_file() or marker.read_bytes() == self._done:
-                self._stop_watching()
-                return
-            # A report of new predictions was made again: the bucket has the old one, and must not mix both.
-            self._take_lease()
-            self._bucket.remove([DONE])
         self._ended.set()
         if self._pusher is not None:
             self._pusher.join()
         try:
-            if self._lost is not None:
-                raise self._lost from error
-            self.push()
+            if self._holds_lease or (error is None and self._is_made_again()):
+                self._push_at_end(error)
         finally:
-            self._stop_watching()
-            with contextlib.suppress(UserError):
-                self._lease.release()
+            self._own.__exit__()
+            if self._folder is not None:
+                os.close(self._folder)
+            if self._holds_lease:
+                with contextlib.suppress(UserError):
+                    self._lease.release()
+
+    def _is_made_again(self) -> bool:
+        """Returns whether a run that was done was made again, as a report of new predictions."""
+        self._check_local_copy([DONE])
+        return (self.path / DONE).read_bytes() != self._done
+
+    def _push_at_end(self, error: BaseException | None) -> None:
+        if self._lost is not None:
+            raise self._lost from error
+        if not self._holds_lease:
+            self._check_local_copy(self._entries)
+            self._take_lease()
+            # Its old marker first: it does not cover the new files.
+            self._bucket.remove([DONE])
+        self.push()
 
     def _take_lease(self) -> None:
         self._bucket.check_writable()
@@ -242,11 +251,6 @@ class Mirror:
         # Held open, so that no other folder gets its number.
         self._folder = os.open(self.path, os.O_RDONLY)
         self._own.__enter__()
-
-    def _stop_watching(self) -> None:
-        self._own.__exit__()
-        if self._folder is not None:
-            os.close(self._folder)
 
     def push(self) -> None:
         """Pushes all files that are new or have changed.
@@ -288,7 +292,7 @@ class Mirror:
         for name, entry in self._entries.items():
             leaves = name in self._own.removed
             if _is_state(name):
-                # Until DONE is in the bucket, whoever resumes from there needs the state.
+                # Until DONE is in the bucket, a restart from there needs the state.
                 leaves = self._is_finished or (leaves and not is_ending)
             if name in self._unfetched or not leaves:
                 entries.setdefault(name, entry)

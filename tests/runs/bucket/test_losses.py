@@ -228,13 +228,15 @@ def test_an_input_that_lost_a_file_here_is_fetched_again(url: str, is_run: bool)
 
 
 def test_a_finished_run_that_lost_an_output_is_not_copied(url: str, tmp_path: Path) -> None:
-    with RunDirectory(tmp_path / "run", stage="x", parameters={}) as run:
-        write_atomically(run.path / "a", "a")
-        run.finish(["a"])
-    (tmp_path / "run" / "a").unlink()
-    with pytest.raises(UserError, match=r"run/a is missing or is not what .*DONE says; remove"):
-        push_finished(tmp_path / "run", url)
+    path = report_on("old", tmp_path / "run", tmp_path).path
+    (path / "page").unlink()
+    with pytest.raises(UserError, match=r"run/page is missing or is not what .*DONE says; remove"):
+        push_finished(path, url)
     assert content(url) == {}
+    (path / "DONE").unlink()  # the cure
+    report_on("old", path, tmp_path)
+    push_finished(path, url)
+    assert content(url)["page"] == b"of old"
 
 
 def test_an_output_that_vanished_unpushed_is_not_declared_done(url: str) -> None:
@@ -247,31 +249,41 @@ def test_an_output_that_vanished_unpushed_is_not_declared_done(url: str) -> None
     assert "DONE" not in content(url)
 
 
+def report_on(text: str, path: Path, folder: Path) -> RunDirectory:
+    """Makes a report of an input, or makes it again."""
+    write_atomically(folder / "input", text)
+    inputs = {"of": folder / "input"}
+    run = RunDirectory(path, stage="report", parameters={}, inputs=inputs, renewed_by=["of"])
+    if not run.done:
+        with run:
+            write_atomically(run.path / "page", f"of {text}")
+            write_atomically(run.path / text, text)
+            run.finish(["page", text])
+    return run
+
+
 def test_a_report_that_is_made_again_replaces_that_in_the_bucket(url: str, tmp_path: Path) -> None:
     for text in ("old", "new", "new"):
-        write_atomically(tmp_path / "input", text)
         with Mirror(url) as mirror:
-            run = RunDirectory(
-                mirror.path,
-                stage="report",
-                parameters={},
-                inputs={"of": tmp_path / "input"},
-                renewed_by=["of"],
-            )
-            if not run.done:
-                with run:
-                    write_atomically(run.path / "page", f"of {text}")
-                    write_atomically(run.path / text, text)
-                    run.finish(["page", text])
+            report_on(text, mirror.path, tmp_path)
     assert content(url)["page"] == b"of new"
     shutil.rmtree(tmp_path / "mirrors")
     with Mirror(url) as mirror:
-        run = RunDirectory(
-            mirror.path,
-            stage="report",
-            parameters={},
-            inputs={"of": tmp_path / "input"},
-            renewed_by=["of"],
-        )
-        assert run.done
-        run.verify()
+        report_on("new", mirror.path, tmp_path).verify()
+
+
+@pytest.mark.parametrize("lost", ["", "page", "DONE"])
+def test_a_report_that_is_lost_when_it_is_made_again_leaves_the_old_one(
+    url: str, tmp_path: Path, lost: str
+) -> None:
+    with Mirror(url) as mirror:
+        report_on("old", mirror.path, tmp_path)
+    before = content(url)
+    with pytest.raises(MirrorLostError, match="same command resumes"):
+        with Mirror(url) as mirror:
+            report_on("new", mirror.path, tmp_path)
+            subprocess.run(["rm", "-r", str(mirror.path / lost)], check=True)
+    assert content(url) == before
+    with Mirror(url) as mirror:
+        report_on("new", mirror.path, tmp_path)
+    assert content(url)["page"] == b"of new"
