@@ -178,7 +178,7 @@ dist: $(VENV)/installed-for-tests
 	cd $(DIST)/empty && PYTHONPATH=$(abspath $(DIST))/wheel $(abspath $(BIN))/python -m pytest -n 2 --quick -m "not slow" \
 	  ../wheel/multiberts/tests
 
-# Pins what pyproject.toml asks for in constraints.txt; `make lock UPGRADE=--upgrade` takes the newest.
+# Pins what pyproject.toml asks for in constraints.txt and requirements.txt; `make lock UPGRADE=--upgrade` takes the newest.
 lock: $(VENV)/installed-for-tests
 	$(BIN)/python tests/lint/pins.py --write $(UPGRADE)
 
@@ -190,13 +190,12 @@ format: $(VENV)/installed-for-tests
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# An extra in its pinned versions, and this checkout, which `import multiberts` and the command then find.
+# An extra in its pinned versions, beside what requirements.txt installs: every stage and this checkout, which
+# `import multiberts` and the command then find.
 PIP = $(BIN)/pip install --quiet --constraint constraints.txt
-$(VENV)/installed: constraints.txt pyproject.toml
+$(VENV)/installed: requirements.txt constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[tensorflow]'
-	# It asks for the full TensorFlow, whose files would overwrite those of tensorflow-cpu.
-	$(PIP) --no-deps tensorflow-text
+	$(BIN)/pip install --quiet --requirement requirements.txt
 	mkdir -p $(VENV)/link
 	ln -sfn $(CURDIR) $(VENV)/link/multiberts
 	touch $@

@@ -34,7 +34,7 @@ ENGINES = (TENSORFLOW, JAX)
 PLAIN, RECOMPUTED = "plain", "recomputed"
 ATTENTIONS = (PLAIN, RECOMPUTED)
 
-# pyproject.toml leaves TensorFlow out from here on.
+# TensorFlow has no wheels from here on.
 _FIRST_WITHOUT_TENSORFLOW = (3, 14)
 
 # Environment variable that Keras reads.

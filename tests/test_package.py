@@ -1,21 +1,18 @@
 """The distribution: what a wheel installs, and what every way into the package sets beforehand."""
 
-import importlib.metadata
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 import multiberts
 from multiberts.runs.environment import DEFAULTS
+from multiberts.tests.lint.pins import pinned
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -93,63 +90,65 @@ def test_packages_of_the_same_name_are_apart(tmp_path: Path) -> None:
     assert output.stdout.split()[3].endswith("evaluate/__init__.py")
 
 
-def expanded(extra: str) -> set[str]:
-    """The packages for which an extra asks on Linux, by canonical name."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    names = set()
-    for requirement in map(Requirement, extras[extra]):
-        if requirement.name == "multiberts":
-            names |= {name for other in requirement.extras for name in expanded(other)}
-        elif requirement.marker is None or requirement.marker.evaluate({"sys_platform": "linux"}):
-            names.add(canonicalize_name(requirement.name))
-    return names
-
-
-@pytest.mark.parametrize("extra", ["tensorflow", "test", "serving", "gpu"])
-def test_an_extra_brings_one_tensorflow(extra: str) -> None:
-    """Both put their files into one folder, and which of them is imported is then chance."""
-    names = expanded(extra)
-    # tensorflow-text asks for `tensorflow`.
-    asked = {"tensorflow"} if "tensorflow-text" in names else set()
-    assert len(names & {"tensorflow", "tensorflow-cpu"} | asked) == 1
-
-
-def test_one_tensorflow_is_installed() -> None:
-    assert not {"tensorflow", "tensorflow-cpu"} <= {
-        canonicalize_name(each.name) for each in importlib.metadata.distributions()
+def test_requirements_name_what_the_pipeline_is_built_on() -> None:
+    pins = pinned((ROOT / "requirements.txt").read_text(), "3.11", "linux")
+    core = {
+        "tensorflow",
+        "tensorflow-text",
+        "tensorflow-datasets",
+        "numpy",
+        "scipy",
+        "absl-py",
+        "gin-config",
     }
+    assert core <= set(pins)
+    assert all(re.fullmatch(r"[\d.]+", version) for version in pins.values())
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty environment with the wheel and what it requires; its folder of programs."""
+def test_no_extra_brings_a_second_tensorflow() -> None:
+    """Both put their files into one folder, and which of them is imported is then chance."""
+    pins = (ROOT / "constraints.txt").read_text()
+    assert re.findall(r"^tensorflow(?:-cpu)?==", pins, flags=re.MULTILINE) == ["tensorflow=="]
+
+
+def copy_tracked_files(folder: Path) -> None:
+    """What a clone would hold."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("needs git and a checkout: the wheel is built from tracked files alone")
-    folder = tmp_path_factory.mktemp("wheel")
+        pytest.skip("needs git and a checkout: only tracked files are installed")
     listing = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     for name in listing.stdout.splitlines():
         if (ROOT / name).is_file():
-            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / "source" / name)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+
+
+def new_environment(folder: Path, *pip_commands: str) -> Path:
+    """An empty environment in folder/venv, and what pip then does in the folder; its folder of programs."""
     base = getattr(sys, "_base_executable", sys.executable)
     subprocess.run([base, "-m", "venv", folder / "venv"], check=True)
     programs = folder / "venv" / "bin"
-    constraint = str(ROOT / "constraints.txt")
-    for command in (
-        "wheel --no-deps --wheel-dir dist ./source",
-        f"install --constraint {constraint} dist/*.whl",
-    ):
+    for command in pip_commands:
         result = subprocess.run(
             f"{programs}/pip {command}", shell=True, cwd=folder, capture_output=True, text=True
         )
         if "NewConnectionError" in result.stderr or "Temporary failure" in result.stderr:
             pytest.skip("needs a package index: pip reaches none")
-        assert result.returncode == 0, result.stderr
+        assert result.returncode == 0, result.stderr + result.stdout
     return programs
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty environment with the wheel and what it requires; its folder of programs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy_tracked_files(folder / "source")
+    return new_environment(
+        folder,
+        "wheel --no-deps --wheel-dir dist ./source",
+        f"install --constraint {ROOT / 'constraints.txt'} dist/*.whl",
+    )
 
 
 def run_there(installed: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -198,3 +197,17 @@ def test_the_statistics_run_from_the_wheel(installed: Path, tmp_path: Path, page
     (tmp_path / "blocks.py").write_text("\n".join(blocks))
     result = run_there(installed, tmp_path, "python", "blocks.py")
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.slow
+def test_requirements_install_every_stage(tmp_path: Path) -> None:
+    copy_tracked_files(tmp_path)
+    programs = new_environment(tmp_path, "install -r requirements.txt", "check")
+    (tmp_path / "elsewhere").mkdir()
+    doctor = run_there(
+        programs, tmp_path / "elsewhere", "python", "-m", "multiberts", "launch", "doctor"
+    )
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    imports = "import tensorflow_datasets, tensorflow_text, multiberts; print(multiberts.__file__)"
+    seen = run_there(programs, tmp_path / "elsewhere", "python", "-c", imports)
+    assert seen.stdout == f"{tmp_path / '__init__.py'}\n", seen.stderr

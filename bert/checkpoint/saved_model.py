@@ -130,8 +130,7 @@ def _check_libraries() -> None:
     except ImportError as error:
         raise UserError(
             "a SavedModel needs TensorFlow and tensorflow-text, which tokenises in the graph, and one is not "
-            "installed; install multiberts[serving], or multiberts[tensorflow] and, with --no-deps, "
-            "tensorflow-text"
+            "installed; install multiberts[tensorflow]"
         ) from error
     import keras
 

@@ -14,7 +14,7 @@ import pytest
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, split_words_exactly
 
-pytest.importorskip("tensorflow_text", reason="needs the extra serving")
+pytest.importorskip("tensorflow_text", reason="needs the extra tensorflow")
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 PIECES = [

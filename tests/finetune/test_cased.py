@@ -80,7 +80,7 @@ def test_a_cased_model_is_asked_fine_tuned_exported_and_served(tmp_path: Path) -
     np.testing.assert_allclose(logits_of(exported.eval(), read, TEXTS), ours, atol=1e-5)
     np.testing.assert_allclose(scores(tmp_path / "exported", TEXTS), ours, atol=1e-5)
 
-    pytest.importorskip("tensorflow_text", reason="needs the extra serving")
+    pytest.importorskip("tensorflow_text", reason="needs the extra tensorflow")
     import tensorflow as tf
 
     assert checkpoint_command(

@@ -19,7 +19,7 @@ from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
 
-pytest.importorskip("tensorflow_text", reason="needs the extra serving")
+pytest.importorskip("tensorflow_text", reason="needs the extra tensorflow")
 
 SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}
 # Prints what signatures answer for the columns on standard input.
@@ -234,7 +234,7 @@ def test_the_line_names_what_is_to_be_installed(
 
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     with pytest.raises(
-        UserError, match=r"needs TensorFlow and tensorflow-text, .* multiberts.serving"
+        UserError, match=r"needs TensorFlow and tensorflow-text, .* multiberts.tensorflow"
     ):
         _check_libraries()
 
