@@ -151,7 +151,7 @@ def check_engine(name: str, where: str) -> str:
 
 
 # oneDNN's products may sum in another order, and numbers would change with it. The third keeps TensorFlow's
-# log in C++ away from the lines that people read.
+# log in C++ away from the lines that people read, but for two on CUDA (docs/troubleshooting.md).
 DEFAULTS = {
     _BACKEND: default_engine(),
     "TF_ENABLE_ONEDNN_OPTS": "0",
