@@ -272,10 +272,6 @@ PURPOSES = {
         "list": Command(
             "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
         ),
-        "completion": Command(
-            "runs.command_line.completion_script:completion",
-            "print a script that completes commands in bash and zsh",
-        ),
         "import-records": Command(
             "pretrain.inspection.original_records:import_records",
             "read instances from TFRecords of the original layout",
