@@ -158,11 +158,6 @@ PURPOSES = {
             ("model", "files..."),
             computes=True,
         ),
-        "submission": Command(
-            "finetune.text.submissions:submission",
-            "write predictions on GLUE's test sets as the leaderboard takes them",
-            report="runs.directory:describe_outputs",
-        ),
         "squad-export": Command(
             "finetune.squad.scorer_files:squad_export",
             "write answers as SQuAD's official scorer takes them",
