@@ -539,6 +539,26 @@ def test_an_export_becomes_the_runs_it_was_made_of(tmp_path: Path) -> None:
     xarray.testing.assert_identical(before, after)
 
 
+def test_runs_have_every_evaluation_set_of_a_table(tmp_path: Path) -> None:
+    rows = ["task,evaluation_set,seed,id,prediction,label"]
+    rows += [
+        f"nli,{name},{seed},{name}{number},{answer},{label}"
+        for name, labels in (("dev", ("no", "yes")), ("hard", ("no", "maybe")))
+        for seed, answers in enumerate((labels, (labels[1], labels[1])))
+        for number, (answer, label) in enumerate(zip(answers, labels, strict=True))
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    runs = imported(tmp_path, "files", tmp_path / "a.csv", procedure="base")
+    assert len(runs) == 2
+    content = json.loads((runs[0] / "run.json").read_text())
+    assert content["classes"] == ["maybe", "no", "yes"]
+    assert read_predictions(runs, "hard")["label"].values.tolist() == [1, 0]
+    score(run_dir=str(tmp_path / "scores"), predictions=[str(run) for run in runs])
+    table = pandas.read_csv(tmp_path / "scores" / "scores.csv")
+    found = table.groupby("evaluation_set")["score"].agg(list).to_dict()
+    assert found == {"dev": [1, 0.5], "hard": [1, 0.5]}
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
