@@ -31,7 +31,6 @@ class PredictionImport(ColumnNames):
         2021), `squad` (a prediction file of the official scorer).
       source: the folder or file.
       questions: `squad`: the official file of the evaluation set.
-      occupations: `multiberts_coreference`: Winogender's occupations-stats.tsv, where it is not in source.
       procedure: `files`, `squad`: the procedure of the runs; the file's name unless given.
       pretrain_seed: `squad`: of the run.
       finetune_seed: `squad`: of the run.
@@ -52,7 +51,6 @@ class PredictionImport(ColumnNames):
     layout: str
     source: str
     questions: str | None = None
-    occupations: str | None = None
     procedure: str | None = None
     pretrain_seed: int = 0
     finetune_seed: int = 0
@@ -90,7 +88,7 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
             source, columns, task, settings.metric, settings.procedure
         ),
         "multiberts": lambda: read_release(source),
-        "multiberts_coreference": lambda: read_coreference_groups(source, settings.occupations),
+        "multiberts_coreference": lambda: read_coreference_groups(source),
         "model_sizes": lambda: read_sizes(source, task),
         "squad": lambda: [read_squad_file(source, given, name, *seeds)],
     }
