@@ -35,9 +35,9 @@ _FACTS = ("step", "learning_rate", "data_seed")
 def read_other_programs(
     source: str,
     names: ColumnNames,
-    task: str | None = None,
-    metric: str | None = None,
-    procedure: str | None = None,
+    task: str | None,
+    metric: str | None,
+    procedure: str | None,
 ) -> Iterator[ImportedRun]:
     """Reads runs from files as `evaluate.readers.reading.read_frames` takes them.
 
