@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import gin
@@ -532,7 +531,7 @@ def define_flags(annotations: Mapping[str, Any]) -> None:
 
 
 def flag_values(
-    annotations: Mapping[str, Any], positional: Mapping[str, Sequence[str]] | None = None
+    annotations: Mapping[str, Any], positional: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """Returns the values of the parameters that the command line gives.
 
@@ -540,7 +539,7 @@ def flag_values(
       annotations: those that `define_flags` had.
       positional: texts of parameters that were given without their names.
     """
-    texts = {name: flags.FLAGS[name].value for name in annotations} | dict(positional or {})
+    texts = {name: flags.FLAGS[name].value for name in annotations} | dict(positional)
     return {name: value_of_flag(given, annotations[name]) for name, given in texts.items() if given}
 
 
@@ -572,9 +571,7 @@ def by_gin_name(
     return {f"{name}.{own}": given.get(own) for name in functions for own in parameters}
 
 
-def parse_gin_flags(
-    known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any] = MappingProxyType({})
-) -> None:
+def parse_gin_flags(known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]) -> None:
     """Registers functions with Gin by the names that they have there, and parses what the flags give.
 
     Args:
