@@ -150,7 +150,7 @@ def _length_of_batch(features: SequenceFeatures, rows: np.ndarray) -> int:
 
 
 def at_packed_tokens(
-    values: np.ndarray, inputs: Mapping[str, np.ndarray], padding: int, gradient_shards: int = 1
+    values: np.ndarray, inputs: Mapping[str, np.ndarray], padding: int, gradient_shards: int
 ) -> np.ndarray:
     """Returns what stands at each token of a packed batch, as its inputs do.
 

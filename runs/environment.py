@@ -48,22 +48,19 @@ _ACCELERATORS = {
 }
 
 
-def default_engine(devices: Path = Path("/dev")) -> str:
+def default_engine() -> str:
     """Returns `jax` where an accelerator is found and JAX is installed for it, else `tensorflow`.
 
     Imports neither.
-
-    Args:
-      devices: the folder of the drivers' files.
     """
-    plugins = [plugin for names in _accelerators(devices) for plugin in names]
+    plugins = [plugin for names in _accelerators() for plugin in names]
     is_there = _is_installed(JAX) and any(map(_is_installed, plugins))
     return JAX if is_there else TENSORFLOW
 
 
-def _accelerators(devices: Path) -> list[tuple[str, ...]]:
+def _accelerators() -> list[tuple[str, ...]]:
     """Returns the packages for each kind of accelerator whose driver is found."""
-    return [names for pattern, names in _ACCELERATORS.items() if any(devices.glob(pattern))]
+    return [names for pattern, names in _ACCELERATORS.items() if any(Path("/dev").glob(pattern))]
 
 
 def is_engine_open() -> bool:
@@ -72,7 +69,7 @@ def is_engine_open() -> bool:
     Portable arithmetic is XLA's alone.
     """
     is_named = bool(os.environ.get(ENGINE)) or os.environ[_BACKEND] != TENSORFLOW
-    return not (is_named or os.environ.get(PORTABLE) == "1" or _accelerators(Path("/dev")))
+    return not (is_named or os.environ.get(PORTABLE) == "1" or _accelerators())
 
 
 def _is_installed(module: str) -> bool:

@@ -61,24 +61,6 @@ def _npz(path: Path) -> None:
              example_ids=ids)  # fmt: skip
 
 
-def _ten_seeds(path: Path) -> None:
-    np.savez(path, seeds=np.arange(2), label_names=np.array(["entailment", "neutral", "contradiction"]),
-             preds_mnli=np.array([[0, 1, 2], [0, 1, 1]]), gold_mnli=np.array([0, 1, 2]))  # fmt: skip
-
-
-_HANS = [f"ex{number}" for number in range(4)]
-
-
-def _hans_answers(path: Path) -> None:
-    path.write_text("pairID,gold_label\n" + "".join(f"{pair},entailment\n" for pair in _HANS))
-
-
-def _hans_pairs(path: Path) -> None:
-    names = ("pairID", "gold_label", "heuristic", "subcase", "template")
-    lines = [f"{pair}\tentailment\tsubsequence\tsn\ttemp1" for pair in _HANS]
-    path.write_text("\n".join(["\t".join(names), *lines]) + "\n")
-
-
 def _sizes(folder: Path) -> None:
     entries = [{"guid": f"dev-{number}", "label": "a", "text_a": "x"} for number in range(3)]
     (folder / "results").mkdir(parents=True)
@@ -301,8 +283,6 @@ GOOD: dict[str, Callable[[Path], Path]] = {
     "json": _in("new.json", lambda path: path.write_text(json.dumps(frame(1).to_dict("list")))),
     "parquet": _in("new.parquet", lambda path: frame(1).to_parquet(path)),
     "npz": _in("new.npz", _npz),
-    "ten seeds": _in("new.npz", _ten_seeds),
-    "hans": _in("new.txt", _hans_answers),
     "sizes data": _in("mnli", _sizes, "data.json"),
     "sizes table": _in("mnli", _sizes, "results/sminip1f1epoch12over3.tsv"),
     "squad answers": _in("new.json", lambda path: path.write_text(json.dumps({"q0": "house"}))),
@@ -387,12 +367,11 @@ def _compare(folder: Path, kind: str) -> None:
 
 
 def _import(folder: Path, kind: str) -> None:
-    layouts = {"ten seeds": "instability", "hans": "hans", "squad answers": "squad"}
-    layout = "model_sizes" if kind.startswith("sizes") else layouts.get(kind, "files")
+    layout = {"sizes": "model_sizes", "squad": "squad"}.get(kind.split()[0], "files")
     source, questions = str(_given(folder)), None
-    if layout in ("hans", "squad"):
+    if layout == "squad":
         questions = str(folder / "_questions")
-        (_hans_pairs if layout == "hans" else _squad)(Path(questions))
+        _squad(Path(questions))
     import_predictions(run_dir=str(folder / "_out"), layout=layout, source=source,
                        questions=questions, **_scorer(kind))  # fmt: skip
 

@@ -284,10 +284,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a guid twice": _set("predict/1/guid", "dev-0"),
     "a word for a number": lambda path: path.write_text("0.9\tmuch\n" * 3) and None,
     "nan": lambda path: path.write_text("0.9\tnan\n" * 3) and None,
-    "a class of no kind": lambda path: path.write_text(
-        path.read_text().replace("ex2,entailment", "ex2,maybe")
-    ) and None,
-    "a pair twice": lambda path: path.write_text(path.read_text() + "ex2,entailment\n") and None,
     "context is a list": _set("data/0/paragraphs/0/context", ["a"]),
     "start is a text": _set("data/0/paragraphs/0/qas/0/answers/0/answer_start", "9"),
     "vocab_size is a text": _set("vocab_size", "5"),

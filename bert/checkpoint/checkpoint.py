@@ -46,7 +46,6 @@ PROVENANCE = "checkpoint.json"
 CARD = "README.md"
 
 TENSORFLOW, HUGGING_FACE = "tf1", "hugging_face"
-LAYOUTS = (TENSORFLOW, HUGGING_FACE)
 
 _ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
 
@@ -72,7 +71,7 @@ class Checkpoint:
         `corpus` (facts of the run), `evaluation` (on held-out text), `initialised` (variables never
         trained), `converted_from_hidden_act` (see `bert/checkpoint/hugging_face.py`), `finetuned` (the
         task of a fine-tuned model, see `bert/checkpoint/fine_tuned.py`).
-      layout: how it is stored, one of `LAYOUTS`.
+      layout: how it is stored, `tf1` or `hugging_face`.
       head: of a fine-tuned model, the float32 arrays of its head by name.
     """
 
@@ -103,7 +102,7 @@ def write_checkpoint(
       vocabulary_path: copied in as `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON
         values; they must not depend on the machine or the time.
-      layout: one of `LAYOUTS`.
+      layout: `tf1` or `hugging_face`.
       card: the model card, written as `README.md`; None for none.
 
     Raises:

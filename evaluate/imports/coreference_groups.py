@@ -53,14 +53,11 @@ Sentences = tuple[list[str], np.ndarray, dict[str, np.ndarray]]
 _LABEL_COLUMNS = ("gender", "answer", "occupation", "other_participant", "someone")
 
 
-def read_coreference_groups(
-    source: PathLike, occupations: PathLike | None = None
-) -> Iterator[ImportedRun]:
+def read_coreference_groups(source: PathLike) -> Iterator[ImportedRun]:
     """Reads the runs of the groups that are there; the evaluation set is `winogender`.
 
     Args:
-      source: the folder with the groups.
-      occupations: `occupations-stats.tsv`; the one in `source` unless given.
+      source: the folder with the groups and Winogender's `occupations-stats.tsv`.
 
     Yields:
       The runs, group by group.
@@ -69,7 +66,7 @@ def read_coreference_groups(
       UserError: no group is there, or a file is not as above.
     """
     source = Path(source)
-    shares = Path(occupations) if occupations is not None else source / OCCUPATIONS
+    shares = source / OCCUPATIONS
     groups = [name for name in GROUPS if (source / name / "run_info.tsv").is_file()]
     if not groups:
         raise UserError(
@@ -77,7 +74,7 @@ def read_coreference_groups(
             "that has them"
         )
     if not shares.is_file():
-        raise UserError(f"{shares} does not exist; give Winogender's table of occupations")
+        raise UserError(f"{shares} does not exist; put Winogender's table there")
     for group in groups:
         # Read once for all runs of the group, and anew by the next call.
         choices, sentences = cache(_choices), cache(_sentences)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +26,6 @@ from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, is_name_inside, read_bytes
-
-_Answer = TypeVar("_Answer")
 
 # Pre-training steps of the published checkpoints (Sellam et al., 2022, sections 2 and 4).
 STEPS = 2_000_000
@@ -130,20 +128,6 @@ def predictions_of(
         dict(extras or {}),
         dict(outputs or {}),
     )
-
-
-def answers_to(
-    examples: Iterable[str], answers: Mapping[str, _Answer], file: PathLike, asked: PathLike
-) -> list[_Answer]:
-    """Returns the answers of `file` in the order of the examples of `asked`; each must have one."""
-    examples = list(examples)
-    missing = [example for example in examples if example not in answers]
-    if missing:
-        raise UserError(
-            f"{file} lacks {missing[0]!r} of {asked} ({len(missing)} missing); give the predictions of this "
-            "evaluation set"
-        )
-    return [answers[example] for example in examples]
 
 
 def read_table(

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
-from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import ImportedRun, write_imported
-from multiberts.evaluate.imports.instability_release import read_instability
 from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
 from multiberts.evaluate.imports.other_programs import read_other_programs
 from multiberts.evaluate.imports.sizes_release import read_sizes
@@ -30,11 +28,9 @@ class PredictionImport(ColumnNames):
       layout: `files` (whatever `multiberts compare` reads: tables, `.npz`, logs of other programs, what
         `multiberts export` wrote), `multiberts` (folder GLUE or SQuAD of the release),
         `multiberts_coreference` (its folder coref), `model_sizes` (a task's folder of Zhong et al.,
-        2021), `squad` (a prediction file of the official scorer), `hans` (prediction files of HANS),
-        `instability` (the .npz of ten seeds).
+        2021), `squad` (a prediction file of the official scorer).
       source: the folder or file.
-      questions: `squad`, `hans`: the official file of the evaluation set.
-      occupations: `multiberts_coreference`: Winogender's occupations-stats.tsv, where it is not in source.
+      questions: `squad`: the official file of the evaluation set.
       procedure: `files`, `squad`: the procedure of the runs; the file's name unless given.
       pretrain_seed: `squad`: of the run.
       finetune_seed: `squad`: of the run.
@@ -55,7 +51,6 @@ class PredictionImport(ColumnNames):
     layout: str
     source: str
     questions: str | None = None
-    occupations: str | None = None
     procedure: str | None = None
     pretrain_seed: int = 0
     finetune_seed: int = 0
@@ -80,9 +75,9 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
       UserError: a file is missing or not in its layout.
     """
     layout, source, task = settings.layout, settings.source, settings.task
-    if layout in ("squad", "hans") and settings.questions is None:
+    if layout == "squad" and settings.questions is None:
         raise UserError(
-            f"layout {layout} needs import_predictions.questions; give the official evaluation set"
+            "layout squad needs import_predictions.questions; give the official evaluation set"
         )
     given = str(settings.questions)
     name = settings.procedure or Path(source).name.removesuffix(".gz").removesuffix(".json")
@@ -93,11 +88,9 @@ def import_predictions(settings: PredictionImport) -> list[Path]:
             source, columns, task, settings.metric, settings.procedure
         ),
         "multiberts": lambda: read_release(source),
-        "multiberts_coreference": lambda: read_coreference_groups(source, settings.occupations),
+        "multiberts_coreference": lambda: read_coreference_groups(source),
         "model_sizes": lambda: read_sizes(source, task),
         "squad": lambda: [read_squad_file(source, given, name, *seeds)],
-        "hans": lambda: read_hans(source, given),
-        "instability": lambda: read_instability(source),
     }
     if layout not in readers:
         raise UserError(

@@ -26,7 +26,6 @@ import numpy as np
 from multiberts.evaluate.imports.imported_runs import (
     ImportedRun,
     ImportedSet,
-    answers_to,
     as_logits,
     facts_of,
     predictions_of,
@@ -142,7 +141,13 @@ def _read_squad(
     (references, questions), answers = read_references(questions_file), _squad_answers(file)
     if not complete:
         answers = {**dict.fromkeys(references, ""), **answers}
-    texts = answers_to(references, answers, file, questions_file)
+    missing = [example for example in references if example not in answers]
+    if missing:
+        raise UserError(
+            f"{file} lacks {missing[0]!r} of {questions_file} ({len(missing)} missing); give the predictions "
+            "of this evaluation set"
+        )
+    texts = [answers[example] for example in references]
     reference_column, answer_column = np.empty((2, len(texts)), object)
     reference_column[:], answer_column[:] = list(references.values()), texts
     columns = predictions_of(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,9 @@ _FACTS = ("step", "learning_rate", "data_seed")
 def read_other_programs(
     source: str,
     names: ColumnNames,
-    task: str | None = None,
-    metric: str | None = None,
-    procedure: str | None = None,
+    task: str | None,
+    metric: str | None,
+    procedure: str | None,
 ) -> Iterator[ImportedRun]:
     """Reads runs from files as `evaluate.readers.reading.read_frames` takes them.
 
@@ -49,8 +50,9 @@ def read_other_programs(
       procedure: of the runs, where no column names the arm; the source's name unless given.
 
     Returns:
-      A run per task, arm, seed and run of the seed. Classes that are texts become their places in
-      the sorted list, which run.json has as `classes`. Texts of examples are kept.
+      A run per task, arm, seed and run of the seed, with the task's evaluation sets. Classes that are
+      texts become their places in the sorted list, which run.json has as `classes`. Texts of examples
+      are kept.
 
     Raises:
       UserError: the files cannot be read, seeds are not whole numbers, or predictions are missing.
@@ -60,6 +62,7 @@ def read_other_programs(
             f"import_predictions.metric is {metric!r}, expected one of {', '.join(sorted(METRICS))}"
         )
     path = Path(source)
+    by_task: dict[str, list[_Set]] = {}
     for own, frame in read_frames(source, names, task, may_name=True).items():
         where = f"{path.name}, {own}"
         read = described(frame.attrs["columns"])
@@ -82,27 +85,57 @@ def read_other_programs(
             if unlike:
                 raise UserError(f"{where}: {unlike}")
         frame = frame.rename(columns={value: "prediction"})
-        classes = _encode(frame, chosen)
-        yield from _runs_of(frame, where, own, chosen, classes, read)
+        own_task, _, evaluation_set = own.partition("/")
+        by_task.setdefault(own_task, []).append(
+            _Set(frame, where, evaluation_set or own_task, chosen, read)
+        )
+    for own_task, sets in by_task.items():
+        classes = _encode(sets)
+        parts: dict[str, list[ImportedRun]] = {}
+        for one in sets:
+            for run in _runs_of(one, own_task, classes):
+                parts.setdefault(run.name, []).append(run)
+        yield from map(_joined, parts.values())
 
 
-def _encode(frame: pandas.DataFrame, metric: str) -> list[str]:
+@dataclass(frozen=True)
+class _Set:
+    """The rows of one evaluation set: where they are from, their metric, what was read as what."""
+
+    frame: pandas.DataFrame
+    where: str
+    name: str
+    metric: str
+    read: str
+
+
+def _encode(sets: Sequence[_Set]) -> list[str]:
     """Turns classes that are texts into numbers, in place, and returns them; answers stay texts."""
-    names = [name for name in ("prediction", "label") if name in frame]
-    is_number = all(frame[name].dtype.kind in "biuf" for name in names)
-    if is_number or METRICS[metric].uses == "text":
-        return []
-    classes = sorted({str(item) for name in names for item in frame[name].unique()})
+    columns = []
+    for one in sets:
+        names = [name for name in ("prediction", "label") if name in one.frame]
+        is_number = all(one.frame[name].dtype.kind in "biuf" for name in names)
+        if not is_number and METRICS[one.metric].uses != "text":
+            columns += [(one.frame, name) for name in names]
+    classes = sorted({str(item) for frame, name in columns for item in frame[name].unique()})
     places = {name: place for place, name in enumerate(classes)}
-    for name in names:
+    for frame, name in columns:
         frame[name] = frame[name].astype(str).map(places)
     return classes
 
 
-def _runs_of(
-    frame: pandas.DataFrame, where: str, own: str, metric: str, classes: list[str], read: str
-) -> Iterator[ImportedRun]:
-    task, _, evaluation_set = own.partition("/")
+def _joined(parts: Sequence[ImportedRun]) -> ImportedRun:
+    """Returns a run on several evaluation sets from its parts on one each."""
+    first = parts[0]
+    facts = {**first.facts, "source": "; ".join(part.facts["source"] for part in parts)}
+    files = tuple(dict.fromkeys(file for part in parts for file in part.files))
+    return ImportedRun(
+        first.name, facts, files, lambda: [one for part in parts for one in part.read()]
+    )
+
+
+def _runs_of(one: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
+    frame, where = one.frame, one.where
     keys = [name for name in ("arm", "seed", "run", *_FACTS) if name in frame]
     twice = frame[frame.duplicated([*keys, "example"])]
     if len(twice):
@@ -111,12 +144,12 @@ def _runs_of(
             f"{where}: found two rows of {place}; name the column that distinguishes them with --run or "
             "--arm"
         )
-    read_set = partial(_set_of, evaluation_set or task, metric, *_further(frame))
+    read_set = partial(_set_of, one.name, one.metric, *_further(frame))
     for key, rows in frame.groupby(keys, sort=False, dropna=False):
         known = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
         facts = facts_of(
             task, str(known["arm"]), _whole(where, "seed", known["seed"]),
-            _whole(where, "run", known.get("run") or 0), f"{where}: {read}",
+            _whole(where, "run", known.get("run") or 0), f"{where}: {one.read}",
             **{name: known[name] for name in _FACTS if name in known},
             **({"classes": classes} if classes else {}),
         )  # fmt: skip

@@ -75,7 +75,7 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
 
 
 def frame_of(
-    run_dir: Path, name: str, content: dict, known: dict[tuple, np.ndarray] | None = None
+    run_dir: Path, name: str, content: dict, known: dict[tuple, np.ndarray]
 ) -> pandas.DataFrame:
     """Returns one run's predictions on one set, one row per example."""
     import pandas

@@ -110,19 +110,19 @@ def read_texts(
     return {name: values[name][order] for name in entry["columns"]}
 
 
-def example_texts(data: xarray.Dataset, longest: int | None = None) -> dict[str, str]:
+def example_texts(data: xarray.Dataset, longest: int) -> dict[str, str]:
     """Returns what a reader recognises each example by: its label, its texts and other columns of texts.
 
     Args:
       data: predictions, as `evaluate.prediction_files.predictions.read_predictions` returns them.
-      longest: characters that are kept of each text; None keeps all.
+      longest: characters that are kept of each text.
 
     Returns:
       By example id, such as `label: 1; premise: It rains.; hypothesis: The street is wet.`.
 
     Example:
       >>> from multiberts.evaluate.prediction_files.predictions import read_predictions
-      >>> example_texts(read_predictions(["runs/seed_0"], "dev"))["rte/dev/0"]
+      >>> example_texts(read_predictions(["runs/seed_0"], "dev"), 80)["rte/dev/0"]
       'label: 1'
     """
     columns = {
@@ -137,7 +137,6 @@ def example_texts(data: xarray.Dataset, longest: int | None = None) -> dict[str,
         for name, column in columns.items():
             value = column[place]
             text = " ".join((" | ".join(value) if isinstance(value, tuple) else str(value)).split())
-            cut = longest is not None and len(text) > longest
-            parts.append(f"{name}: {text[:longest]}{'...' if cut else ''}")
+            parts.append(f"{name}: {text[:longest]}{'...' if len(text) > longest else ''}")
         found[str(example_id)] = "; ".join(parts)
     return found

@@ -71,7 +71,7 @@ class TextOptions:
 
     Attributes:
       predict_test: whether the test sets are predicted, too. They are large (QQP's has 390,965 pairs)
-        and only a leaderboard can score them (`multiberts submission`).
+        and have no labels.
     """
 
     predict_test: bool = False

@@ -1,12 +1,10 @@
-"""The tasks of the GLUE benchmark (Wang et al. 2019): a table of text tasks, and its leaderboard's files.
+"""The tasks of the GLUE benchmark (Wang et al. 2019): a table of text tasks.
 
 It has the layout of the release's TSV files, what the labels are called there and in TensorFlow Datasets, and
 how a task is scored.
 """
 
 from __future__ import annotations
-
-import dataclasses
 
 from multiberts.finetune.task import DataArguments, Task
 from multiberts.finetune.text.challenge_sets import AX
@@ -113,45 +111,6 @@ _TASKS = (
     ),
 )
 GLUE_TASKS = {task.name: task for task in _TASKS}
-
-
-@dataclasses.dataclass(frozen=True)
-class LeaderboardFile:
-    """One file of a submission.
-
-    Attributes:
-      file: its name without `.tsv`.
-      task: the task of the runs that answer it.
-      evaluation_set: the name of the set in their prediction files.
-      ids: what the ids of its examples begin with.
-      num_rows: how many rows the leaderboard expects.
-    """
-
-    file: str
-    task: str
-    evaluation_set: str
-    ids: str
-    num_rows: int
-
-
-def _leaderboard_file(task: str, num_rows: int) -> LeaderboardFile:
-    return LeaderboardFile(task, task, "test", f"{task}/test", num_rows)
-
-
-# Wang et al. 2019, table 1, and the leaderboard's sample submission; QNLI is its second version.
-TEST_SETS: tuple[LeaderboardFile, ...] = (
-    _leaderboard_file("CoLA", 1063),
-    _leaderboard_file("SST-2", 1821),
-    _leaderboard_file("MRPC", 1725),
-    _leaderboard_file("STS-B", 1379),
-    _leaderboard_file("QQP", 390965),
-    LeaderboardFile("MNLI-m", "MNLI", "test_matched", "MNLI/test_matched", 9796),
-    LeaderboardFile("MNLI-mm", "MNLI", "test_mismatched", "MNLI/test_mismatched", 9847),
-    _leaderboard_file("QNLI", 5463),
-    _leaderboard_file("RTE", 3000),
-    _leaderboard_file("WNLI", 146),
-    LeaderboardFile("AX", "MNLI", "ax", f"{AX.name}/test", 1104),
-)
 
 
 def _family(arguments: DataArguments) -> TextFamily:

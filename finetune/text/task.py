@@ -187,8 +187,8 @@ class TextExamples:
       first_texts: the single text, or the first of the pair.
       second_texts: the second of the pair, or None.
       labels: float32 [examples]: class numbers, or the values of a regression; [examples, classes] of sets
-        of labels, [examples, most words] of tags; None where they are not published, as in the test sets
-        of a leaderboard.
+        of labels, [examples, most words] of tags; None where they are not published, as GLUE's
+        test sets.
       extras: further columns that describe the examples, as in evaluate.prediction_files.predictions.
       words: of each example, where words are tagged.
       remarks: one line each about what was left out, for the user to see.

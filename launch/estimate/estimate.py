@@ -144,7 +144,6 @@ def estimate_plan(
     workers: int | None = None,
     spot: bool = False,
     device_stages: Collection[str] = DEVICE_STAGES,
-    prices: Prices | None = None,
 ) -> PlanEstimate:
     """Estimates what is left of a plan.
 
@@ -157,12 +156,11 @@ def estimate_plan(
         another device.
       spot: prices of capacity that can be taken away.
       device_stages: that are carried out on the device; the others are on this machine.
-      prices: None: those of `prices.toml`.
 
     Raises:
       UserError: an unknown device.
     """
-    prices = prices or load_prices()
+    prices = load_prices()
     chosen, workers = _chosen_device(prices, device, workers)
     host, host_workers = chosen, workers
     if not chosen.is_processor:

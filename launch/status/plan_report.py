@@ -1,4 +1,4 @@
-"""The plan for people: every directory with what it still needs, counts, and an estimate."""
+"""The plan for people: counts by stage and folder, what is done, and an estimate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def show_plan(
     spot: bool | None = None,
     engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
-    all: bool = False,
     register: str | None = None,
     metric: str | None = None,
     stopping_rule: StoppingRule = "all_seeds",
@@ -59,7 +58,6 @@ def show_plan(
       engine: what the plan is to be carried out with. `tpu` pre-trains each seed on a slice of its
         own, at most `max_nodes` at a time, and leaves the rest to this machine.
       engine_options: of the engine.
-      all: whether to list every run; otherwise a folder of several runs is one line with counts.
       register: a hypothesis, to be written into `registration.json` in the root, once, with the hash of the
         plan, its seeds, the report's comparisons and settings, and the two below. The report says what
         differs.
@@ -91,7 +89,7 @@ def show_plan(
         device_stages=stages,
     )
     report(estimate_text(plan, estimate, root))
-    report(tree(plan, root, all))
+    report(tree(plan, root))
     refuse_above(estimate, budget)
 
 
@@ -143,11 +141,8 @@ def _registered(
     )
 
 
-def tree(plan: Sequence[PlannedRun], root: str | Path, every_run: bool = False) -> str:
-    """Returns the plan in words: counts by stage, and every directory with what it still needs.
-
-    A folder of several runs is one line with counts, unless every run is wanted.
-    """
+def tree(plan: Sequence[PlannedRun], root: str | Path) -> str:
+    """Returns the plan in words: counts by stage and folder."""
     done = done_paths(root, [run.path for run in plan])
     by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for run in plan:
@@ -157,18 +152,18 @@ def tree(plan: Sequence[PlannedRun], root: str | Path, every_run: bool = False) 
         if paths:
             done_here = sum(path in done for path in paths)
             lines.append(f"  {stage}: {counted(len(paths), 'run')}, {done_here} done")
-            lines.extend(_folders(paths, done, not every_run))
+            lines.extend(_folders(paths, done))
     return "\n".join(lines)
 
 
-def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
-    """Returns the runs of one stage, by folder."""
+def _folders(paths: Sequence[str], done: set[str]) -> list[str]:
+    """Returns the runs of one stage, by folder: several are one line with counts."""
     folders: dict[str, list[str]] = {}
     for path in paths:
         folders.setdefault(path.rpartition("/")[0], []).append(path)
     lines = []
     for folder, inside in folders.items():
-        if is_short and len(inside) > 1:
+        if len(inside) > 1:
             done_here = sum(path in done for path in inside)
             state = "  (done)" if done_here == len(inside) else f", {done_here} done"
             lines.append(f"    {folder}/: {counted(len(inside), 'run')}{state}")
@@ -176,8 +171,8 @@ def _folders(paths: Sequence[str], done: set[str], is_short: bool) -> list[str]:
         if folder:
             lines.append(f"    {folder}/")
         indent = "      " if folder else "    "
-        for path in inside:
-            lines.append(f"{indent}{path.rpartition('/')[2]}{'  (done)' if path in done else ''}")
+        [path] = inside
+        lines.append(f"{indent}{path.rpartition('/')[2]}{'  (done)' if path in done else ''}")
     return lines
 
 

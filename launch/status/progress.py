@@ -78,7 +78,7 @@ def pretraining_of(
     state: str,
     attempts: Sequence[Attempt],
     now: float,
-    steps_before: int = 0,
+    steps_before: int,
 ) -> Pretraining:
     """Reads how far a run of stage `pretrain` has come, whose state and attempts are known."""
     directory = os.path.join(root, run.path)

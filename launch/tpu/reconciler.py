@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from multiberts.launch.markers.attempts import (
@@ -62,7 +62,6 @@ class Reconciler:
         provisioner: Provisioner,
         root: Path,
         source: tuple[str, str],
-        print_line: Callable[[str], None] = report,
     ):
         """Opens no connection.
 
@@ -71,14 +70,12 @@ class Reconciler:
           provisioner: of the project.
           root: of the experiment on this machine, with the markers.
           source: URL and SHA-256 of the packed program.
-          print_line: gets a line for people.
         """
         self._settings = settings
         self._provisioner = provisioner
         self._places = Places(settings.bucket)
         self._root = root
         self._source = source
-        self._print_line = print_line
         self._printed: dict[str, str] = {}
         self._in_use: dict[str, Resource] = {}
 
@@ -313,4 +310,4 @@ class Reconciler:
         """Prints a line, unless it (or its key) is what was printed last about the same thing."""
         if self._printed.get(about) != (key or line):
             self._printed[about] = key or line
-            self._print_line(line)
+            report(line)

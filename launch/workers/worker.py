@@ -86,7 +86,7 @@ class WorkerPlace:
 
 
 def carry_out_calls(
-    calls: Sequence[Call], place: WorkerPlace, rank: int = 0
+    calls: Sequence[Call], place: WorkerPlace, rank: int
 ) -> tuple[list[Outcome], float]:
     """Carries out runs one after the other.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,11 @@ from multiberts.runs.files import (
 _CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created", "size")
 
 
-def fetch(url: str, *, wants: Callable[[str], bool] = lambda _: True) -> Path:
+def fetch(url: str) -> Path:
     """Copies an input from a bucket, unless the copy from before is still the same.
 
     Args:
-      url: of a finished run, of a folder, or of one file.
-      wants: which files of a run, by name; states of training are never copied.
+      url: of a finished run (states of training are not copied), of a folder, or of one file.
 
     Returns:
       The local copy.
@@ -50,11 +49,11 @@ def fetch(url: str, *, wants: Callable[[str], bool] = lambda _: True) -> Path:
     if entries is None:
         _fetch_objects(bucket, path)
         return path
-    fetch_run(bucket, path, wants)
+    fetch_run(bucket, path)
     return path
 
 
-def fetch_run(bucket: Bucket, path: Path, wants: Callable[[str], bool] = lambda _: True) -> None:
+def fetch_run(bucket: Bucket, path: Path) -> None:
     """Copies a finished run from a bucket into a directory, DONE last.
 
     Raises:
@@ -64,11 +63,7 @@ def fetch_run(bucket: Bucket, path: Path, wants: Callable[[str], bool] = lambda 
     if done is None or entries is None:
         raise UserError(f"{bucket.url} is a run that has not finished; finish it first")
     marker = path / DONE
-    wanted = {
-        name: entry
-        for name, entry in entries.items()
-        if not name.startswith("state/") and wants(name)
-    }
+    wanted = {name: entry for name, entry in entries.items() if not name.startswith("state/")}
     sizes = {name: entry["bytes"] for name, entry in wanted.items()}
     if marker.exists() and marker.read_bytes() == done and _has_sizes(path, sizes):
         return

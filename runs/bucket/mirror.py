@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from multiberts.runs import console
-from multiberts.runs.bucket.lease import LEASE, SECONDS_UNTIL_STALE, BucketLease, LeaseLostError
+from multiberts.runs.bucket.lease import LEASE, BucketLease, LeaseLostError
 from multiberts.runs.bucket.objects import Bucket, LocalCopyError, MirrorLostError
 from multiberts.runs.directory import CONFIG, DONE, LOCK, UNFETCHED, RecordedFile, read_done
 from multiberts.runs.errors import UserError
@@ -154,7 +154,6 @@ class Mirror:
         *,
         places: Mapping[str, str] | None = None,
         seconds_between_pushes: float | None = None,
-        seconds_until_stale: float = SECONDS_UNTIL_STALE,
     ):
         """Opens no connection.
 
@@ -163,12 +162,11 @@ class Mirror:
           places: URLs by local copies, for the frozen configuration in the bucket to name.
           seconds_between_pushes: at the most so often files are pushed while the block runs; None:
             what the environment's `RUNS_PUSH_SECONDS` says, or half a minute.
-          seconds_until_stale: see `runs.bucket.lease`.
         """
         self._bucket = Bucket(url)
         self.path = local_copy(self._bucket)
         self._places = places or {}
-        self._lease = BucketLease(self._bucket, seconds_until_stale)
+        self._lease = BucketLease(self._bucket)
         if seconds_between_pushes is None:
             seconds_between_pushes = float(os.environ.get(PUSH_VARIABLE, SECONDS_BETWEEN_PUSHES))
         self._seconds = seconds_between_pushes

@@ -1,1 +1,1 @@
-"""The command line: the table of commands, Gin files, and completion in shells."""
+"""The command line: the table of commands, and Gin files."""

@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import gin
@@ -158,11 +157,6 @@ PURPOSES = {
             ("model", "files..."),
             computes=True,
         ),
-        "submission": Command(
-            "finetune.text.submissions:submission",
-            "write predictions on GLUE's test sets as the leaderboard takes them",
-            report="runs.directory:describe_outputs",
-        ),
         "squad-export": Command(
             "finetune.squad.scorer_files:squad_export",
             "write answers as SQuAD's official scorer takes them",
@@ -271,10 +265,6 @@ PURPOSES = {
         ),
         "list": Command(
             "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
-        ),
-        "completion": Command(
-            "runs.command_line.completion_script:completion",
-            "print a script that completes commands in bash and zsh",
         ),
         "import-records": Command(
             "pretrain.inspection.original_records:import_records",
@@ -541,7 +531,7 @@ def define_flags(annotations: Mapping[str, Any]) -> None:
 
 
 def flag_values(
-    annotations: Mapping[str, Any], positional: Mapping[str, Sequence[str]] | None = None
+    annotations: Mapping[str, Any], positional: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """Returns the values of the parameters that the command line gives.
 
@@ -549,7 +539,7 @@ def flag_values(
       annotations: those that `define_flags` had.
       positional: texts of parameters that were given without their names.
     """
-    texts = {name: flags.FLAGS[name].value for name in annotations} | dict(positional or {})
+    texts = {name: flags.FLAGS[name].value for name in annotations} | dict(positional)
     return {name: value_of_flag(given, annotations[name]) for name, given in texts.items() if given}
 
 
@@ -581,9 +571,7 @@ def by_gin_name(
     return {f"{name}.{own}": given.get(own) for name in functions for own in parameters}
 
 
-def parse_gin_flags(
-    known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any] = MappingProxyType({})
-) -> None:
+def parse_gin_flags(known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]) -> None:
     """Registers functions with Gin by the names that they have there, and parses what the flags give.
 
     Args:

@@ -1,6 +1,7 @@
 """The numbers of docs/paper.md: published predictions imported and scored again."""
 
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -19,10 +20,18 @@ PAGE = ROOT / "docs" / "paper.md"
 def scores(shared_data, tmp_path_factory):
     """Scores in full by (task, evaluation set, metric, procedure, fine-tuning seed)."""
     root = tmp_path_factory.mktemp("published")
+    [recipe] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    subprocess.run(
+        [sys.executable, "-c", recipe],
+        cwd=root,
+        env={**os.environ, "DATA": str(shared_data)},
+        check=True,
+    )
     subprocess.run(
         [sys.executable, "-m", "launch", "import", f"--root={root}",
          "--gin_file=configs/launch/published_predictions.gin",
-         f"--gin_param=DATA = {str(shared_data)!r}"],
+         f"--gin_param=DATA = {str(shared_data)!r}",
+         f"--gin_param=TEN_SEEDS = {str(root / 'ten_seeds.csv.gz')!r}"],
         cwd=ROOT, check=True, capture_output=True,
     )  # fmt: skip
     score(run_dir=str(root / "scores"), predictions=[str(root / "finetune")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,10 +14,8 @@ import pytest
 import xarray
 
 from multiberts.evaluate.imports.coreference_groups import read_coreference_groups
-from multiberts.evaluate.imports.hans_predictions import read_hans
 from multiberts.evaluate.imports.imported_runs import ImportedRun, as_logits, write_imported
 from multiberts.evaluate.imports.importing import describe_imports, import_predictions
-from multiberts.evaluate.imports.instability_release import read_instability
 from multiberts.evaluate.imports.multiberts_release import read_release, read_squad_file
 from multiberts.evaluate.imports.sizes_release import read_sizes
 from multiberts.evaluate.metrics.probability import softmax
@@ -278,8 +277,8 @@ def test_sentences_have_their_winogender_ids(tmp_path: Path, shared_data: Path):
     (folder / "label_info.tsv").write_text("\n".join([header, *rows]) + "\n")
     (folder / "run_info.tsv").write_text("\tpretrain_seed\tfinetune_seed\n0\t0\t0\n")
     (folder / "preds.tsv").write_text("\t".join(["0"] * 720) + "\n")
-    shares = shared_data / "winogender" / "occupations-stats.tsv"
-    data = imported_array(read_coreference_groups(tmp_path, shares), "winogender")
+    shutil.copy(shared_data / "winogender" / "occupations-stats.tsv", tmp_path)
+    data = imported_array(read_coreference_groups(tmp_path), "winogender")
     assert data["example_id"].values.tolist() == names
     assert len(set(data["occupation"].values)) == 60
 
@@ -367,81 +366,8 @@ def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, sizes: Path):
 def test_layouts_and_needs_are_named(tmp_path: Path):
     with pytest.raises(UserError, match="layout is 'x', expected one of files, multiberts,"):
         imported(tmp_path, "x", tmp_path)
-    for layout in ("squad", "hans"):
-        with pytest.raises(UserError, match=f"layout {layout} needs import_predictions.questions"):
-            imported(tmp_path, layout, tmp_path)
-
-
-def test_published_accuracies_on_hans(shared_data: Path):
-    """McCoy et al. (2019), table of results by heuristic, of BERT: entailed, then non-entailed."""
-    runs = read_hans(
-        shared_data / "hans" / "reference_preds" / "bert_preds.txt.gz",
-        shared_data / "hans" / "heuristics_evaluation_set.txt.gz",
-    )
-    data = imported_array(runs, "hans")
-    right = data["prediction"][0] == data["label"]
-    table = {
-        (str(heuristic), int(label)): float(
-            right[(data["heuristic"] == heuristic) & (data["label"] == label)].mean()
-        )
-        for heuristic in ("lexical_overlap", "subsequence", "constituent")
-        for label in (1, 0)
-    }
-    assert [round(value, 2) for value in table.values()] == [0.95, 0.16, 0.99, 0.04, 0.98, 0.16]
-
-
-def test_pairs_of_hans_come_with_their_sentences(tmp_path: Path):
-    questions, file = tmp_path / "questions.txt", tmp_path / "mine.txt"
-    columns = ("gold_label", "pairID", "heuristic", "subcase", "template", "sentence1", "sentence2")
-    row = ("entailment", "ex0", "lexical_overlap", "le_x", "t1", "The doctor ran.", "A doctor ran.")
-    questions.write_text("\t".join(columns) + "\n" + "\t".join(row) + "\n")
-    file.write_text("pairID,gold_label\nex0,neutral\n")
-    runs = import_predictions(
-        run_dir=str(tmp_path / "runs"), layout="hans", source=str(file), questions=str(questions)
-    )
-    data = read_predictions(runs, "hans")
-    assert [data[name].item() for name in ("premise", "hypothesis")] == list(row[-2:])
-
-
-def test_hans_files_that_do_not_fit_are_refused(tmp_path: Path):
-    questions = tmp_path / "questions.txt"
-    questions.write_text(
-        "gold_label\tpairID\theuristic\tsubcase\ttemplate\nentailment\tex0\tlexical_overlap\tle_x\tt1\n"
-    )
-    file = tmp_path / "mine.txt"
-    for text, message in (
-        (
-            "pairID,gold_label\nex0,yes\n",
-            "line 2: found gold_label 'yes', expected entailment, non-",
-        ),
-        (
-            "pairID,gold_label\nex0,neutral\nex0,neutral\n",
-            "line 3: pairID 'ex0' is in line 2 already",
-        ),
-        ("pairID,gold_label\nex1,neutral\n", "lacks 'ex0' of"),
-        ("pairID\tgold_label\nex0\tneutral\n", "line 1: found the columns"),
-    ):
-        file.write_text(text)
-        with pytest.raises(UserError, match=message):
-            imported_array(read_hans(file, questions), "hans")
-    file.write_text("pairID,gold_label\nex0,entailment\n")
-    data = imported_array(read_hans(file, questions), "hans")
-    assert (data["prediction"].values.tolist(), data["label"].values.tolist()) == ([[1]], [1])
-    assert data["subcase"].values.tolist() == ["le_x"]
-
-
-@pytest.mark.slow
-def test_reported_accuracies_of_ten_seeds(shared_data: Path):
-    path = shared_data / "multiseed" / "instability_bert_base_10seeds.npz"
-    runs = list(read_instability(path))
-    with np.load(path) as arrays:
-        for name, reported in (("dev", "mnli"), ("hans", "hans")):
-            data = imported_array(runs, name)
-            found = METRICS["accuracy"].score(data["label"], data["prediction"])
-            np.testing.assert_allclose(found, arrays[f"reported_acc_{reported}"], atol=1e-12)
-    assert np.isnan(imported_array(runs[:2], "snli")["label"]).all()
-    heuristics = dict(zip(*np.unique(data["heuristic"], return_counts=True), strict=True))
-    assert heuristics == {"constituent": 10000, "lexical_overlap": 10000, "subsequence": 10000}
+    with pytest.raises(UserError, match="layout squad needs import_predictions.questions"):
+        imported(tmp_path, "squad", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -537,6 +463,26 @@ def test_an_export_becomes_the_runs_it_was_made_of(tmp_path: Path) -> None:
     again = imported(tmp_path / "again", "files", tmp_path / "a.parquet")
     before, after = (read_predictions(runs, "a") for runs in (first, again))
     xarray.testing.assert_identical(before, after)
+
+
+def test_runs_have_every_evaluation_set_of_a_table(tmp_path: Path) -> None:
+    rows = ["task,evaluation_set,seed,id,prediction,label"]
+    rows += [
+        f"nli,{name},{seed},{name}{number},{answer},{label}"
+        for name, labels in (("dev", ("no", "yes")), ("hard", ("no", "maybe")))
+        for seed, answers in enumerate((labels, (labels[1], labels[1])))
+        for number, (answer, label) in enumerate(zip(answers, labels, strict=True))
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    runs = imported(tmp_path, "files", tmp_path / "a.csv", procedure="base")
+    assert len(runs) == 2
+    content = json.loads((runs[0] / "run.json").read_text())
+    assert content["classes"] == ["maybe", "no", "yes"]
+    assert read_predictions(runs, "hard")["label"].values.tolist() == [1, 0]
+    score(run_dir=str(tmp_path / "scores"), predictions=[str(run) for run in runs])
+    table = pandas.read_csv(tmp_path / "scores" / "scores.csv")
+    found = table.groupby("evaluation_set")["score"].agg(list).to_dict()
+    assert found == {"dev": [1, 0.5], "hard": [1, 0.5]}
 
 
 @pytest.mark.parametrize(

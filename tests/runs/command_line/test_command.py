@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -55,8 +54,7 @@ def test_help_of_every_command_names_its_parameters_and_ends_well():
         for word in ("Traceback", "Raises:", ">>>", "UserError"):
             assert word not in shown, name
         assert len(shown) > 200, name
-        if name != "completion":  # it has none
-            assert "; required)" in shown or "; default " in shown, name
+        assert "; required)" in shown or "; default " in shown, name
 
 
 def test_help_of_finetune_shows_the_options_of_tasks():
@@ -176,51 +174,6 @@ def test_gin_binds_a_command_under_its_name_or_its_functions(tmp_path):
         "list", "--gin_param=list_names.kind = 'tasks'", "--gin_param=list.kind = 'metrics'"
     )
     assert both.stdout == listed[0].stdout
-
-
-COMPLETE = """
-source "$0"
-# As zsh calls the functions of bashcompinit.
-if [ -n "${ZSH_VERSION-}" ]; then emulate sh; fi
-for line in "multiberts pretr" "multiberts pretrain --num_st" "multiberts compare --design = pai" \
-  "multiberts compare --design=pai" "multiberts compare --design =" "multiberts list me" \
-  "multiberts launch stat" "multiberts launch plan --bud" "multiberts compare --js" "multiberts paper x"; do
-  COMP_WORDS=($line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _multiberts
-  echo "${COMPREPLY[*]}"
-done
-"""
-
-
-@pytest.mark.parametrize("shell", [["bash"], ["zsh", "-f"]])
-def test_completion_of_commands_parameters_and_choices(tmp_path, shell):
-    if shutil.which(shell[0]) is None:
-        pytest.skip(f"needs {shell[0]}")
-    (tmp_path / "script").write_text(call("completion").stdout)
-    done = subprocess.run(
-        [*shell, "-c", COMPLETE, str(tmp_path / "script")], capture_output=True, text=True
-    )
-    expected = {
-        "pretr": ["pretrain"],
-        "--num_st": ["--num_steps="],
-        "pai": ["paired"],
-        "--design=pai": ["--design=paired"],
-        "": ["paired", "unpaired", "fixed_baseline", "single"],
-        "me": ["metrics"],
-        "stat": ["status"],
-        "--bud": ["--budget="],
-        "--js": ["--json"],
-        "x": [],
-    }
-    lines = done.stdout.splitlines()
-    # In zsh the shell leaves out what does not begin with the word.
-    found = {
-        word: [reply for reply in line.split() if reply.startswith(word)]
-        for word, line in zip(expected, lines, strict=True)
-    }
-    assert found == expected, done.stderr
-    if shell == ["bash"]:
-        assert [line.split() for line in lines] == list(expected.values())
-    assert done.stderr == ""
 
 
 def test_commands_of_two_words_are_listed_by_their_first():
