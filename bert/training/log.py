@@ -41,16 +41,13 @@ class TrainingLog:
     event files can only grow, and would keep the steps that are trained again.
     """
 
-    def __init__(
-        self, directory: Path, step: int, *, tensorboard: bool = False, writes: bool = True
-    ):
+    def __init__(self, directory: Path, step: int, *, tensorboard: bool = False):
         """Opens the log to continue after `step`, dropping lines of later steps.
 
         Args:
           directory: of the run.
           step: finished updates; 0 drops every line.
           tensorboard: whether to write `directory/tensorboard` too.
-          writes: False in processes that leave writing to another, but watch the same losses.
 
         Raises:
           UserError: the disk is full or the directory cannot be written.
@@ -59,12 +56,10 @@ class TrainingLog:
         self._losses: collections.deque[float] = collections.deque(maxlen=_LOSSES_KEPT)
         # Entries of step 0 come before the first update, and are written again with it.
         lines = [line for line in read_metrics(self._path) if line["step"] <= step > 0]
-        if writes and step and not self._path.exists():
+        if step and not self._path.exists():
             console.progress(f"warning: {self._path} is missing: it will begin after step {step}")
-        self._handle = _opened(self._path, lines) if writes else None
-        self._events = None
-        if tensorboard and writes:
-            self._events = EventFile(directory / TENSORBOARD)
+        self._handle = _opened(self._path, lines)
+        self._events = EventFile(directory / TENSORBOARD) if tensorboard else None
         for line in lines:
             self._note(line)
 
@@ -77,12 +72,12 @@ class TrainingLog:
         line = {"step": step, **values, "time": round(time.time(), 3)}
         data = (json.dumps(line) + "\n").encode()
         try:
-            if self._handle and not os.fstat(self._handle.fileno()).st_nlink:
+            if not os.fstat(self._handle.fileno()).st_nlink:
                 raise UserError(
                     f"{self._path} was removed while it was being written; run the same command again: it "
                     "resumes from the last saved state"
                 )
-            if self._handle and self._handle.write(data) != len(data):
+            if self._handle.write(data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device")
         except OSError as error:
             raise cannot_write(self._path, error) from error
@@ -116,8 +111,7 @@ class TrainingLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._handle:
-            self._handle.close()
+        self._handle.close()
         if self._events:
             self._events.close()
 

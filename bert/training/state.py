@@ -71,8 +71,7 @@ class TrainingState:
         """Reads what `save` wrote.
 
         Raises:
-          UserError: the file is not there, is damaged (its checksums fail), or holds numbers that
-            are not finite.
+          UserError: the file is damaged (its checksums fail), or holds numbers that are not finite.
         """
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         try:
@@ -83,11 +82,6 @@ class TrainingState:
                     part, separator, name = key.partition(":")
                     if separator:
                         parts[part][name] = content[key]
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{path} does not exist; processes that train together need the same run_dir, on a "
-                "file system that they share"
-            ) from error
         # The arrays have checksums; the other errors come from a damaged table of contents.
         except (
             zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, KeyError,
@@ -149,7 +143,7 @@ def load_state(run_dir: Path, step: int) -> TrainingState:
     """Reads the state that a run saved at a step.
 
     Raises:
-      UserError: it is not there, it is damaged, or it is of another step.
+      UserError: it is damaged, or it is of another step.
     """
     path = _path(run_dir, step)
     state = TrainingState.load(path)

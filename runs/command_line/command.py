@@ -24,7 +24,6 @@ from multiberts.runs import console, environment
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
-from multiberts.runs.early_exit import leaving
 from multiberts.runs.errors import UserError, disk_full_line, nearest
 from multiberts.runs.parameters import (
     annotations_of,
@@ -713,8 +712,7 @@ def run_main(
         with _one_line_errors(), exit_when_preempted(), _under_gin_names(functions):
             main(arguments)
 
-    with leaving():
-        app.run(guarded, flags_parser=_parse_flags)
+    app.run(guarded, flags_parser=_parse_flags)
 
 
 @contextlib.contextmanager
