@@ -121,11 +121,11 @@ class _Data:
 
 def _open_data(settings: PretrainingSettings) -> _Data:
     """Opens the corpora and checks them against the model and the initial checkpoint."""
-    from multiberts.pretrain.batches.corpus_batches import open_batches
+    from multiberts.pretrain.batches.corpus_batches import Batches
     from multiberts.pretrain.corpus.description import check_corpus
     from multiberts.pretrain.training.held_out_evaluation import open_held_out
 
-    batches = open_batches(
+    batches = Batches(
         settings.corpus,
         settings.masking,
         data_seed=settings.seed_of("data"),

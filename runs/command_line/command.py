@@ -275,16 +275,6 @@ PURPOSES = {
             "runs.command_line.completion_script:completion",
             "print a script that completes commands in bash and zsh",
         ),
-        "import-records": Command(
-            "pretrain.inspection.original_records:import_records",
-            "read instances from TFRecords of the original layout",
-            report="runs.directory:describe_outputs",
-        ),
-        "export-records": Command(
-            "pretrain.inspection.original_records:export_records",
-            "write a corpus as TFRecords of the original layout",
-            report="runs.directory:describe_outputs",
-        ),
     },
 }
 COMMANDS = {name: command for named in PURPOSES.values() for name, command in named.items()}

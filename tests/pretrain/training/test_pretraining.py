@@ -23,7 +23,6 @@ from multiberts.bert.checkpoint.checkpoint import (
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
@@ -274,26 +273,6 @@ def test_a_start_of_other_sizes_is_refused_by_name(corpus: Path, tmp_path: Path)
     with pytest.raises(UserError, match=r"another model .*: hidden_size 64, expected 32; give"):
         pretrain(**arguments, initial_checkpoint=str(tmp_path / "wide"))
     assert not (tmp_path / "run").exists()
-
-
-def test_imported_records_train_as_a_corpus_does(corpus: Path, tmp_path: Path) -> None:
-    export_records(
-        run_dir=str(tmp_path / "records"),
-        corpus=str(corpus),
-        num_files=1,
-        max_predictions_per_sequence=5,
-    )
-    import_records(
-        run_dir=str(tmp_path / "imported"),
-        sources=[str(tmp_path / "records" / "*.tfrecord")],
-        vocabulary=str(corpus / "vocab.txt"),
-    )
-    run = tmp_path / "run"
-    arguments = _arguments(run, tmp_path / "imported", num_steps=2, warmup_steps=0)
-    pretrain(**arguments, evaluation_corpus=str(tmp_path / "imported"), evaluation_batches=1)
-    provenance = read_checkpoint(checkpoint_path(run, 2)).provenance
-    assert provenance["corpus"]["kind"] == "original TFRecords"
-    assert 0 < provenance["evaluation"]["held_out_masked_lm_loss"] < 10
 
 
 def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.training.log import read_metrics
-from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, CorpusBatches
+from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
@@ -52,7 +52,7 @@ def test_held_out_evaluation(arguments: Arguments, held_out: str, tmp_path: Path
 
     # The same by one product over all words and pairs, without compiling, from the checkpoint.
     checkpoint = read_checkpoint(checkpoint_path(run, 20))
-    batches = CorpusBatches(
+    batches = Batches(
         held_out,
         Masking(sequence_length=32, max_predictions_per_sequence=5),
         data_seed=EVALUATION_DATA_SEED,
@@ -191,7 +191,7 @@ def test_loss_that_is_not_finite_stops_the_run(
         with pytest.raises(UserError) as stopped:
             pretrain(**arguments(run, **SHORT))
     masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
-    batches = CorpusBatches(corpus, masking, data_seed=3, batch_size=8)
+    batches = Batches(corpus, masking, data_seed=3, batch_size=8)
     ids = " ".join(str(number) for number in batches.instance_ids(22))
     message = str(stopped.value)
     assert message.startswith("step 23: training is not finite (loss nan, ")
