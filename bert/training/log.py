@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
 import io
@@ -24,8 +23,6 @@ TENSORBOARD = "tensorboard"
 
 # The first part of the names of values measured on text that is not trained on.
 HELD_OUT = "held_out_"
-
-_LOSSES_KEPT = 10
 
 # Values of lines that are finite.
 _NUMBERS = ("time", "steps_per_second")
@@ -53,15 +50,15 @@ class TrainingLog:
           UserError: the disk is full or the directory cannot be written.
         """
         self._path = directory / METRICS
-        self._losses: collections.deque[float] = collections.deque(maxlen=_LOSSES_KEPT)
         # Entries of step 0 come before the first update, and are written again with it.
         lines = [line for line in read_metrics(self._path) if line["step"] <= step > 0]
         if step and not self._path.exists():
             console.progress(f"warning: {self._path} is missing: it will begin after step {step}")
         self._handle = _opened(self._path, lines)
         self._events = EventFile(directory / TENSORBOARD) if tensorboard else None
-        for line in lines:
-            self._note(line)
+        if self._events:
+            for line in lines:
+                self._events.add(line)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds a line.
@@ -81,26 +78,14 @@ class TrainingLog:
                 raise OSError(errno.ENOSPC, "No space left on device")
         except OSError as error:
             raise cannot_write(self._path, error) from error
-        self._note(line)
         if self._events:
+            self._events.add(line)
             self._events.flush()
 
     def write_if_any(self, step: int, values: Mapping[str, float] | None) -> None:
         """Adds a line as `write` does, unless there are no values."""
         if values:
             self.write(step, values)
-
-    def mean_of_last_losses(self) -> float | None:
-        """Returns the mean of `loss` over the last ten lines that have one; None before there are ten."""
-        if len(self._losses) < _LOSSES_KEPT:
-            return None
-        return sum(self._losses) / _LOSSES_KEPT
-
-    def _note(self, line: Mapping[str, Any]) -> None:
-        if "loss" in line:
-            self._losses.append(line["loss"])
-        if self._events:
-            self._events.add(line)
 
     def __enter__(self) -> TrainingLog:
         return self

@@ -26,7 +26,7 @@ _Batch = TypeVar("_Batch")
 
 
 class DivergedError(UserError):
-    """The loss is not finite, or has jumped; the states saved before are good."""
+    """Training is not finite; the states saved before are good."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,6 @@ class Saving:
       directory: of the run; gets `metrics.jsonl` and `state/`.
       save_state_every_steps: how much work a kill may cost.
       log_every_steps: between lines of the log.
-      keep_last_states: how many saved states are kept; at least 1.
       save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone.
       tensorboard: whether to write TensorBoard's `tensorboard/` too.
     """
@@ -68,7 +67,6 @@ class Saving:
     directory: Path
     save_state_every_steps: int
     log_every_steps: int
-    keep_last_states: int = 2
     save_state_every_seconds: float | None = None
     tensorboard: bool = False
 
@@ -87,8 +85,6 @@ class Callbacks:
       should_stop: called before the first step and after each; if true, the loop saves and stops.
       has_ended: called before the first step and after each call of `on_step`; if true, training
         ends there, as after the last step.
-      spike_threshold: stops the run at a step whose loss exceeds the mean of the last ten logged
-        ones by more than this; None: only where the loss is not finite.
     """
 
     at_steps: Collection[int] = ()
@@ -97,7 +93,6 @@ class Callbacks:
     speed_at: Callable[[float], Mapping[str, float]] | None = None
     should_stop: Callable[[], bool] = lambda: False
     has_ended: Callable[[], bool] = lambda: False
-    spike_threshold: float | None = None
 
 
 def train(
@@ -122,7 +117,7 @@ def train(
       description: of the progress bar.
 
     Raises:
-      DivergedError: the loss is not finite or has jumped, naming the step (as the log counts: the
+      DivergedError: training is not finite, naming the step (as the log counts: the
         n-th update is step n). States and checkpoints of earlier steps are left.
       PreemptedError: `should_stop` returned true; the state has been saved.
       UserError: the last state is damaged, or the disk is full (raised at the step after the one whose
@@ -146,7 +141,7 @@ def train(
         ) as bar,
         trainer.report_errors(),
         TrainingLog(directory, trainer.step_count, tensorboard=saving.tensorboard) as log,
-        StateWriter(directory, saving.keep_last_states) as writer,
+        StateWriter(directory) as writer,
     ):
         # --- Before the first step ------------------------------------------------------------------
 
@@ -163,7 +158,7 @@ def train(
             (saving.save_state_every_steps, saving.log_every_steps),
             scheduled,
         )
-        watch = _Watch(callbacks.spike_threshold, callbacks.describe_batch)
+        watch = _Watch(callbacks.describe_batch)
         clock = _Clock()
         saved_at = time.monotonic()
 
@@ -201,7 +196,7 @@ def train(
             # --- Check and log: waits for the device ------------------------------------------------
 
             # Before anything is written: no log line, checkpoint or state holds what is not finite.
-            values = watch.check(log)
+            values = watch.check()
             clock.pause()
             if is_logged:
                 speed = clock.steps_per_second()
@@ -269,41 +264,34 @@ class _Clock:
 class _Watch:
     """Checks the values of every step, but many steps at once: reading them waits for the device."""
 
-    def __init__(self, spike_threshold: float | None, describe_batch: Callable[[int], str] | None):
-        self._spike_threshold = spike_threshold
+    def __init__(self, describe_batch: Callable[[int], str] | None):
         self._describe_batch = describe_batch
         self._pending: list[tuple[range, Mapping[str, Array]]] = []
 
     def add(self, steps: range, metrics: Mapping[str, Array]) -> None:
         self._pending.append((steps, metrics))
 
-    def check(self, log: TrainingLog) -> dict[str, float]:
+    def check(self) -> dict[str, float]:
         """Checks all steps since the last check.
 
         Returns:
           The values of the last one.
 
         Raises:
-          DivergedError: the first step that is not finite or jumps.
+          DivergedError: the first step that is not finite.
         """
-        usual = log.mean_of_last_losses()
         pending, self._pending = self._pending, []
         for step, values in (pair for block in pending for pair in _values_by_step(*block)):
             if not all(math.isfinite(value) for value in values.values()):
                 found = ", ".join(f"{name} {value:g}" for name, value in values.items())
-                raise self._diverged(step, f"training is not finite ({found})", "learning_rate")
-            limit = self._spike_threshold
-            if limit is not None and usual is not None and values["loss"] > usual + limit:
-                found = f"the loss jumped to {values['loss']:.4f} from a mean of {usual:.4f}"
-                raise self._diverged(step, found, "spike_threshold or learning_rate")
+                batch = (
+                    f"; its batch: {self._describe_batch(step - 1)}" if self._describe_batch else ""
+                )
+                raise DivergedError(
+                    f"step {step}: training is not finite ({found}); states and checkpoints before it are "
+                    f"kept: look at the batch and change learning_rate{batch}"
+                )
         return values
-
-    def _diverged(self, step: int, found: str, cure: str) -> DivergedError:
-        batch = f"; its batch: {self._describe_batch(step - 1)}" if self._describe_batch else ""
-        return DivergedError(
-            f"step {step}: {found}; states and checkpoints before it are kept: look at the batch and "
-            f"change {cure}{batch}"
-        )
 
 
 def _values_by_step(

@@ -92,7 +92,6 @@ def pretrain(settings: PretrainingSettings) -> None:
                     save_state_every_steps=settings.save_state_every_steps,
                     save_state_every_seconds=settings.save_state_every_seconds,
                     log_every_steps=settings.log_every_steps,
-                    keep_last_states=settings.keep_last_states,
                     tensorboard=settings.tensorboard,
                 ),
                 _callbacks(settings, data, kept, trainer, should_stop),
@@ -241,7 +240,6 @@ def _callbacks(
         ),
         speed_at=_speeds(settings, data.config, trainer),
         should_stop=should_stop,
-        spike_threshold=settings.spike_threshold,
     )
 
 

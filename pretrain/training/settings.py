@@ -65,9 +65,6 @@ class PretrainingSettings:
         evaluate_every_steps; into `metrics.jsonl` and the kept checkpoint's `checkpoint.json`.
       evaluate_every_steps: between further evaluations; None: at kept checkpoints only.
       evaluation_batches: batches of an evaluation, the same every time and for all seeds.
-      keep_last_states: how many saved states are kept to resume from.
-      spike_threshold: stops the run when a step's loss exceeds the mean of the last ten logged ones
-        by more than this; None: only when it is not finite.
       tensorboard: whether to write the log to `run_dir/tensorboard` too.
       compile_step: whether XLA compiles the step.
       compute_dtype: `float32` or `bfloat16`, of the products in training; weights, optimiser and
@@ -105,8 +102,6 @@ class PretrainingSettings:
     evaluation_corpus: str | None = None
     evaluate_every_steps: PositiveInt | None = None
     evaluation_batches: PositiveInt = 16
-    keep_last_states: PositiveInt = 2
-    spike_threshold: PositiveFloat | None = None
     tensorboard: bool = True
     compile_step: bool = True
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -160,8 +155,7 @@ IDENTITY = Identity(
     inputs=("corpus", "initial_checkpoint", "evaluation_corpus"),
     speed=(
         "compile_step", "save_state_every_steps", "save_state_every_seconds", "log_every_steps",
-        "evaluate_every_steps", "spike_threshold", "steps_per_dispatch", "keep_last_states", "tensorboard",
-        "devices", "batch_threads",
+        "evaluate_every_steps", "steps_per_dispatch", "tensorboard", "devices", "batch_threads",
     ),
     settle=_settle,
 )  # fmt: skip

@@ -302,7 +302,6 @@ def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_
             "masked_lm_probability is 15, expected float above 0 and below 1",
         ),
         ({"weight_decay_rate": -0.01}, r"weight_decay_rate is -0\.01, expected float at least 0"),
-        ({"spike_threshold": 0}, "spike_threshold is 0, expected float above 0 or None"),
         ({"model": {**MODEL, "hidden_dropout_prob": 1.0}}, "hidden_dropout_prob is 1.0, expected"),
         ({"model": {**MODEL, "num_hidden_layers": 0}}, "num_hidden_layers is 0, expected"),
         ({"model": {**MODEL, "num_attention_heads": 0}}, "num_attention_heads is 0, expected"),
