@@ -185,9 +185,9 @@ def lowered_step(model: Model, devices: list[Any]) -> Any:
 
     from multiberts.bert.model.configuration import parameter_shapes
     from multiberts.bert.model.heads import pretraining_loss
-    from multiberts.bert.training.devices import DATA
+    from multiberts.bert.training.devices import Devices
+    from multiberts.bert.training.jax_devices import DATA
     from multiberts.bert.training.jax_trainer import JaxTrainer
-    from multiberts.bert.training.processes import Devices
     from multiberts.bert.training.trainer import DROPOUT_KEYS, TrainerSettings
 
     config = config_of(model)
@@ -228,9 +228,9 @@ def lowered_finetuning(model: FinetunedModel, device: Any) -> Any:
     from jax.sharding import SingleDeviceSharding
 
     from multiberts.bert.model.configuration import parameter_shapes
+    from multiberts.bert.training.devices import Devices
     from multiberts.bert.training.engine import CompileChoice
     from multiberts.bert.training.jax_trainer import JaxTrainer
-    from multiberts.bert.training.processes import Devices
     from multiberts.bert.training.trainer import DROPOUT_KEYS, TrainerSettings
     from multiberts.finetune.packing import PACKING
     from multiberts.finetune.squad.task import engines

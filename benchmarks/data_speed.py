@@ -38,7 +38,7 @@ from transformers import BertTokenizerLegacy
 
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.bert.training.training_loop import batches_ahead
-from multiberts.pretrain.batches.corpus_batches import open_batches, steps_per_job
+from multiberts.pretrain.batches.corpus_batches import Batches, steps_per_job
 from multiberts.pretrain.batches.masking import Masking, pretraining_batch
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
@@ -195,7 +195,7 @@ def threads(corpus: Path, batch_size: int) -> bool:
     """Times the pool of threads of training, with one and two; whether the target was met."""
     keep_freed_memory()  # as training does
     masking = Masking(sequence_length=SEQUENCE_LENGTH, max_predictions_per_sequence=PREDICTIONS)
-    made = open_batches(corpus, masking, data_seed=0, batch_size=batch_size)
+    made = Batches(corpus, masking, data_seed=0, batch_size=batch_size)
     num_steps = STEPS * STEPS_PER_DISPATCH * BATCH_SIZE // batch_size
     rates = {1: 0.0, 2: 0.0}
     for _, count in itertools.product(range(REPEATS), rates):

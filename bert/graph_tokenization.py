@@ -75,21 +75,7 @@ class GraphTokenizer(tf.Module):
         Returns:
           int32 [batch, (pieces)].
         """
-        return self.pieces_of_words(self.words(texts))
-
-    def words(self, texts: Any) -> tf.RaggedTensor:
-        """Returns the words of texts; see `graph_words`."""
-        return graph_words(texts, lower_case=self.lower_case)
-
-    def pieces_of_words(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Returns the ids of what `graph_words` gives; a word that is too long is [UNK].
-
-        Args:
-          words: string [batch, (words)].
-
-        Returns:
-          int32 [batch, (pieces)].
-        """
+        words = graph_words(texts, lower_case=self.lower_case)
         is_long = tf.strings.length(words.values, unit="UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
         known = words.with_values(tf.where(is_long, UNK, words.values))
         return tf.cast(self._wordpiece.tokenize(known).merge_dims(1, 2), tf.int32)
@@ -125,23 +111,18 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
     is_kept = codes != _DROPPED
     codes, rows = tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
-    return runs_of(codes, rows, codes != _SPACE, tf.size(texts, tf.int64))[0]
+    return _runs(codes, rows, tf.size(texts, tf.int64))
 
 
-def runs_of(
-    codes: tf.Tensor, rows: tf.Tensor, is_letter: tf.Tensor, count: tf.Tensor
-) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Returns the runs of letters as texts, and where they begin.
+def _runs(codes: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the runs between spaces as texts, string [rows, (runs)].
 
     Args:
-      codes: int32 [characters], code points; the first of each row is not a letter.
+      codes: int32 [characters], code points; the first of each row is a space.
       rows: int64 [characters], ascending.
-      is_letter: bool [characters].
       count: int64, number of rows.
-
-    Returns:
-      string [rows, (runs)] and bool [characters].
     """
+    is_letter = codes != _SPACE
     is_start = is_letter & tf.concat([[True], ~is_letter], 0)[:-1]
     numbers = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
     row_of_run = tf.boolean_mask(rows, is_start)
@@ -151,7 +132,7 @@ def runs_of(
         nrows=tf.size(row_of_run, tf.int64),
     )
     runs = tf.strings.unicode_encode(letters, "UTF-8")
-    return tf.RaggedTensor.from_value_rowids(runs, row_of_run, nrows=count), is_start
+    return tf.RaggedTensor.from_value_rowids(runs, row_of_run, nrows=count)
 
 
 def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:

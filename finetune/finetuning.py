@@ -215,7 +215,7 @@ def _train(
     )
     # So that a long training is not lost if the run is stopped while it predicts.
     if num_steps >= settings.save_state_every_steps and saved_step(run_dir) < trainer.step_count:
-        save_state(trainer.state(), run_dir, keep_last=1)
+        save_state(trainer.state(), run_dir)
 
     entries: Entries = {}
     for epochs in step_of:

@@ -29,8 +29,7 @@ class FinetuningSettings:
     Attributes:
       run_dir: the run's directory.
       checkpoint: a checkpoint directory, of this project or a released one; or its name on the Hugging Face
-        Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest; or
-        `tf-release:seed_0` of the published archives.
+        Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest.
       task: a name of `finetune.task`, or any other one together with `labels` or an option `kind`.
       data_dir: a folder with the task's files: `train.tsv` and `dev.tsv` (or `.tsv.gz`) of a GLUE task,
         `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import struct
 import zipfile
 import zlib
@@ -52,15 +51,6 @@ class Archive:
             return (
                 self._unpacked(info) if info.compress_type == _ZSTANDARD else self._file.read(info)
             )
-
-    def write(self, name: str, target: Path) -> None:
-        """Writes the bytes of a member, which may be large, into a file.
-
-        Raises:
-          UserError: it is damaged.
-        """
-        with _refused(self.path), self._file.open(name) as source, target.open("wb") as file:
-            shutil.copyfileobj(source, file)
 
     def _unpacked(self, info: zipfile.ZipInfo) -> bytes:
         """Returns a member that is packed with Zstandard, as Inspect does."""

@@ -21,32 +21,18 @@ print("\\n" + json.dumps(function(*json.loads(sys.argv[2]))))
 """
 
 
-def start(function: str, *arguments: Any, **environment: str) -> subprocess.Popen[str]:
-    """Starts a call of `module:function` below `tests`; arguments and result are what JSON can say."""
-    return subprocess.Popen(
+def call(function: str, *arguments: Any, **environment: str) -> Any:
+    """Calls `module:function` below `tests` in a process of its own, which does not outlive the call.
+
+    Arguments and result are what JSON can say.
+    """
+    done = subprocess.run(
         [sys.executable, "-c", _CODE, function, json.dumps(arguments)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT.parent), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
+        timeout=PATIENCE,
     )
-
-
-def results(*processes: subprocess.Popen[str]) -> list[Any]:
-    """The result of each call; no process outlives it."""
-    try:
-        found = []
-        for process in processes:
-            output, errors = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0, errors[-3000:]
-            found.append(json.loads(output.splitlines()[-1]))
-        return found
-    finally:
-        for process in processes:
-            process.kill()
-
-
-def call(function: str, *arguments: Any, **environment: str) -> Any:
-    """Calls a function in a process of its own."""
-    return results(start(function, *arguments, **environment))[0]
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])

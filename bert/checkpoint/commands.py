@@ -109,8 +109,8 @@ def convert_checkpoints(
     Args:
       sources: directories of checkpoints, or `hub:<repository>`.
       target: a new directory.
-      to: the layout to write; `saved_model` is TensorFlow's, of a fine-tuned model: texts in,
-        predictions out.
+      to: the layout to write; `saved_model` is TensorFlow's, of a model fine-tuned on texts or
+        pairs: texts in, predictions out.
       named_as_released: `target` is a folder, and each checkpoint gets the release's name in it:
         `multiberts-seed_0`, or `multiberts-seed_0-step_20k`.
       vocabulary: `vocab.txt`, where the source has none.

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint import hugging_face, release_archives, tensorflow_format
-from multiberts.bert.checkpoint.release_archives import RELEASE, release_directory, seed_named
+from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.sampling import Source
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
@@ -30,6 +29,9 @@ for _library in ("httpx", "httpx2"):
     logging.getLogger(_library).setLevel(logging.WARNING)
 
 HUB = "hub:"
+# Bytes per second; an answer that is slower for a minute is left: a checkpoint would take five days.
+_SLOWEST = 1000
+_SECONDS_OF_PATIENCE = 60
 # As the Hub's client takes them: `huggingface_hub.utils.validate_repo_id`.
 _NAME = re.compile(
     r"(?![^@]*(?:--|\.\.|\.git(?:@|$)))(?P<repository>\b[\w.-]{1,96}\b(/\b[\w.-]{1,96}\b)?)"
@@ -55,8 +57,7 @@ def checkpoint_directory(checkpoint: PathLike) -> Path:
     """Returns the directory of a checkpoint, fetched where it is given by name.
 
     Args:
-      checkpoint: a directory, `hub:<repository>[@<revision>]`, or `tf-release:seed_<n>` (see
-        `bert/checkpoint/release_archives.py`).
+      checkpoint: a directory, or `hub:<repository>[@<revision>]`.
 
     Raises:
       UserError: the name is not one, there is no such repository or revision, it holds no checkpoint,
@@ -67,8 +68,6 @@ def checkpoint_directory(checkpoint: PathLike) -> Path:
       'seed_0'
     """
     name = str(checkpoint)
-    if name.startswith(RELEASE):
-        return release_directory(name)
     return _fetched(name) if name.startswith(HUB) else Path(checkpoint)
 
 
@@ -79,7 +78,7 @@ def is_name(checkpoint: object) -> bool:
       >>> is_name("hub:google/multiberts-seed_0"), is_name("results/seed_0")
       (True, False)
     """
-    return isinstance(checkpoint, str) and checkpoint.startswith((HUB, RELEASE))
+    return isinstance(checkpoint, str) and checkpoint.startswith(HUB)
 
 
 def origin_of(directory: Path) -> str:
@@ -105,9 +104,7 @@ def check_name(checkpoint: PathLike) -> None:
       >>> check_name("hub:google/multiberts-seed_0")
     """
     name = str(checkpoint)
-    if name.startswith(RELEASE):
-        seed_named(name)
-    elif name.startswith(HUB):
+    if name.startswith(HUB):
         _repository_named(name)
 
 
@@ -255,7 +252,9 @@ def _refuse_crawling(client: Any) -> None:
             started, size = time.monotonic(), 0
             for part in self._stream:
                 size += len(part)
-                release_archives.refuse_crawl(size, time.monotonic() - started)
+                seconds = time.monotonic() - started
+                if seconds > _SECONDS_OF_PATIENCE and size < _SLOWEST * seconds:
+                    raise TimeoutError(f"{size:,} bytes in {seconds:.0f} s")
                 yield part
 
         def close(self) -> None:

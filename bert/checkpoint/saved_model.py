@@ -1,10 +1,8 @@
 """A fine-tuned model as a TensorFlow SavedModel: texts in, predictions out.
 
 Tokenisation is in the graph (`bert/graph_tokenization.py`) and the vocabulary is an asset, so TensorFlow and
-tensorflow-text serve it without this package. Texts are UTF-8 strings. The signatures of each kind of
-model; the first that it has is `serving_default`, too:
-
-Classification, regression, several labels at once:
+tensorflow-text serve it without this package. Texts are UTF-8 strings. The signatures, of which the first
+that a model has is `serving_default`, too:
 
     texts      text [batch]; of a model of single texts
     pairs      text, text_pair [batch]; of a model of pairs. One that does not record it has both.
@@ -12,41 +10,10 @@ Classification, regression, several labels at once:
 Answers: `logits` float32 [batch, outputs], and of a classifier `probabilities` float32 [batch, classes] and
 `prediction` [batch], the label (int64, its number, where labels have no names); of several labels at
 once `probabilities` alone; of a regression `prediction` float32 [batch].
-
-Token classification:
-
-    texts      text [batch], cut into words at white space
-    words      words [batch, most words], filled up with ""
-
-Answers: `words` string [batch, most words], filled up with ""; `prediction` likewise, the tag of each;
-`logits` float32 [batch, most words, tags] of its first piece, 0 (and the tag O) where no piece of it is
-within the sequence.
-
-Question answering, where a paragraph that is too long is cut into windows as in training:
-
-    questions  question, context [batch]
-    windows    the same
-
-Answers of `questions`: `prediction` string [batch], the answer in the paragraph's own characters; `start`,
-`end` int64 [batch], where it stands there in characters, end exclusive, -1 for none; `start_logit`,
-`end_logit` float32 [batch] of the best span; where questions may have no answer `best_text` string [batch],
-the best answer, given or not (`prediction` is "" for none), and `null_odds` float32 [batch]. Answers of
-`windows`, padded: `input_ids` int32 and `start_logits`, `end_logits` float32 [batch, most windows, most
-tokens], -1e9 where there is no token.
-
-Coreference:
-
-    mentions   text [batch]; pronoun int64 [batch, 2], its first and last + 1 character; candidates int64
-               [batch, candidates, 2], those of each candidate, filled up with -1
-
-Answers: `logits` and `probabilities` float32 [batch, candidates, 2], that the pronoun does not refer to the
-candidate and that it does; `prediction` int64 [batch, candidates], 1 if it does, 0 if not, -1 for what is
-filled up, and where the two are too far apart for one sequence (`logits` are 0).
 """
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -64,17 +31,7 @@ if TYPE_CHECKING:
 
 SAVED_MODEL = "saved_model"
 SERVING_DEFAULT = "serving_default"
-_SERVING = "multiberts.bert.serving"
-# The module and the function that make the signatures of each kind of head, `serving_default` first.
-_KINDS = {
-    **dict.fromkeys(
-        ("classification", "regression", "multi_label_classification"),
-        (f"{_SERVING}.text_graph", "text_signatures"),
-    ),
-    "token_classification": (f"{_SERVING}.word_graph", "word_signatures"),
-    "question_answering": (f"{_SERVING}.question_graph", "question_signatures"),
-    "coreference": (f"{_SERVING}.mention_graph", "mention_signatures"),
-}
+_KINDS = ("classification", "regression", "multi_label_classification")
 
 
 def export_saved_model(
@@ -103,8 +60,8 @@ def export_saved_model(
     if record is None or kind not in _KINDS:
         found = f"a model for {kind}" if record else "not a fine-tuned model"
         raise UserError(
-            f"{source} is {found}, but a SavedModel takes texts, expected one of {', '.join(_KINDS)}; use "
-            "`multiberts predict`, or convert it to hugging_face"
+            f"{source} is {found}, but a SavedModel is of a model of texts or pairs of texts, for one of "
+            f"{', '.join(_KINDS)}; use `multiberts predict`, or convert it to hugging_face"
         )
     _check_libraries()
     import tensorflow as tf
@@ -148,9 +105,8 @@ def _model(
     import tensorflow as tf
 
     from multiberts.bert.graph_tokenization import GraphTokenizer
-    from multiberts.bert.serving.graph_model import GraphModel
+    from multiberts.bert.serving.text_graph import text_signatures
 
-    module, make = _KINDS[record["head"]["kind"]]
     kept = {**checkpoint.parameters, **checkpoint.head}
     saved = tf.Module()
     saved.tokenizer = GraphTokenizer(asset, lower_case=tokenizer.lower_case)
@@ -159,15 +115,13 @@ def _model(
         for name, values in kept.items()
         if not name.startswith("cls/")
     }
-    model = GraphModel(
-        weights=saved.weights,
-        tokenizer=saved.tokenizer,
-        vocabulary=tokenizer.vocabulary,
-        config=checkpoint.config,
+    signatures = text_signatures(
+        saved.weights,
+        checkpoint.config,
+        saved.tokenizer,
+        tokenizer.vocabulary,
         length=min(record["sequence_length"], checkpoint.config.max_position_embeddings),
         head=record["head"],
-        options=record["arguments"].get("options") or {},
     )
-    signatures = getattr(importlib.import_module(module), make)(model)
     saved.signatures_by_name = signatures
     return saved, {SERVING_DEFAULT: next(iter(signatures.values())), **signatures}

@@ -24,7 +24,7 @@ from multiberts.bert.model.encoder import (
 Array = Any
 
 # Added to the scores of places after a sequence's end.
-NOT_A_TOKEN = -1e9
+_NOT_A_TOKEN = -1e9
 
 
 def masked_lm_logits(
@@ -120,7 +120,7 @@ def span_logits(
     if packing is not None:
         logits, input_mask = unpack_tokens(logits, packing)
     # A batch is as long as it needs to be, so positions after a sequence's end must not count.
-    after_end = (1.0 - ops.cast(input_mask, "float32")) * NOT_A_TOKEN
+    after_end = (1.0 - ops.cast(input_mask, "float32")) * _NOT_A_TOKEN
     return logits[:, :, 0] + after_end, logits[:, :, 1] + after_end
 
 

@@ -1,1 +1,1 @@
-"""Fine-tuned models as TensorFlow graphs that take text: what each kind of task asks and answers."""
+"""Models of texts and of pairs of texts as TensorFlow graphs: what they are asked and answer."""

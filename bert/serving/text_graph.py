@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+import tensorflow_text as tf_text
 
-from multiberts.bert.model.encoder import pool
+from multiberts.bert.graph_tokenization import GraphTokenizer
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.encoder import encode, pool
 from multiberts.bert.model.heads import classification_logits
-from multiberts.bert.serving.graph_model import GraphModel, signature
-
-_TEXTS = tf.TensorSpec([None], tf.string)
+from multiberts.bert.tokenization import CLS, SEP
 
 
-def text_signatures(model: GraphModel) -> dict[str, Callable[..., Any]]:
-    """Returns `texts`, `pairs`, or both where the model does not record which it takes."""
-    kind, labels = model.head["kind"], model.head["labels"]
+def text_signatures(
+    weights: Mapping[str, tf.Variable],
+    config: BertConfig,
+    tokenizer: GraphTokenizer,
+    vocabulary: Sequence[str],
+    *,
+    length: int,
+    head: Mapping[str, Any],
+) -> dict[str, Callable[..., Any]]:
+    """Returns `texts`, `pairs`, or both where the model does not record which it takes.
+
+    Args:
+      weights: variables by name, the head's among them.
+      config: the encoder's sizes.
+      tokenizer: of the vocabulary.
+      vocabulary: the pieces by id.
+      length: the largest number of tokens in a sequence.
+      head: the record of its head (see `bert/checkpoint/fine_tuned.py`).
+    """
+    kind, labels = head["kind"], head["labels"]
 
     def answer(*texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        segments = [model.tokenizer(each) for each in texts]
-        states, _ = model.encode(
-            shortened(segments, model.length - 1 - len(texts)), first_token_only=True
+        # [CLS] a [SEP], or [CLS] a [SEP] b [SEP]
+        ids, segment_ids = tf_text.combine_segments(
+            shortened([tokenizer(each) for each in texts], length - 1 - len(texts)),
+            vocabulary.index(CLS),
+            vocabulary.index(SEP),
         )
-        logits = classification_logits(model.weights, pool(model.weights, states))
+        states = encode(
+            weights, config, ids.to_tensor(), tf.ones_like(ids).to_tensor(), segment_ids.to_tensor(),
+            first_token_only=True,
+        )  # fmt: skip
+        logits = classification_logits(weights, pool(weights, states))
         if kind == "regression":
             return {"logits": logits, "prediction": logits[:, 0]}
         if kind == "multi_label_classification":
@@ -38,11 +62,13 @@ def text_signatures(model: GraphModel) -> dict[str, Callable[..., Any]]:
             "prediction": prediction,
         }
 
-    known = {
-        "texts": signature(answer, text=_TEXTS),
-        "pairs": signature(answer, text=_TEXTS, text_pair=_TEXTS),
-    }
-    number = model.head["num_texts"]
+    def signature(*names: str) -> Callable[..., Any]:
+        specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
+        found: Callable[..., Any] = tf.function(answer, input_signature=specs, autograph=False)
+        return found
+
+    known = {"texts": signature("text"), "pairs": signature("text", "text_pair")}
+    number = head["num_texts"]
     if number is None:
         return known
     name = "texts" if number == 1 else "pairs"

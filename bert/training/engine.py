@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from multiberts.bert.model.array_ops import numpy_arrays
+from multiberts.bert.training.devices import refuse_several_processes
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.trainer import Array, Batch, Loss, Named, Trainer, TrainerSettings
 from multiberts.runs.allocator import keep_freed_memory
@@ -41,8 +42,10 @@ def new_trainer(loss: Loss, settings: TrainerSettings | None = None) -> Trainer:
       settings: how updates are made.
 
     Raises:
-      UserError: the devices are not there, cannot take equal numbers of shards, or the engine has one.
+      UserError: the devices are not there, cannot take equal numbers of shards, or the engine has one; or
+        `TF_CONFIG` names several processes.
     """
+    refuse_several_processes()
     settings = settings or TrainerSettings()
     if engine() == JAX:
         from multiberts.bert.training.jax_trainer import JaxTrainer

@@ -1,4 +1,4 @@
-"""Training with JAX, on one or several devices, in one or several processes.
+"""Training with JAX, on one or several devices.
 
 On accelerators an update is one compiled program, on all devices at once. On CPUs each shard is a
 program of its own, then the sum, then Adam: a program for several devices is compiled otherwise than one
@@ -18,18 +18,16 @@ import jax
 import jax.numpy as jnp
 import keras  # noqa: F401 - here, so that it is not first imported within a trace
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from multiberts.bert.model.backend_ops import PLAIN, BackendOps, compare_labels
-from multiberts.bert.training.devices import DATA, open_devices
+from multiberts.bert.training.devices import CPU, Devices
 from multiberts.bert.training.jax_attention import chosen_attention
+from multiberts.bert.training.jax_devices import DATA, open_devices
 from multiberts.bert.training.jax_words import look_up_words
-from multiberts.bert.training.processes import CPU, Devices
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.trainer import (
     DROPOUT_KEYS,
-    NOTICES,
     Array,
     Batch,
     Loss,
@@ -54,6 +52,8 @@ SHORT, SHARDS_AT_ONCE = 128, 4
 
 class JaxTrainer(Trainer):
     """Updates in JAX, which always compiles them; see `Trainer`."""
+
+    engine_errors = (jax.errors.JaxRuntimeError,)
 
     def __init__(self, loss: Loss, settings: TrainerSettings, devices: Devices | None = None):
         """Args:
@@ -104,7 +104,7 @@ class JaxTrainer(Trainer):
         return jax.jit(update, donate_argnums=0, compiler_options=options)
 
     def has_equal_copies(self) -> bool:
-        """Returns whether the devices of this process hold the same bits."""
+        """Returns whether all devices hold the same bits."""
         return all(
             np.array_equal(array.addressable_data(0), other.data)
             for array in jax.tree.leaves(self._state)
@@ -172,38 +172,26 @@ class JaxTrainer(Trainer):
 
     def _update_by_shards(self, arrays: dict[str, np.ndarray], learning_rate: np.ndarray) -> Named:
         """Makes the update on CPUs: each device takes some shards, the first adds all in order."""
-        processes, shards = self.processes, self.settings.gradient_shards
-        asked = arrays.pop(NOTICES, None)
+        shards = self.settings.gradient_shards
         keys = arrays.pop(DROPOUT_KEYS)
         parts = [arrays]
         if shards > 1:
             split = {name: np.split(values, shards) for name, values in arrays.items()}
             parts = [{name: split[name][shard] for name in split} for shard in range(shards)]
-        local = jax.local_devices()[: max(1, self.devices.count // processes.count)]
-        weights = [jax.device_put(self._state[0], device) for device in local]
-        each = shards // processes.count
-        first = jax.process_index() * each if processes.count > 1 else 0
+        devices = jax.devices()[: self.devices.count]
+        weights = [jax.device_put(self._state[0], device) for device in devices]
         results = [
             # Each device takes a run of consecutive shards, as accelerators do.
-            self._compiled_shard(weights[n * len(local) // each], parts[first + n], keys[first + n])
-            for n in range(each)
+            self._compiled_shard(weights[n * len(devices) // shards], parts[n], keys[n])
+            for n in range(shards)
         ]
-        notices = {}
-        if asked is not None:
-            # Notices travel with the gradients: no message of their own.
-            stacked = jax.tree.map(lambda *values: np.stack(values), *results)
-            every, asked = multihost_utils.process_allgather((stacked, asked[:1]))
-            flat = [values.reshape(-1, *values.shape[2:]) for values in jax.tree.leaves(every)]
-            tree = jax.tree.structure(every)
-            results = [jax.tree.unflatten(tree, shard) for shard in zip(*flat, strict=True)]
-            notices = {NOTICES: asked.sum()}
         # One after the other, on one device: float32 sums depend on the order, and a run's bytes must not
         # depend on the number of devices.
         total: Sums = jax.tree.map(jnp.zeros_like, results[0][:2])
         for result in results:
-            total = self._compiled_add(total, jax.device_put(result, local[0]))
+            total = self._compiled_add(total, jax.device_put(result, devices[0]))
         self._state, means = self._compiled_apply(self._state, total, learning_rate)
-        return {**means, **notices}
+        return dict(means)
 
     def _value_and_gradients(
         self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
 import io
@@ -25,8 +24,6 @@ TENSORBOARD = "tensorboard"
 # The first part of the names of values measured on text that is not trained on.
 HELD_OUT = "held_out_"
 
-_LOSSES_KEPT = 10
-
 # Values of lines that are finite.
 _NUMBERS = ("time", "steps_per_second")
 
@@ -41,32 +38,27 @@ class TrainingLog:
     event files can only grow, and would keep the steps that are trained again.
     """
 
-    def __init__(
-        self, directory: Path, step: int, *, tensorboard: bool = False, writes: bool = True
-    ):
+    def __init__(self, directory: Path, step: int, *, tensorboard: bool = False):
         """Opens the log to continue after `step`, dropping lines of later steps.
 
         Args:
           directory: of the run.
           step: finished updates; 0 drops every line.
           tensorboard: whether to write `directory/tensorboard` too.
-          writes: False in processes that leave writing to another, but watch the same losses.
 
         Raises:
           UserError: the disk is full or the directory cannot be written.
         """
         self._path = directory / METRICS
-        self._losses: collections.deque[float] = collections.deque(maxlen=_LOSSES_KEPT)
         # Entries of step 0 come before the first update, and are written again with it.
         lines = [line for line in read_metrics(self._path) if line["step"] <= step > 0]
-        if writes and step and not self._path.exists():
+        if step and not self._path.exists():
             console.progress(f"warning: {self._path} is missing: it will begin after step {step}")
-        self._handle = _opened(self._path, lines) if writes else None
-        self._events = None
-        if tensorboard and writes:
-            self._events = EventFile(directory / TENSORBOARD)
-        for line in lines:
-            self._note(line)
+        self._handle = _opened(self._path, lines)
+        self._events = EventFile(directory / TENSORBOARD) if tensorboard else None
+        if self._events:
+            for line in lines:
+                self._events.add(line)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds a line.
@@ -77,35 +69,23 @@ class TrainingLog:
         line = {"step": step, **values, "time": round(time.time(), 3)}
         data = (json.dumps(line) + "\n").encode()
         try:
-            if self._handle and not os.fstat(self._handle.fileno()).st_nlink:
+            if not os.fstat(self._handle.fileno()).st_nlink:
                 raise UserError(
                     f"{self._path} was removed while it was being written; run the same command again: it "
                     "resumes from the last saved state"
                 )
-            if self._handle and self._handle.write(data) != len(data):
+            if self._handle.write(data) != len(data):
                 raise OSError(errno.ENOSPC, "No space left on device")
         except OSError as error:
             raise cannot_write(self._path, error) from error
-        self._note(line)
         if self._events:
+            self._events.add(line)
             self._events.flush()
 
     def write_if_any(self, step: int, values: Mapping[str, float] | None) -> None:
         """Adds a line as `write` does, unless there are no values."""
         if values:
             self.write(step, values)
-
-    def mean_of_last_losses(self) -> float | None:
-        """Returns the mean of `loss` over the last ten lines that have one; None before there are ten."""
-        if len(self._losses) < _LOSSES_KEPT:
-            return None
-        return sum(self._losses) / _LOSSES_KEPT
-
-    def _note(self, line: Mapping[str, Any]) -> None:
-        if "loss" in line:
-            self._losses.append(line["loss"])
-        if self._events:
-            self._events.add(line)
 
     def __enter__(self) -> TrainingLog:
         return self
@@ -116,8 +96,7 @@ class TrainingLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._handle:
-            self._handle.close()
+        self._handle.close()
         if self._events:
             self._events.close()
 

@@ -25,6 +25,9 @@ Arrays = dict[str, np.ndarray]
 
 STATE = "state"
 
+# The newest may be damaged: then training resumes from the one before.
+KEPT_STATES = 2
+
 _PARTS = ("parameters", "m", "v")
 
 # The entry of a state's file that says on what it was trained.
@@ -71,8 +74,7 @@ class TrainingState:
         """Reads what `save` wrote.
 
         Raises:
-          UserError: the file is not there, is damaged (its checksums fail), or holds numbers that
-            are not finite.
+          UserError: the file is damaged (its checksums fail), or holds numbers that are not finite.
         """
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         try:
@@ -83,11 +85,6 @@ class TrainingState:
                     part, separator, name = key.partition(":")
                     if separator:
                         parts[part][name] = content[key]
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{path} does not exist; processes that train together need the same run_dir, on a "
-                "file system that they share"
-            ) from error
         # The arrays have checksums; the other errors come from a damaged table of contents.
         except (
             zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, KeyError,
@@ -149,7 +146,7 @@ def load_state(run_dir: Path, step: int) -> TrainingState:
     """Reads the state that a run saved at a step.
 
     Raises:
-      UserError: it is not there, it is damaged, or it is of another step.
+      UserError: it is damaged, or it is of another step.
     """
     path = _path(run_dir, step)
     state = TrainingState.load(path)
@@ -158,8 +155,8 @@ def load_state(run_dir: Path, step: int) -> TrainingState:
     return state
 
 
-def save_state(state: TrainingState, run_dir: Path, keep_last: int) -> None:
-    """Saves a state, and only then drops all but the last few up to its step.
+def save_state(state: TrainingState, run_dir: Path) -> None:
+    """Saves a state, and only then drops all but the last `KEPT_STATES` up to its step.
 
     Raises:
       UserError: the disk is full or the directory cannot be written; earlier states are left.
@@ -168,7 +165,7 @@ def save_state(state: TrainingState, run_dir: Path, keep_last: int) -> None:
     state.save(_path(run_dir, state.step))
     # Later states are there where they were damaged, and training resumed from an earlier one.
     others = _states(run_dir)
-    kept = [path for path in others if _step_of(path) <= state.step][-keep_last:]
+    kept = [path for path in others if _step_of(path) <= state.step][-KEPT_STATES:]
     for old in others:
         if old not in kept:
             remove(old)
@@ -181,19 +178,17 @@ class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
 
     Example:
       >>> weights = {"kernel": np.zeros(3, np.float32)}
-      >>> with StateWriter(Path("seed_0"), keep_last=2) as writer:
+      >>> with StateWriter(Path("seed_0")) as writer:
       ...     writer.save(TrainingState(weights, weights, weights, step=25))
       >>> saved_step(Path("seed_0"))
       25
     """
 
-    def __init__(self, run_dir: Path, keep_last: int):
+    def __init__(self, run_dir: Path):
         """Args:
         run_dir: of the run.
-        keep_last: how many states are kept; see `save_state`.
         """
         self._run_dir = run_dir
-        self._keep_last = keep_last
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._saving: concurrent.futures.Future[None] | None = None
 
@@ -207,7 +202,7 @@ class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
           UserError: the one before could not be saved.
         """
         self.wait()
-        self._saving = self._thread.submit(save_state, state, self._run_dir, self._keep_last)
+        self._saving = self._thread.submit(save_state, state, self._run_dir)
 
     def check(self) -> None:
         """Raises the error of a save that has ended, without waiting for one that has not.

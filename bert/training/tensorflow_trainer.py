@@ -1,4 +1,4 @@
-"""Training with TensorFlow: one process, one device, compiled by XLA."""
+"""Training with TensorFlow: one device, compiled by XLA."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from multiberts.bert.model.backend_ops import PLAIN
-from multiberts.bert.training.processes import AUTO, CPU, Devices, cluster_of_environment
+from multiberts.bert.training.devices import AUTO, CPU, Devices
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.tensorflow_matmuls import COMPILED_ON_CPU
 from multiberts.bert.training.trainer import (
@@ -42,9 +42,13 @@ class TensorFlowTrainer(Trainer):
         settings: how updates are made.
 
         Raises:
-          UserError: several devices or processes are asked for.
+          UserError: several devices are asked for.
         """
-        _refuse_several(settings)
+        if settings.devices not in (1, AUTO):
+            raise UserError(
+                f"devices is {settings.devices}, but the engine tensorflow trains on one device; add "
+                "--engine=jax, or give 1"
+            )
         kind = _device_kind()
         is_compiled_on_cpu = settings.compile_step and kind == CPU
         super().__init__(
@@ -144,20 +148,6 @@ class TensorFlowTrainer(Trainer):
 
     def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
         return function(*arguments)  # XLA drops what nothing reads
-
-
-def _refuse_several(settings: TrainerSettings) -> None:
-    if settings.devices not in (1, AUTO):
-        raise UserError(
-            f"devices is {settings.devices}, but the engine tensorflow trains on one device; add "
-            "--engine=jax, or give 1"
-        )
-    addresses, _ = cluster_of_environment()
-    if len(addresses) > 1:
-        raise UserError(
-            f"the environment's TF_CONFIG names {len(addresses)} processes, but the engine tensorflow "
-            "trains in one; add --engine=jax, or unset TF_CONFIG"
-        )
 
 
 def _device_kind() -> str:

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from multiberts.bert.model.optimization import (
     clipping_scale,
 )
 from multiberts.bert.randomness import hash_bits
-from multiberts.bert.training.processes import AUTO, DeviceChoice, Devices, Processes
+from multiberts.bert.training.devices import AUTO, DeviceChoice, Devices
 from multiberts.bert.training.state import Arrays, TrainingState
 from multiberts.runs.environment import engine, machine
 from multiberts.runs.errors import UserError
@@ -38,10 +40,8 @@ Sums = tuple[Named, Named]
 # Gradients and metrics of a shard by name, and the factor that clips the gradients.
 ShardGradients = tuple[Named, Named, Array]
 
-# Names among a batch's arrays on their way to the devices: the dropout keys, and, of several processes,
-# whether each was asked to stop.
+# The name of the dropout keys among a batch's arrays on their way to the devices.
 DROPOUT_KEYS = "dropout_keys"
-NOTICES = "notices"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,8 +51,8 @@ class TrainerSettings(AdamSettings):
     Attributes:
       gradient_shards: parts of a batch clipped apart.
       compile_step: whether XLA compiles the step (changes speed and last bits only); JAX always does.
-      devices: how many share the work, in all processes; `auto`: with JAX all accelerators, or one CPU.
-        TensorFlow trains on one.
+      devices: how many share the work; `auto`: with JAX all accelerators, or one CPU. TensorFlow trains on
+        one.
       steps_per_dispatch: the most updates in one program, without Python in between.
     """
 
@@ -89,7 +89,10 @@ class Trainer(abc.ABC):
       devices: that share the work.
       step_count: finished updates.
       steps_per_dispatch: the most updates that `steps` makes; 1 where the engine joins none.
+      engine_errors: what the engine raises, among others where memory is too small.
     """
+
+    engine_errors: tuple[type[Exception], ...] = ()
 
     def __init__(
         self,
@@ -118,11 +121,6 @@ class Trainer(abc.ABC):
         self.steps_per_dispatch = settings.steps_per_dispatch if joins_steps else 1
         self._loss = loss
         self._backend = backend
-
-    @property
-    def processes(self) -> Processes:
-        """Processes that train together; one of them, the chief, writes states and checkpoints."""
-        return self.devices.processes
 
     @property
     def machine(self) -> dict[str, object]:
@@ -165,22 +163,19 @@ class Trainer(abc.ABC):
         batches: Sequence[Batch],
         learning_rates: Sequence[float],
         dropout_seed: int,
-        has_notice: bool = False,
     ) -> Named:
         """Makes an update with each batch, all of them in one program.
 
         Args:
           batches: 1 to `steps_per_dispatch`, of the same shapes: arrays by name, each [batch, ...]; batch a
-            multiple of gradient_shards. The whole batch in every process.
+            multiple of gradient_shards.
           learning_rates: of each update.
           dropout_seed: with the step and the shard, the address of all dropout bits.
-          has_notice: of several processes: whether this one was asked to stop.
 
         Returns:
           Scalars by name, means over shards, perhaps still being computed: `loss`, `gradient_norm`, and the
-          loss function's own; with several processes also `NOTICES`, above 0 where one of them was asked to
-          stop. Where `steps_per_dispatch` is above 1: arrays of that length, of which the first
-          len(batches) count.
+          loss function's own. Where `steps_per_dispatch` is above 1: arrays of that length, of which the
+          first len(batches) count.
         """
         most, count = self.steps_per_dispatch, len(batches)
         # One program serves all blocks: those that are not full repeat a batch that nothing reads.
@@ -193,35 +188,42 @@ class Trainer(abc.ABC):
             ]
         if most == 1:
             (batch,), (rate,) = batches, rates
-            arrays = {**batch, **self._further_arrays(dropout_seed, has_notice, numbers[0])}
+            arrays = {**batch, DROPOUT_KEYS: self._dropout_keys(dropout_seed, numbers[0])}
             scalars = self._update(arrays, np.array(rate, np.float32))
         else:
             filled = [*batches, *(most - count) * [batches[-1]]]
             arrays = {name: np.stack([batch[name] for batch in filled]) for name in batches[0]}
-            arrays |= self._further_arrays(dropout_seed, has_notice, numbers)
+            arrays[DROPOUT_KEYS] = self._dropout_keys(dropout_seed, numbers)
             scalars = self._update_block(arrays, np.array(rates, np.float32), count)
         self.step_count += count
         return scalars
 
-    def _further_arrays(
-        self, dropout_seed: int, has_notice: bool, step: int | np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Returns what goes to the devices beside a batch: keys, and of several processes notices.
-
-        Args:
-          dropout_seed: of the run.
-          has_notice: whether this process was asked to stop.
-          step: from 0; an array [steps] gives as many of each.
-        """
+    def _dropout_keys(self, dropout_seed: int, step: int | np.ndarray) -> np.ndarray:
+        """Returns the keys of a step (from 0), uint32 [shards, 2]; of several [steps, shards, 2]."""
         steps = np.asarray(step, np.int64)
         shards = np.arange(self.settings.gradient_shards, dtype=np.int64)
         bits = np.asarray(hash_bits(dropout_seed, steps[..., None], shards), np.uint64)
         # Two words of 32 bits: JAX has no 64-bit integers by default.
         keys = np.stack([bits >> np.uint64(32), bits & np.uint64(0xFFFFFFFF)], axis=-1)
-        further = {DROPOUT_KEYS: keys.astype(np.uint32)}
-        if self.processes.count > 1:
-            further[NOTICES] = np.full((*steps.shape, self.devices.count), has_notice, np.float32)
-        return further
+        return keys.astype(np.uint32)
+
+    @contextlib.contextmanager
+    def report_errors(self) -> Iterator[None]:
+        """Turns the engine's error where an update does not fit the device's memory into one line.
+
+        TPUs' compiler says so before the first update; else the device does.
+        """
+        try:
+            yield
+        except self.engine_errors as error:
+            too_large = re.search("(RESOURCE_EXHAUSTED|[Oo]ut of memory).*", str(error))
+            if too_large is None:
+                raise
+            raise UserError(
+                f"an update does not fit the device's memory ({too_large[0][:200]}); give compute_dtype = "
+                "'bfloat16', a smaller batch_size, more gradient_shards (each is clipped apart) or more "
+                "devices"
+            ) from error
 
     # --- The update, as pure functions that an engine compiles -----------------------------------
 
@@ -230,17 +232,13 @@ class Trainer(abc.ABC):
 
         Args:
           state: before it.
-          arrays: this device's part of the batch, and of `DROPOUT_KEYS` and `NOTICES`.
+          arrays: this device's part of the batch, and of `DROPOUT_KEYS`.
           learning_rate: of this update; [3] with the corrections of Adam's bias.
         """
         batch = dict(arrays)
         keys = batch.pop(DROPOUT_KEYS)
-        # Notices travel with the gradients: no message of their own.
-        notices = {name: ops.sum(batch.pop(name)) for name in (NOTICES,) if name in batch}
-        sums = self._summed_gradients(state[0], batch, keys)
-        sums, notices = self._sum_over_devices((sums, notices))
-        state, scalars = self._apply_gradients(state, sums, learning_rate)
-        return state, {**scalars, **notices}
+        sums = self._sum_over_devices(self._summed_gradients(state[0], batch, keys))
+        return self._apply_gradients(state, sums, learning_rate)
 
     def _updated_block(
         self, state: State, arrays: Named, learning_rates: Array, num_steps: Array

@@ -13,16 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from multiberts.bert.training.devices import CPU
 from multiberts.bert.training.log import METRICS, TrainingLog, cannot_write, tail_of_metrics
-from multiberts.bert.training.processes import CPU
-from multiberts.bert.training.state import (
-    STATE,
-    StateWriter,
-    TrainingState,
-    load_newest_state,
-    load_state,
-)
-from multiberts.bert.training.trainer import NOTICES, Array, Batch, Trainer
+from multiberts.bert.training.state import STATE, StateWriter, TrainingState, load_newest_state
+from multiberts.bert.training.trainer import Array, Batch, Trainer
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
@@ -32,7 +26,7 @@ _Batch = TypeVar("_Batch")
 
 
 class DivergedError(UserError):
-    """The loss is not finite, or has jumped; the states saved before are good."""
+    """Training is not finite; the states saved before are good."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,16 +60,13 @@ class Saving:
       directory: of the run; gets `metrics.jsonl` and `state/`.
       save_state_every_steps: how much work a kill may cost.
       log_every_steps: between lines of the log.
-      keep_last_states: how many saved states are kept; at least 1.
-      save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone,
-        as it must be where several processes train together, which share no clock.
+      save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone.
       tensorboard: whether to write TensorBoard's `tensorboard/` too.
     """
 
     directory: Path
     save_state_every_steps: int
     log_every_steps: int
-    keep_last_states: int = 2
     save_state_every_seconds: float | None = None
     tensorboard: bool = False
 
@@ -94,8 +85,6 @@ class Callbacks:
       should_stop: called before the first step and after each; if true, the loop saves and stops.
       has_ended: called before the first step and after each call of `on_step`; if true, training
         ends there, as after the last step.
-      spike_threshold: stops the run at a step whose loss exceeds the mean of the last ten logged
-        ones by more than this; None: only where the loss is not finite.
     """
 
     at_steps: Collection[int] = ()
@@ -104,7 +93,6 @@ class Callbacks:
     speed_at: Callable[[float], Mapping[str, float]] | None = None
     should_stop: Callable[[], bool] = lambda: False
     has_ended: Callable[[], bool] = lambda: False
-    spike_threshold: float | None = None
 
 
 def train(
@@ -121,10 +109,6 @@ def train(
     are functions of the step alone. A state is copied between two steps and written beside those that
     follow; the loop leaves when the last one is written.
 
-    Where several processes train together, each calls this with the same arguments. The chief alone
-    writes, and decides from which state all resume; whether to stop is decided by all at the same
-    step. Their states are compared at the start, at each saved state and at each of `at_steps`.
-
     Args:
       trainer: makes the updates.
       schedule: what each step does.
@@ -133,48 +117,37 @@ def train(
       description: of the progress bar.
 
     Raises:
-      DivergedError: the loss is not finite or has jumped, naming the step (as the log counts: the
+      DivergedError: training is not finite, naming the step (as the log counts: the
         n-th update is step n). States and checkpoints of earlier steps are left.
       PreemptedError: `should_stop` returned true; the state has been saved.
       UserError: the last state is damaged, or the disk is full (raised at the step after the one whose
-        state cannot be written, or at the end); earlier files are left whole. Another process has
-        ended, or holds another state.
+        state cannot be written, or at the end); earlier files are left whole. An update does not fit the
+        device's memory.
     """
     directory, num_steps, on_step = saving.directory, schedule.num_steps, callbacks.on_step
-    processes, scheduled = trainer.processes, set(callbacks.at_steps)
+    scheduled = set(callbacks.at_steps)
 
-    # --- Resume from the newest state, or begin: all processes read, the chief alone writes ---------
+    # --- Resume from the newest state, or begin -----------------------------------------------------
 
-    if processes.is_chief:
-        _make_directory(directory / STATE)
-    with processes.report_errors():
+    _make_directory(directory / STATE)
+    with trainer.report_errors():
         _resume(trainer, directory, schedule.initial_parameters)
 
     # --- Open what is written; closed at the end, whatever that is ------------------------------------
 
     with (
         ProgressBar(
-            total=num_steps,
-            initial=trainer.step_count,
-            desc=description,
-            unit="step",
-            disable=not processes.is_chief,
+            total=num_steps, initial=trainer.step_count, desc=description, unit="step"
         ) as bar,
-        processes.report_errors(),
-        TrainingLog(
-            directory,
-            trainer.step_count,
-            tensorboard=saving.tensorboard,
-            writes=processes.is_chief,
-        ) as log,
-        StateWriter(directory, saving.keep_last_states) as writer,
+        trainer.report_errors(),
+        TrainingLog(directory, trainer.step_count, tensorboard=saving.tensorboard) as log,
+        StateWriter(directory) as writer,
     ):
         # --- Before the first step ------------------------------------------------------------------
 
         if on_step and trainer.step_count == 0 and 0 in scheduled:
             log.write_if_any(0, on_step(0, trainer))
-        if processes.any(callbacks.should_stop()):
-            processes.wait_for_all()
+        if callbacks.should_stop():
             raise _preempted(trainer.step_count, num_steps)
         if callbacks.has_ended():
             return
@@ -185,10 +158,9 @@ def train(
             (saving.save_state_every_steps, saving.log_every_steps),
             scheduled,
         )
-        watch = _Watch(callbacks.spike_threshold, callbacks.describe_batch)
+        watch = _Watch(callbacks.describe_batch)
         clock = _Clock()
         saved_at = time.monotonic()
-        notices: Array = 0.0
 
         for steps, batches in batches_ahead(
             schedule.batches_at, blocks, schedule.batch_threads, schedule.steps_per_job
@@ -198,23 +170,15 @@ def train(
             # Before the update: steps behind a state that cannot be written would be lost at the next stop.
             writer.check()
             rates = [schedule.learning_rate_at(step) for step in steps]
-            has_notice = processes.count > 1 and callbacks.should_stop()
-            metrics = _update(trainer, bar, batches, rates, schedule.dropout_seed, has_notice)
+            metrics = _update(trainer, bar, batches, rates, schedule.dropout_seed)
             done = steps.stop
             clock.count(len(steps))
             bar.update(len(steps))
 
             # --- Find what is due after these steps -------------------------------------------------
 
-            if processes.count == 1:
-                is_stopped = callbacks.should_stop()
-            else:
-                # All stop after the same dispatch, the one that follows a notice: the sum of its notices
-                # is then known without waiting for the device.
-                before, notices = notices, metrics.pop(NOTICES)
-                is_stopped = bool(np.any(np.asarray(before) > 0))
             # After the last step there is nothing left to stop: the run finishes.
-            is_stopped = is_stopped and done < num_steps
+            is_stopped = callbacks.should_stop() and done < num_steps
             watch.add(steps, metrics)
             is_logged = done % saving.log_every_steps == 0 or done == num_steps
             is_scheduled = done in scheduled
@@ -232,7 +196,7 @@ def train(
             # --- Check and log: waits for the device ------------------------------------------------
 
             # Before anything is written: no log line, checkpoint or state holds what is not finite.
-            values = watch.check(log)
+            values = watch.check()
             clock.pause()
             if is_logged:
                 speed = clock.steps_per_second()
@@ -244,22 +208,20 @@ def train(
 
             # --- Evaluate and keep a checkpoint -----------------------------------------------------
 
-            state = _agreed_state(trainer) if is_scheduled or is_saved else None
             if on_step and is_scheduled:
                 log.write_if_any(done, on_step(done, trainer))
 
             # --- Save the state, in a thread beside the steps that follow ---------------------------
 
-            if is_saved and processes.is_chief:
+            if is_saved:
                 writer.wait()  # before the next copy: memory holds one
-                writer.save(state or trainer.state())
+                writer.save(trainer.state())
                 saved_at = time.monotonic()
 
             # --- Stop early -------------------------------------------------------------------------
 
             if is_stopped:
                 writer.wait()
-                processes.wait_for_all()
                 raise _preempted(done, num_steps)
             if is_scheduled and callbacks.has_ended():
                 return
@@ -302,41 +264,34 @@ class _Clock:
 class _Watch:
     """Checks the values of every step, but many steps at once: reading them waits for the device."""
 
-    def __init__(self, spike_threshold: float | None, describe_batch: Callable[[int], str] | None):
-        self._spike_threshold = spike_threshold
+    def __init__(self, describe_batch: Callable[[int], str] | None):
         self._describe_batch = describe_batch
         self._pending: list[tuple[range, Mapping[str, Array]]] = []
 
     def add(self, steps: range, metrics: Mapping[str, Array]) -> None:
         self._pending.append((steps, metrics))
 
-    def check(self, log: TrainingLog) -> dict[str, float]:
+    def check(self) -> dict[str, float]:
         """Checks all steps since the last check.
 
         Returns:
           The values of the last one.
 
         Raises:
-          DivergedError: the first step that is not finite or jumps.
+          DivergedError: the first step that is not finite.
         """
-        usual = log.mean_of_last_losses()
         pending, self._pending = self._pending, []
         for step, values in (pair for block in pending for pair in _values_by_step(*block)):
             if not all(math.isfinite(value) for value in values.values()):
                 found = ", ".join(f"{name} {value:g}" for name, value in values.items())
-                raise self._diverged(step, f"training is not finite ({found})", "learning_rate")
-            limit = self._spike_threshold
-            if limit is not None and usual is not None and values["loss"] > usual + limit:
-                found = f"the loss jumped to {values['loss']:.4f} from a mean of {usual:.4f}"
-                raise self._diverged(step, found, "spike_threshold or learning_rate")
+                batch = (
+                    f"; its batch: {self._describe_batch(step - 1)}" if self._describe_batch else ""
+                )
+                raise DivergedError(
+                    f"step {step}: training is not finite ({found}); states and checkpoints before it are "
+                    f"kept: look at the batch and change learning_rate{batch}"
+                )
         return values
-
-    def _diverged(self, step: int, found: str, cure: str) -> DivergedError:
-        batch = f"; its batch: {self._describe_batch(step - 1)}" if self._describe_batch else ""
-        return DivergedError(
-            f"step {step}: {found}; states and checkpoints before it are kept: look at the batch and "
-            f"change {cure}{batch}"
-        )
 
 
 def _values_by_step(
@@ -434,24 +389,20 @@ def _make_directory(path: Path) -> None:
 def _resume(
     trainer: Trainer, directory: Path, initial_parameters: Callable[[], Mapping[str, np.ndarray]]
 ) -> None:
-    """Restores the state that the chief has, and checks that all processes have the same."""
-    state = load_newest_state(directory) if trainer.processes.is_chief else None
-    step = trainer.processes.broadcast_from_chief(state.step if state else 0)
-    if step:
-        state = state or load_state(directory, step)
-        if trainer.processes.is_chief:
-            _report_another_machine(state, trainer.machine)
+    """Restores the newest saved state, or starts from the initial parameters."""
+    state = load_newest_state(directory)
+    if state is not None:
+        _report_another_machine(state, trainer.machine)
         trainer.restore(state)
     else:
         last = tail_of_metrics(directory / METRICS)[-1:]
-        if trainer.processes.is_chief and last and last[0]["step"]:
+        if last and last[0]["step"]:
             # A folder of states that somebody removed looks like a run that has not begun.
             console.progress(
                 f"note: {directory / METRICS} has step {last[0]['step']}, but no state is saved: training "
                 "starts again from step 0"
             )
         trainer.start(initial_parameters())
-    _agreed_state(trainer)
 
 
 def _report_another_machine(state: TrainingState, machine: Mapping[str, object]) -> None:
@@ -469,20 +420,6 @@ def _report_another_machine(state: TrainingState, machine: Mapping[str, object])
             f"warning: the state at step {state.step} was trained with {'; '.join(differences)}: the "
             "last bits of the weights will not be those of a run on one machine"
         )
-
-
-def _agreed_state(trainer: Trainer) -> TrainingState | None:
-    """Returns the state after comparing it with that of the other processes; None for a single process.
-
-    Raises:
-      UserError: it differs, for example because another processor rounds otherwise.
-    """
-    if trainer.processes.count == 1:
-        return None
-    state = trainer.state()
-    cure = "give all processes the same inputs, hardware and versions of libraries, and start again"
-    trainer.processes.check_equal({f"state after step {state.step}": state.digest()}, cure)
-    return state
 
 
 def _status(step: int, loss: float, further: Mapping[str, float]) -> str:

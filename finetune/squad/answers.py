@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.serving.question_settings import LARGE, NO_CANDIDATE
 from multiberts.bert.tokenization import split_words
 from multiberts.evaluate.prediction_files.prediction_file import PREDICTION_TEXT
 from multiberts.finetune.squad.windows import Context, SquadWindows
@@ -26,6 +25,9 @@ BEST_TEXT = "best_text"
 NULL_ODDS = "null_odds"
 N_BEST_TEXTS = "n_best_texts"
 N_BEST_LOGITS = "n_best_logits"
+
+# The null score of a question without any window.
+_LARGE = 1000000.0
 
 # Windows whose candidates are made at once, to bound the memory.
 _AT_ONCE = 2048
@@ -84,7 +86,8 @@ class Answer:
     null_odds: float
 
 
-NOTHING_FOUND = Candidate(NO_CANDIDATE, -1, -1, 0.0, 0.0)
+# The original's answer where no candidate is left.
+NOTHING_FOUND = Candidate("empty", -1, -1, 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +209,7 @@ class AnswerFinder:
         starts = self.start_logits[windows, 0].astype(np.float64)
         ends = self.end_logits[windows, 0].astype(np.float64)
         if not len(starts):
-            return Candidate("", -1, -1, LARGE, 0.0)
+            return Candidate("", -1, -1, _LARGE, 0.0)
         least = int((starts + ends).argmin())
         return Candidate("", -1, -1, float(starts[least]), float(ends[least]))
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.serving.question_settings import QuestionOptions
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
 from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
 from multiberts.finetune.features import (
@@ -36,6 +35,7 @@ from multiberts.finetune.squad.windows import SquadWindows
 from multiberts.finetune.task import HELD_OUT, Arrays, DataArguments, EvaluationSet, Learner, Task
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -45,7 +45,7 @@ METRICS = ("squad_f1", "squad_exact_match")
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadOptions(QuestionOptions):
+class SquadOptions:
     """The options of questions that all have an answer.
 
     Attributes:
@@ -56,6 +56,10 @@ class SquadOptions(QuestionOptions):
       dump_n_best: whether the other answers are kept, too, for `multiberts squad-export`.
     """
 
+    doc_stride: PositiveInt = 128
+    max_query_length: PositiveInt = 64
+    n_best_size: PositiveInt = 20
+    max_answer_length: PositiveInt = 30
     dump_n_best: bool = False
 
 

@@ -16,12 +16,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from multiberts.bert.serving.question_settings import LENGTH_BONUS, WORD_SEPARATORS
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.errors import UserError
 
-_WORD = re.compile(f"[^{WORD_SEPARATORS}]+")
+# The original separates words at these; Unicode's other spaces are part of words.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+
+# Weight of a window's length in word pieces, in the comparison of contexts.
+_LENGTH_BONUS = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +141,7 @@ def best_windows(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     pieces = np.arange(int((starts + lengths).max()))
     left = pieces - starts[:, None]  # [windows, pieces]
     right = lengths[:, None] - 1 - left
-    context = np.minimum(left, right) + LENGTH_BONUS * lengths[:, None]
+    context = np.minimum(left, right) + _LENGTH_BONUS * lengths[:, None]
     returned: np.ndarray = np.where((left >= 0) & (right >= 0), context, -np.inf).argmax(axis=0)
     return returned
 

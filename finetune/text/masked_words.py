@@ -25,7 +25,6 @@ from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.pretrain.batches.corpus_batches import (
     EVALUATION_DATA_SEED,
     Batches,
-    open_batches,
 )
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.corpus.description import read_description
@@ -87,7 +86,7 @@ class MaskedWordsFamily:
         options = self.options
         sequence_length = read_description(self.corpus)["sequence_length"]
         check_sequence_length(sequence_length, config.max_position_embeddings)
-        batches = open_batches(
+        batches = Batches(
             self.corpus,
             Masking(
                 sequence_length=sequence_length,

@@ -12,6 +12,7 @@ from typing import Any
 
 from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.model.operations import model_flops_per_step
+from multiberts.bert.training.state import KEPT_STATES
 from multiberts.finetune.task import task_named
 from multiberts.launch.plan.planned_run import Output, PlannedRun, vocabulary_size
 from multiberts.runs.errors import UserError
@@ -63,7 +64,7 @@ def pretraining_work(run: PlannedRun) -> Work:
         every = parameters.get("evaluate_every_steps")
         evaluations = kept + (steps // every if every else 0)
     forward = model_flops_per_step(*shape, trained=False)
-    states = _FLOATS_OF_STATE * parameters["keep_last_states"]
+    states = _FLOATS_OF_STATE * KEPT_STATES
     return Work(
         flops=steps * step + evaluations * parameters["evaluation_batches"] * forward,
         steps=steps,

@@ -104,8 +104,8 @@ class TpuSettings:
         known = generation_of(self.accelerator_type)
         if known is not None and size.isdigit() and int(size) > known["largest"]:
             raise UserError(
-                f"accelerator_type is {self.accelerator_type!r}, a slice of several machines; a run in a "
-                f"bucket is trained by one: ask for {kind}-{known['largest']}"
+                f"accelerator_type is {self.accelerator_type!r}, a slice of several machines; a run is "
+                f"trained by one: ask for {kind}-{known['largest']}"
             )
         if not self.software:
             raise UserError(

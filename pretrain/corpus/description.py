@@ -1,7 +1,7 @@
 """`corpus.json`: what a directory of pre-training instances says of itself.
 
-`multiberts prepare` writes one, and `multiberts import-records` another kind. What any file of the directory
-must hold, this one too, stands in its DONE marker, whose checksum identifies the corpus.
+`multiberts prepare` writes it. What any file of the directory must hold, this one too, stands in its DONE
+marker, whose checksum identifies the corpus.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ from multiberts.runs.files import PathLike, parse_json_fields, read_bytes
 DESCRIPTION = "corpus.json"
 VOCABULARY = "vocab.txt"
 
-# The `kind` of imported instances; what `prepare` makes states none.
-IMPORTED = "original TFRecords"
-
-# Facts that every kind states, besides its own.
+# Facts that others rely on.
 _FACTS = {"sequence_length": int, "fresh_masks": bool, "counts": dict, "sha256": dict}
 
 _BYTES_AT_ONCE = 1 << 22
@@ -33,7 +30,7 @@ def read_description(corpus: PathLike) -> dict[str, Any]:
     """Returns what a corpus says of itself, compared with its checksum; other files are not looked at.
 
     Args:
-      corpus: directory that `prepare` or `import_records` made.
+      corpus: directory that `prepare` made.
 
     Raises:
       UserError: there is no such directory, it is not finished, or its description is not whole or
@@ -57,7 +54,7 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
     seconds of one core where the disk keeps up, and what has been read is then at hand for training.
 
     Args:
-      corpus: directory that `prepare` or `import_records` made.
+      corpus: directory that `prepare` made.
 
     Returns:
       What its `corpus.json` says.

@@ -80,7 +80,7 @@ class PieceCounts(NamedTuple):
     documents_of_several: int
 
 
-def check_sources(sources: Sequence[str], parameter: str) -> None:
+def _check_sources(sources: Sequence[str], parameter: str) -> None:
     """Refuses what is not a list of sources.
 
     Args:
@@ -121,7 +121,7 @@ def expand_sources(sources: Sequence[str]) -> list[str]:
     return files
 
 
-def check_distinct(files: Sequence[str], parameter: str) -> None:
+def _check_distinct(files: Sequence[str], parameter: str) -> None:
     """Refuses a source that is given twice, also under two names.
 
     Raises:
@@ -154,7 +154,7 @@ def name_sources(
       UserError: there are no sources, one is named twice, no file fits a pattern, or there are more
         or fewer formats.
     """
-    check_sources(sources, f"{function}.sources")
+    _check_sources(sources, f"{function}.sources")
     formats = [source_format] * len(sources) if isinstance(source_format, str) else source_format
     if len(formats) != len(sources):
         raise UserError(
@@ -166,7 +166,7 @@ def name_sources(
         for source, kind in zip(sources, formats, strict=True)
         for file in (expand_sources([source]) if kind in FILE_FORMATS else [source])
     ]
-    check_distinct([piece.source for piece in pieces], f"{function}.sources")
+    _check_distinct([piece.source for piece in pieces], f"{function}.sources")
     return pieces
 
 

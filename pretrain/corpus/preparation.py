@@ -215,7 +215,7 @@ _Found = tuple[list[tuple[Piece, ...]], list[list[PieceCounts]]]
 
 def _look_over(sources: Sequence[Piece], settings: PreparationSettings, workers: Runner) -> _Found:
     """Cuts the sources, looks all shards over, and refuses what cannot make instances."""
-    cut = cut_into_shards(sources, settings.text, settings.shard_bytes)
+    cut = cut_into_shards(sources, settings.text)
     counts = _count(cut, settings, workers)
     pieces = [piece for shard in cut for piece in shard]
     check_counts(pieces, [count for shard in counts for count in shard])
@@ -234,12 +234,12 @@ def _unpack(
 ) -> _Found:
     """Puts shards of unpacked text in the place of each `.gz` that holds several."""
     cut, counts = found
-    packed = [place for place, shard in enumerate(cut) if is_packed(shard, settings.shard_bytes)]
+    packed = [place for place, shard in enumerate(cut) if is_packed(shard)]
     unpack = functools.partial(unpack_shard, directory=shard_dir)
     plain = workers.run(unpack, [(place, cut[place]) for place in packed], "unpacked")
     # From the last to the first, so that the places before stay.
     for place, pieces in reversed(list(zip(packed, plain, strict=True))):
-        parts = cut_into_shards(pieces, settings.text, settings.shard_bytes)
+        parts = cut_into_shards(pieces, settings.text)
         cut[place : place + 1] = parts
         counts[place : place + 1] = _count(parts, settings, workers)
     return cut, counts

@@ -14,7 +14,7 @@ from multiberts.bert.tokenization import SPECIAL_TOKENS, TOKENIZER_CONFIG, overr
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
 from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_sources
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
-from multiberts.pretrain.corpus.shards import DEFAULT_SHARD_BYTES, Text
+from multiberts.pretrain.corpus.shards import Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
 from multiberts.runs.errors import check_values
 from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
@@ -63,7 +63,6 @@ class PreparationSettings:
         the document it was made from, rather than put in its place.
       num_workers: worker processes; None: one per core. Neither this nor what follows changes what
         is written.
-      shard_bytes: approximate amount of text in a shard.
       scheduler: None: worker processes of this machine; else the address of a scheduler of Dask, such as
         `tls://10.0.0.7:8786`, whose workers see the same files at the same paths (docs/clusters.md).
     """
@@ -90,7 +89,6 @@ class PreparationSettings:
     counterfactual_probability: Share = 0.5
     counterfactual_copies: bool = False
     num_workers: PositiveInt | None = None
-    shard_bytes: PositiveInt = DEFAULT_SHARD_BYTES
     scheduler: str | None = None
 
     @property
@@ -156,7 +154,7 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
 IDENTITY = Identity(
     inputs=("sources", "vocabulary"),
     places=("datasets_dir",),
-    speed=("num_workers", "shard_bytes", "scheduler", "max_unknown_share"),
+    speed=("num_workers", "scheduler", "max_unknown_share"),
     settle=_settle,
     find_files=_find_files,
 )

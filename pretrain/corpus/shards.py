@@ -44,7 +44,7 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, read_json_fields, remove, replaced
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
-DEFAULT_SHARD_BYTES = 32 << 20
+SHARD_BYTES = 32 << 20
 
 # Roughly how much text a byte of a packed file holds.
 _UNPACKED = 3
@@ -117,15 +117,12 @@ class Shard(NamedTuple):
     alone: bool
 
 
-def cut_into_shards(
-    sources: Sequence[Piece], text: Text, shard_bytes: int
-) -> list[tuple[Piece, ...]]:
+def cut_into_shards(sources: Sequence[Piece], text: Text) -> list[tuple[Piece, ...]]:
     """Cuts sources into shards: large plain files into pieces, small files put together.
 
     Args:
       sources: whole files, datasets or stores.
       text: how they are read.
-      shard_bytes: text in a shard, about.
 
     Returns:
       The pieces of each shard; in order they tile the sources.
@@ -136,8 +133,8 @@ def cut_into_shards(
     shards: list[list[Piece]] = [[]]
     held = 0
     for source in sources:
-        for piece, size in _pieces(source, text, shard_bytes):
-            if shards[-1] and held + size > shard_bytes:
+        for piece, size in _pieces(source, text):
+            if shards[-1] and held + size > SHARD_BYTES:
                 shards.append([])
                 held = 0
             shards[-1].append(piece)
@@ -145,7 +142,7 @@ def cut_into_shards(
     return [tuple(shard) for shard in shards]
 
 
-def _pieces(whole: Piece, text: Text, shard_bytes: int) -> list[tuple[Piece, int]]:
+def _pieces(whole: Piece, text: Text) -> list[tuple[Piece, int]]:
     """Cuts a source into pieces, with the approximate number of bytes of text in each."""
     source, kind = whole.source, whole.source_format
     if kind == "tfds":
@@ -166,7 +163,7 @@ def _pieces(whole: Piece, text: Text, shard_bytes: int) -> list[tuple[Piece, int
             return [(whole, _UNPACKED * size)]
         if kind not in DIVISIBLE_FORMATS:
             return [(whole, size)]
-    number = max(1, min(units, -(-size // shard_bytes)))
+    number = max(1, min(units, -(-size // SHARD_BYTES)))
     ends = [units * place // number for place in range(number + 1)]
     ranges = list(itertools.pairwise(ends))
     last = len(ranges) - 1
@@ -176,14 +173,14 @@ def _pieces(whole: Piece, text: Text, shard_bytes: int) -> list[tuple[Piece, int
     ]
 
 
-def is_packed(pieces: tuple[Piece, ...], shard_bytes: int) -> bool:
+def is_packed(pieces: tuple[Piece, ...]) -> bool:
     """Returns whether a shard is a `.gz` of several shards, which can be cut once it is unpacked."""
     (piece, *others) = pieces
     return (
         not others
         and piece.source.endswith(".gz")
         and piece.source_format in DIVISIBLE_FORMATS
-        and _UNPACKED * Path(piece.source).stat().st_size > shard_bytes
+        and _UNPACKED * Path(piece.source).stat().st_size > SHARD_BYTES
     )
 
 

@@ -1,1 +1,1 @@
-"""Summaries of corpora and batches, and exchange with the original's TFRecords."""
+"""Summaries of corpora and batches."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.pretrain.batches.corpus_batches import open_batches
+from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.settings import CONTINUE, learning_rates
 from multiberts.runs.directory import CONFIG, fingerprint, read_config
@@ -125,7 +125,7 @@ def show_batch(
             f"--step is {step}, but the steps of {run_dir} are 1 to {parameters['num_steps']}; give "
             "one of them"
         )
-    batches = open_batches(
+    batches = Batches(
         record.input_path("corpus", corpus),
         Masking.of(parameters),
         data_seed=parameters["data_seed"],

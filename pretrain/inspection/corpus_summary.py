@@ -13,16 +13,14 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.pretrain.batches.corpus_batches import imported_features
 from multiberts.pretrain.batches.masking import number_of_predictions
-from multiberts.pretrain.corpus.description import IMPORTED, VOCABULARY, check_corpus
+from multiberts.pretrain.corpus.description import VOCABULARY, check_corpus
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS, InstanceTable
 from multiberts.pretrain.corpus.token_store import TokenStore, unknown_share
 from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import Range
 
 _ROWS_AT_ONCE = 1 << 20
-_INSTANCES_AT_ONCE = 1 << 14
 
 
 class CorpusStatistics(NamedTuple):
@@ -59,8 +57,8 @@ def describe(
     """Sums up a corpus.
 
     Args:
-      corpus: directory that `prepare` or `import_records` made.
-      masked_lm_probability: share of tokens to predict; imported instances have their masks.
+      corpus: directory that `prepare` made.
+      masked_lm_probability: share of tokens to predict.
 
     Returns:
       Text: the directory, then a line a fact.
@@ -69,17 +67,12 @@ def describe(
       UserError: there is no whole corpus, or a file changed.
     """
     facts = check_corpus(corpus)
-    if facts.get("kind") == IMPORTED:
-        rows = _imported_rows(corpus, facts)
-    else:
-        rows = _rows(
-            corpus_statistics(
-                corpus,
-                sequence_length=facts["sequence_length"],
-                masked_lm_probability=masked_lm_probability,
-            ),
-            facts,
-        )
+    statistics = corpus_statistics(
+        corpus,
+        sequence_length=facts["sequence_length"],
+        masked_lm_probability=masked_lm_probability,
+    )
+    rows = _rows(statistics, facts)
     return "\n".join([str(corpus), *(f"  {name:<14}{value}" for name, value in rows)])
 
 
@@ -123,8 +116,14 @@ def corpus_statistics(
 
 
 def _rows(statistics: CorpusStatistics, facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns the statistics of a prepared corpus, whose `corpus.json` has these facts, as text."""
+    """Returns the statistics of a corpus, whose `corpus.json` has these facts, as text."""
     counts, tokens = facts["counts"], statistics.tokens
+    lengths, predictions = statistics.lengths, statistics.predictions
+    total = lengths.sum()
+    mean_length, mean_masks = (
+        float(found @ np.arange(found.size)) / total for found in (lengths, predictions)
+    )
+    masks = "drawn afresh" if facts["fresh_masks"] else "kept with the instance"
     rows = [
         ("documents", f"{statistics.documents:,}"),
         (
@@ -137,7 +136,18 @@ def _rows(statistics: CorpusStatistics, facts: dict[str, Any]) -> list[tuple[str
             f"{tokens:,} (per document: mean {tokens / statistics.documents:.1f}, longest "
             f"{statistics.longest_document:,}), {statistics.unknown_share:.3%} [UNK]",
         ),
-        *_instance_rows(facts, statistics.lengths, statistics.predictions, statistics.random_next),
+        ("pieces", f"{counts['pieces']:,}"),
+        (
+            "instances",
+            f"{total:,} of up to {facts['sequence_length']} tokens (mean {mean_length:.1f}, "
+            f"{lengths[-1] / total:.1%} full)",
+        ),
+        ("random next", f"{statistics.random_next / total:.1%} of the instances"),
+        (
+            "masks",
+            f"{mean_masks:.1f} per sequence, at most {predictions.size - 1} (in "
+            f"{int(predictions[-1]):,} sequences); {masks}",
+        ),
     ]
     if "short_targets" in counts:
         passes = statistics.documents * (facts["dupe_factor"] or 1)
@@ -148,43 +158,3 @@ def _rows(statistics: CorpusStatistics, facts: dict[str, Any]) -> list[tuple[str
             swapped = counts[f"swapped_{name}"]
             rows.append((name, f"{counts[name]:,}, {swapped / counts[name]:.1%} of them swapped"))
     return rows
-
-
-def _imported_rows(corpus: PathLike, facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns what can be counted of imported instances."""
-    features = imported_features(corpus, facts)
-    lengths = np.zeros(facts["sequence_length"] + 1, np.int64)
-    predictions = np.zeros(facts["max_predictions_per_sequence"] + 1, np.int64)
-    for first in range(0, facts["counts"]["instances"], _INSTANCES_AT_ONCE):
-        some = slice(first, first + _INSTANCES_AT_ONCE)
-        for name, found in (("input_mask", lengths), ("masked_lm_weights", predictions)):
-            numbers = features[name][some].sum(axis=1, dtype=np.int64)
-            found += np.bincount(numbers, minlength=found.size)
-    predictions = np.trim_zeros(predictions, "b")
-    return _instance_rows(facts, lengths, predictions, facts["counts"]["random_next"])
-
-
-def _instance_rows(
-    facts: dict[str, Any], lengths: np.ndarray, predictions: np.ndarray, random_next: int
-) -> list[tuple[str, str]]:
-    """Returns what any corpus has, by the names and shapes of `CorpusStatistics`."""
-    total = lengths.sum()
-    mean_length, mean_masks = (
-        float(found @ np.arange(found.size)) / total for found in (lengths, predictions)
-    )
-    imported = ", imported from TFRecords" if facts.get("kind") == IMPORTED else ""
-    masks = "drawn afresh" if facts["fresh_masks"] else "kept with the instance"
-    return [
-        ("pieces", f"{facts['counts']['pieces']:,}"),
-        (
-            "instances",
-            f"{total:,} of up to {facts['sequence_length']} tokens (mean {mean_length:.1f}, "
-            f"{lengths[-1] / total:.1%} full){imported}",
-        ),
-        ("random next", f"{random_next / total:.1%} of the instances"),
-        (
-            "masks",
-            f"{mean_masks:.1f} per sequence, at most {predictions.size - 1} (in "
-            f"{int(predictions[-1]):,} sequences); {masks}",
-        ),
-    ]

@@ -10,7 +10,7 @@ import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.log import HELD_OUT
-from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches, open_batches
+from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -33,7 +33,7 @@ def open_held_out(
     Raises:
       UserError: another vocabulary, or fewer instances than asked for.
     """
-    batches = open_batches(
+    batches = Batches(
         corpus, masking, data_seed=EVALUATION_DATA_SEED, batch_size=trained.batch_size
     )
     if batches.vocabulary_path.read_bytes() != trained.vocabulary_path.read_bytes():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from multiberts.pretrain.training.settings import (
     check_positions,
     check_settings,
     learning_rates,
-    same_in_all_processes,
 )
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.environment import JAX, engine
@@ -77,22 +75,6 @@ def pretrain(settings: PretrainingSettings) -> None:
         trainer = _trainer(
             data.config, settings.compute_dtype, _trainer_settings(settings, data.config)
         )
-        processes = trainer.processes
-        processes.check_equal(
-            {**parameters, **run.fingerprints, **same_in_all_processes(settings)},
-            "start all processes with the same arguments",
-        )
-        check_values(
-            "pretrain",
-            (
-                (
-                    "save_state_every_seconds",
-                    settings.save_state_every_seconds,
-                    settings.save_state_every_seconds is None or processes.count == 1,
-                    "None for several processes, which share no clock (save_state_every_steps does it)",
-                ),
-            ),
-        )
         start = None
         if settings.initial_checkpoint is not None:
             start = read_initial_checkpoint(settings.initial_checkpoint)
@@ -100,10 +82,8 @@ def pretrain(settings: PretrainingSettings) -> None:
 
         from multiberts.bert.training.training_loop import Saving, train
 
-        # One of several processes that train together owns the directory.
-        with run if processes.is_chief else contextlib.nullcontext():
-            if processes.is_chief:
-                kept.check_before(saved_step(run.path))
+        with run:
+            kept.check_before(saved_step(run.path))
             train(
                 trainer,
                 _schedule(settings, data, start),
@@ -112,16 +92,13 @@ def pretrain(settings: PretrainingSettings) -> None:
                     save_state_every_steps=settings.save_state_every_steps,
                     save_state_every_seconds=settings.save_state_every_seconds,
                     log_every_steps=settings.log_every_steps,
-                    keep_last_states=settings.keep_last_states,
                     tensorboard=settings.tensorboard,
                 ),
                 _callbacks(settings, data, kept, trainer, should_stop),
                 description=f"{settings.procedure} seed {settings.pretrain_seed}",
             )
-            if processes.is_chief:
-                run.finish(kept.outputs())
-                remove_states(run.path)
-        processes.wait_for_all()
+            run.finish(kept.outputs())
+            remove_states(run.path)
 
 
 @dataclass(frozen=True)
@@ -143,11 +120,11 @@ class _Data:
 
 def _open_data(settings: PretrainingSettings) -> _Data:
     """Opens the corpora and checks them against the model and the initial checkpoint."""
-    from multiberts.pretrain.batches.corpus_batches import open_batches
+    from multiberts.pretrain.batches.corpus_batches import Batches
     from multiberts.pretrain.corpus.description import check_corpus
     from multiberts.pretrain.training.held_out_evaluation import open_held_out
 
-    batches = open_batches(
+    batches = Batches(
         settings.corpus,
         settings.masking,
         data_seed=settings.seed_of("data"),
@@ -263,7 +240,6 @@ def _callbacks(
         ),
         speed_at=_speeds(settings, data.config, trainer),
         should_stop=should_stop,
-        spike_threshold=settings.spike_threshold,
     )
 
 
@@ -273,8 +249,6 @@ def _evaluate_and_keep(
     """Evaluates on held-out text, if there is any, and writes the checkpoint, if it is to be kept."""
     from multiberts.pretrain.training.held_out_evaluation import evaluate_held_out
 
-    if not trainer.processes.is_chief:
-        return {}
     weights: Mapping[str, Any] = trainer.parameters()
     measured: Mapping[str, float] = {}
     if data.held_out is not None:

@@ -22,17 +22,6 @@ from multiberts.runs.parameters import (
 RESTART, CONSTANT, CONTINUE = "restart", "constant", "continue"
 Treatment = Literal["restart", "constant", "continue"]
 
-# Parameters that change no number, but must be the same in processes that train together.
-_SAME_IN_ALL_PROCESSES = (
-    "compile_step",
-    "save_state_every_steps",
-    "save_state_every_seconds",
-    "log_every_steps",
-    "evaluate_every_steps",
-    "spike_threshold",
-    "steps_per_dispatch",
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingSettings:
@@ -66,7 +55,7 @@ class PretrainingSettings:
         paper's 32 TPU cores; part of the recipe, whatever the machine.
       save_state_every_steps: how much work a kill may cost.
       save_state_every_seconds: how much time a kill may cost: a state is saved, too, at the first step
-        this long after the last one. Single-process only: processes have no shared clock.
+        this long after the last one.
       log_every_steps: between lines of `metrics.jsonl`.
       learning_rate_treatment: with an initial checkpoint: `restart` (a schedule of its own, as from
         scratch), `constant` (after the warm-up) or `continue` (the decay of one run of the
@@ -76,15 +65,12 @@ class PretrainingSettings:
         evaluate_every_steps; into `metrics.jsonl` and the kept checkpoint's `checkpoint.json`.
       evaluate_every_steps: between further evaluations; None: at kept checkpoints only.
       evaluation_batches: batches of an evaluation, the same every time and for all seeds.
-      keep_last_states: how many saved states are kept to resume from.
-      spike_threshold: stops the run when a step's loss exceeds the mean of the last ten logged ones
-        by more than this; None: only when it is not finite.
       tensorboard: whether to write the log to `run_dir/tensorboard` too.
       compile_step: whether XLA compiles the step.
       compute_dtype: `float32` or `bfloat16`, of the products in training; weights, optimiser and
         losses are float32 with both, and so is held-out evaluation.
-      devices: how many share a step, in all processes: a number, or `auto` for all accelerators. TensorFlow
-        trains on one. With JAX, the bytes stay the same on CPUs; on accelerators the last bits change.
+      devices: how many share a step: a number, or `auto` for all accelerators. TensorFlow trains on one. With
+        JAX, the bytes stay the same on CPUs; on accelerators the last bits change.
       steps_per_dispatch: the most updates made at once, without Python between them: by JAX on
         accelerators, and by TensorFlow on a processor where an update is short (at most 10 GFLOP). A
         notice to stop waits for their end.
@@ -116,8 +102,6 @@ class PretrainingSettings:
     evaluation_corpus: str | None = None
     evaluate_every_steps: PositiveInt | None = None
     evaluation_batches: PositiveInt = 16
-    keep_last_states: PositiveInt = 2
-    spike_threshold: PositiveFloat | None = None
     tensorboard: bool = True
     compile_step: bool = True
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -170,15 +154,11 @@ def _settle(parameters: Values, inputs: Values) -> None:
 IDENTITY = Identity(
     inputs=("corpus", "initial_checkpoint", "evaluation_corpus"),
     speed=(
-        *_SAME_IN_ALL_PROCESSES, "keep_last_states", "tensorboard", "devices", "batch_threads",
+        "compile_step", "save_state_every_steps", "save_state_every_seconds", "log_every_steps",
+        "evaluate_every_steps", "steps_per_dispatch", "tensorboard", "devices", "batch_threads",
     ),
     settle=_settle,
 )  # fmt: skip
-
-
-def same_in_all_processes(settings: PretrainingSettings) -> dict[str, Any]:
-    """Returns the parameters that processes which train together must share, besides the identity."""
-    return {name: getattr(settings, name) for name in _SAME_IN_ALL_PROCESSES}
 
 
 def check_settings(settings: PretrainingSettings) -> None:

@@ -23,7 +23,6 @@ from multiberts.runs import console, environment
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
-from multiberts.runs.early_exit import leaving
 from multiberts.runs.errors import UserError, disk_full_line, nearest
 from multiberts.runs.parameters import (
     annotations_of,
@@ -265,16 +264,6 @@ PURPOSES = {
         ),
         "list": Command(
             "launch.listing:list_names", "list tasks, metrics or Gin files by name", ("kind",)
-        ),
-        "import-records": Command(
-            "pretrain.inspection.original_records:import_records",
-            "read instances from TFRecords of the original layout",
-            report="runs.directory:describe_outputs",
-        ),
-        "export-records": Command(
-            "pretrain.inspection.original_records:export_records",
-            "write a corpus as TFRecords of the original layout",
-            report="runs.directory:describe_outputs",
         ),
     },
 }
@@ -701,8 +690,7 @@ def run_main(
         with _one_line_errors(), exit_when_preempted(), _under_gin_names(functions):
             main(arguments)
 
-    with leaving():
-        app.run(guarded, flags_parser=_parse_flags)
+    app.run(guarded, flags_parser=_parse_flags)
 
 
 @contextlib.contextmanager

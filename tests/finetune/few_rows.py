@@ -35,8 +35,9 @@ def check_few_rows(model: Path, *files: Path | str) -> None:
     if not is_engine_open():
         pytest.skip("an engine is named, or there is an accelerator")
     call = str(model), list(map(str, files))
-    process = own_process.start("finetune.few_rows:printed_by_default", *call, **{ENGINE: ""})
-    [(lines, imported)] = own_process.results(process)
+    lines, imported = own_process.call(
+        "finetune.few_rows:printed_by_default", *call, **{ENGINE: ""}
+    )
     assert imported == []
     expected = printed(*call, compile_step=False)
     assert [list(line) for line in lines] == [list(line) for line in expected]

@@ -21,7 +21,10 @@ from multiberts.tests.checkpoint_command import checkpoint_command
 
 pytest.importorskip("tensorflow_text", reason="needs the extra tensorflow")
 
+USUAL_WORDS = ["mary", "told", "the", "plumber", "late", "about", "guest", "sun"]
 SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}
+# Kinds of models that take something else than texts.
+OTHER_KINDS = ("question_answering", "token_classification", "coreference")
 # Prints what signatures answer for the columns on standard input.
 CLIENT = """
 import json, sys
@@ -181,8 +184,17 @@ def test_pairs_are_cut_as_training_cuts_them() -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ("pre-trained", "is not a fine-tuned model, but a SavedModel takes texts"),
-        ("own", "is a model for own, but a SavedModel takes texts"),
+        (
+            "pre-trained",
+            "is not a fine-tuned model, but a SavedModel is of a model of texts or pairs",
+        ),
+        *(
+            (
+                kind,
+                f"is a model for {kind}, but a SavedModel is of a model of texts or pairs of texts",
+            )
+            for kind in ("own", *OTHER_KINDS)
+        ),
         ("there", "exists already; choose another TARGET"),
         ("jax", "Keras computes with jax; set MULTIBERTS_ENGINE=tensorflow"),
         ("flag", "--to saved_model does not take --corpus"),
@@ -196,7 +208,7 @@ def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
 
     checkpoint = read_checkpoint(make_checkpoint())
     head = {"output_weights": np.ones((2, 32), np.float32), "output_bias": np.ones(2, np.float32)}
-    kind = change if change == "own" else "classification"
+    kind = change if change in ("own", *OTHER_KINDS) else "classification"
     record = {
         "task": "x",
         "head": {"kind": kind, "labels": None, "num_texts": None,
@@ -242,173 +254,3 @@ def test_the_line_names_what_is_to_be_installed(
 def table(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return path
-
-
-# Letters that fall away or multiply, spaces of other kinds, words that are too long or not words at all.
-ODD_WORDS = ["Rang,", "(again.)", "Mary-John", "Ἀ\u0345Σ", "\u1b44x", "caf\u00e9", "a\u00a0wall", "\ufb01ne",
-             "\u0301", "\u00ad", "b" * 201, "tap\u2028sun", "red##blue", "中国", "\ud7a3"]  # fmt: skip
-USUAL_WORDS = ["mary", "told", "the", "plumber", "late", "about", "guest", "sun"]
-
-
-def odd_texts(count: int, longest: int, seed: int) -> list[str]:
-    draw = np.random.default_rng(seed)
-    spaces = [" ", "  ", "\u202f", "\t", "\u3000", "\n"]
-    return [
-        "".join(
-            draw.choice(ODD_WORDS if draw.random() < 0.4 else USUAL_WORDS) + draw.choice(spaces)
-            for _ in range(draw.integers(longest))
-        )
-        for _ in range(count)
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", ["squad-v1.1", "squad-v2.0"])
-def test_questions_are_answered_as_predict_does(
-    tmp_path: Path,
-    make_checkpoint: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
-    task: str,
-) -> None:
-    people, things = ("Mary", "Anna", "Paul"), ("cake", "tap", "wall", "sun")
-    for name, end in (("train", "."), ("dev", " .")):
-        questions = [
-            {"context": f"{person} told the guest about the {thing}{end}", "qas": [
-                {"id": f"{person} {thing}", "question": "who told about",
-                 "answers": [{"text": person, "answer_start": 0}]}]}
-            for person in people for thing in things
-        ]  # fmt: skip
-        content = {"data": [{"title": "Town", "paragraphs": questions}]}
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    options = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8, "max_answer_length": 5}
-    if task == "squad-v2.0":
-        options["null_threshold"] = -0.001
-    finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task=task,
-             train_files=[str(tmp_path / "train.json")], dev_files=[str(tmp_path / "dev.json")],
-             options=options, sequence_length=24, keep="last",
-             **{**SMALL, "batch_size": 4, "num_epochs": 1})  # fmt: skip
-    model = export_saved_model(tmp_path / "run" / "model", tmp_path / "served")
-    asked, contexts = odd_texts(300, 7, seed=1), odd_texts(300, 40, seed=2)
-    rows = [{"id": f"{n:03d}", "question": one, "context": two}
-            for n, (one, two) in enumerate(zip(asked, contexts, strict=True))]  # fmt: skip
-    expected = ours(capsys, tmp_path / "run" / "model", table(tmp_path / "new.jsonl", rows))
-    few = {"question": asked[:9], "context": contexts[:9]}
-    found, windows, default, empty = served(
-        model, ("questions", {"question": asked, "context": contexts}), ("windows", few),
-        ("serving_default", few), ("questions", {"question": ["who"], "context": [" "]}),
-    )  # fmt: skip
-    assert (empty["prediction"], empty["start"]) == ([""] if "v2" in task else ["empty"], [-1])
-    assert default["start"] == found["start"][:9]
-    assert found.pop("prediction") == [line["prediction"] for line in expected]
-    assert len({line["prediction"] for line in expected}) > 30
-    if task == "squad-v2.0":
-        assert found.pop("best_text") == [line["best_text"] for line in expected]
-        assert 0 < sum(line["prediction"] == "" for line in expected) < 300
-    for name, values in found.items():
-        np.testing.assert_allclose(
-            values, [line[name] for line in expected], rtol=1e-6, atol=1e-5, err_msg=name
-        )
-    assert all(
-        "".join(context[a:b].split()) == "".join(line["prediction"].split()) or a < 0
-        for context, a, b, line in zip(
-            contexts, found["start"], found["end"], expected, strict=True
-        )
-    )
-    ids, starts = np.array(windows["input_ids"]), np.array(windows["start_logits"])
-    assert ids.shape == starts.shape == np.shape(windows["end_logits"]) and ids.shape[1] > 1
-    assert ((starts < -1e8) == (ids == 0)).all()
-
-
-@pytest.mark.slow
-def test_words_are_tagged_as_predict_does(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    tags = {"mary": "B-PER", "plumber": "I-PER", "sun": "B-LOC"}
-    words = [list(draw) for draw in np.random.default_rng(0).choice(USUAL_WORDS, (60, 6))]
-    for name, part in (("train", words[:40]), ("dev", words[40:])):
-        table(tmp_path / f"{name}.jsonl",
-              [{"tokens": row, "tags": [tags.get(word, "O") for word in row]} for row in part])  # fmt: skip
-    finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="names",
-             options={"kind": "token_classification", "text_columns": ["tokens"], "label_column": "tags"},
-             train_files=[str(tmp_path / "train.jsonl")], dev_files=[str(tmp_path / "dev.jsonl")],
-             sequence_length=16, keep="last", **{**SMALL, "num_epochs": 12})  # fmt: skip
-    model = export_saved_model(tmp_path / "run" / "model", tmp_path / "served")
-    texts = [*odd_texts(200, 14, seed=3), "mary\x1cthe\x85plumber told\u2029the sun"]
-    cut = [text.split() for text in texts]
-    lists = [row for row in [["the", "", "mary plumber", "sun"], ["", "sun"], *cut] if row]
-    new = table(tmp_path / "new.jsonl", [{"tokens": row} for row in lists])
-    expected = [line["prediction"] for line in ours(capsys, tmp_path / "run" / "model", new)]
-    assert {tag for row in expected for tag in row} == {"O", "B-PER", "I-PER", "B-LOC"}
-    longest = max(map(len, lists))
-    padded = [row + [""] * (longest - len(row)) for row in lists]
-    found, of_texts, empty = served(
-        model, ("words", {"words": padded}), ("serving_default", {"text": texts}), ("texts", {"text": [" "]})
-    )  # fmt: skip
-    assert empty["prediction"] == [[]]
-
-    def without_padding(rows: list[list[str]]) -> list[list[str]]:
-        return [[tag for tag in row if tag] for row in rows]
-
-    assert without_padding(found["prediction"]) == expected
-    assert without_padding(of_texts["words"]) == cut
-    by_words = {tuple(row): answer for row, answer in zip(lists, expected, strict=True)}
-    assert without_padding(of_texts["prediction"]) == [by_words.get(tuple(row), []) for row in cut]
-    assert np.shape(of_texts["logits"])[2] == 4
-    # Lines of text are cut in the same way.
-    lines = [text.replace("\n", " ").replace("\t", " ") for text in texts]
-    (tmp_path / "new.txt").write_text("".join(f"{line}\n" for line in lines), newline="")
-    answers = ours(capsys, tmp_path / "run" / "model", tmp_path / "new.txt")
-    assert [line["prediction"] for line in answers] == without_padding(of_texts["prediction"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "representation",
-    [
-        "endpoints",
-        "mean",
-        "self_attention",
-    ],
-)
-def test_pronouns_are_resolved_as_predict_does(
-    tmp_path: Path, make_checkpoint: Callable[..., Path], coreference_data: Path, representation: str,
-    winogender_data: Path, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    finetune(run_dir=str(tmp_path / "run"), checkpoint=str(make_checkpoint()), task="coreference",
-             data_dir=str(coreference_data), winogender_dir=str(winogender_data), keep="last",
-             options={"span_representation": representation, "num_hidden_units": 16},
-             sequence_length=24, **SMALL)  # fmt: skip
-    model = export_saved_model(tmp_path / "run" / "model", tmp_path / "served")
-    draw = np.random.default_rng(0)
-    header = "ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tB\tB-offset"
-    lines, texts, pronouns, candidates = [header], [], [], []
-    names = ("Mary", "the Plumber", "Ἀ\u0345Σ", "John-Paul", "\u0301")
-    for number in range(60):
-        text, spans = "", []
-        for mention in draw.permutation(["she", *draw.choice(names, 2, replace=False)]):
-            text += " ".join(draw.choice([*USUAL_WORDS, "caf\u00e9,"], draw.integers(14))) + " "
-            spans.append((mention, len(text), len(text) + len(mention)))
-            text += mention + draw.choice(["", " ", "'s "])
-        pronoun, a, b = sorted(spans, key=lambda span: span[0] != "she")
-        cells = [each for name, begin, _ in (pronoun, a, b) for each in (name, str(begin))]
-        lines.append("\t".join([f"t-{number}", text, *cells]))
-        texts.append(text)
-        pronouns.append(pronoun[1:])
-        candidates.append([a[1:], b[1:], (-1, -1)])
-    (tmp_path / "gap.tsv").write_text("\n".join(lines) + "\n")
-    expected = ours(capsys, tmp_path / "run" / "model", tmp_path / "gap.tsv")
-    call = {"text": texts, "pronoun": pronouns, "candidates": candidates}
-    found, default = served(model, ("mentions", call), ("serving_default", call))
-    assert found == default
-    by_pair = {line["example_id"]: line for line in expected}
-    given = np.array(found["prediction"])
-    assert given.shape == (60, 3) and (given[:, 2] == -1).all()
-    assert (
-        0 < len(by_pair) == (given >= 0).sum() < 120
-    )  # some are too far apart, some have no piece
-    for number, side in zip(*np.nonzero(given >= 0), strict=True):
-        line = by_pair[f"coreference/gap/t-{number}/{'AB'[side]}"]
-        assert line["prediction"] == given[number, side]
-        np.testing.assert_allclose(
-            found["logits"][number][side], line["scores"], rtol=1e-5, atol=1e-5
-        )

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from multiberts.bert.checkpoint import hub as hub_module
-from multiberts.bert.checkpoint import release_archives
 from multiberts.bert.checkpoint.checkpoint import write_checkpoint
 from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
@@ -163,8 +162,8 @@ def test_names_are_those_that_the_client_of_the_hub_takes(name: str) -> None:
 def test_a_hub_that_sends_two_bytes_per_second_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's own time-out begins anew with every byte."""
     pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr(release_archives, "_SECONDS_WITHOUT_AN_ANSWER", 0.2)
-    monkeypatch.setattr(release_archives, "_SLOWEST", 100_000)
+    monkeypatch.setattr(hub_module, "_SECONDS_OF_PATIENCE", 0.2)
+    monkeypatch.setattr(hub_module, "_SLOWEST", 100_000)
     with crawling() as address:
         client = hub_module._client("hub:org/name").get_session()
         with pytest.raises(TimeoutError, match="bytes in 0 s"):

@@ -24,7 +24,7 @@ def message() -> str:
     trainer = new_trainer(loss, TrainerSettings())
     trainer.start({"factor": np.ones((), np.float32)})
     try:
-        with trainer.processes.report_errors():
+        with trainer.report_errors():
             scalars = trainer.step({"x": np.ones(1 << 22, np.float32)}, 1e-3, dropout_seed=0)
             float(scalars["loss"])  # a processor says so where its result is read
     except UserError as error:

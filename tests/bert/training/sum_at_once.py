@@ -10,7 +10,7 @@ import numpy as np
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.training import jax_trainer
-from multiberts.bert.training.devices import open_devices
+from multiberts.bert.training.jax_devices import open_devices
 from multiberts.bert.training.trainer import TrainerSettings
 from multiberts.tests.bert.training.small_model import CONFIG, batch_at
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multiberts.bert.training.processes import CPU
+from multiberts.bert.training.devices import CPU
 from multiberts.bert.training.state import TrainingState
 from multiberts.bert.training.training_loop import _report_another_machine
 

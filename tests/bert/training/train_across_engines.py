@@ -10,7 +10,7 @@ from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.training.engine import TrainerSettings, new_trainer
-from multiberts.bert.training.state import TrainingState, save_state
+from multiberts.bert.training.state import TrainingState
 from multiberts.tests.bert.training.small_model import CONFIG, STEPS, batch_at
 
 RATES = {"dropout": 0.1, "plain": 0.0}
@@ -45,6 +45,8 @@ def train_with_states(folder: str, state: str | None = None) -> list[float]:
         while trainer.step_count < STEPS:
             metrics = trainer.step(batch_at(trainer.step_count), 1e-3, dropout_seed=7)
             if trainer.step_count in (1, 10, STEPS):
-                save_state(trainer.state(), Path(folder) / way, keep_last=3)
+                trainer.state().save(
+                    Path(folder) / way / "state" / f"step_{trainer.step_count}.npz"
+                )
                 losses.append(float(metrics["loss"]))
     return losses

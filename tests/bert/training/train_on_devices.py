@@ -10,7 +10,7 @@ import numpy as np
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
-from multiberts.bert.training.devices import open_devices
+from multiberts.bert.training.jax_devices import open_devices
 from multiberts.bert.training.jax_trainer import JaxTrainer
 from multiberts.bert.training.trainer import TrainerSettings
 from multiberts.tests.bert.training.small_model import CONFIG, STEPS, batch_at
@@ -41,23 +41,23 @@ def perceptron_parameters() -> dict[str, np.ndarray]:
     return {**drawn, "bias": np.zeros(CONFIG.vocab_size, np.float32)}
 
 
-def train_on(way: str, devices: list[str]) -> list[tuple[bool, bool, float, str]]:
+def train_on(way: str, devices: list[str]) -> list[tuple[bool, float, str]]:
     """Trains 20 steps for each number of devices, the trainers made before JAX starts.
 
     Args:
       way: `bert`; `perceptron`, which compiles fast; or `accelerators`: BERT as JAX trains it there, in one
         program for all devices.
-      devices: numbers, or `auto`; `4x8` are 4 devices that are given up to 8 steps at once.
+      devices: numbers; `4x8` are 4 devices that are given up to 8 steps at once.
 
     Returns:
-      For each: whether this process is the chief, whether all its devices hold the same bits, the last loss,
-      and a digest of weights and moments.
+      For each: whether all its devices hold the same bits, the last loss, and a digest of weights and
+      moments.
     """
     is_bert, trainers, found = way != "perceptron", [], []
     for count, _, most in (text.partition("x") for text in devices):
         settings = TrainerSettings(
             gradient_shards=SHARDS[way],
-            devices="auto" if count == "auto" else int(count),
+            devices=int(count),
             steps_per_dispatch=int(most or 1),
         )
         opened = open_devices(settings.devices)
@@ -72,6 +72,5 @@ def train_on(way: str, devices: list[str]) -> list[tuple[bool, bool, float, str]
             rates = [1e-3 / (step + 1) for step in steps]
             metrics = trainer.steps([batch_at(step) for step in steps], rates, dropout_seed=7)
         loss, digest = float(np.ravel(metrics["loss"])[len(steps) - 1]), trainer.state().digest()
-        is_chief = trainer.processes.is_chief
-        found.append((is_chief, trainer.has_equal_copies(), loss, digest.hex()))
+        found.append((trainer.has_equal_copies(), loss, digest.hex()))
     return found

@@ -12,7 +12,7 @@ import pytest
 
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
-from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, open_batches
+from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
@@ -88,7 +88,7 @@ def test_the_masks_and_texts_are_those_of_the_corpus(
 ) -> None:
     found = read_predictions([asked(tmp_path, trained, 60, corpus)], "masked_words")
     masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
-    batches = open_batches(
+    batches = Batches(
         corpus.parent / "held_out", masking, data_seed=EVALUATION_DATA_SEED, batch_size=SEQUENCES,
         mask_seed=0,
     )  # fmt: skip

@@ -7,55 +7,25 @@ import numpy as np
 import pytest
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.pretrain.batches.corpus_batches import open_batches
+from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.runs.errors import UserError
 
 MASKING = Masking(sequence_length=32, max_predictions_per_sequence=5)
 
 
-def test_an_epoch_of_either_kind_has_the_same_sequences(corpus, tmp_path):
-    """What was exported and imported again is the corpus: other numbers of instances, nothing else."""
-    export_records(
-        run_dir=str(tmp_path / "records"),
-        corpus=str(corpus),
-        num_files=2,
-        max_predictions_per_sequence=5,
-    )
-    import_records(
-        run_dir=str(tmp_path / "imported"),
-        sources=[str(tmp_path / "records" / "*.tfrecord")],
-        vocabulary=str(corpus / "vocab.txt"),
-    )
-    epochs = []
-    for directory in (corpus, tmp_path / "imported"):
-        size = open_batches(directory, MASKING, data_seed=3, batch_size=8).num_instances
-        batches = open_batches(directory, MASKING, data_seed=3, batch_size=size)
-        assert batches.corpus == directory
-        assert batches.vocabulary_path.read_bytes() == (corpus / "vocab.txt").read_bytes()
-        assert batches.tokenizer.vocabulary == Tokenizer(corpus / "vocab.txt").vocabulary
-        assert sorted(batches.instance_ids(1)) == list(range(size))
-        batch = batches.batch(0)
-        epochs.append(
-            sorted(
-                b"|".join(batch[name][row].tobytes() for name in sorted(batch))
-                for row in range(size)
-            )
-        )
-        three = batches.batches(range(3))
-        assert all(
-            np.array_equal(three[step][name], values)
-            for step in range(3)
-            for name, values in batches.batch(step).items()
-        )
-    assert epochs[0] == epochs[1]
+def test_an_epoch_has_every_instance_once(corpus):
+    size = Batches(corpus, MASKING, data_seed=3, batch_size=8).num_instances
+    batches = Batches(corpus, MASKING, data_seed=3, batch_size=size)
+    assert batches.corpus == corpus
+    assert batches.tokenizer.vocabulary == Tokenizer(corpus / "vocab.txt").vocabulary
+    assert sorted(batches.instance_ids(1)) == list(range(size))
 
 
 def test_whole_words_are_masked_where_asked_for(corpus):
     """Of this corpus every word is a piece or several; masked together, none is masked in part."""
     words = dataclasses.replace(MASKING, whole_word_masks=True)
-    plain, whole = (open_batches(corpus, m, data_seed=0, batch_size=8) for m in (MASKING, words))
+    plain, whole = (Batches(corpus, m, data_seed=0, batch_size=8) for m in (MASKING, words))
     continues = np.array([piece.startswith("##") for piece in plain.tokenizer.vocabulary])
     assert continues.any()
 
@@ -94,22 +64,22 @@ def test_files_of_several_corpora_are_refused_without_reading_them(corpus, tmp_p
         else:
             shutil.copy(corpus.parent / "held_out" / name, mixed / name)
         with pytest.raises(UserError, match=message):
-            open_batches(mixed, MASKING, data_seed=0, batch_size=8)
+            Batches(mixed, MASKING, data_seed=0, batch_size=8)
 
 
 def test_sequences_that_do_not_fit_are_refused(corpus):
     with pytest.raises(UserError, match=r"sequence_length 16 is shorter than the instances"):
         short = dataclasses.replace(MASKING, sequence_length=16)
-        open_batches(corpus, short, data_seed=0, batch_size=8)
+        Batches(corpus, short, data_seed=0, batch_size=8)
     with pytest.raises(UserError, match=r"does not exist; give a directory that"):
-        open_batches(corpus / "absent", MASKING, data_seed=0, batch_size=8)
+        Batches(corpus / "absent", MASKING, data_seed=0, batch_size=8)
 
 
 @pytest.mark.parametrize("whole_word_masks", [False, True])
 def test_batches_made_at_once_are_those_made_one_by_one(corpus, whole_word_masks):
     """In the middle of an epoch, and over its end."""
     masking = dataclasses.replace(MASKING, whole_word_masks=whole_word_masks)
-    batches = open_batches(corpus, masking, data_seed=3, batch_size=8)
+    batches = Batches(corpus, masking, data_seed=3, batch_size=8)
     last = batches.num_instances // batches.batch_size
     for steps in (range(1, 4), range(last - 1, last + 3)):
         together = batches.batches(steps)

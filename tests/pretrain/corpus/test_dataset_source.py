@@ -79,17 +79,17 @@ def test_what_is_not_there_is_refused_in_one_line(datasets_dir):
         assert "\n" not in str(error.value)
 
 
-def test_a_dataset_gives_the_same_bytes_as_its_text(datasets_dir, tmp_path):
+def test_a_dataset_gives_the_same_bytes_as_its_text(datasets_dir, tmp_path, monkeypatch):
     lines = tmp_path / "text.jsonl"
     lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     common = {"vocabulary_size": 100, "sequence_length": 16, "num_workers": 1}
     prepare(run_dir=str(tmp_path / "json"), sources=[str(lines)], source_format="jsonl", **common)
+    monkeypatch.setattr("multiberts.pretrain.corpus.shards.SHARD_BYTES", 300)
     prepare(
         run_dir=str(tmp_path / "tfds"),
         sources=["little_wikipedia"],
         source_format="tfds",
         datasets_dir=datasets_dir,
-        shard_bytes=300,
         **common,
     )
     for name in ("vocab.txt", "tokens.npy", "document_offsets.npy", "instances.npy"):

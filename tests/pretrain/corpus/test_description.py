@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from multiberts.pretrain.batches.corpus_batches import open_batches
+from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.corpus.description import check_corpus, read_description
 from multiberts.runs.directory import RunDirectory
@@ -51,7 +51,7 @@ def test_an_edited_description_is_noticed_before_anything_is_trained(copied):
             with pytest.raises(UserError, match=r"corpus.json does not have the checksum that"):
                 reader(copied)
         with pytest.raises(UserError, match=r"corpus.json does not have the checksum that"):
-            open_batches(
+            Batches(
                 copied,
                 Masking(sequence_length=32, max_predictions_per_sequence=5),
                 data_seed=0,

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,9 +19,10 @@ import pytest
 import multiberts.pretrain.corpus.preparation as prepare_module
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer
 from multiberts.pretrain.batches.masking import Masking, pretraining_batch
+from multiberts.pretrain.corpus import shards
 from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
-from multiberts.pretrain.corpus.shards import tokens_path
+from multiberts.pretrain.corpus.shards import SHARD_BYTES, tokens_path
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs.errors import UserError
 
@@ -66,7 +68,7 @@ PINNED = {
 }
 
 
-def run_prepare(run_dir, source, **changes):
+def run_prepare(run_dir, source, *, shard_bytes=SHARD_BYTES, **changes):
     parameters = {
         "sources": [source],
         "source_format": "sentences",
@@ -74,7 +76,8 @@ def run_prepare(run_dir, source, **changes):
         "sequence_length": 32,
         "dupe_factor": 2,
     } | changes
-    prepare(run_dir=str(run_dir), **parameters)
+    with mock.patch.object(shards, "SHARD_BYTES", shard_bytes):
+        prepare(run_dir=str(run_dir), **parameters)
     return json.loads((run_dir / "corpus.json").read_text())
 
 
@@ -198,7 +201,17 @@ def test_vocabularies_of_more_than_sixteen_bits_are_refused(tmp_path, source):
     assert not (tmp_path / "corpus").exists()
 
 
-def command(run_dir, source, *more):
+# A command whose shards are as small as the first argument says.
+_COMMAND = """
+import runpy, sys
+from multiberts.pretrain.corpus import shards
+
+shards.SHARD_BYTES = int(sys.argv.pop(1))
+runpy.run_module("multiberts", run_name="__main__")
+"""
+
+
+def command(run_dir, source, *more, shard_bytes=SHARD_BYTES):
     bindings = [
         f"prepare.run_dir = {str(run_dir)!r}",
         f"prepare.sources = [{source!r}]",
@@ -210,7 +223,7 @@ def command(run_dir, source, *more):
     flags = [f"--gin_param={binding}" for binding in bindings]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        [sys.executable, "-m", "multiberts", "prepare", *flags],
+        [sys.executable, "-c", _COMMAND, str(shard_bytes), "prepare", *flags],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -302,7 +315,6 @@ def test_a_run_on_a_cluster_that_was_killed_makes_only_the_missing_shards(tmp_pa
     on_cluster = (
         f"prepare.vocabulary = {str(words)!r}",
         "prepare.dupe_factor = 2",
-        "prepare.shard_bytes = 1500",
         f"prepare.scheduler = {cluster!r}",
     )
 
@@ -310,7 +322,7 @@ def test_a_run_on_a_cluster_that_was_killed_makes_only_the_missing_shards(tmp_pa
         stores = run_dir.glob("shards/tokens-?????")
         return {store.name: store.stat().st_mtime_ns for store in stores}
 
-    process = command(run_dir, str(path), *on_cluster)
+    process = command(run_dir, str(path), *on_cluster, shard_bytes=1500)
     while process.poll() is None and len(made()) < 5:
         time.sleep(0.005)
     process.kill()
@@ -319,7 +331,7 @@ def test_a_run_on_a_cluster_that_was_killed_makes_only_the_missing_shards(tmp_pa
     assert (
         5 <= len(before) < len(json.loads((run_dir / "shards" / "plan.json").read_text())["shards"])
     )
-    process = command(run_dir, str(path), *on_cluster)
+    process = command(run_dir, str(path), *on_cluster, shard_bytes=1500)
     # The last look before the shards are joined, and removed.
     after = {}
     while process.poll() is None and not (run_dir / "tokens.npy").exists():
@@ -482,15 +494,15 @@ def test_sources_of_several_formats_are_one_corpus(tmp_path):
         (tmp_path / kind).write_text(text)
     common = {"sequence_length": 32, "dupe_factor": 1, "vocabulary_size": 90}
     sources = [str(tmp_path / kind) for kind in texts]
-    for name, shard_bytes in (("mixed", 1 << 20), ("cut", 700)):
-        prepare(
-            run_dir=str(tmp_path / name),
-            sources=sources,
-            source_format=list(texts),
-            shard_bytes=shard_bytes,
-            num_workers=1,
-            **common,
-        )
+    for name, shard_bytes in (("mixed", SHARD_BYTES), ("cut", 700)):
+        with mock.patch.object(shards, "SHARD_BYTES", shard_bytes):
+            prepare(
+                run_dir=str(tmp_path / name),
+                sources=sources,
+                source_format=list(texts),
+                num_workers=1,
+                **common,
+            )
     assert (tmp_path / "mixed" / "DONE").read_bytes() == (tmp_path / "cut" / "DONE").read_bytes()
     store = TokenStore(tmp_path / "mixed")
     assert store.num_documents == 90

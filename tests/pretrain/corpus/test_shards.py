@@ -25,12 +25,13 @@ from multiberts.runs.errors import UserError
 TEXT = Text("text", None, None)
 
 
-def test_pieces_tile_the_sources_in_order(tmp_path):
+def test_pieces_tile_the_sources_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("multiberts.pretrain.corpus.shards.SHARD_BYTES", 300)
     sizes = {"large.txt": 1000, "small.txt": 30, "tiny.txt": 20, "packed.txt.gz": 500}
     for name, size in sizes.items():
         (tmp_path / name).write_bytes(b"x" * size)
     sources = [str(tmp_path / name) for name in sizes]
-    shards = cut_into_shards([Piece(source, "sentences") for source in sources], TEXT, 300)
+    shards = cut_into_shards([Piece(source, "sentences") for source in sources], TEXT)
     pieces = [piece for shard in shards for piece in shard]
     assert list(dict.fromkeys(piece.source for piece in pieces)) == sources
     for source in sources:
@@ -46,7 +47,7 @@ def test_pieces_tile_the_sources_in_order(tmp_path):
 @pytest.mark.parametrize("name", ["absent.txt", "."])
 def test_what_is_no_file_is_refused(tmp_path, name):
     with pytest.raises(UserError, match="expected a file; check prepare.sources"):
-        cut_into_shards([Piece(str(tmp_path / name), "raw")], TEXT, 100)
+        cut_into_shards([Piece(str(tmp_path / name), "raw")], TEXT)
 
 
 def test_documents_are_numbered_through():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -14,9 +13,7 @@ import pytest
 
 from multiberts.bert.training.engine import Trainer
 from multiberts.pretrain.inspection.batch_view import show_batch
-from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.pretrain.training.pretraining import pretrain
-from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 
 Arguments = Callable[..., dict[str, Any]]
@@ -85,50 +82,6 @@ def test_corpus_that_was_moved_or_changed(seen: Any, corpus: Path, tmp_path: Pat
         show_batch(run_dir=run, step=2, corpus=corpus.parent / "held_out")
     with pytest.raises(UserError, match=r"absent, the corpus of .*, does not exist here"):
         show_batch(run_dir=run, step=2, corpus=tmp_path / "absent")
-
-
-def test_imported_instances_are_shown_as_their_records_have_them(
-    corpus: Path, tmp_path: Path
-) -> None:
-    records, imported = tmp_path / "records", tmp_path / "imported"
-    masks: dict[str, Any] = {"num_files": 1, "max_predictions_per_sequence": 5}
-    export_records(run_dir=str(records), corpus=str(corpus), **masks)
-    files = [str(records / "*.tfrecord")]
-    import_records(run_dir=str(imported), sources=files, vocabulary=str(corpus / "vocab.txt"))
-    parameters = {
-        "procedure": "base",
-        "pretrain_seed": 0,
-        "data_seed": 0,
-        "num_steps": 100,
-        "batch_size": 4,
-        "sequence_length": 32,
-        "max_predictions_per_sequence": 5,
-        "masked_lm_probability": 0.15,
-        "whole_word_masks": False,
-        "learning_rate": 1e-4,
-        "learning_rate_treatment": "constant",
-        "warmup_steps": 10,
-    }
-    run = RunDirectory(
-        tmp_path / "run", stage="pretrain", parameters=parameters, inputs={"corpus": imported}
-    )
-    with run:
-        shown = show_batch(run_dir=run.path, step=100, rows=1)
-    size = json.loads((imported / "corpus.json").read_text())["counts"]["instances"]
-    assert f"epoch {99 * 4 // size}: " in shown
-    first = re.search(r"^instance (\d+): (true|random) next\n(.*)$", shown, re.MULTILINE)
-    assert first
-    # The record of that number, read by TensorFlow alone.
-    import tensorflow as tf
-
-    dataset = tf.data.TFRecordDataset(sorted(map(str, records.glob("*.tfrecord"))))
-    record = list(dataset.as_numpy_iterator())[int(first[1])]
-    features = tf.train.Example.FromString(record).features.feature
-    pieces = (corpus / "vocab.txt").read_text().split("\n")
-    length = sum(features["input_mask"].int64_list.value)
-    inputs = [pieces[number] for number in features["input_ids"].int64_list.value[:length]]
-    assert re.sub(r"\{(\S+)=\S+\}", r"\1", first[3]).split(" ") == inputs
-    assert (first[2] == "random") == bool(features["next_sentence_labels"].int64_list.value[0])
 
 
 @pytest.mark.slow

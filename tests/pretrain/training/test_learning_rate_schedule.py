@@ -12,7 +12,7 @@ import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.training.log import read_metrics
-from multiberts.pretrain.batches.corpus_batches import CorpusBatches
+from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.pretrain.training.settings import IDENTITY, PretrainingSettings, learning_rates
@@ -117,9 +117,9 @@ def test_what_changes_the_numbers_identifies_the_run(changed: dict[str, Any]) ->
 
 
 def test_order_depends_on_the_data_seed_alone(corpus: Path) -> None:
-    def batches(data_seed: int) -> CorpusBatches:
+    def batches(data_seed: int) -> Batches:
         masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
-        return CorpusBatches(corpus, masking, data_seed=data_seed, batch_size=8)
+        return Batches(corpus, masking, data_seed=data_seed, batch_size=8)
 
     one, again, other = batches(1), batches(1), batches(2)
     assert np.array_equal(one.batch(5)["input_ids"], again.batch(5)["input_ids"])

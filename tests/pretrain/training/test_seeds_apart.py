@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
-from multiberts.pretrain.batches.corpus_batches import open_batches
+from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.corpus.preparation import prepare
-from multiberts.pretrain.inspection.original_records import export_records, import_records
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.pretrain.training.settings import IDENTITY, PretrainingSettings
 from multiberts.runs.errors import UserError
@@ -99,7 +98,7 @@ def test_the_seed_of_masks_changes_masks_alone(
         )  # fmt: skip
         corpus = tmp_path / "fresh"
     plain, other, third = (
-        open_batches(corpus, MASKING, data_seed=data_seed, batch_size=8, mask_seed=mask_seed)
+        Batches(corpus, MASKING, data_seed=data_seed, batch_size=8, mask_seed=mask_seed)
         for data_seed, mask_seed in ((3, None), (3, 9), (4, 9))
     )
     assert np.array_equal(plain.instance_ids(0), other.instance_ids(0))
@@ -107,19 +106,6 @@ def test_the_seed_of_masks_changes_masks_alone(
     assert not np.array_equal(one["masked_lm_positions"], two["masked_lm_positions"])
     assert np.array_equal(one["segment_ids"], two["segment_ids"])
     assert not np.array_equal(two["segment_ids"], three["segment_ids"])
-
-
-def test_masks_that_were_imported_have_no_seed(corpus: Path, tmp_path: Path) -> None:
-    export_records(
-        run_dir=str(tmp_path / "records"), corpus=str(corpus), num_files=1,
-        max_predictions_per_sequence=5,
-    )  # fmt: skip
-    import_records(
-        run_dir=str(tmp_path / "imported"), sources=[str(tmp_path / "records" / "*.tfrecord")],
-        vocabulary=str(corpus / "vocab.txt"),
-    )  # fmt: skip
-    with pytest.raises(UserError, match="mask_seed is 9, but .* was imported with its masks"):
-        open_batches(tmp_path / "imported", MASKING, data_seed=0, batch_size=8, mask_seed=9)
 
 
 def test_no_initialisation_is_drawn_where_weights_are_given(

@@ -14,7 +14,7 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.training.log import read_metrics
-from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, CorpusBatches
+from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
@@ -52,7 +52,7 @@ def test_held_out_evaluation(arguments: Arguments, held_out: str, tmp_path: Path
 
     # The same by one product over all words and pairs, without compiling, from the checkpoint.
     checkpoint = read_checkpoint(checkpoint_path(run, 20))
-    batches = CorpusBatches(
+    batches = Batches(
         held_out,
         Masking(sequence_length=32, max_predictions_per_sequence=5),
         data_seed=EVALUATION_DATA_SEED,
@@ -86,7 +86,6 @@ def test_evaluation_changes_no_weight(arguments: Arguments, held_out: str, tmp_p
             {"compute_dtype": "float16"},
             "compute_dtype is 'float16', expected 'float32' or 'bfloat16'",
         ),
-        ({"keep_last_states": 0}, "keep_last_states is 0, expected int at least 1"),
     ],
 )
 def test_bad_numbers_are_refused(
@@ -191,7 +190,7 @@ def test_loss_that_is_not_finite_stops_the_run(
         with pytest.raises(UserError) as stopped:
             pretrain(**arguments(run, **SHORT))
     masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
-    batches = CorpusBatches(corpus, masking, data_seed=3, batch_size=8)
+    batches = Batches(corpus, masking, data_seed=3, batch_size=8)
     ids = " ".join(str(number) for number in batches.instance_ids(22))
     message = str(stopped.value)
     assert message.startswith("step 23: training is not finite (loss nan, ")
@@ -208,19 +207,3 @@ def test_learning_rate_far_too_high_stops_the_run(arguments: Arguments, tmp_path
         UserError, match=r"step \d+: training is not finite \(loss nan, .*instances"
     ):
         pretrain(**arguments(tmp_path / "run", **SHORT, learning_rate=1e30))
-
-
-def test_spike_stops_the_run_only_where_asked_for(
-    arguments: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schedule = {**SHORT, "log_every_steps": 2}
-    with monkeypatch.context() as patch:
-        _with_losses(patch, {33: 50.0})
-        pretrain(**arguments(tmp_path / "off", **schedule))
-        for _ in range(2):  # the same again when it is started again
-            with pytest.raises(
-                UserError, match=r"step 33: the loss jumped to 50\.0000 from a mean"
-            ):
-                pretrain(**arguments(tmp_path / "on", **schedule, spike_threshold=3.0))
-        pretrain(**arguments(tmp_path / "on", **schedule, spike_threshold=100.0))
-    assert checkpoint_path(tmp_path / "on", 40).exists()

@@ -1,0 +1,94 @@
+"""JAX's devices, joined by a mesh with the one axis `data`.
+
+The devices take equal runs of the recipe's gradient shards, in order. On CPUs the bytes of the weights do not
+depend on how many devices there are; elsewhere the last bits do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from multiberts.bert.training.devices import AUTO, CPU, DeviceChoice, Devices
+from multiberts.runs.environment import machine
+from multiberts.runs.errors import UserError
+
+# The axis of a mesh along which a batch is divided.
+DATA = "data"
+
+# Device sets that this process has opened, by request.
+_opened: dict[DeviceChoice, Devices] = {}
+
+
+def open_devices(devices: DeviceChoice = AUTO) -> Devices:
+    """Finds devices and joins several in a mesh; the same call gives the same devices.
+
+    Must come before anything else of JAX's runs in the process, where several devices are asked for: logical
+    CPU devices are made at its start. A process may have one group of several devices (and one device
+    besides).
+
+    Args:
+      devices: how many; `auto`: all accelerators, or one CPU where there are none. More than one without
+        accelerators: that many parts of the CPU, each a device of its own.
+
+    Raises:
+      UserError: more devices than there are, another group than before, or JAX has started already.
+    """
+    groups = [known for known, opened in _opened.items() if opened.mesh is not None]
+    if devices not in _opened and devices != 1 and groups:
+        raise UserError(
+            f"devices is {devices}, but this process trains on {groups[0]} already; start another"
+        )
+    if devices not in _opened:
+        _opened[devices] = _find_devices(devices)
+    return _opened[devices]
+
+
+def _find_devices(devices: DeviceChoice) -> Devices:
+    _make_cpu_devices(1 if devices == AUTO else int(devices))
+    known = jax.devices()
+    is_cpu = known[0].platform == "cpu"
+    _keep_programs(is_cpu)
+    all_of_them = 1 if is_cpu else len(known)
+    count = all_of_them if devices == AUTO else int(devices)
+    if count > len(known):
+        cure = "open the devices before anything else of JAX's runs" if is_cpu else "lower it"
+        raise UserError(f"devices is {count}, but JAX has {len(known)}; {cure}")
+    mesh = Mesh(np.array(known[:count]), (DATA,)) if count > 1 else None
+    return Devices(mesh, count, CPU if is_cpu else known[0].device_kind)
+
+
+def _make_cpu_devices(count: int) -> None:
+    """Divides the CPU into devices, where JAX has not started yet."""
+    if count > 1:
+        with contextlib.suppress(RuntimeError):  # it has: `_find_devices` counts what is there
+            jax.config.update("jax_num_cpu_devices", count)
+
+
+def _keep_programs(is_cpu: bool) -> None:
+    """Keeps compiled programs in the user's cache, unless `JAX_COMPILATION_CACHE_DIR` is set.
+
+    JAX compiles anew what it cannot read back.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        # Homes are shared by machines, and what was compiled for one processor may not run on another.
+        name = f"jax-{_processor()}" if is_cpu else "jax"
+        jax.config.update("jax_compilation_cache_dir", str(cache / "multiberts" / name))
+
+
+def _processor() -> str:
+    """Returns a name of the processors with this one's instructions."""
+    found = [*machine().values(), platform.machine()]
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+        found += sorted({line for line in lines if line.startswith(("flags", "Features"))})
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:12]
