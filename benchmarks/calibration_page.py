@@ -70,7 +70,6 @@ _TEST_LABELS = {
     "uncorrected": "uncorrected",
     "bonferroni": "Bonferroni",
     "holm": "Holm",
-    "max_t": "max-T",
 }
 
 

@@ -41,7 +41,7 @@ from multiberts.stats.variance.crossing import Crossing
 
 INTERVALS = ("percentile", "basic", "bca", "studentised")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
-FAMILY_TESTS = ("uncorrected", "bonferroni", "holm", "max_t")
+FAMILY_TESTS = ("uncorrected", "bonferroni", "holm")
 LEVELS = (0.05, 0.01)
 CONFIDENCE = 0.95
 _BOOTSTRAPPED = {*INTERVALS, *TESTS, "generalised"} - {"t"}
@@ -333,7 +333,6 @@ def _simulate_families(
             tasks,
             n_resamples=FAMILY_BOOTSTRAP,
             rng=seed,
-            studentised=True,
         )
         p_values = dict(found.adjusted)
         p_values["uncorrected"] = np.array([item.p_value for item in found.comparisons.values()])

@@ -135,12 +135,10 @@ class Replicates:
       scores: float64 [replicates, jobs].
       undefined: bool [replicates, jobs], where the metric was 0/0 for a drawn run and took its
         defined value.
-      one_seed: bool [replicates], where all draws of a pool were of one seed.
     """
 
     scores: NDArray[np.float64]
     undefined: NDArray[np.bool_]
-    one_seed: NDArray[np.bool_]
 
 
 class DrawSource(Protocol):
@@ -249,7 +247,6 @@ def bootstrap(
     wanted = {job.examples for job in jobs if isinstance(job.score, FunctionMetric)}
     scores = np.empty((n_resamples, len(jobs)))
     undefined = np.zeros((n_resamples, len(jobs)), dtype=bool)
-    one_seed = np.zeros(n_resamples, dtype=bool)
     key = (draws.rng, n_resamples) if isinstance(draws, KeyedDraws) else None
     known = [key in job.replicates for job in jobs]
     for chunk in _chunks(draws, pools, sets, wanted, progress(range(n_resamples))):
@@ -257,8 +254,6 @@ def bootstrap(
         for column, job in enumerate(jobs):
             if not known[column]:
                 scores[rows, column], undefined[rows, column] = job(chunk)
-        for drawn in chunk.seeds.values():
-            one_seed[rows] |= (drawn == drawn[:, :1]).all(axis=1)
         if on_chunk is not None:
             on_chunk(chunk)
         del chunk  # before the next one is made: only one is in memory at a time
@@ -267,7 +262,7 @@ def bootstrap(
             scores[:, column], undefined[:, column] = job.replicates[key]
         elif key is not None:
             job.replicates[key] = scores[:, column].copy(), undefined[:, column].copy()
-    return Replicates(scores, undefined, one_seed)
+    return Replicates(scores, undefined)
 
 
 def _chunks(
