@@ -45,11 +45,7 @@ CLOSE = 0.95
 FEW_SEEDS = 10
 LABELS = {
     "t": "t (recommended)",
-    "generalised": "generalised",
     "percentile": "percentile",
-    "basic": "basic",
-    "bca": "BCa",
-    "studentised": "studentised",
     "unpaired_t": "t, unpaired",
     "seeds": "seeds alone",
     "miller": "Miller",
@@ -59,8 +55,8 @@ LABELS = {
     "reml": "REML, Satterthwaite",
     "jackknife": "two-way jackknife",
 }
-OWN = tuple(LABELS)[:7]
-NEIGHBOURS = tuple(LABELS)[7:]
+OWN = tuple(LABELS)[:3]
+NEIGHBOURS = tuple(LABELS)[3:]
 _TEST_LABELS = {
     "t": "t",
     "percentile": "(k+1)/(B+1)",
@@ -205,7 +201,7 @@ def family_table(outcomes: Outcomes) -> Table:
 def neighbour_summary(outcomes: Outcomes) -> Table:
     """Makes a row per interval over the conditions of 2 to 10 seeds where it can be had."""
     rows: list[list[Cell]] = []
-    for name in ("t", "generalised", *NEIGHBOURS):
+    for name in ("t", *NEIGHBOURS):
         row: list[Cell] = [LABELS[name]]
         for ordinary in (True, False):
             found = [
@@ -640,8 +636,7 @@ def appendix(outcomes: Outcomes) -> str:
         "seeds, written here in a few lines. *Mixed model*: crossed effects by REML with "
         "normal quantiles, as statsmodels' MixedLM; *REML, Satterthwaite*: the same with Student's t, as R's "
         "lmerTest. *Two-way jackknife*: leaving out seeds, examples and cells (MacKinnon, Nielsen & Webb "
-        "2024). *Generalised*: the fiducial interval, the reference "
-        "for the t's cautious degrees of freedom. Type I error of these intervals is one minus coverage "
+        "2024). Type I error of these intervals is one minus coverage "
         "in designs without a difference. [rivals.md](rivals.md) has those that take long, a crossed "
         "logistic model, evalstats and Kenward-Roger, and the narrowest interval that there can be.",
         "",
@@ -656,7 +651,7 @@ def appendix(outcomes: Outcomes) -> str:
         lines += [
             "On real answers, coverage (and width over that of the t):",
             "",
-            coverage_table(real, ("t", "generalised", *NEIGHBOURS), widths=True).markdown(),
+            coverage_table(real, ("t", *NEIGHBOURS), widths=True).markdown(),
         ]
     lines += [
         "## Each condition",

@@ -36,7 +36,6 @@ class ComparisonSettings:
     rng: int = 42
     confidence_level: float = 0.95
     draws: DrawOrder = "keyed"
-    studentised: bool = True
     aggregate: Aggregate = "mean"
     margin: float | None = None
     seed_sd: float | str | SeedSpread | None = None

@@ -227,7 +227,6 @@ def bootstrap(
     n_resamples: int,
     *,
     progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
-    on_chunk: Callable[[Chunk], None] | None = None,
 ) -> Replicates:
     """Scores bootstrap replicates of all jobs with shared draws.
 
@@ -237,7 +236,6 @@ def bootstrap(
         for sets of examples, replicate by replicate.
       n_resamples: replicates.
       progress: wraps the range of replicates, as tqdm does.
-      on_chunk: called with every chunk of draws, for statistics computed from the draws.
     """
     pools = {job.pool: len(job.arm.seeds) for job in jobs if job.pool is not None}
     sets = {job.examples: job.arm.num_units for job in jobs if job.examples is not None}
@@ -254,8 +252,6 @@ def bootstrap(
         for column, job in enumerate(jobs):
             if not known[column]:
                 scores[rows, column], undefined[rows, column] = job(chunk)
-        if on_chunk is not None:
-            on_chunk(chunk)
         del chunk  # before the next one is made: only one is in memory at a time
     for column, job in enumerate(jobs):
         if key is not None and known[column]:

@@ -132,7 +132,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     check_choice("design", design, ManyDesign)
     settings = ComparisonSettings(
         design, "shared", resample, n_resamples, whole_number(rng), confidence_level, draws,
-        studentised=False, aggregate=aggregate,
+        aggregate,
     )  # fmt: skip
     given = _by_name(arms)
     if len(given) < 2:

@@ -15,7 +15,7 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
-from multiberts.stats.bootstrap.replicates import Chunk, Replicates, ScoreJob, bootstrap, draws_of
+from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.checks import (
     check_aligned,
@@ -113,7 +113,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     margin: float | None = None,
     seed_sd: float | str | SeedSpread | None = None,
     draws: DrawOrder = "keyed",
-    studentised: bool = True,
     name: str = "",
     evaluation_set: str = "",
     base_name: str = "base",
@@ -171,8 +170,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is given.
       draws: `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the
         single stream of the published library, whose samples `multibootstrap` returns, too.
-      studentised: whether to compute the studentised interval, which takes about as long as
-        everything else; there is none of a function, or of another average than the mean.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set there.
       base_name: name of the base there.
@@ -197,7 +194,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     """
     settings = ComparisonSettings(
         design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
-        studentised, aggregate, margin, seed_sd,
+        aggregate, margin, seed_sd,
     )  # fmt: skip
     if experiment is None and design != "single":
         held = arms_in(base, "base", by if isinstance(by, str) else None) or {}
@@ -238,7 +235,7 @@ def compare_task(
             )
         # Nothing is known of pairs, and the published intervals have no seeds to draw.
         design: Design = "unpaired" if settings.design == "paired" else settings.design
-        settings = replace(settings, design=design, studentised=False)
+        settings = replace(settings, design=design)
     prepared = prepare_arms(replace(task, missing="omit") if bound else task, settings, shared)
 
     def compared(arms: PreparedArms) -> Comparison:
@@ -724,42 +721,20 @@ def compare_specs(
     specs: Sequence[ComparisonSpec],
     settings: ComparisonSettings,
     names: Sequence[Names],
-    total: Crossing | None = None,
-) -> tuple[list[Comparison], Replicates, list[Array | None]]:
+) -> tuple[list[Comparison], Replicates]:
     """Compares the arms of each spec, with bootstrap draws that all specs share.
 
     Args:
       specs: what to score.
       settings: of all comparisons.
       names: of each comparison.
-      total: a sum of their tables whose replicates' variances are wanted too.
 
     Returns:
-      The comparisons, the replicates of all jobs, and for each spec, then for `total`, the
-      unbiased variance of each replicate [replicates] (None where no studentised interval is
-      wanted).
+      The comparisons, and the replicates of all jobs.
     """
-    crossings = [spec.crossing for spec in specs] + ([total] if total else [])
-    # A function's table is of groups of examples, which have no counts of their own, and other
-    # averages than the mean have pseudo-values of their own in every replicate.
-    whole = settings.aggregate == "mean" and not any(
-        isinstance(spec.metric, FunctionMetric) for spec in specs
-    )
-    variances: list[list[Array]] = [[] for _ in crossings]
-
-    def observe(chunk: Chunk) -> None:
-        seed_counts = {pool: chunk.seed_counts(pool) for pool in chunk.seeds}
-        for crossing, found in zip(crossings, variances, strict=True):
-            found.append(crossing.replicate_variances(seed_counts, chunk.counts))
-
-    replicates = bootstrap(
-        [job for spec in specs for job in spec.jobs],
-        draws_of(settings),
-        settings.n_resamples,
-        on_chunk=observe if settings.studentised and whole else None,
-    )
+    jobs = [job for spec in specs for job in spec.jobs]
+    replicates = bootstrap(jobs, draws_of(settings), settings.n_resamples)
     check_finite(replicates, [spec.metric for spec in specs])
-    joined = [np.concatenate(found) if found else None for found in variances]
     comparisons, num_arms = [], len(specs[0].jobs)
     for number, (spec, called) in enumerate(zip(specs, names, strict=True)):
         columns = slice(num_arms * number, num_arms * (number + 1))
@@ -770,7 +745,6 @@ def compare_specs(
             spec.crossing,
             samples,
             replicates.undefined[:, columns],
-            joined[number],
             settings,
             called,
             kind_of(spec.metric),
@@ -779,4 +753,4 @@ def compare_specs(
             None if settings.seed_sd else spec.without(summaries),
         )
         comparisons.append(replace(result, notes=spec.notes(summaries)))
-    return comparisons, replicates, joined
+    return comparisons, replicates

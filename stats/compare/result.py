@@ -160,10 +160,8 @@ class Comparison(ComparisonResult, Readable):
       statistic: estimate / standard_error, Student's t where `ci.method` is `t`; None without spread.
       df: degrees of freedom of the t, Satterthwaite's with mean squares at the upper end of their range.
       standard_error: of `estimate`, the root of an unbiased variance of the crossed design.
-      intervals: the others, by name: `percentile`, the published one, too narrow with few seeds; `basic`
-        and `bca` from the same samples, also too narrow; `studentised`, from each replicate's own
-        standard error, wide with few seeds, where it was asked for; in a paired design `unpaired`, what
-        `ci` would be were the seeds unrelated.
+      intervals: the others, by name: `percentile`, the published one, too narrow with few seeds; in a
+        paired design `unpaired`, what `ci` would be were the seeds unrelated.
       p_values: by name, each with `greater`, `less` and `two_sided`, empty in a `single` design: `t`, the
         recommended; `percentile`, (k + 1) / (B + 1) from the samples; `published`, k / B and at least
         1 / B; `sign flip` of paired seeds or `permutation` of unpaired ones, randomisation tests on

@@ -89,7 +89,6 @@ def compare_tasks(
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
     draws: DrawOrder = "keyed",
-    studentised: bool = False,
     base_name: str = "base",
     experiment_name: str = "experiment",
 ) -> TaskComparisons:
@@ -108,7 +107,6 @@ def compare_tasks(
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
       draws: as in `stats.compare`.
-      studentised: as in `stats.compare`.
       base_name: name of the base in tables and texts.
       experiment_name: name of the experiment there.
 
@@ -135,7 +133,7 @@ def compare_tasks(
     """
     settings = ComparisonSettings(
         design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
-        studentised, aggregate,
+        aggregate,
     )  # fmt: skip
     return compare_family(tasks, settings, (base_name, experiment_name))
 
@@ -163,16 +161,14 @@ def compare_family(
     }
     _check_shared_sets(specs)
     average = _mean_crossing([spec.crossing for spec in specs.values()])
-    found, replicates, variances = compare_specs(
-        list(specs.values()), settings, [Names(name, name, *names) for name in tasks], average
+    found, replicates = compare_specs(
+        list(specs.values()), settings, [Names(name, name, *names) for name in tasks]
     )
     shares = [
         _mean_crossing([spec.crossings[place] for spec in specs.values()])
         for place in range(1 if design == "single" else 2)
     ]
-    macro_average = _macro_average(
-        average, shares, found, replicates.undefined, variances[-1], settings
-    )
+    macro_average = _macro_average(average, shares, found, replicates.undefined, settings)
     comparisons = dict(zip(tasks, found, strict=True))
     return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)
 
@@ -234,7 +230,6 @@ def _macro_average(
     shares: list[Crossing],
     comparisons: list[Comparison],
     undefined: NDArray[np.bool_],
-    variances: NDArray[np.float64] | None,
     settings: ComparisonSettings,
 ) -> Comparison:
     samples = np.mean([item.samples for item in comparisons], axis=0)
@@ -248,7 +243,6 @@ def _macro_average(
         crossing,
         samples,
         undefined,
-        variances,
         settings,
         names,
         ScoreKind("mean of scores"),

@@ -114,8 +114,6 @@ class OwnComparison(SliceNames):
             confidence_level=self.confidence_level,
             margin=self.margin,
             seed_sd=self.seed_sd,
-            # The text does not show it, and it takes as long as all the rest.
-            studentised=self.json or self.html is not None or self.csv is not None,
         )
 
 

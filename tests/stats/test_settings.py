@@ -35,11 +35,9 @@ def test_functions_show_their_options_with_the_settings_defaults(function):
     lacking = {*defaults} - {*shared}
     if function is stats.compare:
         assert not lacking
-    assert lacking <= {"examples", "studentised", "margin", "seed_sd"}
+    assert lacking <= {"examples", "margin", "seed_sd"}
     assert all(item.kind is item.KEYWORD_ONLY for item in shared.values())
-    # The studentised interval costs as much as everything else, for each task.
-    apart = {"studentised"} if function is stats.compare_tasks else set()
-    assert {name for name, item in shared.items() if item.default != defaults[name]} == apart
+    assert all(item.default == defaults[name] for name, item in shared.items())
 
 
 def test_a_generator_gives_the_number_of_the_draws():

@@ -13,7 +13,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import Interval
 from multiberts.stats.runs_table import make_arm
 
-FAST = {"n_resamples": 40, "studentised": False}
+FAST = {"n_resamples": 40}
 
 
 def trial(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

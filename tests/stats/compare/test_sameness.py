@@ -13,7 +13,7 @@ from multiberts import stats
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
 
-FEW = {"n_resamples": 40, "studentised": False}
+FEW = {"n_resamples": 40}
 
 
 def answers(accuracies, num_seeds=5, num_examples=1000, key=0):

@@ -14,7 +14,7 @@ from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
 
-FEW = {"n_resamples": 40, "studentised": False}
+FEW = {"n_resamples": 40}
 KINDS = np.repeat(["easy", "hard", "rare"], [150, 100, 20])
 
 

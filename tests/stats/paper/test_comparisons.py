@@ -128,7 +128,6 @@ def test_steps_are_paired_on_the_seeds_they_share(paper, find):
     assert item.base.seeds == item.experiment.seeds == (0, 1, 2, 3, 4)
     expected = compare(
         pairs[0][0].data, pairs[0][1].data, "accuracy", n_resamples=200, draws="published",
-        studentised=False,
     )  # fmt: skip
     np.testing.assert_array_equal(item.samples, expected.samples)
     assert (item.ci, item.p_values["t"]) == (expected.ci, expected.p_values["t"])

@@ -314,22 +314,3 @@ def test_no_spread_and_too_few_levels():
         crossing_of_tables([np.ones(4)]).bootstrap_variance()
     with pytest.raises(DataError, match="expected the same"):
         crossing_of_tables([np.ones((2, 3)), np.ones((2, 4))]).bootstrap_variance()
-
-
-@pytest.mark.parametrize("which", ["both", "seeds", "examples"])
-def test_influences_hold_the_two_main_terms_of_the_variance(which):
-    random = np.random.default_rng(11)
-    base, experiment = random.normal(size=(3, 12)), random.normal(size=(5, 12))
-    for shared in (True, False):
-        samples = crossing_of_tables([base, experiment], which, shared).influences()
-        main = sum((sample**2).sum() / len(sample) ** 2 for sample in samples)
-        expected = sum(
-            crossing_of_tables([base, experiment], one, shared).bootstrap_variance()
-            for one in ("seeds", "examples")
-            if which in ("both", one)
-        )
-        assert main == pytest.approx(expected, rel=1e-12)
-    # A better seed of the base moves the difference down.
-    assert np.argmin(crossing_of_tables([base, experiment], "seeds").influences()[0]) == np.argmax(
-        base.mean(axis=1)
-    )
