@@ -35,16 +35,17 @@ class ComparisonSettings:
     n_resamples: int = 1000
     rng: int = 42
     confidence_level: float = 0.95
-    draws: DrawOrder = "keyed"
     aggregate: Aggregate = "mean"
     margin: float | None = None
     seed_sd: float | str | SeedSpread | None = None
+    # `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the single stream
+    # of the published library, whose samples `multibootstrap` returns, too.
+    draws: DrawOrder = "keyed"
 
     def __post_init__(self) -> None:
         check_choice("design", self.design, Design)
         check_choice("resample", self.resample, Resample)
         check_choice("examples", self.examples, Examples)
-        check_choice("draws", self.draws, DrawOrder)
         check_choice("aggregate", self.aggregate, Aggregate)
         number = isinstance(self.confidence_level, int | float | np.floating)
         if not number or not 0 < self.confidence_level < 1:

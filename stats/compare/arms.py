@@ -50,7 +50,6 @@ from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
     Aggregate,
     ComparisonSettings,
-    DrawOrder,
     Missing,
     Resample,
     whole_number,
@@ -79,7 +78,6 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
-    draws: DrawOrder = "keyed",
     name: str = "",
     evaluation_set: str = "",
 ) -> ArmComparisons:
@@ -101,7 +99,6 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      draws: as in `stats.compare`.
       name: of the comparison in tables and texts.
       evaluation_set: its name there.
 
@@ -131,8 +128,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     """
     check_choice("design", design, ManyDesign)
     settings = ComparisonSettings(
-        design, "shared", resample, n_resamples, whole_number(rng), confidence_level, draws,
-        aggregate,
+        design, "shared", resample, n_resamples, whole_number(rng), confidence_level, aggregate,
     )  # fmt: skip
     given = _by_name(arms)
     if len(given) < 2:

@@ -49,7 +49,6 @@ from multiberts.stats.settings import (
     Aggregate,
     ComparisonSettings,
     Design,
-    DrawOrder,
     Examples,
     Missing,
     Resample,
@@ -112,7 +111,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     rng: int | np.random.Generator = 42,
     margin: float | None = None,
     seed_sd: float | str | SeedSpread | None = None,
-    draws: DrawOrder = "keyed",
     name: str = "",
     evaluation_set: str = "",
     base_name: str = "base",
@@ -168,8 +166,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         the score on one evaluation set, in the same unit; `"0.8/24"` with its degrees of freedom (4 are
         assumed), `"atlas:TASK/SIZE"` of `stats.seed_atlas`, or `"FILE.csv:TASK/SIZE"` of your own, or
         a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is given.
-      draws: `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the
-        single stream of the published library, whose samples `multibootstrap` returns, too.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set there.
       base_name: name of the base there.
@@ -193,8 +189,8 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
     settings = ComparisonSettings(
-        design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
-        aggregate, margin, seed_sd,
+        design, examples, resample, n_resamples, whole_number(rng), confidence_level, aggregate, margin,
+        seed_sd,
     )  # fmt: skip
     if experiment is None and design != "single":
         held = arms_in(base, "base", by if isinstance(by, str) else None) or {}

@@ -33,7 +33,6 @@ from multiberts.stats.settings import (
     Aggregate,
     ComparisonSettings,
     Design,
-    DrawOrder,
     Examples,
     Resample,
     whole_number,
@@ -88,7 +87,6 @@ def compare_tasks(
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
-    draws: DrawOrder = "keyed",
     base_name: str = "base",
     experiment_name: str = "experiment",
 ) -> TaskComparisons:
@@ -106,7 +104,6 @@ def compare_tasks(
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      draws: as in `stats.compare`.
       base_name: name of the base in tables and texts.
       experiment_name: name of the experiment there.
 
@@ -132,8 +129,7 @@ def compare_tasks(
     Reference: Holm (1979), A simple sequentially rejective multiple test procedure.
     """
     settings = ComparisonSettings(
-        design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
-        aggregate,
+        design, examples, resample, n_resamples, whole_number(rng), confidence_level, aggregate,
     )  # fmt: skip
     return compare_family(tasks, settings, (base_name, experiment_name))
 

@@ -408,7 +408,7 @@ def test_many_examples_are_left_out_in_groups():
         {"n_resamples": True}, {"rng": -1}, {"rng": 1.5},
         {"confidence_level": 95}, {"confidence_level": "95"}, {"confidence_level": np.nan},
         {"aggregate": "average"},
-        {"missing": "drop"}, {"resample": "seed"}, {"examples": "apart"}, {"draws": "own"},
+        {"missing": "drop"}, {"resample": "seed"}, {"examples": "apart"},
     ],
 )  # fmt: skip
 def test_impossible_options_are_refused_by_name(option):
