@@ -233,7 +233,6 @@ def _few(condition: Condition) -> bool:
     return (
         condition.design != "family"
         and condition.metric in ("mean", "accuracy")
-        and condition.aggregate == "mean"
         and condition.num_seeds <= FEW_SEEDS
     )
 
@@ -347,7 +346,7 @@ def _advice(outcomes: Outcomes) -> list[str]:
 
 def _flagged_failures(outcomes: Outcomes) -> str:
     failing = ("failed", "failed_one_side")
-    found = [o for c, o in outcomes.items() if c.data in failing and c.aggregate == "mean"]
+    found = [o for c, o in outcomes.items() if c.data in failing]
     misses = sum(o.trials - o.covered["t"] for o in found)
     return f"{sum(o.flagged_misses['failed seeds'] for o in found) / max(misses, 1):.0%}"
 
@@ -469,9 +468,7 @@ def _unseen(condition: Condition, found: Outcome) -> Cell:
 def _impossible(shown: Outcomes) -> list[str]:
     """Says why no flag and no interval does what is wanted where seeds fail or are of two kinds."""
     failing = [
-        found
-        for condition, found in shown.items()
-        if condition.truth_of_trained is not None and condition.aggregate == "mean"
+        found for condition, found in shown.items() if condition.truth_of_trained is not None
     ]
     misses = sum(found.trials - found.covered["t"] for found in failing)
     unseen = sum(found.unseen_misses for found in failing)
@@ -691,15 +688,15 @@ def recommended_figure(outcomes: Outcomes) -> Figure:
     """Draws the coverage of the recommended interval: a row per kind of data, a panel per design."""
     designs = ("single", "paired", "unpaired")
     shown = _of(outcomes, lambda _: True)
-    kinds = list(dict.fromkeys((c.metric, c.data, c.aggregate, c.words) for c in shown))
+    kinds = list(dict.fromkeys((c.metric, c.data, c.words) for c in shown))
     with canvas(7.0, 0.27 * len(kinds) + 1.3, 3, sharey=True, sharex=True) as (figure, panels):
         for axes, design in zip(panels, designs, strict=True):
             _mark_target(axes, "x")
             for index, number in enumerate(NUMBERS_OF_SEEDS):
                 points = [
                     (shown[c].share(), row + 0.12 * (index - 2))
-                    for row, (metric, data, average, _) in enumerate(kinds)
-                    if (c := Condition(metric, design, data, number, average)) in shown  # type: ignore[arg-type]
+                    for row, (metric, data, _) in enumerate(kinds)
+                    if (c := Condition(metric, design, data, number)) in shown  # type: ignore[arg-type]
                 ]
                 axes.plot(
                     [x for x, _ in points], [y for _, y in points], linestyle="none",
@@ -715,7 +712,7 @@ def recommended_figure(outcomes: Outcomes) -> Figure:
             range(len(kinds)),
             [
                 words + f" ({metric})" * (metric == "pearson" or data in POSITIVES)
-                for metric, data, _, words in kinds
+                for metric, data, words in kinds
             ],
         )
         panels[0].invert_yaxis()

@@ -142,7 +142,6 @@ def questions_of(
         n_resamples=n_resamples,
         rng=bootstrap_seed_of(condition, simulation_seed, trials[0]),
         confidence_level=CONFIDENCE,
-        aggregate=condition.aggregate,
     )
     metric = METRICS[condition.metric]
     questions = []
@@ -212,7 +211,7 @@ def simulate(
                 _add(outcome.flagged_misses, {flag: int(up and missed)})
             if truth == 0:
                 _count_rejections(outcome, "t", advised.p)
-        if condition.metric in ("mean", "accuracy") and condition.aggregate == "mean":
+        if condition.metric in ("mean", "accuracy"):
             seed = bootstrap_seed_of(condition, simulation_seed, batch[0])
             arms = [question.arms for question in questions]
             for name, ends in _neighbours(condition, arms, np.random.default_rng(seed)).items():

@@ -17,7 +17,6 @@ Examples = Literal["shared", "separate"]
 DrawOrder = Literal["keyed", "published"]
 # Resampled; the other is held fixed.
 Resample = Literal["both", "seeds", "examples"]
-Aggregate = Literal["mean", "median", "iqm"]
 Missing = Literal["refuse", "omit", "bound"]
 
 
@@ -35,7 +34,6 @@ class ComparisonSettings:
     n_resamples: int = 1000
     rng: int = 42
     confidence_level: float = 0.95
-    aggregate: Aggregate = "mean"
     margin: float | None = None
     seed_sd: float | str | SeedSpread | None = None
     # `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the single stream
@@ -46,7 +44,6 @@ class ComparisonSettings:
         check_choice("design", self.design, Design)
         check_choice("resample", self.resample, Resample)
         check_choice("examples", self.examples, Examples)
-        check_choice("aggregate", self.aggregate, Aggregate)
         number = isinstance(self.confidence_level, int | float | np.floating)
         if not number or not 0 < self.confidence_level < 1:
             raise DataError(

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
+from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.question import TaskData, borrowed, prepare_arms
-from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval, t_interval
 from multiberts.stats.metrics import MetricLike, ScoreFunction
@@ -161,7 +161,7 @@ def reproduce(
         raise DataError(
             f"found published {published:g}, expected {low:g} to {high:g} for {used.name}{cure}"
         )
-    scores = np.asarray(SharedArms().job(arm, used, "seeds", None, "mean").plain[0][0], float)
+    scores: NDArray[np.float64] = ScoreJob(arm, used, "seeds", None).plain[0][0]
     number, spread = len(scores), settings.spread
     if spread is None:
         if number == 1:

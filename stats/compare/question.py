@@ -46,7 +46,6 @@ from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.slices import Slices
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (
-    Aggregate,
     ComparisonSettings,
     Design,
     Examples,
@@ -54,7 +53,6 @@ from multiberts.stats.settings import (
     Resample,
     whole_number,
 )
-from multiberts.stats.variance.aggregation import aggregated_table, over_seeds, seed_freedom
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart, rows_of
 
@@ -105,7 +103,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     by: Any = None,
     examples: Examples = "shared",
     resample: Resample = "both",
-    aggregate: Aggregate = "mean",
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -151,9 +148,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         drawn separately.
       resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
         `examples` alone, with the other held fixed.
-      aggregate: the average over seeds: `mean`; or `median` or `iqm` (the interquartile mean: without
-        the quarter of the seeds at either end), which failed seeds hardly move, with their own
-        intervals and p; tests of the seeds' order and effect sizes stay those of the mean.
       confidence_level: level of the intervals, in (0, 1).
       n_resamples: bootstrap replicates, 39 or more for intervals at 95 %.
       rng: a whole number that identifies the bootstrap draws: the same number, the same result. A
@@ -189,8 +183,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
     settings = ComparisonSettings(
-        design, examples, resample, n_resamples, whole_number(rng), confidence_level, aggregate, margin,
-        seed_sd,
+        design, examples, resample, n_resamples, whole_number(rng), confidence_level, margin, seed_sd,
     )  # fmt: skip
     if experiment is None and design != "single":
         held = arms_in(base, "base", by if isinstance(by, str) else None) or {}
@@ -518,8 +511,7 @@ class ComparisonSpec:
         self.sets = sets[: len(arms)]
         job = (shared or SharedArms()).job
         self.jobs = [
-            job(arm, metric, pool, name, settings.aggregate)
-            for arm, pool, name in zip(arms, pools, sets, strict=False)
+            job(arm, metric, pool, name) for arm, pool, name in zip(arms, pools, sets, strict=False)
         ]
         parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
@@ -540,11 +532,10 @@ class ComparisonSpec:
         spread = self._spread
         return [
             TablePart(
-                aggregated_table(table, job.aggregate),
+                table,
                 weight,
                 job.pool,
                 job.examples,
-                seed_freedom(table.shape[0], job.aggregate),
                 scored_counts(job),
                 None
                 if spread is None or job.pool is None or table.shape[0] > 1
@@ -625,7 +616,7 @@ def summarise_arm(
       settings: of the comparison.
     """
     arm, scores, confidence_level = job.arm, job.plain[0][0], settings.confidence_level
-    estimate = float(over_seeds(scores, job.aggregate))
+    estimate = float(scores.mean())
     units = len(arm.seeds) if settings.resample == "seeds" else _num_scored(job, estimate)
     return ArmSummary(
         name,

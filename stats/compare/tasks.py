@@ -30,7 +30,6 @@ from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.runs_table import Arm, sorted_seeds
 from multiberts.stats.settings import (
-    Aggregate,
     ComparisonSettings,
     Design,
     Examples,
@@ -83,7 +82,6 @@ def compare_tasks(
     design: Design = "paired",
     examples: Examples = "shared",
     resample: Resample = "both",
-    aggregate: Aggregate = "mean",
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -100,7 +98,6 @@ def compare_tasks(
       design: as in `stats.compare`.
       examples: as in `stats.compare`.
       resample: as in `stats.compare`.
-      aggregate: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
@@ -129,7 +126,7 @@ def compare_tasks(
     Reference: Holm (1979), A simple sequentially rejective multiple test procedure.
     """
     settings = ComparisonSettings(
-        design, examples, resample, n_resamples, whole_number(rng), confidence_level, aggregate,
+        design, examples, resample, n_resamples, whole_number(rng), confidence_level,
     )  # fmt: skip
     return compare_family(tasks, settings, (base_name, experiment_name))
 

@@ -44,8 +44,7 @@ class ArmSummary(EqualByContent):
       failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
       failure_rate: Clopper and Pearson's interval of the share of seeds that fail. None where none
         failed and nothing follows from that: a failed seed could not be distinguished from others
-        (`failures_show`), every seed is constant, seeds are not drawn, or their average is one that
-        failures hardly move.
+        (`failures_show`), every seed is constant, or seeds are not drawn.
       constant_seeds: seeds all of whose runs give every example one answer: they predict one class (of
         correlations and the AUC, one value), or score the same below 1 on every example where scores
         are given. Where others do not, they are failed seeds, too.

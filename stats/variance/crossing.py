@@ -175,11 +175,6 @@ class Crossing:
         pairs = zip(self.parts, self.deviations, strict=True)
         return float(sum(part.weight * found.mean for part, found in pairs))
 
-    def _seed_freedom(self, pool: str) -> int | None:
-        """Returns the fewest degrees of freedom that a table of a pool was given, if any was."""
-        given = [part.seed_freedom for part in self.parts if part.pool == pool]
-        return min((freedom for freedom in given if freedom is not None), default=None)
-
     @property
     def _crossed(self) -> list[tuple[float, Deviations]]:
         """Squared weights and deviations of the parts whose seeds and examples are both drawn."""
@@ -228,7 +223,7 @@ class Crossing:
         cure = "add seeds or resample examples only"
         loans = [part for part in self.parts if part.borrowed]
         seeds = tuple(
-            _main_term(seed, "seed", cure, self._seed_freedom(pool), prior)
+            _main_term(seed, "seed", cure, prior)
             for pool, seed in self.seeds.items()
             if pool not in [part.pool for part in loans]
         )
@@ -321,7 +316,7 @@ def _summed(parts: Sequence[TablePart]) -> TablePart:
         return parts[0]
     table = summed_table([part.table for part in parts], [part.weight for part in parts])
     scored = max((part.scored for part in parts), key=_ratio_factor)
-    return TablePart(table, 1.0, parts[0].pool, parts[0].examples, parts[0].seed_freedom, scored)
+    return TablePart(table, 1.0, parts[0].pool, parts[0].examples, scored)
 
 
 def _ratio_factor(scored: tuple[float, ...]) -> float:
@@ -343,14 +338,12 @@ def _freedom_of_shares(scored: tuple[float, ...]) -> float:
     return max(1.0, total**2 / sum(1 / n**2 / max(n - 1, 0.5) for n in scored))
 
 
-def _main_term(
-    deviation: Array, what: str, cure: str, freedom: int | None = None, prior: Term = (0.0, 0.0)
-) -> Term:
+def _main_term(deviation: Array, what: str, cure: str, prior: Term = (0.0, 0.0)) -> Term:
     """Returns the share of the seeds' or examples' mean square, from their deviations [n]."""
     number = len(deviation)
     if number < 2:
         raise DataError(f"found one {what}, expected two or more to estimate their spread; {cure}")
-    share, own = float(deviation @ deviation) / (number * (number - 1)), freedom or number - 1
+    share, own = float(deviation @ deviation) / (number * (number - 1)), number - 1
     variance, weight = prior
     if not weight:
         return share, own

@@ -15,8 +15,6 @@ from multiberts.stats.runs_table import make_arm
 from multiberts.stats.variance.crossing import crossing_of_tables
 from multiberts.stats.variance.score_tables import (
     deviations,
-    residual_table,
-    score_table,
     summed_table,
 )
 
@@ -73,9 +71,6 @@ def test_both_is_seeds_and_examples_and_the_residual():
         + rest
     )
     assert crossing_of_tables([table]).bootstrap_variance() == pytest.approx(total, rel=1e-14)
-    residual = np.concatenate(list(residual_table(score_table(table), parts).blocks()), axis=1)
-    rebuilt = parts.mean + parts.seed[:, None] + parts.example + residual
-    np.testing.assert_allclose(rebuilt, table, atol=1e-12)
 
 
 @pytest.mark.parametrize("paired", [True, False])
