@@ -32,8 +32,8 @@ class ConfidenceInterval(Interval):
     Attributes:
       low, high: its ends, in the unit of the score (shares from 0 to 1).
       level: the confidence level, in (0, 1).
-      method: what made it: `t` (Student's t), `Wilson`, `Clopper-Pearson`, `Fisher z`, `Newcombe` or
-        `Imbens-Manski` for the recommended one; `range` where nothing varies, so that it is all that
+      method: what made it: `t` (Student's t), `Wilson`, `Clopper-Pearson`, `Fisher z` or `Newcombe`
+        for the recommended one; `range` where nothing varies, so that it is all that
         the score can be; `percentile` for that of the bootstrap.
 
     Example:

@@ -17,7 +17,7 @@ Examples = Literal["shared", "separate"]
 DrawOrder = Literal["keyed", "published"]
 # Resampled; the other is held fixed.
 Resample = Literal["both", "seeds", "examples"]
-Missing = Literal["refuse", "omit", "bound"]
+Missing = Literal["refuse", "omit"]
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,6 @@ def reproduce(
         raise DataError(
             f"found of {of!r}, expected mean, best or median, or with a number of runs: best:5"
         )
-    if missing == "bound":
-        raise DataError("found missing='bound', expected refuse or omit")
     settings = ComparisonSettings(
         "single", resample="seeds", confidence_level=confidence_level, rng=rng, seed_sd=seed_sd
     )

@@ -34,7 +34,6 @@ from multiberts.stats.compare.conclude import (
     percentile_of,
 )
 from multiberts.stats.compare.failures import failures_of
-from multiberts.stats.compare.missing_bounds import extreme_arms, with_bounds
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.slices import SpecOf, slice_names, sliced
@@ -139,8 +138,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         of the base, given as labels are. A table's column `cluster` or `template` is used without
         being named, as the command does.
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
-        cells were missing at random; `bound` assumes nothing of them: interval and p hold whatever they
-        are (Imbens and Manski, 2004), of a metric that is a mean over examples.
+        cells were missing at random.
       by: slices of the examples that are compared one by one, too (the result's `slices`): the name of a
         column or coordinate along `example` (numbers are cut at their quartiles); `label`; `length`, the
         words of an example's texts; or one value per example.
@@ -215,32 +213,21 @@ def compare_task(
       shared: with comparisons that have an arm in common.
     """
     shared = shared or SharedArms()
-    bound = task.missing == "bound"
     if settings.seed_sd is not None:
-        if bound or task.by is not None:
-            other = "missing='bound'" if bound else "slices (by)"
+        if task.by is not None:
             raise DataError(
-                f"found seed_sd with {other}, of which a borrowed spread says nothing; leave one of them out"
+                "found seed_sd with slices (by), of which a borrowed spread says nothing; leave one of them "
+                "out"
             )
         # Nothing is known of pairs, and the published intervals have no seeds to draw.
         design: Design = "unpaired" if settings.design == "paired" else settings.design
         settings = replace(settings, design=design)
-    prepared = prepare_arms(replace(task, missing="omit") if bound else task, settings, shared)
-
-    def compared(arms: PreparedArms) -> Comparison:
-        return compare_specs([ComparisonSpec(arms, settings, "", shared)], settings, [names])[0][0]
-
-    found = compared(prepared)
-    if prepared.by is not None:
-        found = replace(found, slices=_slices(prepared, settings, bound=bound))
-    if not bound:
+    prepared = prepare_arms(task, settings, shared)
+    spec = ComparisonSpec(prepared, settings, "", shared)
+    found = compare_specs([spec], settings, [names])[0][0]
+    if prepared.by is None:
         return found
-    ends = extreme_arms(prepared.arms, prepared.metric)
-    if settings.margin is not None:  # the ends' scores are means, which are printed as they are
-        settings = replace(settings, margin=settings.margin * printed_unit(prepared.metric.name))
-    return with_bounds(
-        found, *(compared(PreparedArms(tuple(end), METRICS["mean"])) for end in ends)
-    )
+    return replace(found, slices=_slices(prepared, settings))
 
 
 def slices_of_task(
@@ -256,18 +243,19 @@ def slices_of_task(
     Raises:
       DataError: the arms do not fit together, or have no such slices.
     """
-    return _slices(prepare_arms(task, settings, shared), settings, bound=task.missing == "bound")
+    return _slices(prepare_arms(task, settings, shared), settings)
 
 
-def _slices(prepared: PreparedArms, settings: ComparisonSettings, *, bound: bool) -> Slices:
+def _slices(prepared: PreparedArms, settings: ComparisonSettings) -> Slices:
     """Compares prepared arms on each slice of their examples.
 
     Raises:
-      DataError: the arms have examples of their own, or missing predictions are to be bounded.
+      DataError: the arms have examples of their own.
     """
-    if bound or settings.examples == "separate":
-        found = "missing='bound'" if bound else "separate examples"
-        raise DataError(f"found slices (by) with {found}, which have none; leave one of them out")
+    if settings.examples == "separate":
+        raise DataError(
+            "found slices (by) with separate examples, which have none; leave one of them out"
+        )
     assert prepared.by is not None
     name, values = prepared.by
 

@@ -57,7 +57,7 @@ class OwnComparison(SliceNames):
       task: one of several tasks in the files.
       task_name: what the task is called in text, page and LaTeX.
       missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
-        random; `bound` gives the interval that holds whatever the missing ones are.
+        random.
       confidence_level: level of the intervals.
       margin: the largest difference that does not matter, in points for scores in per cent: is each arm
         not worse than the base by that much, and the same within it?

@@ -136,7 +136,6 @@ def test_a_perfect_seed_has_the_spread_of_others_or_what_its_examples_leave_open
         ({"seed_sd": "atlas:MNLI/bert-bas"}, "did you mean MNLI/bert-base"),
         ({"seed_sd": "none.csv:MNLI/bert"}, "none.csv: cannot be read as an atlas of seeds"),
         ({"seed_sd": 1, "resample": "examples"}, "seed_sd with resample='examples'"),
-        ({"seed_sd": 1, "missing": "bound"}, "seed_sd with missing='bound'"),
         ({"seed_sd": 1, "by": "label"}, r"seed_sd with slices \(by\)"),
         ({}, r"base has one seed \(0\) to pair.*borrow their spread \(seed_sd\)"),
     ],

@@ -133,17 +133,6 @@ def test_a_plan_holds_in_simulated_studies():
         compare((0.7, 0.7)).sameness_plan()
 
 
-def test_missing_predictions_are_taken_at_their_worst():
-    base, experiment = (table.astype(float) for table in answers((0.7, 0.7)))
-    experiment[0, :40] = np.nan
-    options = {"labels": np.ones(1000), "margin": 3.0, **FEW}
-    left_out = stats.compare(base, experiment, "accuracy", missing="omit", **options).sameness
-    bound = stats.compare(base, experiment, "accuracy", missing="bound", **options).sameness
-    assert bound.margin == left_out.margin == pytest.approx(0.03)
-    assert bound.p_lower > left_out.p_lower and bound.p_upper > left_out.p_upper
-    assert bound.ci.low < left_out.ci.low < left_out.ci.high < bound.ci.high
-
-
 def test_the_command_corrects_for_the_number_of_arms(tmp_path):
     frames = [
         pd.DataFrame({"model": name, "seed": seed, "id": range(1000), "correct": row})
