@@ -13,7 +13,6 @@ from multiberts.stats.corrections import check_n_resamples, check_whole
 from multiberts.stats.errors import DataError, check_choice
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
-Examples = Literal["shared", "separate"]
 DrawOrder = Literal["keyed", "published"]
 # Resampled; the other is held fixed.
 Resample = Literal["both", "seeds", "examples"]
@@ -29,7 +28,6 @@ class ComparisonSettings:
     """
 
     design: Design = "paired"
-    examples: Examples = "shared"
     resample: Resample = "both"
     n_resamples: int = 1000
     rng: int = 42
@@ -43,7 +41,6 @@ class ComparisonSettings:
     def __post_init__(self) -> None:
         check_choice("design", self.design, Design)
         check_choice("resample", self.resample, Resample)
-        check_choice("examples", self.examples, Examples)
         number = isinstance(self.confidence_level, int | float | np.floating)
         if not number or not 0 < self.confidence_level < 1:
             raise DataError(
@@ -63,11 +60,6 @@ class ComparisonSettings:
             )
         check_n_resamples(self.n_resamples, self.confidence_level)
         check_whole("rng", self.rng)
-        if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
-            raise DataError(
-                f"found separate examples in a {self.design} design, expected a paired or unpaired "
-                "one; use examples='shared'"
-            )
 
     @property
     def spread(self) -> SeedSpread | None:

@@ -124,8 +124,8 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     """
     check_choice("design", design, ManyDesign)
     settings = ComparisonSettings(
-        design, "shared", resample, n_resamples, whole_number(rng), confidence_level,
-    )  # fmt: skip
+        design, resample, n_resamples, whole_number(rng), confidence_level
+    )
     given = _by_name(arms)
     if len(given) < 2:
         raise DataError(

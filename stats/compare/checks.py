@@ -100,8 +100,6 @@ def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
     Raises:
       DataError: such values differ.
     """
-    if len(arms) < 2:
-        return
     datas = list(sources.values())
     common = [
         name

@@ -161,7 +161,6 @@ def concluded(
         rng=settings.rng,
         samples=samples,
         degenerate_replicates=int(undefined.any(axis=1).sum()),
-        examples=settings.examples,
         pairing=pairing,
         # Mean squares that are borrowed do not say of how many seeds they are shares, as plans need.
         variance_parts=parts if settings.seed_sd is None else None,

@@ -47,7 +47,6 @@ from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (
     ComparisonSettings,
     Design,
-    Examples,
     Missing,
     Resample,
     whole_number,
@@ -100,7 +99,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     clusters: Any = None,
     missing: Missing = "refuse",
     by: Any = None,
-    examples: Examples = "shared",
     resample: Resample = "both",
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
@@ -142,8 +140,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       by: slices of the examples that are compared one by one, too (the result's `slices`): the name of a
         column or coordinate along `example` (numbers are cut at their quartiles); `label`; `length`, the
         words of an example's texts; or one value per example.
-      examples: `separate` where the two arms were scored on different test sets, which are then
-        drawn separately.
       resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
         `examples` alone, with the other held fixed.
       confidence_level: level of the intervals, in (0, 1).
@@ -181,8 +177,8 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
     settings = ComparisonSettings(
-        design, examples, resample, n_resamples, whole_number(rng), confidence_level, margin, seed_sd,
-    )  # fmt: skip
+        design, resample, n_resamples, whole_number(rng), confidence_level, margin, seed_sd
+    )
     if experiment is None and design != "single":
         held = arms_in(base, "base", by if isinstance(by, str) else None) or {}
         if len(held) > 2:
@@ -247,15 +243,7 @@ def slices_of_task(
 
 
 def _slices(prepared: PreparedArms, settings: ComparisonSettings) -> Slices:
-    """Compares prepared arms on each slice of their examples.
-
-    Raises:
-      DataError: the arms have examples of their own.
-    """
-    if settings.examples == "separate":
-        raise DataError(
-            "found slices (by) with separate examples, which have none; leave one of them out"
-        )
+    """Compares prepared arms on each slice of their examples."""
     assert prepared.by is not None
     name, values = prepared.by
 
@@ -312,8 +300,7 @@ def prepare_arms(
     arms = [
         made.read(name, data, task.labels, metric, task.missing) for name, data in sources.items()
     ]
-    aligned = len(arms) > 1 and settings.examples == "shared"
-    if aligned:
+    if len(arms) > 1:
         arms = list(align(arms[0], arms[1]))
         check_aligned(sources, arms)
     check_scales(arms, metric)
@@ -326,7 +313,7 @@ def prepare_arms(
     if clusters is None and any("cluster" in _columns_read(data) for data in sources.values()):
         clusters = "cluster"
     if clusters is not None:
-        arms = _in_clusters(clusters, sources, arms, made, aligned=aligned)
+        arms = _in_clusters(clusters, sources, arms, made)
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
         if not arms[0].seeds:
@@ -376,54 +363,37 @@ def bounded_mean(
 
 
 def _in_clusters(
-    clusters: Any,
-    sources: Mapping[str, Any],
-    arms: Sequence[Arm],
-    made: SharedArms,
-    *,
-    aligned: bool,
+    clusters: Any, sources: Mapping[str, Any], arms: Sequence[Arm], made: SharedArms
 ) -> list[Arm]:
-    """Groups the examples of all arms; clusters of shared examples may be those of one arm.
+    """Groups the examples of all arms by the clusters of one of them.
 
     Raises:
       DataError: there are none, or those of the two arms differ.
     """
     import pandas
 
-    is_name = isinstance(clusters, str)
-    if len(arms) > 1 and not aligned and not is_name:
+    # Examples are in one order by now. The base is asked where no arm has the coordinate.
+    held = [
+        number
+        for number, data in enumerate(sources.values())
+        if isinstance(clusters, str)
+        and (clusters in data.coords or clusters in getattr(data, "data_vars", ()))
+    ] or [0]
+    names, datas = list(sources), list(sources.values())
+    found = [
+        values_of_clusters(names[number], datas[number], clusters, arms[number]) for number in held
+    ]
+    groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
+    if (groupings[0] != groupings[-1]).any():
+        places = np.flatnonzero(groupings[0] != groupings[-1])
         raise DataError(
-            "found clusters as values for separate examples; name a coordinate of both arms"
+            f"base and experiment have different clusters {clusters!r} for "
+            f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
+            "of one"
         )
-    if not aligned:
-        groups = [
-            values_of_clusters(name, data, clusters, arm)
-            for (name, data), arm in zip(sources.items(), arms, strict=True)
-        ]
-    else:
-        # Examples are in one order by now. The base is asked where no arm has the coordinate.
-        held = [
-            number
-            for number, data in enumerate(sources.values())
-            if is_name and (clusters in data.coords or clusters in getattr(data, "data_vars", ()))
-        ] or [0]
-        names, datas = list(sources), list(sources.values())
-        found = [
-            values_of_clusters(names[number], datas[number], clusters, arms[number])
-            for number in held
-        ]
-        groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
-        if (groupings[0] != groupings[-1]).any():
-            places = np.flatnonzero(groupings[0] != groupings[-1])
-            raise DataError(
-                f"base and experiment have different clusters {clusters!r} for "
-                f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
-                "of one"
-            )
-        groups = [found[0]] * 2
+    values, called = found[0]
     return [
-        made.clustered(arm, values, name, called)
-        for arm, (values, called), name in zip(arms, groups, sources, strict=True)
+        made.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
     ]
 
 
@@ -490,8 +460,6 @@ class ComparisonSpec:
         }
         pools = pools_of[settings.design]
         sets: list[str | None] = [f"{examples} examples", f"{examples} examples"]
-        if settings.examples == "separate":
-            sets = [f"{examples} examples of base", f"{examples} examples of experiment"]
         if settings.resample == "examples":
             pools = [None, None]
         if settings.resample == "seeds":

@@ -144,7 +144,7 @@ class Comparison(ComparisonResult, Readable):
         or `single` (base alone).
       resample: what the intervals generalise to: `both` new seeds and new examples, or one of them.
       base, experiment: the two arms; `experiment` is None in a `single` design.
-      num_examples: examples of the base; shared by both arms unless `examples` is `separate`.
+      num_examples: examples of both arms.
       estimate: the plug-in estimate: the difference of the two arms' scores; the base's score in a
         `single` design.
       bootstrap_mean: mean of its bootstrap samples.
@@ -179,7 +179,6 @@ class Comparison(ComparisonResult, Readable):
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
-      examples: whether the two arms share their examples.
       pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
         seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
         both arms have in common), else `seed number`, which may be chance. None in other designs,

@@ -32,7 +32,6 @@ from multiberts.stats.runs_table import Arm, sorted_seeds
 from multiberts.stats.settings import (
     ComparisonSettings,
     Design,
-    Examples,
     Resample,
     whole_number,
 )
@@ -80,7 +79,6 @@ def compare_tasks(
     tasks: Mapping[str, TaskData],
     *,
     design: Design = "paired",
-    examples: Examples = "shared",
     resample: Resample = "both",
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
@@ -96,7 +94,6 @@ def compare_tasks(
     Args:
       tasks: by name.
       design: as in `stats.compare`.
-      examples: as in `stats.compare`.
       resample: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
@@ -126,8 +123,8 @@ def compare_tasks(
     Reference: Holm (1979), A simple sequentially rejective multiple test procedure.
     """
     settings = ComparisonSettings(
-        design, examples, resample, n_resamples, whole_number(rng), confidence_level,
-    )  # fmt: skip
+        design, resample, n_resamples, whole_number(rng), confidence_level
+    )
     return compare_family(tasks, settings, (base_name, experiment_name))
 
 

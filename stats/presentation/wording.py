@@ -271,11 +271,7 @@ def scope(item: ComparisonResult) -> str:
             f"{counted(len(item.base.seeds), 'paired seed')} "
             f"({item.base.num_runs} and {counted(item.experiment.num_runs, 'run')})"
         )
-    examples = _examples(item.base, item, "shared ")
-    if item.examples == "separate":
-        sets = [_examples(arm, item) for arm in (item.base, item.experiment)]
-        examples = f"separate sets of {' and '.join(sets)}"
-    return f"{seeds} and {examples}"
+    return f"{seeds} and {_examples(item.base, item, 'shared ')}"
 
 
 def _arms(item: ComparisonResult) -> list[ArmSummary]:

@@ -15,7 +15,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.results.slices import Slices
-from multiberts.stats.settings import Design, Examples, Resample
+from multiberts.stats.settings import Design, Resample
 from multiberts.stats.variance.answers import ShortAnswers, opposite_chance, short_answers
 from multiberts.stats.variance.crossing import VarianceParts
 from multiberts.stats.variance.effect_size import EffectSizes
@@ -168,7 +168,6 @@ class ComparisonResult(EqualByContent):
     rng: int
     samples: NDArray[np.float64]
     degenerate_replicates: int
-    examples: Examples = "shared"
     pairing: Pairing | None = None
     variance_parts: VarianceParts | None = None
     without_failed: WithoutFailed | None = None

@@ -275,15 +275,12 @@ class Crossing:
         return math.sqrt(sum(value for value, _ in self.variance_parts().examples))
 
 
-def crossing_of_tables(
-    tables: Sequence[Scores], resample: Resample = "both", shared_examples: bool = True
-) -> Crossing:
+def crossing_of_tables(tables: Sequence[Scores], resample: Resample = "both") -> Crossing:
     """Builds the crossing of one table, or of the difference of two whose seeds are independent.
 
     Args:
       tables: one table [R, C] (of the difference where seeds are paired), or base and experiment.
       resample: what is resampled.
-      shared_examples: whether base and experiment draw the same examples.
 
     Example:
       >>> from multiberts import stats
@@ -304,7 +301,7 @@ def crossing_of_tables(
                 score_table(table),
                 sign,
                 None if resample == "examples" else f"seeds {position}",
-                None if resample == "seeds" else f"examples {0 if shared_examples else position}",
+                None if resample == "seeds" else "examples",
             )
             for position, (table, sign) in enumerate(zip(tables, signs, strict=True))
         ]

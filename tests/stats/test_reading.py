@@ -407,7 +407,7 @@ def test_many_examples_are_left_out_in_groups():
         {"n_resamples": 38}, {"n_resamples": 100.5}, {"n_resamples": "100"},
         {"n_resamples": True}, {"rng": -1}, {"rng": 1.5},
         {"confidence_level": 95}, {"confidence_level": "95"}, {"confidence_level": np.nan},
-        {"missing": "drop"}, {"resample": "seed"}, {"examples": "apart"},
+        {"missing": "drop"}, {"resample": "seed"},
     ],
 )  # fmt: skip
 def test_impossible_options_are_refused_by_name(option):
