@@ -11,7 +11,7 @@ from multiberts.stats.b3.fit import search_b3, solve_b3
 from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
 from multiberts.stats.b3.model import B3CrossValidator, b3
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
-from multiberts.stats.borrowed import SeedSpread, seed_atlas
+from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.arms import compare_arms
 from multiberts.stats.compare.published_number import Reproduction, reproduce
 from multiberts.stats.compare.question import TaskData, compare
@@ -110,7 +110,6 @@ __all__ = [
     "runs_from_dataset",
     "score_interval",
     "search_b3",
-    "seed_atlas",
     "seed_sources",
     "sequential_decision",
     "sign_flip_p_values",

@@ -173,7 +173,7 @@ def reproduce(
             f"found seed_sd, but {number} seeds, which have a spread of their own; leave seed_sd out"
         )
     else:
-        spread = borrowed(spread, used, arm.num_examples)
+        spread = borrowed(spread, used)
         sd, df = spread.sd, spread.df
     if sd <= 1e-12 * abs(scores).max():
         raise DataError(

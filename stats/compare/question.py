@@ -152,8 +152,8 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         says whether the experiment is not worse by that much, and whether the arms are equal within it.
       seed_sd: the spread of seeds that an arm with one seed borrows: the standard deviation over seeds of
         the score on one evaluation set, in the same unit; `"0.8/24"` with its degrees of freedom (4 are
-        assumed), `"atlas:TASK/SIZE"` of `stats.seed_atlas`, or `"FILE.csv:TASK/SIZE"` of your own, or
-        a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is given.
+        assumed), or a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is
+        given.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set there.
       base_name: name of the base there.
@@ -495,7 +495,7 @@ class ComparisonSpec:
                 scored_counts(job),
                 None
                 if spread is None or job.pool is None or table.shape[0] > 1
-                else borrowed(spread, self.metric, table.shape[1]),
+                else borrowed(spread, self.metric),
             )
             for table, job, weight in zip(tables, self.jobs, weights, strict=True)
         ]
@@ -536,20 +536,14 @@ class ComparisonSpec:
         ]
 
 
-def borrowed(spread: SeedSpread, metric: MetricLike, num_examples: int) -> SeedSpread:
-    """Returns the spread of a score on that many examples, in the metric's own unit.
+def borrowed(spread: SeedSpread, metric: MetricLike) -> SeedSpread:
+    """Returns the spread of a score in the metric's own unit.
 
     Raises:
-      DataError: the spread is that of another metric, or more than the scores' range allows.
+      DataError: the spread is more than the scores' range allows.
     """
-    found = metric.name
-    if (found, metric.bounds, spread.metric) == ("mean", (0.0, 1.0), "accuracy"):
-        found = "accuracy"  # as the mean of answers that are right or wrong
-    if spread.metric not in (None, found):
-        raise DataError(
-            f"found the spread of {spread.metric} ({spread.source}), expected that of {metric.name}"
-        )
-    unit, own = printed_unit(found), spread.on(num_examples, printed_unit(found))
+    unit = printed_unit(metric.name)
+    own = replace(spread, sd=unit * spread.sd)
     width = metric.bounds[1] - metric.bounds[0]
     if own.sd >= width / 2:
         of_unit = "points" if unit != 1 else f"the unit of {metric.name}, not in points"

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from scipy.special import chdtri
-
-from multiberts.stats.errors import DataError
 from multiberts.stats.formats import decimals_for, with_decimals
 from multiberts.stats.presentation.comparison_tables import slices_tables
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
-from multiberts.stats.presentation.metric_names import metric_name, printed_unit, score_format
+from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import (
     finding,
@@ -215,63 +211,3 @@ class Comparison(ComparisonResult, Readable):
 
     See also: `compare`, `ConfidenceInterval`, `PValues`.
     """
-
-    def atlas_row(
-        self, name: str, seeds_are: str = "seeds", source: str = ""
-    ) -> dict[str, str | int | float]:
-        """Returns how much seeds and examples vary, as a row of an atlas for `seed_sd`.
-
-        Standard deviations are in the unit that readers see. `seed_sd` is that of the seeds' scores on these
-        examples, of which `noise_sd` is their noise on each example; `example_sd` is what drawing new
-        examples adds to the score of every seed alike. Their intervals are at 95 %, for normal effects.
-
-        Args:
-          name: `TASK/SIZE/RECIPE`.
-          seeds_are: what a seed is, such as `fine-tuning seeds of one checkpoint`.
-          source: where the runs are from.
-
-        Raises:
-          DataError: the design is not `single`, not both seeds and examples were drawn, all seeds have one
-            score, or the name has other than three parts.
-
-        See also: `compare`.
-        """
-        parts, spots = self.variance_parts, name.split("/")
-        if self.design != "single" or parts is None or not (parts.seeds and parts.examples):
-            raise DataError(
-                "found no arm by itself with seeds and examples, expected design='single' with two "
-                "seeds or more (one file in multiberts compare)"
-            )
-        if len(spots) != 3 or not all(spots):
-            raise DataError(f"found atlas row {name!r}, expected TASK/SIZE/RECIPE")
-        unit, number = printed_unit(self.metric), len(self.base.seeds)
-        (seeds, freedom), (examples, own), (residual, rest) = (
-            terms[0] for terms in (parts.seeds, parts.examples, parts.residual)
-        )
-        if not seeds:
-            raise DataError(
-                f"found the same score for all {number} seeds, expected some spread for an atlas; add seeds"
-            )
-        common = max(examples - residual, 0.0)
-        square = examples**2 / own + residual**2 / rest
-        found = {
-            "seed_sd": (number * seeds, freedom),
-            "example_sd": (common, common**2 / square if common else 0.0),
-        }
-        row: dict[str, str | int | float] = dict(
-            zip(("task", "size", "recipe"), spots, strict=True)
-        )
-        row |= {
-            "metric": self.metric, "seeds_are": seeds_are, "num_seeds": number,
-            "num_examples": self.base.num_units, "score": f"{self.estimate / unit:.4g}",
-            "df": f"{freedom:g}", "noise_sd": f"{math.sqrt(number * residual) / unit:.3g}",
-            "source": source,
-        }  # fmt: skip
-        for what, (variance, df) in found.items():
-            low, high = (
-                math.sqrt(variance * df / float(chdtri(df, tail))) if variance else 0.0
-                for tail in (0.025, 0.975)
-            )
-            ends = ((what, math.sqrt(variance)), (f"{what}_low", low), (f"{what}_high", high))
-            row |= {column: f"{value / unit:.3g}" for column, value in ends}
-        return row

@@ -238,11 +238,7 @@ class Crossing:
             examples.append((factor * value, freedom))
         residual = []
         for part, found in zip(self.parts, self.deviations, strict=True):
-            if part.borrowed is not None:
-                if part.borrowed.noise_sd and part.examples is not None:
-                    noise = (part.weight * part.borrowed.noise_sd) ** 2
-                    residual.append((noise, part.borrowed.noise_df))
-            elif part.pool is not None and part.examples is not None:
+            if part.borrowed is None and part.pool is not None and part.examples is not None:
                 value, freedom = _residual_term(found)
                 if part.scored:
                     freedom = min(freedom, (len(found.seed) - 1) * _freedom_of_shares(part.scored))
