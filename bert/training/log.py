@@ -20,7 +20,6 @@ from multiberts.runs.files import PathLike, parse_json_fields, remove, write_ato
 from multiberts.runs.parameters import fits
 
 METRICS = "metrics.jsonl"
-TENSORBOARD = "tensorboard"
 
 # The first part of the names of values measured on text that is not trained on.
 HELD_OUT = "held_out_"
@@ -64,7 +63,7 @@ class TrainingLog:
         self._handle = _opened(self._path, lines) if writes else None
         self._events = None
         if tensorboard and writes:
-            self._events = EventFile(directory / TENSORBOARD)
+            self._events = EventFile(directory / "tensorboard")
         for line in lines:
             self._note(line)
 
