@@ -229,8 +229,6 @@ def as_lines(outcomes: Outcomes) -> str:
         content["length"] = {name: float(f"{x:.4g}") for name, x in found.length.items()}
         content["terms"] = [float(f"{x:.4g}") for x in found.terms]
         content |= asdict(condition)
-        if condition.aggregate == "mean":
-            del content["aggregate"]
         lines.append(json.dumps(content, sort_keys=True) + "\n")
     return "".join(lines)
 
@@ -241,8 +239,7 @@ def read_lines(file: Path) -> Outcomes:
     found = {}
     for line in file.read_text().splitlines():
         content = json.loads(line)
-        given = {name: content.pop(name) for name in (*fields, "aggregate") if name in content}
-        condition = Condition(**given)
+        condition = Condition(**{name: content.pop(name) for name in fields})
         found[condition] = Outcome(**content)
     return found
 

@@ -45,11 +45,7 @@ CLOSE = 0.95
 FEW_SEEDS = 10
 LABELS = {
     "t": "t (recommended)",
-    "generalised": "generalised",
     "percentile": "percentile",
-    "basic": "basic",
-    "bca": "BCa",
-    "studentised": "studentised",
     "unpaired_t": "t, unpaired",
     "seeds": "seeds alone",
     "miller": "Miller",
@@ -59,8 +55,8 @@ LABELS = {
     "reml": "REML, Satterthwaite",
     "jackknife": "two-way jackknife",
 }
-OWN = tuple(LABELS)[:7]
-NEIGHBOURS = tuple(LABELS)[7:]
+OWN = tuple(LABELS)[:3]
+NEIGHBOURS = tuple(LABELS)[3:]
 _TEST_LABELS = {
     "t": "t",
     "percentile": "(k+1)/(B+1)",
@@ -70,7 +66,6 @@ _TEST_LABELS = {
     "uncorrected": "uncorrected",
     "bonferroni": "Bonferroni",
     "holm": "Holm",
-    "max_t": "max-T",
 }
 
 
@@ -206,7 +201,7 @@ def family_table(outcomes: Outcomes) -> Table:
 def neighbour_summary(outcomes: Outcomes) -> Table:
     """Makes a row per interval over the conditions of 2 to 10 seeds where it can be had."""
     rows: list[list[Cell]] = []
-    for name in ("t", "generalised", *NEIGHBOURS):
+    for name in ("t", *NEIGHBOURS):
         row: list[Cell] = [LABELS[name]]
         for ordinary in (True, False):
             found = [
@@ -238,7 +233,6 @@ def _few(condition: Condition) -> bool:
     return (
         condition.design != "family"
         and condition.metric in ("mean", "accuracy")
-        and condition.aggregate == "mean"
         and condition.num_seeds <= FEW_SEEDS
     )
 
@@ -352,7 +346,7 @@ def _advice(outcomes: Outcomes) -> list[str]:
 
 def _flagged_failures(outcomes: Outcomes) -> str:
     failing = ("failed", "failed_one_side")
-    found = [o for c, o in outcomes.items() if c.data in failing and c.aggregate == "mean"]
+    found = [o for c, o in outcomes.items() if c.data in failing]
     misses = sum(o.trials - o.covered["t"] for o in found)
     return f"{sum(o.flagged_misses['failed seeds'] for o in found) / max(misses, 1):.0%}"
 
@@ -474,9 +468,7 @@ def _unseen(condition: Condition, found: Outcome) -> Cell:
 def _impossible(shown: Outcomes) -> list[str]:
     """Says why no flag and no interval does what is wanted where seeds fail or are of two kinds."""
     failing = [
-        found
-        for condition, found in shown.items()
-        if condition.truth_of_trained is not None and condition.aggregate == "mean"
+        found for condition, found in shown.items() if condition.truth_of_trained is not None
     ]
     misses = sum(found.trials - found.covered["t"] for found in failing)
     unseen = sum(found.unseen_misses for found in failing)
@@ -641,8 +633,7 @@ def appendix(outcomes: Outcomes) -> str:
         "seeds, written here in a few lines. *Mixed model*: crossed effects by REML with "
         "normal quantiles, as statsmodels' MixedLM; *REML, Satterthwaite*: the same with Student's t, as R's "
         "lmerTest. *Two-way jackknife*: leaving out seeds, examples and cells (MacKinnon, Nielsen & Webb "
-        "2024). *Generalised*: the fiducial interval, the reference "
-        "for the t's cautious degrees of freedom. Type I error of these intervals is one minus coverage "
+        "2024). Type I error of these intervals is one minus coverage "
         "in designs without a difference. [rivals.md](rivals.md) has those that take long, a crossed "
         "logistic model, evalstats and Kenward-Roger, and the narrowest interval that there can be.",
         "",
@@ -657,7 +648,7 @@ def appendix(outcomes: Outcomes) -> str:
         lines += [
             "On real answers, coverage (and width over that of the t):",
             "",
-            coverage_table(real, ("t", "generalised", *NEIGHBOURS), widths=True).markdown(),
+            coverage_table(real, ("t", *NEIGHBOURS), widths=True).markdown(),
         ]
     lines += [
         "## Each condition",
@@ -697,15 +688,15 @@ def recommended_figure(outcomes: Outcomes) -> Figure:
     """Draws the coverage of the recommended interval: a row per kind of data, a panel per design."""
     designs = ("single", "paired", "unpaired")
     shown = _of(outcomes, lambda _: True)
-    kinds = list(dict.fromkeys((c.metric, c.data, c.aggregate, c.words) for c in shown))
+    kinds = list(dict.fromkeys((c.metric, c.data, c.words) for c in shown))
     with canvas(7.0, 0.27 * len(kinds) + 1.3, 3, sharey=True, sharex=True) as (figure, panels):
         for axes, design in zip(panels, designs, strict=True):
             _mark_target(axes, "x")
             for index, number in enumerate(NUMBERS_OF_SEEDS):
                 points = [
                     (shown[c].share(), row + 0.12 * (index - 2))
-                    for row, (metric, data, average, _) in enumerate(kinds)
-                    if (c := Condition(metric, design, data, number, average)) in shown  # type: ignore[arg-type]
+                    for row, (metric, data, _) in enumerate(kinds)
+                    if (c := Condition(metric, design, data, number)) in shown  # type: ignore[arg-type]
                 ]
                 axes.plot(
                     [x for x, _ in points], [y for _, y in points], linestyle="none",
@@ -721,7 +712,7 @@ def recommended_figure(outcomes: Outcomes) -> Figure:
             range(len(kinds)),
             [
                 words + f" ({metric})" * (metric == "pearson" or data in POSITIVES)
-                for metric, data, _, words in kinds
+                for metric, data, words in kinds
             ],
         )
         panels[0].invert_yaxis()

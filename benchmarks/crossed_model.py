@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.runs_table import Arm, clustered, make_arm
-from multiberts.stats.settings import Aggregate
 
 Array = NDArray[np.float64]
 RealAnswers = Mapping[str, NDArray[np.bool_]]
@@ -152,20 +151,17 @@ class Condition:
         `single`, or `family`: the paired comparison of five tasks with seeds in common.
       data: what the variance is nearly all made of, or what is hard about the data.
       num_seeds: R, of each side.
-      aggregate: the average over seeds; other than the mean, where both sides are made alike.
     """
 
     metric: MetricName
     design: TrialDesign
     data: str
     num_seeds: int
-    aggregate: Aggregate = "mean"
 
     @property
     def name(self) -> str:
         """The name of the condition's files."""
-        name = f"{self.metric}-{self.design}-{self.data}-{self.num_seeds}"
-        return name if self.aggregate == "mean" else f"{name}-{self.aggregate}"
+        return f"{self.metric}-{self.design}-{self.data}-{self.num_seeds}"
 
     @property
     def ordinary(self) -> bool:
@@ -187,8 +183,6 @@ class Condition:
     def words(self) -> str:
         """The kind of data, for readers."""
         words = self.data.replace("_", " ")
-        if self.aggregate != "mean":
-            return f"{words}, {self.aggregate} of seeds"
         if self.data in SHARES:
             return f"normal, {words} dominate{'s' * (self.data == 'residual')}".replace(
                 "none dominate", "shares equal"
@@ -428,13 +422,6 @@ def all_conditions(real: bool = False) -> list[Condition]:
         Condition(metric, design, data, number)
         for metric, designs, of_kind in kinds
         for design, data, number in itertools.product(designs, of_kind, NUMBERS_OF_SEEDS)
-    ]
-    averages: tuple[Aggregate, ...] = ("median", "iqm")
-    robust: tuple[tuple[MetricName, str], ...] = (("mean", "heavy_tailed"), ("accuracy", "failed"))
-    found += [
-        Condition(metric, "unpaired", data, number, aggregate)
-        for metric, data in robust
-        for aggregate, number in itertools.product(averages, NUMBERS_OF_SEEDS[2:])
     ]
     if real:  # ten seeds stand for all: more than ten of them would be copies
         designs: tuple[TrialDesign, ...] = ("single", "unpaired")

@@ -4,7 +4,7 @@
 
 Every row times, in one run, 1,000 replicates (seeds and examples) of
 
-- ours: `stats.compare`, with its exact errors, intervals and tests (but the studentised interval);
+- ours: `stats.compare`, with its exact errors, intervals and tests;
 - loop: a triple Python loop in the structure of the published library, with a NumPy score;
 - library: the same loop calling scikit-learn's or SciPy's function;
 - scipy: `scipy.stats.bootstrap` over indices of seeds and examples.
@@ -180,7 +180,7 @@ def bench() -> list[Row]:
     """All rows of the table but the one of a million examples."""
     found = []
     one = runs(1, 0)
-    ours = seconds(lambda: compare(one, None, "accuracy", design="single", studentised=False))
+    ours = seconds(lambda: compare(one, None, "accuracy", design="single"))
     loop, library = looped([one], accuracy, 40), looped([one], sklearn.metrics.accuracy_score, 6)
     by_index = by_scipy([one], accuracy, 40)
     met = times_faster(ours, loop) >= 15 and times_faster(ours, library) >= 150
@@ -189,7 +189,7 @@ def bench() -> list[Row]:
     )
 
     pair = [runs(5, 0), runs(5, 1)]
-    ours = seconds(lambda: compare(pair[0], pair[1], "accuracy", studentised=False))
+    ours = seconds(lambda: compare(pair[0], pair[1], "accuracy"))
     loop, library = looped(pair, accuracy, 8), looped(pair, sklearn.metrics.accuracy_score, 2)
     by_index = by_scipy(pair, accuracy, 8)
     met = times_faster(ours, loop) >= 40 and times_faster(ours, library) >= 600
@@ -207,7 +207,7 @@ def bench() -> list[Row]:
     )
 
     scores = [runs(5, 0, continuous=True), runs(5, 1, continuous=True)]
-    ours = seconds(lambda: compare(scores[0], scores[1], "pearson", studentised=False), 2)
+    ours = seconds(lambda: compare(scores[0], scores[1], "pearson"), 2)
     loop, library = looped(scores, matthews, 4), looped(scores, pearson_by_library, 2)
     by_index = by_scipy(scores, matthews, 4)
     met = times_faster(ours, library) >= 200

@@ -11,7 +11,7 @@ from multiberts.stats.b3.fit import search_b3, solve_b3
 from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
 from multiberts.stats.b3.model import B3CrossValidator, b3
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
-from multiberts.stats.borrowed import SeedSpread, seed_atlas
+from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.arms import compare_arms
 from multiberts.stats.compare.published_number import Reproduction, reproduce
 from multiberts.stats.compare.question import TaskData, compare
@@ -36,11 +36,8 @@ from multiberts.stats.instances.variance_by_bias import conditional_variance
 from multiberts.stats.intervals import (
     ConfidenceInterval,
     PValues,
-    basic_interval,
-    bca_interval,
     clopper_pearson_interval,
     fisher_t_interval,
-    generalised_interval,
     percentile_interval,
     permutation_p_values,
     score_interval,
@@ -82,8 +79,6 @@ __all__ = [
     "adjusted_p_values",
     "agreement",
     "b3",
-    "basic_interval",
-    "bca_interval",
     "binomial_matrix",
     "clopper_pearson_interval",
     "compare",
@@ -98,7 +93,6 @@ __all__ = [
     "fisher_t_interval",
     "fisher_tests",
     "from_frame",
-    "generalised_interval",
     "improvement_bound",
     "instance_accuracy",
     "intraclass_correlation",
@@ -116,7 +110,6 @@ __all__ = [
     "runs_from_dataset",
     "score_interval",
     "search_b3",
-    "seed_atlas",
     "seed_sources",
     "sequential_decision",
     "sign_flip_p_values",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,9 +32,9 @@ class ConfidenceInterval(Interval):
     Attributes:
       low, high: its ends, in the unit of the score (shares from 0 to 1).
       level: the confidence level, in (0, 1).
-      method: what made it: `t` (Student's t), `Wilson`, `Clopper-Pearson`, `Fisher z`, `Newcombe` or
-        `Imbens-Manski` for the recommended one; `range` where nothing varies, so that it is all that
-        the score can be; `percentile`, `basic`, `bca` or `studentised` for those of the bootstrap.
+      method: what made it: `t` (Student's t), `Wilson`, `Clopper-Pearson`, `Fisher z` or `Newcombe`
+        for the recommended one; `range` where nothing varies, so that it is all that
+        the score can be; `percentile` for that of the bootstrap.
 
     Example:
       >>> from multiberts import stats
@@ -101,151 +100,13 @@ def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval
       >>> stats.percentile_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.5)
       Interval(low=0.2, high=0.4)
 
-    See also: `bca_interval`, `multibootstrap`.
+    See also: `multibootstrap`.
 
     Reference: Davison & Hinkley (1997), Bootstrap Methods and their Application, chapter 5.
     """
     tail = _tail(confidence_level)
     low, high = np.quantile(np.asarray(samples), [tail, 1 - tail])
     return Interval(float(low), float(high))
-
-
-def basic_interval(samples: ArrayLike, estimate: float, confidence_level: float) -> Interval:
-    """Mirrors the percentile interval at the estimate: 2 estimate - its ends.
-
-    Args:
-      samples: bootstrap samples [replicates].
-      estimate: the score of the data.
-      confidence_level: level, in (0, 1).
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
-
-    Example:
-      >>> from multiberts import stats
-      >>> low, high = stats.basic_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.25, 0.5)
-      >>> round(low, 2), round(high, 2)
-      (0.1, 0.3)
-
-    See also: `percentile_interval`, `bca_interval`.
-
-    Reference: Davison & Hinkley (1997), Bootstrap Methods and their Application, chapter 5.
-    """
-    low, high = percentile_interval(samples, confidence_level)
-    return Interval(2 * estimate - high, 2 * estimate - low)
-
-
-def acceleration(influences: Sequence[NDArray]) -> float:
-    """Computes the acceleration of the BCa interval for an estimate from independent samples.
-
-    Args:
-      influences: for each sample (the seeds of each arm, the examples) how much each of its
-        members moves the estimate, as `stats.variance.crossing.Crossing.influences` returns it: to
-        first order the estimate is a constant plus the sum of the means of these arrays.
-
-    Returns:
-      sum_j sum_i u_ji^3 / n_j^3 over 6 (sum_j sum_i u_ji^2 / n_j^2)^(3/2), as in
-      `scipy.stats.bootstrap`; 0 where nothing moves the estimate.
-
-    Reference: Efron & Tibshirani, An Introduction to the Bootstrap (1993), eq. 15.36.
-    """
-    cubes = squares = 0.0
-    for sample in influences:
-        centred = (sample - sample.mean()) / len(sample)
-        cubes += float((centred**3).sum())
-        squares += float((centred**2).sum())
-    return cubes / (6 * squares**1.5) if squares > 0 else 0.0
-
-
-def bca_interval(
-    samples: ArrayLike, estimate: float, acceleration: float, confidence_level: float
-) -> Interval:
-    """Computes the bias-corrected and accelerated interval: percentiles at shifted levels.
-
-    The correction of bias is the normal quantile of the share of samples below the estimate, with
-    ties counted half. Where all samples lie on one side of the estimate that quantile is infinite,
-    and the interval would be one point; the share is then taken as half a sample, the smallest that
-    this number of samples can resolve. So the ends are always samples or between two of them.
-
-    Args:
-      samples: bootstrap samples [replicates].
-      estimate: the score of the data.
-      acceleration: see `acceleration`.
-      confidence_level: level, in (0, 1).
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
-
-    Example:
-      >>> from multiberts import stats
-      >>> low, high = stats.bca_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.3, 0.0, 0.5)
-      >>> round(low, 2), round(high, 2)
-      (0.2, 0.4)
-
-    See also: `percentile_interval`.
-
-    Reference: Efron (1987), Better bootstrap confidence intervals.
-    """
-    from scipy.special import ndtr, ndtri
-
-    values = np.asarray(samples, dtype=np.float64)
-    tail = _tail(confidence_level)
-    slack = _slack(values - estimate)
-    below = int((values < estimate - slack).sum()) + int((values <= estimate + slack).sum())
-    # Efron's z_0 is infinite where no sample lies below: half a sample is the least that B samples can show.
-    half = 1 / (2 * len(values))
-    bias = ndtri(min(max(below * half, half), 1 - half))
-    levels = []
-    for level in (tail, 1 - tail):
-        moved = bias + ndtri(level)
-        # Efron (1987): z_0 + (z_0 + z) / (1 - a (z_0 + z)).
-        stretch = 1 - acceleration * moved
-        # At the pole and beyond, the level is its limit.
-        shifted = bias + moved / stretch if stretch > 0 else np.copysign(np.inf, moved)
-        levels.append(float(ndtr(shifted)))
-    low, high = np.quantile(values, levels)
-    return Interval(float(low), float(high))
-
-
-def studentised_interval(
-    samples: ArrayLike,
-    sample_standard_errors: ArrayLike,
-    estimate: float,
-    standard_error: float,
-    confidence_level: float,
-) -> Interval:
-    """Computes the bootstrap-t interval, from distances in each sample's own standard errors.
-
-    A replicate without spread (one seed drawn R times) is infinitely many standard errors away, on
-    the side of its sample, or at distance 0 where it equals the estimate. Where such replicates
-    make up more than a tail, the interval is unbounded on that side: there are too few seeds.
-
-    Args:
-      samples: bootstrap samples [replicates].
-      sample_standard_errors: the standard error of each, from its own replicate [replicates]: the
-        root of `stats.variance.crossing.Crossing.replicate_variances`.
-      estimate: the score of the data.
-      standard_error: its standard error, estimated the same way.
-      confidence_level: level, in (0, 1).
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
-    """
-    tail = _tail(confidence_level)
-    if standard_error == 0:
-        return Interval(estimate, estimate)
-    distances = np.asarray(samples, dtype=np.float64) - estimate
-    errors = np.asarray(sample_standard_errors, dtype=np.float64)
-    slack = _slack(distances)
-    spread = errors > 0
-    statistics = np.where(np.abs(distances) <= slack, 0.0, np.copysign(np.inf, distances))
-    statistics[spread] = distances[spread] / errors[spread]
-    if np.isfinite(statistics).all():
-        low, high = np.quantile(statistics, [tail, 1 - tail])
-    else:  # no value lies between a finite and an infinite one: take the outer neighbour
-        low = np.quantile(statistics, tail, method="lower")
-        high = np.quantile(statistics, 1 - tail, method="higher")
-    return Interval(float(estimate - high * standard_error), float(estimate - low * standard_error))
 
 
 def t_interval(
@@ -275,62 +136,6 @@ def t_interval(
     from scipy.special import stdtrit
 
     reach = float(stdtrit(degrees_of_freedom, 1 - _tail(confidence_level))) * standard_error
-    return Interval(estimate - reach, estimate + reach)
-
-
-def generalised_interval(
-    estimate: float,
-    mean_squares: tuple[Sequence[Sequence[tuple[float, float]]], Sequence[tuple[float, float]]],
-    confidence_level: float,
-    num_draws: int = 20_000,
-    draw_seed: int = 0,
-) -> Interval:
-    """Computes the generalised confidence interval, also known as fiducial, by simulation.
-
-    Every mean square is divided by draws of chi-squared / degrees of freedom, which gives the
-    variances that could have led to it; the estimate then errs by a normal draw of that variance. It
-    is the reference for the cautious degrees of freedom of
-    `stats.variance.crossing.VarianceEstimate`: a mean square of few seeds that is small by chance
-    could have come from a large variance, which Satterthwaite's own formula overlooks. The t interval
-    is preferred as it needs no draws and has a p-value.
-
-    Args:
-      estimate: of the data.
-      mean_squares: shares of the variance with their degrees of freedom, in groups that are added and
-        those that are subtracted: `stats.variance.crossing.Crossing.mean_square_shares`.
-      confidence_level: level, in (0, 1).
-      num_draws: of the simulation.
-      draw_seed: identifies the draws.
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
-
-    Example:
-      >>> from multiberts.stats.variance.crossing import crossing_of_tables
-      >>> from multiberts.stats.intervals import generalised_interval
-      >>> crossing = crossing_of_tables([[[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]]])
-      >>> found = generalised_interval(0.83, crossing.mean_square_shares(), 0.8)
-      >>> found.low < 0.83 < found.high
-      True
-
-    See also: `t_interval`, `crossing_of_tables`.
-
-    Reference: Weerahandi (1993), Generalized Confidence Intervals, JASA 88(423).
-    """
-    _tail(confidence_level)
-    generator = np.random.Generator(np.random.PCG64(draw_seed))
-
-    def possible(terms: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
-        total = np.zeros(num_draws)
-        for share, freedom in terms:
-            total += share * freedom / generator.chisquare(freedom, num_draws)
-        return total
-
-    groups, subtracted = mean_squares
-    added = [possible(terms) for terms in groups]
-    variances = np.maximum(sum(added) - possible(subtracted), np.max(added, axis=0))
-    errors = np.sqrt(variances) * np.abs(generator.standard_normal(num_draws))
-    reach = float(np.quantile(errors, confidence_level))
     return Interval(estimate - reach, estimate + reach)
 
 

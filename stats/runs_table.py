@@ -212,8 +212,6 @@ def make_arm(
         twice, or a run has no cell at all.
     """
     check_choice("missing", missing, Missing)
-    if missing == "bound":
-        raise DataError("missing='bound' is of one comparison (stats.compare); use missing='omit'")
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     if predictions.ndim not in (2, 3) or labels.ndim != 1:
         raise DataError(
@@ -240,7 +238,7 @@ def make_arm(
         example = f"number {column}" if known is None else repr(known)
         cure = "leave out runs that diverged and report it"
         if not bad[row].all():  # a row that is not there, or has no value
-            cure = "complete them, give missing='omit' to leave them out, or missing='bound'"
+            cure = "complete them, or give missing='omit' to leave them out"
         _refuse_nan(
             f"{name} predictions",
             predictions,

@@ -13,12 +13,10 @@ from multiberts.stats.corrections import check_n_resamples, check_whole
 from multiberts.stats.errors import DataError, check_choice
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
-Examples = Literal["shared", "separate"]
 DrawOrder = Literal["keyed", "published"]
 # Resampled; the other is held fixed.
 Resample = Literal["both", "seeds", "examples"]
-Aggregate = Literal["mean", "median", "iqm"]
-Missing = Literal["refuse", "omit", "bound"]
+Missing = Literal["refuse", "omit"]
 
 
 @dataclass(frozen=True)
@@ -30,23 +28,19 @@ class ComparisonSettings:
     """
 
     design: Design = "paired"
-    examples: Examples = "shared"
     resample: Resample = "both"
     n_resamples: int = 1000
     rng: int = 42
     confidence_level: float = 0.95
-    draws: DrawOrder = "keyed"
-    studentised: bool = True
-    aggregate: Aggregate = "mean"
     margin: float | None = None
     seed_sd: float | str | SeedSpread | None = None
+    # `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the single stream
+    # of the published library, whose samples `multibootstrap` returns, too.
+    draws: DrawOrder = "keyed"
 
     def __post_init__(self) -> None:
         check_choice("design", self.design, Design)
         check_choice("resample", self.resample, Resample)
-        check_choice("examples", self.examples, Examples)
-        check_choice("draws", self.draws, DrawOrder)
-        check_choice("aggregate", self.aggregate, Aggregate)
         number = isinstance(self.confidence_level, int | float | np.floating)
         if not number or not 0 < self.confidence_level < 1:
             raise DataError(
@@ -66,11 +60,6 @@ class ComparisonSettings:
             )
         check_n_resamples(self.n_resamples, self.confidence_level)
         check_whole("rng", self.rng)
-        if self.examples == "separate" and self.design in ("single", "fixed_baseline"):
-            raise DataError(
-                f"found separate examples in a {self.design} design, expected a paired or unpaired "
-                "one; use examples='shared'"
-            )
 
     @property
     def spread(self) -> SeedSpread | None:

@@ -19,7 +19,6 @@ from multiberts.runs.files import PathLike, parse_json_fields, remove, write_ato
 from multiberts.runs.parameters import fits
 
 METRICS = "metrics.jsonl"
-TENSORBOARD = "tensorboard"
 
 # The first part of the names of values measured on text that is not trained on.
 HELD_OUT = "held_out_"
@@ -55,7 +54,7 @@ class TrainingLog:
         if step and not self._path.exists():
             console.progress(f"warning: {self._path} is missing: it will begin after step {step}")
         self._handle = _opened(self._path, lines)
-        self._events = EventFile(directory / TENSORBOARD) if tensorboard else None
+        self._events = EventFile(directory / "tensorboard") if tensorboard else None
         if self._events:
             for line in lines:
                 self._events.add(line)

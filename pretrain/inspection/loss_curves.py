@@ -5,7 +5,6 @@ multiberts curves --run_dirs=results/seed_0,results/seed_1 --output_dir=results/
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.bert.training.log import METRICS, TENSORBOARD, EventFile, read_metrics
+from multiberts.bert.training.log import METRICS, read_metrics
 from multiberts.pretrain.inspection.batch_view import read_run_record
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, LINES, canvas, save_figure
@@ -48,9 +47,7 @@ class RunCurves:
     held_out: np.ndarray
 
 
-def curves(
-    *, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves", tensorboard: bool = False
-) -> str:
+def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> str:
     """Draws the loss curves of runs and sums up their held-out masked-word accuracy.
 
     Writes `loss.png`, `loss.svg` and `held_out.json` in `output_dir`.
@@ -58,9 +55,6 @@ def curves(
     Args:
       run_dirs: pre-training runs, finished or not.
       output_dir: where the files go.
-      tensorboard: write `output_dir/tensorboard/<procedure>/`, too, where the runs of a procedure are
-        one curve: their `mean`, and the mean less and plus their standard deviation (n - 1) as `low`
-        and `high`, of every logged value at the steps that all of them have.
 
     Returns:
       Text: the accuracy of each run at the last step that all have, their mean, and the standard
@@ -73,43 +67,9 @@ def curves(
     if not runs:
         raise UserError("--run_dirs is empty; give directories of pre-training runs")
     _draw(runs, Path(output_dir))
-    if tensorboard:
-        _write_bands(run_dirs, Path(output_dir) / TENSORBOARD)
     summary = _summary(runs)
     write_atomically(Path(output_dir) / "held_out.json", json.dumps(summary, indent=1) + "\n")
     return f"{_in_words(summary)}\n{Path(output_dir) / 'loss.png'} has the curves"
-
-
-def _write_bands(run_dirs: Sequence[PathLike], folder: Path) -> None:
-    """Writes the mean and the band of each procedure's runs as runs of TensorBoard."""
-    groups: dict[str, list[dict[int, dict[str, float]]]] = {}
-    for run_dir in run_dirs:
-        log: dict[int, dict[str, float]] = {}
-        for line in read_metrics(Path(run_dir) / METRICS):
-            log.setdefault(line["step"], {}).update(line)
-        groups.setdefault(read_run_record(run_dir).parameters["procedure"], []).append(log)
-    for procedure, logs in groups.items():
-        bands: dict[str, list[dict[str, Any]]] = {"mean": []}
-        if len(logs) > 1:
-            bands |= {"low": [], "high": []}
-        for step in sorted(set.intersection(*map(set, logs))):
-            lines = [log[step] for log in logs]
-            names = sorted(set.intersection(*map(set, lines)) - {"step"})
-            values = np.array([[line[name] for name in names] for line in lines])  # [runs, names]
-            # Times of writing have no band.
-            spread = values.std(axis=0, ddof=min(1, len(logs) - 1)) * [
-                name != "time" for name in names
-            ]
-            mean = values.mean(axis=0)
-            for band, place in (("mean", mean), ("low", mean - spread), ("high", mean + spread)):
-                if band in bands:
-                    bands[band].append(
-                        {**dict(zip(names, place.tolist(), strict=True)), "step": step}
-                    )
-        for band, lines in bands.items():
-            with contextlib.closing(EventFile(folder / procedure / band)) as file:
-                for line in lines:
-                    file.add(line)
 
 
 def _read(run_dir: PathLike) -> RunCurves:

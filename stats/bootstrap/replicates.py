@@ -21,8 +21,7 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction
 from multiberts.stats.runs_table import Arm
-from multiberts.stats.settings import Aggregate, ComparisonSettings
-from multiberts.stats.variance.aggregation import over_seeds
+from multiberts.stats.settings import ComparisonSettings
 
 # Bytes of counts in memory at a time (one per example and replicate).
 _CHUNK_BYTES = 2**24
@@ -36,21 +35,19 @@ _EXACT_FLOAT32 = 2**24
 
 @dataclass(frozen=True)
 class ScoreJob:
-    """A score to bootstrap: the mean, or another average, over an arm's seeds.
+    """A score to bootstrap: the mean over an arm's seeds.
 
     Attributes:
       arm: its runs on one set of examples.
       score: a metric.
       pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
       examples: jobs that name the same set of examples share its draws; None holds them fixed.
-      aggregate: the average over seeds.
     """
 
     arm: Arm
     score: MetricLike
     pool: str | None
     examples: str | None
-    aggregate: Aggregate = "mean"
     # By bootstrap seed and number of replicates: what `bootstrap` found. Keyed draws of a pool and a set do
     # not depend on the other jobs, so an arm of many comparisons is scored once.
     replicates: dict[tuple[int, int], tuple[NDArray[np.float64], NDArray[np.bool_]]] = field(
@@ -95,11 +92,6 @@ class ScoreJob:
         number = len(self.arm.seeds)
         drawn = np.ones((chunk.size, number)) if self.pool is None else chunk.seed_counts(self.pool)
         undefined = np.asarray(((drawn > 0) & degenerate).any(axis=1))
-        if self.aggregate != "mean":
-            scores = np.broadcast_to(scores, (chunk.size, number))
-            if self.pool is not None:
-                scores = np.take_along_axis(scores, chunk.seeds[self.pool], axis=1)
-            return over_seeds(scores, self.aggregate), undefined
         return (drawn * scores).sum(axis=1) / number, undefined
 
     def _by_function(
@@ -121,9 +113,7 @@ class ScoreJob:
                     for run in np.flatnonzero(weights[:, seed]).tolist():
                         score = run_scores.score(run, chosen)
                         scores[seed] += float(weights[run, seed]) * score
-            values[replicate] = over_seeds(
-                np.array([scores[seed] for seed in drawn]), self.aggregate
-            )
+            values[replicate] = np.mean([scores[seed] for seed in drawn])
         return values, np.zeros(chunk.size, dtype=bool)
 
 
@@ -135,12 +125,10 @@ class Replicates:
       scores: float64 [replicates, jobs].
       undefined: bool [replicates, jobs], where the metric was 0/0 for a drawn run and took its
         defined value.
-      one_seed: bool [replicates], where all draws of a pool were of one seed.
     """
 
     scores: NDArray[np.float64]
     undefined: NDArray[np.bool_]
-    one_seed: NDArray[np.bool_]
 
 
 class DrawSource(Protocol):
@@ -229,7 +217,6 @@ def bootstrap(
     n_resamples: int,
     *,
     progress: Callable[[Iterable[int]], Iterable[int]] = lambda replicates: replicates,
-    on_chunk: Callable[[Chunk], None] | None = None,
 ) -> Replicates:
     """Scores bootstrap replicates of all jobs with shared draws.
 
@@ -239,7 +226,6 @@ def bootstrap(
         for sets of examples, replicate by replicate.
       n_resamples: replicates.
       progress: wraps the range of replicates, as tqdm does.
-      on_chunk: called with every chunk of draws, for statistics computed from the draws.
     """
     pools = {job.pool: len(job.arm.seeds) for job in jobs if job.pool is not None}
     sets = {job.examples: job.arm.num_units for job in jobs if job.examples is not None}
@@ -249,7 +235,6 @@ def bootstrap(
     wanted = {job.examples for job in jobs if isinstance(job.score, FunctionMetric)}
     scores = np.empty((n_resamples, len(jobs)))
     undefined = np.zeros((n_resamples, len(jobs)), dtype=bool)
-    one_seed = np.zeros(n_resamples, dtype=bool)
     key = (draws.rng, n_resamples) if isinstance(draws, KeyedDraws) else None
     known = [key in job.replicates for job in jobs]
     for chunk in _chunks(draws, pools, sets, wanted, progress(range(n_resamples))):
@@ -257,17 +242,13 @@ def bootstrap(
         for column, job in enumerate(jobs):
             if not known[column]:
                 scores[rows, column], undefined[rows, column] = job(chunk)
-        for drawn in chunk.seeds.values():
-            one_seed[rows] |= (drawn == drawn[:, :1]).all(axis=1)
-        if on_chunk is not None:
-            on_chunk(chunk)
         del chunk  # before the next one is made: only one is in memory at a time
     for column, job in enumerate(jobs):
         if key is not None and known[column]:
             scores[:, column], undefined[:, column] = job.replicates[key]
         elif key is not None:
             job.replicates[key] = scores[:, column].copy(), undefined[:, column].copy()
-    return Replicates(scores, undefined, one_seed)
+    return Replicates(scores, undefined)
 
 
 def _chunks(

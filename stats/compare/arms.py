@@ -48,14 +48,11 @@ from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.ranking import ArmDifference
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
-    Aggregate,
     ComparisonSettings,
-    DrawOrder,
     Missing,
     Resample,
     whole_number,
 )
-from multiberts.stats.variance.aggregation import aggregated_table, seed_freedom
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart
 
@@ -75,11 +72,9 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     clusters: Any = None,
     missing: Missing = "refuse",
     resample: Resample = "both",
-    aggregate: Aggregate = "mean",
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
-    draws: DrawOrder = "keyed",
     name: str = "",
     evaluation_set: str = "",
 ) -> ArmComparisons:
@@ -97,11 +92,9 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
       clusters: as in `stats.compare`; values are those of the first arm's examples.
       missing: as in `stats.compare`.
       resample: as in `stats.compare`.
-      aggregate: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      draws: as in `stats.compare`.
       name: of the comparison in tables and texts.
       evaluation_set: its name there.
 
@@ -131,9 +124,8 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     """
     check_choice("design", design, ManyDesign)
     settings = ComparisonSettings(
-        design, "shared", resample, n_resamples, whole_number(rng), confidence_level, draws,
-        studentised=False, aggregate=aggregate,
-    )  # fmt: skip
+        design, resample, n_resamples, whole_number(rng), confidence_level
+    )
     given = _by_name(arms)
     if len(given) < 2:
         raise DataError(
@@ -314,10 +306,8 @@ def _scored_arms(
         pool: str | None = "seeds" if settings.design == "paired" else f"seeds of {name}"
         if settings.resample == "examples":
             pool = None
-        job = shared.job(arm, metric, pool, examples, settings.aggregate)
-        table = aggregated_table(job_table(job), job.aggregate)
-        freedom = seed_freedom(len(arm.seeds), job.aggregate)
-        part = TablePart(table, 1.0, pool, examples, freedom, scored_counts(job))
+        job = shared.job(arm, metric, pool, examples)
+        part = TablePart(job_table(job), 1.0, pool, examples, scored_counts(job))
         scored[name] = _ScoredArm(job, part)
     return scored
 
@@ -365,7 +355,7 @@ def _prior(scored: Mapping[str, _ScoredArm], settings: ComparisonSettings) -> Te
         return 0.0, 0.0
     parts = [arm.part for arm in scored.values()]
     deviations = [next(iter(Crossing([part]).seeds.values())) for part in parts]
-    freedoms = [float(part.seed_freedom or part.table.shape[0] - 1) for part in parts]
+    freedoms = [float(part.table.shape[0] - 1) for part in parts]
     if settings.design == "paired":
         deviations = [second - first for first, second in itertools.combinations(deviations, 2)]
         freedoms = [freedoms[0]] * len(deviations)

@@ -23,11 +23,6 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import MetricLike
 from multiberts.stats.runs_table import Arm
 
-# Said of missing predictions, unless bounds are given in place of that assumption.
-LEFT_OUT = (
-    "are missing and left out, as if they were missing at random; --missing=bound assumes nothing of "
-    "them"
-)
 # With fewer examples two good models may well agree on all.
 _FEWEST_EXAMPLES = 20
 
@@ -105,8 +100,6 @@ def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
     Raises:
       DataError: such values differ.
     """
-    if len(arms) < 2:
-        return
     datas = list(sources.values())
     common = [
         name
@@ -216,7 +209,10 @@ def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
         )
     if arm.observed is not None:
         missing = int((~arm.observed).sum())
-        found.append(f"{missing:,} of {arm.observed.size:,} predictions of {{arm}} {LEFT_OUT}.")
+        found.append(
+            f"{missing:,} of {arm.observed.size:,} predictions of {{arm}} are missing and left out, as if "
+            "they were missing at random."
+        )
     return [*found, *_copies(arm)]
 
 

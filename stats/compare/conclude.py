@@ -16,9 +16,6 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import (
     ConfidenceInterval,
     PValues,
-    acceleration,
-    basic_interval,
-    bca_interval,
     bootstrap_p_values,
     bounded_t_interval,
     clipped_interval,
@@ -29,7 +26,6 @@ from multiberts.stats.intervals import (
     permutation_p_values,
     published_p_values,
     sign_flip_p_values,
-    studentised_interval,
     t_interval,
     t_p_values,
 )
@@ -80,7 +76,6 @@ def concluded(
     crossing: Crossing,
     samples: NDArray[np.float64],
     undefined: NDArray[np.bool_],
-    replicate_variances: NDArray[np.float64] | None,
     settings: ComparisonSettings,
     names: Names,
     kind: ScoreKind,
@@ -95,7 +90,6 @@ def concluded(
       crossing: the tables whose sum is the estimate.
       samples: [replicates, arms].
       undefined: where a score was 0/0 [replicates, jobs].
-      replicate_variances: [replicates], or None for no studentised interval.
       settings: of the comparison.
       names: of the comparison and its arms.
       kind: of the score.
@@ -113,19 +107,8 @@ def concluded(
     bounds = kind.bounds
     width = bounds[1] - bounds[0]
     span = bounds if experiment is None else (-width, width)
-    found = {
-        "percentile": percentile_interval(differences, level),
-        "basic": clipped_interval(basic_interval(differences, estimate, level), span),
-        "bca": bca_interval(differences, estimate, acceleration(crossing.influences()), level),
-    }
-    if replicate_variances is not None:
-        studentised = studentised_interval(
-            differences, np.sqrt(replicate_variances), estimate, standard_error, level
-        )
-        found["studentised"] = clipped_interval(studentised, span)
-    if settings.seed_sd is not None:
-        found = {}  # they draw the one seed again and again
-    intervals = {name: ConfidenceInterval(*ends, level, name) for name, ends in found.items()}
+    # With a borrowed spread the bootstrap draws the one seed again and again.
+    intervals = {} if settings.seed_sd is not None else percentile_of(differences, level)
     p_values: dict[str, PValues] = {}
     if experiment is None:
         ci = arm_interval(
@@ -178,7 +161,6 @@ def concluded(
         rng=settings.rng,
         samples=samples,
         degenerate_replicates=int(undefined.any(axis=1).sum()),
-        examples=settings.examples,
         pairing=pairing,
         # Mean squares that are borrowed do not say of how many seeds they are shares, as plans need.
         variance_parts=parts if settings.seed_sd is None else None,
@@ -421,7 +403,7 @@ def arm_interval(
 def percentile_of(
     samples: NDArray[np.float64], confidence_level: float
 ) -> dict[str, ConfidenceInterval]:
-    """Returns the bootstrap's interval of one arm, by its name."""
+    """Returns the bootstrap's interval, by its name."""
     ends = percentile_interval(samples, confidence_level)
     return {"percentile": ConfidenceInterval(*ends, confidence_level, "percentile")}
 

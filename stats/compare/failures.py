@@ -38,9 +38,8 @@ def failures_of(
         tuple(seed for seed, flag in zip(job.arm.seeds, found, strict=True) if flag)
         for found in (flags, constant)
     )
-    drawn = job.pool is not None and job.aggregate == "mean"
     # Where every seed is constant none stands out, and none can be said to have trained.
-    shown = drawn and not alike and failures_show(crossing, scores, chance)
+    shown = job.pool is not None and not alike and failures_show(crossing, scores, chance)
     if not failed and not shown:
         return failed, None, alike
     return failed, clopper_pearson_interval(len(failed), len(scores), confidence_level), alike

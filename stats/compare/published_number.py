@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
+from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.question import TaskData, borrowed, prepare_arms
-from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval, t_interval
 from multiberts.stats.metrics import MetricLike, ScoreFunction
@@ -144,8 +144,6 @@ def reproduce(
         raise DataError(
             f"found of {of!r}, expected mean, best or median, or with a number of runs: best:5"
         )
-    if missing == "bound":
-        raise DataError("found missing='bound', expected refuse or omit")
     settings = ComparisonSettings(
         "single", resample="seeds", confidence_level=confidence_level, rng=rng, seed_sd=seed_sd
     )
@@ -161,7 +159,7 @@ def reproduce(
         raise DataError(
             f"found published {published:g}, expected {low:g} to {high:g} for {used.name}{cure}"
         )
-    scores = np.asarray(SharedArms().job(arm, used, "seeds", None, "mean").plain[0][0], float)
+    scores: NDArray[np.float64] = ScoreJob(arm, used, "seeds", None).plain[0][0]
     number, spread = len(scores), settings.spread
     if spread is None:
         if number == 1:
@@ -175,7 +173,7 @@ def reproduce(
             f"found seed_sd, but {number} seeds, which have a spread of their own; leave seed_sd out"
         )
     else:
-        spread = borrowed(spread, used, arm.num_examples)
+        spread = borrowed(spread, used)
         sd, df = spread.sd, spread.df
     if sd <= 1e-12 * abs(scores).max():
         raise DataError(

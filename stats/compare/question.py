@@ -15,7 +15,7 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
-from multiberts.stats.bootstrap.replicates import Chunk, Replicates, ScoreJob, bootstrap, draws_of
+from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.checks import (
     check_aligned,
@@ -34,7 +34,6 @@ from multiberts.stats.compare.conclude import (
     percentile_of,
 )
 from multiberts.stats.compare.failures import failures_of
-from multiberts.stats.compare.missing_bounds import extreme_arms, with_bounds
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.slices import SpecOf, slice_names, sliced
@@ -46,16 +45,12 @@ from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.slices import Slices
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (
-    Aggregate,
     ComparisonSettings,
     Design,
-    DrawOrder,
-    Examples,
     Missing,
     Resample,
     whole_number,
 )
-from multiberts.stats.variance.aggregation import aggregated_table, over_seeds, seed_freedom
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart, rows_of
 
@@ -104,16 +99,12 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     clusters: Any = None,
     missing: Missing = "refuse",
     by: Any = None,
-    examples: Examples = "shared",
     resample: Resample = "both",
-    aggregate: Aggregate = "mean",
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
     margin: float | None = None,
     seed_sd: float | str | SeedSpread | None = None,
-    draws: DrawOrder = "keyed",
-    studentised: bool = True,
     name: str = "",
     evaluation_set: str = "",
     base_name: str = "base",
@@ -145,18 +136,12 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         of the base, given as labels are. A table's column `cluster` or `template` is used without
         being named, as the command does.
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
-        cells were missing at random; `bound` assumes nothing of them: interval and p hold whatever they
-        are (Imbens and Manski, 2004), of a metric that is a mean over examples.
+        cells were missing at random.
       by: slices of the examples that are compared one by one, too (the result's `slices`): the name of a
         column or coordinate along `example` (numbers are cut at their quartiles); `label`; `length`, the
         words of an example's texts; or one value per example.
-      examples: `separate` where the two arms were scored on different test sets, which are then
-        drawn separately.
       resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
         `examples` alone, with the other held fixed.
-      aggregate: the average over seeds: `mean`; or `median` or `iqm` (the interquartile mean: without
-        the quarter of the seeds at either end), which failed seeds hardly move, with their own
-        intervals and p; tests of the seeds' order and effect sizes stay those of the mean.
       confidence_level: level of the intervals, in (0, 1).
       n_resamples: bootstrap replicates, 39 or more for intervals at 95 %.
       rng: a whole number that identifies the bootstrap draws: the same number, the same result. A
@@ -167,12 +152,8 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         says whether the experiment is not worse by that much, and whether the arms are equal within it.
       seed_sd: the spread of seeds that an arm with one seed borrows: the standard deviation over seeds of
         the score on one evaluation set, in the same unit; `"0.8/24"` with its degrees of freedom (4 are
-        assumed), `"atlas:TASK/SIZE"` of `stats.seed_atlas`, or `"FILE.csv:TASK/SIZE"` of your own, or
-        a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is given.
-      draws: `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the
-        single stream of the published library, whose samples `multibootstrap` returns, too.
-      studentised: whether to compute the studentised interval, which takes about as long as
-        everything else; there is none of a function, or of another average than the mean.
+        assumed), or a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is
+        given.
       name: name of the comparison in tables and texts.
       evaluation_set: name of the evaluation set there.
       base_name: name of the base there.
@@ -196,9 +177,8 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
     settings = ComparisonSettings(
-        design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
-        studentised, aggregate, margin, seed_sd,
-    )  # fmt: skip
+        design, resample, n_resamples, whole_number(rng), confidence_level, margin, seed_sd
+    )
     if experiment is None and design != "single":
         held = arms_in(base, "base", by if isinstance(by, str) else None) or {}
         if len(held) > 2:
@@ -229,32 +209,21 @@ def compare_task(
       shared: with comparisons that have an arm in common.
     """
     shared = shared or SharedArms()
-    bound = task.missing == "bound"
     if settings.seed_sd is not None:
-        if bound or task.by is not None:
-            other = "missing='bound'" if bound else "slices (by)"
+        if task.by is not None:
             raise DataError(
-                f"found seed_sd with {other}, of which a borrowed spread says nothing; leave one of them out"
+                "found seed_sd with slices (by), of which a borrowed spread says nothing; leave one of them "
+                "out"
             )
         # Nothing is known of pairs, and the published intervals have no seeds to draw.
         design: Design = "unpaired" if settings.design == "paired" else settings.design
-        settings = replace(settings, design=design, studentised=False)
-    prepared = prepare_arms(replace(task, missing="omit") if bound else task, settings, shared)
-
-    def compared(arms: PreparedArms) -> Comparison:
-        return compare_specs([ComparisonSpec(arms, settings, "", shared)], settings, [names])[0][0]
-
-    found = compared(prepared)
-    if prepared.by is not None:
-        found = replace(found, slices=_slices(prepared, settings, bound=bound))
-    if not bound:
+        settings = replace(settings, design=design)
+    prepared = prepare_arms(task, settings, shared)
+    spec = ComparisonSpec(prepared, settings, "", shared)
+    found = compare_specs([spec], settings, [names])[0][0]
+    if prepared.by is None:
         return found
-    ends = extreme_arms(prepared.arms, prepared.metric)
-    if settings.margin is not None:  # the ends' scores are means, which are printed as they are
-        settings = replace(settings, margin=settings.margin * printed_unit(prepared.metric.name))
-    return with_bounds(
-        found, *(compared(PreparedArms(tuple(end), METRICS["mean"])) for end in ends)
-    )
+    return replace(found, slices=_slices(prepared, settings))
 
 
 def slices_of_task(
@@ -270,18 +239,11 @@ def slices_of_task(
     Raises:
       DataError: the arms do not fit together, or have no such slices.
     """
-    return _slices(prepare_arms(task, settings, shared), settings, bound=task.missing == "bound")
+    return _slices(prepare_arms(task, settings, shared), settings)
 
 
-def _slices(prepared: PreparedArms, settings: ComparisonSettings, *, bound: bool) -> Slices:
-    """Compares prepared arms on each slice of their examples.
-
-    Raises:
-      DataError: the arms have examples of their own, or missing predictions are to be bounded.
-    """
-    if bound or settings.examples == "separate":
-        found = "missing='bound'" if bound else "separate examples"
-        raise DataError(f"found slices (by) with {found}, which have none; leave one of them out")
+def _slices(prepared: PreparedArms, settings: ComparisonSettings) -> Slices:
+    """Compares prepared arms on each slice of their examples."""
     assert prepared.by is not None
     name, values = prepared.by
 
@@ -338,8 +300,7 @@ def prepare_arms(
     arms = [
         made.read(name, data, task.labels, metric, task.missing) for name, data in sources.items()
     ]
-    aligned = len(arms) > 1 and settings.examples == "shared"
-    if aligned:
+    if len(arms) > 1:
         arms = list(align(arms[0], arms[1]))
         check_aligned(sources, arms)
     check_scales(arms, metric)
@@ -352,7 +313,7 @@ def prepare_arms(
     if clusters is None and any("cluster" in _columns_read(data) for data in sources.values()):
         clusters = "cluster"
     if clusters is not None:
-        arms = _in_clusters(clusters, sources, arms, made, aligned=aligned)
+        arms = _in_clusters(clusters, sources, arms, made)
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
         if not arms[0].seeds:
@@ -402,54 +363,37 @@ def bounded_mean(
 
 
 def _in_clusters(
-    clusters: Any,
-    sources: Mapping[str, Any],
-    arms: Sequence[Arm],
-    made: SharedArms,
-    *,
-    aligned: bool,
+    clusters: Any, sources: Mapping[str, Any], arms: Sequence[Arm], made: SharedArms
 ) -> list[Arm]:
-    """Groups the examples of all arms; clusters of shared examples may be those of one arm.
+    """Groups the examples of all arms by the clusters of one of them.
 
     Raises:
       DataError: there are none, or those of the two arms differ.
     """
     import pandas
 
-    is_name = isinstance(clusters, str)
-    if len(arms) > 1 and not aligned and not is_name:
+    # Examples are in one order by now. The base is asked where no arm has the coordinate.
+    held = [
+        number
+        for number, data in enumerate(sources.values())
+        if isinstance(clusters, str)
+        and (clusters in data.coords or clusters in getattr(data, "data_vars", ()))
+    ] or [0]
+    names, datas = list(sources), list(sources.values())
+    found = [
+        values_of_clusters(names[number], datas[number], clusters, arms[number]) for number in held
+    ]
+    groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
+    if (groupings[0] != groupings[-1]).any():
+        places = np.flatnonzero(groupings[0] != groupings[-1])
         raise DataError(
-            "found clusters as values for separate examples; name a coordinate of both arms"
+            f"base and experiment have different clusters {clusters!r} for "
+            f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
+            "of one"
         )
-    if not aligned:
-        groups = [
-            values_of_clusters(name, data, clusters, arm)
-            for (name, data), arm in zip(sources.items(), arms, strict=True)
-        ]
-    else:
-        # Examples are in one order by now. The base is asked where no arm has the coordinate.
-        held = [
-            number
-            for number, data in enumerate(sources.values())
-            if is_name and (clusters in data.coords or clusters in getattr(data, "data_vars", ()))
-        ] or [0]
-        names, datas = list(sources), list(sources.values())
-        found = [
-            values_of_clusters(names[number], datas[number], clusters, arms[number])
-            for number in held
-        ]
-        groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
-        if (groupings[0] != groupings[-1]).any():
-            places = np.flatnonzero(groupings[0] != groupings[-1])
-            raise DataError(
-                f"base and experiment have different clusters {clusters!r} for "
-                f"{counted(places.size, 'example')}; use one column of clusters for both, or leave it out "
-                "of one"
-            )
-        groups = [found[0]] * 2
+    values, called = found[0]
     return [
-        made.clustered(arm, values, name, called)
-        for arm, (values, called), name in zip(arms, groups, sources, strict=True)
+        made.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
     ]
 
 
@@ -516,8 +460,6 @@ class ComparisonSpec:
         }
         pools = pools_of[settings.design]
         sets: list[str | None] = [f"{examples} examples", f"{examples} examples"]
-        if settings.examples == "separate":
-            sets = [f"{examples} examples of base", f"{examples} examples of experiment"]
         if settings.resample == "examples":
             pools = [None, None]
         if settings.resample == "seeds":
@@ -525,8 +467,7 @@ class ComparisonSpec:
         self.sets = sets[: len(arms)]
         job = (shared or SharedArms()).job
         self.jobs = [
-            job(arm, metric, pool, name, settings.aggregate)
-            for arm, pool, name in zip(arms, pools, sets, strict=False)
+            job(arm, metric, pool, name) for arm, pool, name in zip(arms, pools, sets, strict=False)
         ]
         parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
@@ -547,15 +488,14 @@ class ComparisonSpec:
         spread = self._spread
         return [
             TablePart(
-                aggregated_table(table, job.aggregate),
+                table,
                 weight,
                 job.pool,
                 job.examples,
-                seed_freedom(table.shape[0], job.aggregate),
                 scored_counts(job),
                 None
                 if spread is None or job.pool is None or table.shape[0] > 1
-                else borrowed(spread, self.metric, table.shape[1]),
+                else borrowed(spread, self.metric),
             )
             for table, job, weight in zip(tables, self.jobs, weights, strict=True)
         ]
@@ -596,20 +536,14 @@ class ComparisonSpec:
         ]
 
 
-def borrowed(spread: SeedSpread, metric: MetricLike, num_examples: int) -> SeedSpread:
-    """Returns the spread of a score on that many examples, in the metric's own unit.
+def borrowed(spread: SeedSpread, metric: MetricLike) -> SeedSpread:
+    """Returns the spread of a score in the metric's own unit.
 
     Raises:
-      DataError: the spread is that of another metric, or more than the scores' range allows.
+      DataError: the spread is more than the scores' range allows.
     """
-    found = metric.name
-    if (found, metric.bounds, spread.metric) == ("mean", (0.0, 1.0), "accuracy"):
-        found = "accuracy"  # as the mean of answers that are right or wrong
-    if spread.metric not in (None, found):
-        raise DataError(
-            f"found the spread of {spread.metric} ({spread.source}), expected that of {metric.name}"
-        )
-    unit, own = printed_unit(found), spread.on(num_examples, printed_unit(found))
+    unit = printed_unit(metric.name)
+    own = replace(spread, sd=unit * spread.sd)
     width = metric.bounds[1] - metric.bounds[0]
     if own.sd >= width / 2:
         of_unit = "points" if unit != 1 else f"the unit of {metric.name}, not in points"
@@ -632,7 +566,7 @@ def summarise_arm(
       settings: of the comparison.
     """
     arm, scores, confidence_level = job.arm, job.plain[0][0], settings.confidence_level
-    estimate = float(over_seeds(scores, job.aggregate))
+    estimate = float(scores.mean())
     units = len(arm.seeds) if settings.resample == "seeds" else _num_scored(job, estimate)
     return ArmSummary(
         name,
@@ -724,42 +658,20 @@ def compare_specs(
     specs: Sequence[ComparisonSpec],
     settings: ComparisonSettings,
     names: Sequence[Names],
-    total: Crossing | None = None,
-) -> tuple[list[Comparison], Replicates, list[Array | None]]:
+) -> tuple[list[Comparison], Replicates]:
     """Compares the arms of each spec, with bootstrap draws that all specs share.
 
     Args:
       specs: what to score.
       settings: of all comparisons.
       names: of each comparison.
-      total: a sum of their tables whose replicates' variances are wanted too.
 
     Returns:
-      The comparisons, the replicates of all jobs, and for each spec, then for `total`, the
-      unbiased variance of each replicate [replicates] (None where no studentised interval is
-      wanted).
+      The comparisons, and the replicates of all jobs.
     """
-    crossings = [spec.crossing for spec in specs] + ([total] if total else [])
-    # A function's table is of groups of examples, which have no counts of their own, and other
-    # averages than the mean have pseudo-values of their own in every replicate.
-    whole = settings.aggregate == "mean" and not any(
-        isinstance(spec.metric, FunctionMetric) for spec in specs
-    )
-    variances: list[list[Array]] = [[] for _ in crossings]
-
-    def observe(chunk: Chunk) -> None:
-        seed_counts = {pool: chunk.seed_counts(pool) for pool in chunk.seeds}
-        for crossing, found in zip(crossings, variances, strict=True):
-            found.append(crossing.replicate_variances(seed_counts, chunk.counts))
-
-    replicates = bootstrap(
-        [job for spec in specs for job in spec.jobs],
-        draws_of(settings),
-        settings.n_resamples,
-        on_chunk=observe if settings.studentised and whole else None,
-    )
+    jobs = [job for spec in specs for job in spec.jobs]
+    replicates = bootstrap(jobs, draws_of(settings), settings.n_resamples)
     check_finite(replicates, [spec.metric for spec in specs])
-    joined = [np.concatenate(found) if found else None for found in variances]
     comparisons, num_arms = [], len(specs[0].jobs)
     for number, (spec, called) in enumerate(zip(specs, names, strict=True)):
         columns = slice(num_arms * number, num_arms * (number + 1))
@@ -770,7 +682,6 @@ def compare_specs(
             spec.crossing,
             samples,
             replicates.undefined[:, columns],
-            joined[number],
             settings,
             called,
             kind_of(spec.metric),
@@ -779,4 +690,4 @@ def compare_specs(
             None if settings.seed_sd else spec.without(summaries),
         )
         comparisons.append(replace(result, notes=spec.notes(summaries)))
-    return comparisons, replicates, joined
+    return comparisons, replicates

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from scipy.special import chdtri
-
-from multiberts.stats.errors import DataError
 from multiberts.stats.formats import decimals_for, with_decimals
 from multiberts.stats.presentation.comparison_tables import slices_tables
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
-from multiberts.stats.presentation.metric_names import metric_name, printed_unit, score_format
+from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import (
     finding,
@@ -144,7 +140,7 @@ class Comparison(ComparisonResult, Readable):
         or `single` (base alone).
       resample: what the intervals generalise to: `both` new seeds and new examples, or one of them.
       base, experiment: the two arms; `experiment` is None in a `single` design.
-      num_examples: examples of the base; shared by both arms unless `examples` is `separate`.
+      num_examples: examples of both arms.
       estimate: the plug-in estimate: the difference of the two arms' scores; the base's score in a
         `single` design.
       bootstrap_mean: mean of its bootstrap samples.
@@ -160,10 +156,8 @@ class Comparison(ComparisonResult, Readable):
       statistic: estimate / standard_error, Student's t where `ci.method` is `t`; None without spread.
       df: degrees of freedom of the t, Satterthwaite's with mean squares at the upper end of their range.
       standard_error: of `estimate`, the root of an unbiased variance of the crossed design.
-      intervals: the others, by name: `percentile`, the published one, too narrow with few seeds; `basic`
-        and `bca` from the same samples, also too narrow; `studentised`, from each replicate's own
-        standard error, wide with few seeds, where it was asked for; in a paired design `unpaired`, what
-        `ci` would be were the seeds unrelated.
+      intervals: the others, by name: `percentile`, the published one, too narrow with few seeds; in a
+        paired design `unpaired`, what `ci` would be were the seeds unrelated.
       p_values: by name, each with `greater`, `less` and `two_sided`, empty in a `single` design: `t`, the
         recommended; `percentile`, (k + 1) / (B + 1) from the samples; `published`, k / B and at least
         1 / B; `sign flip` of paired seeds or `permutation` of unpaired ones, randomisation tests on
@@ -181,7 +175,6 @@ class Comparison(ComparisonResult, Readable):
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, 2] of (base, experiment), or [replicates, 1].
       degenerate_replicates: replicates where a score was 0/0 and took its defined value.
-      examples: whether the two arms share their examples.
       pairing: what pairs the seeds of a paired design: `parent` where the data say that runs of one
         seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
         both arms have in common), else `seed number`, which may be chance. None in other designs,
@@ -218,63 +211,3 @@ class Comparison(ComparisonResult, Readable):
 
     See also: `compare`, `ConfidenceInterval`, `PValues`.
     """
-
-    def atlas_row(
-        self, name: str, seeds_are: str = "seeds", source: str = ""
-    ) -> dict[str, str | int | float]:
-        """Returns how much seeds and examples vary, as a row of an atlas for `seed_sd`.
-
-        Standard deviations are in the unit that readers see. `seed_sd` is that of the seeds' scores on these
-        examples, of which `noise_sd` is their noise on each example; `example_sd` is what drawing new
-        examples adds to the score of every seed alike. Their intervals are at 95 %, for normal effects.
-
-        Args:
-          name: `TASK/SIZE/RECIPE`.
-          seeds_are: what a seed is, such as `fine-tuning seeds of one checkpoint`.
-          source: where the runs are from.
-
-        Raises:
-          DataError: the design is not `single`, not both seeds and examples were drawn, all seeds have one
-            score, or the name has other than three parts.
-
-        See also: `compare`.
-        """
-        parts, spots = self.variance_parts, name.split("/")
-        if self.design != "single" or parts is None or not (parts.seeds and parts.examples):
-            raise DataError(
-                "found no arm by itself with seeds and examples, expected design='single' with two "
-                "seeds or more (one file in multiberts compare)"
-            )
-        if len(spots) != 3 or not all(spots):
-            raise DataError(f"found atlas row {name!r}, expected TASK/SIZE/RECIPE")
-        unit, number = printed_unit(self.metric), len(self.base.seeds)
-        (seeds, freedom), (examples, own), (residual, rest) = (
-            terms[0] for terms in (parts.seeds, parts.examples, parts.residual)
-        )
-        if not seeds:
-            raise DataError(
-                f"found the same score for all {number} seeds, expected some spread for an atlas; add seeds"
-            )
-        common = max(examples - residual, 0.0)
-        square = examples**2 / own + residual**2 / rest
-        found = {
-            "seed_sd": (number * seeds, freedom),
-            "example_sd": (common, common**2 / square if common else 0.0),
-        }
-        row: dict[str, str | int | float] = dict(
-            zip(("task", "size", "recipe"), spots, strict=True)
-        )
-        row |= {
-            "metric": self.metric, "seeds_are": seeds_are, "num_seeds": number,
-            "num_examples": self.base.num_units, "score": f"{self.estimate / unit:.4g}",
-            "df": f"{freedom:g}", "noise_sd": f"{math.sqrt(number * residual) / unit:.3g}",
-            "source": source,
-        }  # fmt: skip
-        for what, (variance, df) in found.items():
-            low, high = (
-                math.sqrt(variance * df / float(chdtri(df, tail))) if variance else 0.0
-                for tail in (0.025, 0.975)
-            )
-            ends = ((what, math.sqrt(variance)), (f"{what}_low", low), (f"{what}_high", high))
-            row |= {column: f"{value / unit:.3g}" for column, value in ends}
-        return row

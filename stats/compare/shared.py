@@ -10,7 +10,7 @@ from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.metrics import MetricLike
 from multiberts.stats.reading import arm_from_arrays
 from multiberts.stats.runs_table import Arm, clustered
-from multiberts.stats.settings import Aggregate, Missing
+from multiberts.stats.settings import Missing
 
 
 class SharedArms:
@@ -51,12 +51,11 @@ class SharedArms:
         metric: MetricLike,
         pool: str | None,
         examples: str | None,
-        aggregate: Aggregate,
     ) -> ScoreJob:
         """Returns the bootstrap of an arm's score, which remembers its replicates."""
         found: ScoreJob = self._once(
-            ("job", id(arm), metric, pool, examples, aggregate),
+            ("job", id(arm), metric, pool, examples),
             arm,
-            lambda: ScoreJob(arm, metric, pool, examples, aggregate),
+            lambda: ScoreJob(arm, metric, pool, examples),
         )
         return found

@@ -27,7 +27,6 @@ from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.slices import Slice, Slices
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.settings import ComparisonSettings
-from multiberts.stats.variance.aggregation import over_seeds
 from multiberts.stats.variance.crossing import Crossing
 
 # With fewer examples a slice shows hardly more than its own noise; see docs/statistics.md for coverage.
@@ -193,8 +192,8 @@ def _part(
     chosen = [arm.with_examples(rows.tolist()) for arm in arms]
     metric, kind = spec_of.metric, spec_of.kind
     if min(arm.num_units for arm in chosen) < LEAST:
-        jobs = [ScoreJob(arm, metric, None, None, settings.aggregate) for arm in chosen]
-        return _Part([float(over_seeds(job.plain[0][0], job.aggregate)) for job in jobs])
+        jobs = [ScoreJob(arm, metric, None, None) for arm in chosen]
+        return _Part([float(job.plain[0][0].mean()) for job in jobs])
     spec = spec_of(chosen, name)
     summaries = spec.summaries(np.zeros((1, len(chosen))), Names(), settings)
     part = _Part([arm.estimate for arm in summaries], spec.crossing)

@@ -24,17 +24,14 @@ from multiberts.stats.compare.question import (
     prepare_arms,
 )
 from multiberts.stats.compare.result import Comparison, Readable
-from multiberts.stats.corrections import adjusted_p_values, check_replicates, max_t_p_values
+from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.runs_table import Arm, sorted_seeds
 from multiberts.stats.settings import (
-    Aggregate,
     ComparisonSettings,
     Design,
-    DrawOrder,
-    Examples,
     Resample,
     whole_number,
 )
@@ -49,10 +46,8 @@ class TaskComparisons(EqualByContent, Readable):
       comparisons: by task.
       macro_average: of the mean over tasks of their scores, each task with the same weight.
       adjusted: two-sided p-values of the tasks corrected for their number, by method:
-        `holm` (recommended), `bonferroni`, `bh`, `by` from the recommended p; with
-        `studentised=True` also `max_t`, from the shared draws. Replicates that drew one seed only
-        have no spread of seeds and count against it, so that of two or three seeds it rejects
-        nothing. Each [tasks], in the order of `comparisons`. Empty in a `single` design.
+        `holm` (recommended), `bonferroni`, `bh`, `by` from the recommended p. Each [tasks], in the
+        order of `comparisons`. Empty in a `single` design.
       left_out: seeds of each task that other tasks lack, and which no task therefore uses.
 
     Example:
@@ -84,40 +79,31 @@ def compare_tasks(
     tasks: Mapping[str, TaskData],
     *,
     design: Design = "paired",
-    examples: Examples = "shared",
     resample: Resample = "both",
-    aggregate: Aggregate = "mean",
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
-    draws: DrawOrder = "keyed",
-    studentised: bool = False,
     base_name: str = "base",
     experiment_name: str = "experiment",
 ) -> TaskComparisons:
     """Compares two arms on several tasks with common draws of seeds.
 
     A seed that does well on one task may do well on another. One draw of seeds for all tasks keeps
-    that dependence in the macro-average and in the max-T correction.
+    that dependence in the macro-average.
 
     Args:
       tasks: by name.
       design: as in `stats.compare`.
-      examples: as in `stats.compare`.
       resample: as in `stats.compare`.
-      aggregate: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      draws: as in `stats.compare`.
-      studentised: as in `stats.compare`; the correction `max_t` needs it.
       base_name: name of the base in tables and texts.
       experiment_name: name of the experiment there.
 
     Raises:
-      DataError: a task's arrays do not fit together, tasks have no seeds in common, tasks that
-        share examples differ in their number, or there are too few replicates for the
-        correction.
+      DataError: a task's arrays do not fit together, tasks have no seeds in common, or tasks
+        that share examples differ in their number.
 
     Example:
       >>> from xarray import DataArray
@@ -137,9 +123,8 @@ def compare_tasks(
     Reference: Holm (1979), A simple sequentially rejective multiple test procedure.
     """
     settings = ComparisonSettings(
-        design, examples, resample, n_resamples, whole_number(rng), confidence_level, draws,
-        studentised, aggregate,
-    )  # fmt: skip
+        design, resample, n_resamples, whole_number(rng), confidence_level
+    )
     return compare_family(tasks, settings, (base_name, experiment_name))
 
 
@@ -156,8 +141,6 @@ def compare_family(
     design = settings.design
     if not tasks:
         raise DataError("found no tasks, expected at least one")
-    if design != "single":
-        check_replicates(settings.n_resamples, len(tasks), 1 - settings.confidence_level)
     prepared = {name: _arms(name, task, settings) for name, task in tasks.items()}
     arms, left_out = _common_seeds({name: list(one.arms) for name, one in prepared.items()})
     specs = {
@@ -168,20 +151,16 @@ def compare_family(
     }
     _check_shared_sets(specs)
     average = _mean_crossing([spec.crossing for spec in specs.values()])
-    found, replicates, variances = compare_specs(
-        list(specs.values()), settings, [Names(name, name, *names) for name in tasks], average
+    found, replicates = compare_specs(
+        list(specs.values()), settings, [Names(name, name, *names) for name in tasks]
     )
     shares = [
         _mean_crossing([spec.crossings[place] for spec in specs.values()])
         for place in range(1 if design == "single" else 2)
     ]
-    macro_average = _macro_average(
-        average, shares, found, replicates.undefined, variances[-1], settings
-    )
+    macro_average = _macro_average(average, shares, found, replicates.undefined, settings)
     comparisons = dict(zip(tasks, found, strict=True))
-    return TaskComparisons(
-        comparisons, macro_average, _adjusted(found, variances[:-1], replicates.one_seed), left_out
-    )
+    return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)
 
 
 def _mean_crossing(crossings: Sequence[Crossing]) -> Crossing:
@@ -241,7 +220,6 @@ def _macro_average(
     shares: list[Crossing],
     comparisons: list[Comparison],
     undefined: NDArray[np.bool_],
-    variances: NDArray[np.float64] | None,
     settings: ComparisonSettings,
 ) -> Comparison:
     samples = np.mean([item.samples for item in comparisons], axis=0)
@@ -255,7 +233,6 @@ def _macro_average(
         crossing,
         samples,
         undefined,
-        variances,
         settings,
         names,
         ScoreKind("mean of scores"),
@@ -285,25 +262,10 @@ def _mean_arm(
     )
 
 
-def _adjusted(
-    items: list[Comparison],
-    variances: list[NDArray[np.float64] | None],
-    one_seed: NDArray[np.bool_],
-) -> dict[str, NDArray[np.float64]]:
+def _adjusted(items: list[Comparison]) -> dict[str, NDArray[np.float64]]:
     p_values = [item.p_value for item in items if item.p_value is not None]
     if not p_values:
         return {}
-    adjusted = {
+    return {
         method: adjusted_p_values(p_values, method) for method in ("bonferroni", "holm", "bh", "by")
     }
-    known = [found for found in variances if found is not None]
-    if len(known) == len(items):
-        shared = max_t_p_values(
-            np.array([item.estimate for item in items]),
-            np.array([item.standard_error for item in items]),
-            np.stack([item.differences for item in items], axis=1),
-            np.sqrt(np.where(one_seed[:, None], 0.0, np.stack(known, axis=1))),
-        )
-        # A correction must not fall below the p that it corrects.
-        adjusted["max_t"] = np.maximum(shared, p_values)
-    return adjusted

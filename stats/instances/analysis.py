@@ -150,7 +150,6 @@ def analyse_sizes(
     num_buckets: int = 10,
     n_resamples: int = 1000,
     rng: int = 0,
-    split_seed: int = 0,
     with_curves: bool = True,
 ) -> InstanceAnalysis:
     """Compares sizes on tasks, example by example.
@@ -164,7 +163,6 @@ def analyse_sizes(
       num_buckets: of the paper's estimator of momentum.
       n_resamples: bootstrap samples of examples.
       rng: of these.
-      split_seed: of the splits of seeds for curves.
       with_curves: whether to fit the variance given bias too.
 
     Raises:
@@ -220,9 +218,7 @@ def analyse_sizes(
             for task, sizes in runs.items()
             for names in itertools.combinations(sizes, 2)
         },
-        curves={
-            task: _curves(sizes, split_seed) if with_curves else {} for task, sizes in runs.items()
-        },
+        curves={task: _curves(sizes) if with_curves else {} for task, sizes in runs.items()},
     )
 
 
@@ -311,12 +307,12 @@ def _of_one_seed(small: RunsTable, large: RunsTable) -> float | None:
     return float(np.mean([bound.bound for bound in bounds]))
 
 
-def _curves(sizes: Mapping[str, RunsTable], split_seed: int) -> dict[str, dict[str, VarianceCurve]]:
+def _curves(sizes: Mapping[str, RunsTable]) -> dict[str, dict[str, VarianceCurve]]:
     enough = {name: runs for name, runs in _spread(sizes) if len(runs.seeds) >= 4}
     levels = dict.fromkeys(level for runs in enough.values() for level in runs.levels)
     return {
         level: {
-            name: conditional_variance(runs, level, split_seed=split_seed)
+            name: conditional_variance(runs, level)
             for name, runs in enough.items()
             if level in runs.levels
         }

@@ -40,8 +40,8 @@ Pairs = Sequence[tuple[PredictionSet, PredictionSet]]
 ACCURACY = "accuracy"
 BIAS = "bias_correlation"
 HANS, NOT_ENTAILED = "hans", 0  # the label of `finetune.text.challenge_sets.TWO_WAY`
-# Its draws, so that the same predictions give the same samples; it has no studentised interval.
-PUBLISHED = ComparisonSettings(draws="published", studentised=False)
+# Its draws, so that the same predictions give the same samples.
+PUBLISHED = ComparisonSettings(draws="published")
 GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)
 
 

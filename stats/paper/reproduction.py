@@ -9,7 +9,7 @@ What the runs do not allow is left out, and the report says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from multiberts.runs import console
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
-    Level,
     NonNegativeInt,
     PositiveInt,
     takes_fields_of,
@@ -96,10 +95,7 @@ class PaperSettings:
       run_dir: of this report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       base: which procedure is the base (see `stats.paper.catalogue.Roles`).
-      incremental: which one is incremental CDA.
-      full: which one is full CDA.
       original: which one is the published checkpoint.
-      extra: which one has many fine-tuning runs per seed.
       early_step: the earlier step that the base's last is compared with; None: half of the last.
       steps_set: task or evaluation set on which both steps' bootstrap distributions are drawn (figure 7);
         None: the first.
@@ -107,22 +103,17 @@ class PaperSettings:
         drawn separately, such as {"hans": "label"}.
       n_resamples: bootstrap replicates of every comparison.
       rng: number that identifies the draws: the same number, the same draws.
-      confidence_level: level of all intervals.
     """
 
     run_dir: str
     predictions: str | Sequence[str]
     base: str = "base"
-    incremental: str = "cda_incr"
-    full: str = "cda_full"
     original: str = "original"
-    extra: str = "base_extra_seeds"
     early_step: NonNegativeInt | None = None
     steps_set: str | None = None
     parts: Mapping[str, str] | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
     rng: NonNegativeInt = ComparisonSettings.rng
-    confidence_level: Level = ComparisonSettings.confidence_level
 
 
 @takes_fields_of(PaperSettings)
@@ -139,15 +130,9 @@ def paper(settings: PaperSettings) -> None:
 
     Reference: Sellam et al., "The MultiBERTs" (ICLR 2022).
     """
-    told = vars(settings)
-    parameters, _ = IDENTITY.of(told)
-    comparison = replace(
-        PUBLISHED,
-        n_resamples=settings.n_resamples,
-        rng=settings.rng,
-        confidence_level=settings.confidence_level,
-    )
-    roles = Roles(**{field.name: told[field.name] for field in fields(Roles)})
+    parameters, _ = IDENTITY.of(vars(settings))
+    comparison = replace(PUBLISHED, n_resamples=settings.n_resamples, rng=settings.rng)
+    roles = Roles(base=settings.base, original=settings.original)
     runs = finished_runs(settings.predictions)
     directory = report_directory(settings.run_dir, "paper", parameters, runs)
     if directory.done:

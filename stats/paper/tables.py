@@ -31,7 +31,6 @@ CORRECTION_NAMES = {
     "holm": "Holm",
     "bh": "BH",
     "by": "BY",
-    "max_t": "max-T",
 }
 COMPONENT_NAMES = {
     "seed": "pre-training seed",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
-from multiberts.stats.intervals import Interval, PValues
+from multiberts.stats.intervals import PValues
 from multiberts.stats.presentation.metric_names import (
     interval_decimals,
     metric_label,
@@ -22,14 +22,13 @@ from multiberts.stats.results.content import flat_values
 if TYPE_CHECKING:
     from multiberts.stats.results.comparison import ComparisonResult
 
-INTERVALS = ("percentile", "basic", "bca", "studentised")
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
 # Columns of the table in full, one row per comparison: the keys of `to_dict`, joined, and a few counts.
 FULL_COLUMNS = (
     "name", "evaluation_set", "metric", "design", "resample", "base_name", "experiment_name",
     "base_estimate", "experiment_estimate", "estimate", "ci_low", "ci_high", "ci_level", "ci_method",
     "p_value", "statistic", "df", "standard_error",
-    *(f"intervals_{name}_{end}" for name in INTERVALS for end in Interval._fields),
+    "intervals_percentile_low", "intervals_percentile_high",
     "bootstrap_mean", "base_bootstrap_mean", "experiment_bootstrap_mean", "bias",
     "bootstrap_standard_error",
     *(f"p_values_{test}_{alternative}" for test in TESTS for alternative in PValues._fields),

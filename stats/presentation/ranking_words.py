@@ -14,7 +14,6 @@ from multiberts.stats.presentation.metric_names import (
 )
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import (
-    LIMITED_WEIGHT,
     PAIRED_BY_NUMBER,
     SELLAM,
     about_seeds,
@@ -140,7 +139,7 @@ def notes(result: RankingResult) -> list[str]:
         if arm.left_out:
             seeds = ", ".join(map(str, arm.left_out))
             found.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
-        found += about_seeds(arm, result.metric, result.confidence_level, f" {LIMITED_WEIGHT}")
+        found += about_seeds(arm, result.metric, result.confidence_level)
     if result.pairing == "seed number":
         found.append(f"{PAIRED_BY_NUMBER} If they are unrelated, give design='unpaired'.")
     return found

@@ -37,7 +37,6 @@ PAIRED_BY_NUMBER = (
     "Seeds are paired by seed number only: nothing in the data says that runs of one seed have a "
     "common parent."
 )
-LIMITED_WEIGHT = "aggregate='iqm' keeps them and limits their weight."
 SELLAM = (
     "Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness Analysis. ICLR."
 )
@@ -272,11 +271,7 @@ def scope(item: ComparisonResult) -> str:
             f"{counted(len(item.base.seeds), 'paired seed')} "
             f"({item.base.num_runs} and {counted(item.experiment.num_runs, 'run')})"
         )
-    examples = _examples(item.base, item, "shared ")
-    if item.examples == "separate":
-        sets = [_examples(arm, item) for arm in (item.base, item.experiment)]
-        examples = f"separate sets of {' and '.join(sets)}"
-    return f"{seeds} and {examples}"
+    return f"{seeds} and {_examples(item.base, item, 'shared ')}"
 
 
 def _arms(item: ComparisonResult) -> list[ArmSummary]:
@@ -520,9 +515,9 @@ def rate_text(p: float) -> str:
     return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
 
 
-def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, cure: str) -> list[str]:
-    """Says which seeds of an arm seem to have failed, with the cure, and whether all are constant."""
-    found = [_failure(arm, metric, confidence_level) + cure] if arm.failed_seeds else []
+def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, rest: str = "") -> list[str]:
+    """Says which seeds of an arm seem to have failed, and whether all are constant."""
+    found = [_failure(arm, metric, confidence_level) + rest] if arm.failed_seeds else []
     number = len(arm.seeds)
     if len(arm.constant_seeds) == number:
         seeds = f"All {number} seeds" if number > 1 else "The one seed"
@@ -583,8 +578,7 @@ def _without_failed(item: ComparisonResult) -> str:
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
         f"({level_text(item.confidence_level)} {estimate_text(item, found.ci)}, "
-        f"{p_text(found.p_value)}); "
-        f"{LIMITED_WEIGHT}"
+        f"{p_text(found.p_value)})."
     )
 
 

@@ -208,9 +208,7 @@ def _intervals(
         by = texts if arm.example_ids is None else dict(zip(arm.example_ids, texts, strict=True))
         try:
             slices = slices_of_task(replace(task, by=by), settings, shared).slices
-        except (
-            DataError
-        ):  # too many kinds of examples, or separate ones: the page says "no interval"
+        except DataError:  # too many kinds of examples: the page says "no interval"
             continue
         found[name] = {
             each.name: (each.ci.low, each.ci.high, each.ci.level) for each in slices if each.ci

@@ -14,7 +14,6 @@ from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
-from multiberts.stats.borrowed import with_row
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent
@@ -57,16 +56,14 @@ class OwnComparison(SliceNames):
       task: one of several tasks in the files.
       task_name: what the task is called in text, page and LaTeX.
       missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
-        random; `bound` gives the interval that holds whatever the missing ones are.
+        random.
       confidence_level: level of the intervals.
       margin: the largest difference that does not matter, in points for scores in per cent: is each arm
         not worse than the base by that much, and the same within it?
       by: column whose values split the examples into slices, each compared by itself: a category, a
         language, `label`, or `length` (the words of the texts); numbers are cut at their quartiles.
       seed_sd: where an arm has one seed, the standard deviation over seeds to take for it, in points for
-        scores in per cent: `0.8`; `0.8/24` with its degrees of freedom; `atlas:TASK/SIZE`, or
-        `FILE.csv:TASK/SIZE` of an atlas of your own. Seeds are then not paired.
-      atlas: of one arm, add how much its seeds and examples vary to an atlas: `FILE.csv:TASK/SIZE/RECIPE`.
+        scores in per cent: `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
       arm: column that names the model, method or condition of each row; this and the other columns have
         one name for all files, or one for each, separated by commas.
       seed: column of seeds.
@@ -96,7 +93,6 @@ class OwnComparison(SliceNames):
     confidence_level: Level = ComparisonSettings.confidence_level
     margin: PositiveFloat | None = None
     seed_sd: str | None = None
-    atlas: str | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
     rng: int = ComparisonSettings.rng
 
@@ -114,8 +110,6 @@ class OwnComparison(SliceNames):
             confidence_level=self.confidence_level,
             margin=self.margin,
             seed_sd=self.seed_sd,
-            # The text does not show it, and it takes as long as all the rest.
-            studentised=self.json or self.html is not None or self.csv is not None,
         )
 
 
@@ -138,9 +132,6 @@ def compare_files(settings: OwnComparison) -> str:
       UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
     inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
-    atlas, _, row = (settings.atlas or "").rpartition(":")
-    if settings.atlas and not atlas.endswith(".csv"):
-        raise UserError(f"--atlas is {settings.atlas}, expected FILE.csv:TASK/SIZE/RECIPE")
     for flag in ("html", "latex", "csv"):
         path = getattr(settings, flag)
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
@@ -155,9 +146,6 @@ def compare_files(settings: OwnComparison) -> str:
         texts[settings.latex] = summary_table(compared.items).latex()
     if settings.csv is not None:
         texts[settings.csv] = full_table(compared.comparisons).csv()
-    if atlas:
-        spread = compared.comparisons[0].atlas_row(row, source=Path(settings.base).name)
-        texts[atlas] = with_row(Path(atlas), spread)
     texts |= _pages(compared, settings, read, arms) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)

@@ -32,8 +32,8 @@ class OwnReproduction(ColumnNames):
       score: column of each example's own score (1 where it is right).
       label: column of labels.
       cluster: column of groups of examples; not used here, as the examples are the same.
-      seed_sd: for one run, the standard deviation over seeds to take: `0.8` points, `0.8/24` with its degrees
-        of freedom, `atlas:TASK/SIZE`, or `FILE.csv:TASK/SIZE` of an atlas of your own.
+      seed_sd: for one run, the standard deviation over seeds to take: `0.8` points, or `0.8/24` with its
+        degrees of freedom.
       confidence_level: probability of the interval.
       rng: number that identifies the simulation.
       json: print every number as JSON instead of text.

@@ -239,9 +239,7 @@ def _tests(item: Comparison) -> Table:
         (text, item.ci if name == "t" else item.intervals.get(name), two_sided.get(name))
         for name, text in (
             ("t", "t (recommended)"), ("percentile", "percentile (as published)"),
-            ("bca", "BCa"), ("basic", "basic"),
-            ("studentised", "studentised"), ("sign flip", "sign flips"),
-            ("permutation", "permutations"),
+            ("sign flip", "sign flips"), ("permutation", "permutations"),
         )
     ]  # fmt: skip
     kept = [row for row in rows if row[1] is not None or row[2] is not None]

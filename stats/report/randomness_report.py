@@ -16,7 +16,7 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, canvas
 from multiberts.runs.identity import Identity
-from multiberts.runs.parameters import Level, check_arguments
+from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell, format_cell
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.metric_names import metric_name
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 IDENTITY = Identity(inputs=("predictions",))
+_CAPTION = (
+    "Shares of the variance of a run's score on these examples, with 95% intervals. "
+    "Others fixed: what is left where all other seeds are held fixed; these shares overlap where sources "
+    "act together. Alone: what the source moves whatever the other seeds are; crossed seeds show it."
+)
 
 
 def seed_shares(
@@ -44,7 +49,6 @@ def seed_shares(
     run_dir: str,
     predictions: str | Sequence[str],
     metric: str | None = None,
-    confidence_level: Level = 0.95,
 ) -> None:
     """Estimates which source of randomness moves the score: initialisation, order, masks, dropout.
 
@@ -56,7 +60,6 @@ def seed_shares(
       run_dir: of this report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       metric: of the score; None: the main one of each evaluation set.
-      confidence_level: of the intervals.
 
     Raises:
       UserError: no runs vary sources in a way that shows their shares, or a file is damaged.
@@ -78,7 +81,7 @@ def seed_shares(
                 own = reader(kept, evaluation_set)
                 name = f"{own.set_name}, {metric_name(measure)}, {own.name}"
                 try:
-                    found[name] = _shares(kept, own.scores_of_runs(measure), confidence_level)
+                    found[name] = _shares(kept, own.scores_of_runs(measure))
                 except UserError as error:
                     refused[name] = str(error)
     if not found:
@@ -86,12 +89,12 @@ def seed_shares(
         raise UserError(f"{name}: {reason}")
     made_by = made_by_command("seed-shares", runs)
     findings = [_finding(name, shares) for name, shares in found.items()]
-    sections = [ReportSection("shares", _caption(confidence_level), partial(_table, found))]
+    sections = [ReportSection("shares", _CAPTION, partial(_table, found))]
     sections += [
         ReportSection(
             slug(name),
             f"{name}: share of the variance of a run's score that is left where all other seeds are held "
-            f"fixed, with its {confidence_level:.0%} interval.",
+            "fixed, with its 95% interval.",
             partial(_figure, shares),
         )
         for name, shares in found.items()
@@ -116,7 +119,7 @@ def describe_shares(run_dir: str) -> str:
     return f"{Path(run_dir, REPORT, 'index.html')}\n\n{table.rstrip()}"
 
 
-def _shares(group: RunGroup, scores: np.ndarray, confidence_level: float) -> SeedSources:
+def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:
     """Returns the shares of the sources that vary; fine-tuning seeds of a checkpoint are averaged if they are
     no source.
 
@@ -147,7 +150,7 @@ def _shares(group: RunGroup, scores: np.ndarray, confidence_level: float) -> See
         )
     means = [float(np.mean([*runs.values()])) for runs in together.values()]
     columns = zip(*together, strict=True)
-    return seed_sources(means, dict(zip(names, columns, strict=True)), confidence_level)
+    return seed_sources(means, dict(zip(names, columns, strict=True)))
 
 
 def _seeds_of(run: FinishedRun) -> dict[str, int | None]:
@@ -175,14 +178,6 @@ def _finding(name: str, shares: SeedSources) -> str:
         for source in shares.sources
     )
     return f"{name}: share of the variance with all other seeds held fixed: {each}; {shares.num_runs} runs."
-
-
-def _caption(confidence_level: float) -> str:
-    return (
-        f"Shares of the variance of a run's score on these examples, with {confidence_level:.0%} intervals. "
-        "Others fixed: what is left where all other seeds are held fixed; these shares overlap where sources "
-        "act together. Alone: what the source moves whatever the other seeds are; crossed seeds show it."
-    )
 
 
 def _table(found: dict[str, SeedSources]) -> Table:

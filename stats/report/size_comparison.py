@@ -38,7 +38,6 @@ def instances(
     sizes: Sequence[str],
     n_resamples: PositiveInt = 1000,
     rng: NonNegativeInt = 0,
-    split_seed: NonNegativeInt = 0,
 ) -> None:
     """Compares model sizes example by example, and lists examples that the larger one gets wrong.
 
@@ -51,7 +50,6 @@ def instances(
       sizes: the procedures to compare, the smallest model first; the last step of each is used.
       n_resamples: bootstrap samples of examples.
       rng: number that identifies the draws: the same number, the same draws.
-      split_seed: seed of the splits of pre-training seeds.
 
     Raises:
       UserError: a size has no finished run, no evaluation set has two sizes, or a file is damaged.
@@ -83,7 +81,6 @@ def instances(
         votes,
         n_resamples=n_resamples,
         rng=rng,
-        split_seed=split_seed,
     )
     listed = {
         f"{direction}_examples": changed_examples(analysis, prediction_sets, votes, direction)

@@ -15,7 +15,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.results.slices import Slices
-from multiberts.stats.settings import Design, Examples, Resample
+from multiberts.stats.settings import Design, Resample
 from multiberts.stats.variance.answers import ShortAnswers, opposite_chance, short_answers
 from multiberts.stats.variance.crossing import VarianceParts
 from multiberts.stats.variance.effect_size import EffectSizes
@@ -44,8 +44,7 @@ class ArmSummary(EqualByContent):
       failed_seeds: seeds that look as if their training had failed, see `failed_seeds`.
       failure_rate: Clopper and Pearson's interval of the share of seeds that fail. None where none
         failed and nothing follows from that: a failed seed could not be distinguished from others
-        (`failures_show`), every seed is constant, seeds are not drawn, or their average is one that
-        failures hardly move.
+        (`failures_show`), every seed is constant, or seeds are not drawn.
       constant_seeds: seeds all of whose runs give every example one answer: they predict one class (of
         correlations and the AUC, one value), or score the same below 1 on every example where scores
         are given. Where others do not, they are failed seeds, too.
@@ -169,7 +168,6 @@ class ComparisonResult(EqualByContent):
     rng: int
     samples: NDArray[np.float64]
     degenerate_replicates: int
-    examples: Examples = "shared"
     pairing: Pairing | None = None
     variance_parts: VarianceParts | None = None
     without_failed: WithoutFailed | None = None

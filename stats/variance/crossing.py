@@ -4,8 +4,8 @@ Every design is a sum of weighted tables. Each table has a pool that its seeds c
 that its examples come from: a paired difference is one table (of differences), an unpaired one is
 two tables with a common set, and a macro-average of tasks is many tables with a common pool. All
 variances follow from three kinds of independent draws: seeds of a pool, examples of a set, and both
-together. The formulas cover the variance of the bootstrap distribution, an unbiased estimate of the
-true variance, and that estimate inside each bootstrap replicate (for the studentised interval).
+together. The formulas cover the variance of the bootstrap distribution, and an unbiased estimate of the
+true variance.
 
 Reference: Sellam et al. (2022), section 4, for the bootstrap of one table; Satterthwaite (1946) for
 degrees of freedom; Gaylor & Hopper (1969), Estimating the degrees of freedom for linear combinations of
@@ -15,13 +15,12 @@ mean squares by Satterthwaite's formula, for a mean square that is subtracted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.settings import Resample
@@ -30,9 +29,7 @@ from multiberts.stats.variance.score_tables import (
     Deviations,
     Scores,
     TablePart,
-    aligned_blocks,
     deviations,
-    residual_table,
     score_table,
     summed_table,
 )
@@ -43,10 +40,6 @@ Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degr
 # quantile of F. A preliminary test at 20 % (two-sided): coverage stays above .93 until the standard
 # deviations of the arms' seeds differ by a factor of 3.
 _ALIKE = 0.9
-
-# Elements of [replicates, examples] that are processed at a time: 4 MiB.
-_CHUNK_ELEMENTS = 2**19
-_ROUNDING = 16 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -84,10 +77,15 @@ class VarianceParts:
     examples: tuple[Term, ...]
     residual: tuple[Term, ...]
 
-    def estimate(self) -> VarianceEstimate:
-        """Returns the variance that these mean squares estimate; arrays [D] where they are draws."""
+    def estimate(self, independent: bool = True) -> VarianceEstimate:
+        """Returns the variance that these mean squares estimate; arrays [D] where they are draws.
+
+        Args:
+          independent: False where mean squares have a prior in common, so that their degrees of freedom
+            do not add up.
+        """
         groups = [list(terms) for terms in (self.seeds, self.examples) if terms]
-        return _combined(groups, list(self.residual))
+        return _combined(groups, list(self.residual), independent)
 
     def scaled(self, seeds: float, examples: float) -> VarianceEstimate:
         """Returns the variance to be expected with multiples of the seeds and the examples."""
@@ -177,11 +175,6 @@ class Crossing:
         pairs = zip(self.parts, self.deviations, strict=True)
         return float(sum(part.weight * found.mean for part, found in pairs))
 
-    def _seed_freedom(self, pool: str) -> int | None:
-        """Returns the fewest degrees of freedom that a table of a pool was given, if any was."""
-        given = [part.seed_freedom for part in self.parts if part.pool == pool]
-        return min((freedom for freedom in given if freedom is not None), default=None)
-
     @property
     def _crossed(self) -> list[tuple[float, Deviations]]:
         """Squared weights and deviations of the parts whose seeds and examples are both drawn."""
@@ -193,7 +186,10 @@ class Crossing:
 
     def bootstrap_variance(self) -> float:
         """Returns the exact variance of the bootstrap distribution of (the linear part of) the sum."""
-        main = sum(float(drawn @ drawn) / len(drawn) ** 2 for drawn in self.influences())
+        main = sum(
+            float(drawn @ drawn) / len(drawn) ** 2
+            for drawn in (*self.seeds.values(), *self.examples.values())
+        )
         return main + sum(
             weight * found.residual_squares / found.size**2 for weight, found in self._crossed
         )
@@ -213,29 +209,10 @@ class Crossing:
           DataError: a pool has one seed, or a set one example.
         """
         independent = not prior[1] and not any(part.borrowed for part in self.parts)
-        return _combined(*self.mean_square_shares(prior), independent=independent)
-
-    def mean_square_shares(self, prior: Term = (0.0, 0.0)) -> tuple[list[list[Term]], list[Term]]:
-        """Returns the independent mean squares that the unbiased variance is made of.
-
-        Each as its share of the variance, such as A / (R C), with its degrees of freedom.
-
-        Args:
-          prior: as in `unbiased_variance`.
-
-        Returns:
-          Those that are added, grouped (seeds of each pool, then examples of each set), and those of
-          residuals, which are subtracted.
-
-        Raises:
-          DataError: a pool has one seed, or a set one example.
-        """
-        parts = self.variance_parts(prior)
-        added = [list(terms) for terms in (parts.seeds, parts.examples) if terms]
-        return added, list(parts.residual)
+        return self.variance_parts(prior).estimate(independent)
 
     def variance_parts(self, prior: Term = (0.0, 0.0)) -> VarianceParts:
-        """Returns the same mean squares, grouped by the draws they come from.
+        """Returns the independent mean squares that the unbiased variance is made of.
 
         Args:
           prior: as in `unbiased_variance`.
@@ -246,7 +223,7 @@ class Crossing:
         cure = "add seeds or resample examples only"
         loans = [part for part in self.parts if part.borrowed]
         seeds = tuple(
-            _main_term(seed, "seed", cure, self._seed_freedom(pool), prior)
+            _main_term(seed, "seed", cure, prior)
             for pool, seed in self.seeds.items()
             if pool not in [part.pool for part in loans]
         )
@@ -261,11 +238,7 @@ class Crossing:
             examples.append((factor * value, freedom))
         residual = []
         for part, found in zip(self.parts, self.deviations, strict=True):
-            if part.borrowed is not None:
-                if part.borrowed.noise_sd and part.examples is not None:
-                    noise = (part.weight * part.borrowed.noise_sd) ** 2
-                    residual.append((noise, part.borrowed.noise_df))
-            elif part.pool is not None and part.examples is not None:
+            if part.borrowed is None and part.pool is not None and part.examples is not None:
                 value, freedom = _residual_term(found)
                 if part.scored:
                     freedom = min(freedom, (len(found.seed) - 1) * _freedom_of_shares(part.scored))
@@ -286,76 +259,24 @@ class Crossing:
           DataError: a pool has one seed, or a set one example.
         """
         parts = self.variance_parts()
-        examples = [
+        examples = tuple(
             (value, _heavy_tailed_freedom(own, freedom))
             for (value, freedom), own in zip(parts.examples, self.examples.values(), strict=True)
-        ]
-        groups = [list(terms) for terms in (parts.seeds, examples) if terms]
-        return _combined(groups, list(parts.residual)).cautious_degrees_of_freedom
+        )
+        return replace(parts, examples=examples).estimate().cautious_degrees_of_freedom
 
     @property
     def example_error(self) -> float:
         """Returns the standard error that examples alone give, with the seeds held fixed."""
         return math.sqrt(sum(value for value, _ in self.variance_parts().examples))
 
-    def replicate_variances(
-        self, seed_counts: Mapping[str, Array], example_counts: Mapping[str, NDArray]
-    ) -> Array:
-        """Computes `unbiased_variance` of each bootstrap replicate's own tables.
 
-        A replicate's table holds each seed and each example as often as it was drawn. It is never
-        built: products of the counts with the residuals give the means of its seeds and examples,
-        one product with the squared residuals gives the rest.
-
-        Args:
-          seed_counts: by pool, how often each seed was drawn [B, R]. A pool that is left out keeps
-            all its seeds.
-          example_counts: by set, how often each example was drawn [B, C], or left out likewise.
-
-        Returns:
-          float64 [B]. A pool or set of which a replicate drew one member only adds nothing.
-
-        Raises:
-          DataError: the counts do not fit the tables.
-        """
-        drawn = [*seed_counts.values(), *example_counts.values()]
-        number = max((len(counts) for counts in drawn), default=1)
-        arms = []
-        for part, found in zip(self.parts, self.deviations, strict=True):
-            weights = _checked_counts("seed", seed_counts.get(part.pool or ""), len(found.seed))
-            arms.append(_ReplicateArm(part, found, weights, number))
-        examples = np.zeros(number)
-        for arm in arms:
-            if arm.part.examples is None:
-                _gather([arm], None, number)  # for its seeds alone
-        for name in self.examples:
-            members = [arm for arm in arms if arm.part.examples == name]
-            size = len(members[0].deviations.example)
-            counts = _checked_counts("example", example_counts.get(name), size)
-            examples += _gather(members, counts, number)
-        seeds = np.zeros(number)
-        for pool in self.seeds:
-            seeds += _replicate_seed_term([arm for arm in arms if arm.part.pool == pool])
-        rest = np.zeros(number)
-        for arm in arms:
-            if arm.part.pool is not None and arm.part.examples is not None:
-                rest += arm.part.weight**2 * arm.residual_term()
-        return np.maximum(seeds + examples - rest, np.maximum(seeds, examples))
-
-    def influences(self) -> list[Array]:
-        """Returns how much each seed and example moves the sum: one array per pool, then per set."""
-        return [*self.seeds.values(), *self.examples.values()]
-
-
-def crossing_of_tables(
-    tables: Sequence[Scores], resample: Resample = "both", shared_examples: bool = True
-) -> Crossing:
+def crossing_of_tables(tables: Sequence[Scores], resample: Resample = "both") -> Crossing:
     """Builds the crossing of one table, or of the difference of two whose seeds are independent.
 
     Args:
       tables: one table [R, C] (of the difference where seeds are paired), or base and experiment.
       resample: what is resampled.
-      shared_examples: whether base and experiment draw the same examples.
 
     Example:
       >>> from multiberts import stats
@@ -376,7 +297,7 @@ def crossing_of_tables(
                 score_table(table),
                 sign,
                 None if resample == "examples" else f"seeds {position}",
-                None if resample == "seeds" else f"examples {0 if shared_examples else position}",
+                None if resample == "seeds" else "examples",
             )
             for position, (table, sign) in enumerate(zip(tables, signs, strict=True))
         ]
@@ -388,7 +309,7 @@ def _summed(parts: Sequence[TablePart]) -> TablePart:
         return parts[0]
     table = summed_table([part.table for part in parts], [part.weight for part in parts])
     scored = max((part.scored for part in parts), key=_ratio_factor)
-    return TablePart(table, 1.0, parts[0].pool, parts[0].examples, parts[0].seed_freedom, scored)
+    return TablePart(table, 1.0, parts[0].pool, parts[0].examples, scored)
 
 
 def _ratio_factor(scored: tuple[float, ...]) -> float:
@@ -410,14 +331,12 @@ def _freedom_of_shares(scored: tuple[float, ...]) -> float:
     return max(1.0, total**2 / sum(1 / n**2 / max(n - 1, 0.5) for n in scored))
 
 
-def _main_term(
-    deviation: Array, what: str, cure: str, freedom: int | None = None, prior: Term = (0.0, 0.0)
-) -> Term:
+def _main_term(deviation: Array, what: str, cure: str, prior: Term = (0.0, 0.0)) -> Term:
     """Returns the share of the seeds' or examples' mean square, from their deviations [n]."""
     number = len(deviation)
     if number < 2:
         raise DataError(f"found one {what}, expected two or more to estimate their spread; {cure}")
-    share, own = float(deviation @ deviation) / (number * (number - 1)), freedom or number - 1
+    share, own = float(deviation @ deviation) / (number * (number - 1)), number - 1
     variance, weight = prior
     if not weight:
         return share, own
@@ -451,7 +370,7 @@ def _residual_term(parts: Deviations) -> Term:
 
 
 def _combined(
-    groups: list[list[Term]], subtracted: list[Term], independent: bool = True
+    groups: list[list[Term]], subtracted: list[Term], independent: bool
 ) -> VarianceEstimate:
     """Sums independent mean squares and computes the degrees of freedom.
 
@@ -465,8 +384,7 @@ def _combined(
     Args:
       groups: mean squares that are added: of seeds, of examples.
       subtracted: those of residuals.
-      independent: False where the mean squares of a group have a prior in common, so that their
-        degrees of freedom do not add up.
+      independent: as in `VarianceParts.estimate`.
     """
     from scipy.special import fdtri
 
@@ -490,9 +408,8 @@ def _cautious(groups: list[list[Term]], subtracted: list[Term]) -> Any:
     A mean square with few degrees of freedom is often far too small by chance, and Satterthwaite's
     formula then follows the other, which has many: with three seeds that carry nine tenths of the
     variance, 7.7 % of tests at the 5 % level would err. Where seeds and examples both vary, each mean
-    square is therefore taken as if it lay at the lower quartile of its law.
-    `stats.intervals.generalised_interval`, which draws the mean squares from all of their range, is the
-    reference: its intervals are about as wide.
+    square is therefore taken as if it lay at the lower quartile of its law. Generalised intervals, which draw
+    the mean squares from all of their range, are about as wide (docs/statistics.md).
 
     With five seeds or more the quantile .40, and a mean square below the residual's pooled with it, would
     give intervals that are 2 to 5 % narrower and cover .944 at 95 %. They were not taken, because tests at
@@ -534,112 +451,3 @@ def _likely(term: Term) -> Term:
     value, freedom = term
     # value = s^2 f / f; chdtri(f, .75) is the lower quartile of chi-squared with f degrees, exceeded by 75 %.
     return value * freedom / float(chdtri(freedom, 0.75)), freedom
-
-
-# --- The variance of each bootstrap replicate ------------------------------------------------------
-
-
-def _replicate_seed_term(arms: Sequence[_ReplicateArm]) -> Array:
-    """Computes the seeds' term [B] of tables that share their pool."""
-    weights, number = arms[0].weights, arms[0].num_seeds
-    means = sum((arm.part.weight * arm.seed_means() for arm in arms), np.zeros((1, number)))
-    centre = (weights * means).sum(axis=1, keepdims=True) / number
-    squares = (weights * (means - centre) ** 2).sum(axis=1)
-    # Where all seeds that were drawn have one mean, what rounding leaves is not spread.
-    size = sum(
-        abs(arm.part.weight * (arm.deviations.mean + arm.deviations.seed)).max() for arm in arms
-    )
-    squares[squares <= number * (_ROUNDING * size) ** 2] = 0.0
-    return np.asarray(squares / (number * max(1, number - 1)))
-
-
-class _ReplicateArm:
-    """One table with sums over the drawn examples, collected block by block."""
-
-    def __init__(
-        self, part: TablePart, found: Deviations, weights: NDArray | None, number: int
-    ) -> None:
-        self.part = part
-        self.deviations = found
-        self.residuals = residual_table(part.table, found)
-        self.num_seeds, self.num_examples = part.table.shape
-        self.weighted = weights is not None
-        self.weights = np.ones((1, self.num_seeds))  # [B or 1, R]
-        if weights is not None:
-            self.weights = weights.astype(np.float64)
-        self.seed_sums = np.zeros((number, self.num_seeds))  # of the residual
-        self.seed_squares = np.zeros((number, self.num_seeds))  # of the squared residual
-        self.example_squares = np.zeros(number)  # of the squared mean residual of an example
-
-    def add(self, residual: Array, counts: Array | None) -> Array | float:
-        """Adds residuals [R, c] drawn `counts` [B, c] times; returns their example means [B, c]."""
-        if counts is None:
-            # Residuals sum to zero over all examples, each once.
-            self.seed_squares += (residual**2).sum(axis=1)
-        else:
-            self.seed_sums += counts @ residual.T
-            self.seed_squares += counts @ (residual**2).T
-        if not self.weighted:
-            return 0.0  # and over all seeds, each once
-        means = self.weights @ residual
-        means /= self.num_seeds
-        self.example_squares += _drawn_sum(counts, means**2)
-        return means
-
-    def seed_means(self) -> Array:
-        """Returns the deviations of the seeds on the drawn examples [B, R]."""
-        return self.deviations.seed + self.seed_sums / self.num_examples
-
-    def residual_term(self) -> Array:
-        """Returns the residual's term [B]."""
-        means = self.seed_sums / self.num_examples
-        centre = (self.weights * means).sum(axis=1) / self.num_seeds
-        squares = (self.weights * self.seed_squares).sum(axis=1)
-        squares -= self.num_examples * (self.weights * means**2).sum(axis=1)
-        squares -= self.num_seeds * self.example_squares
-        squares += self.deviations.size * centre**2
-        freedom = (self.num_seeds - 1) * (self.num_examples - 1)
-        return np.asarray(np.maximum(squares, 0.0) / (freedom * self.deviations.size))
-
-
-def _gather(arms: Sequence[_ReplicateArm], counts: NDArray | None, number: int) -> Array:
-    """Passes over the examples that arms share and returns the examples' term [B]."""
-    num_examples = arms[0].num_examples
-    total, squares = np.zeros(number), np.zeros(number)
-    width = max(1, _CHUNK_ELEMENTS // number)
-    start = 0
-    for blocks in aligned_blocks(*(arm.residuals for arm in arms)):
-        for first in range(0, blocks[0].shape[1], width):
-            columns = slice(start + first, start + min(first + width, blocks[0].shape[1]))
-            chunk = None if counts is None else counts[:, columns].astype(np.float64)
-            means: Array | float = 0.0
-            for arm, block in zip(arms, blocks, strict=True):
-                drawn = arm.add(block[:, first : first + width], chunk)
-                means = means + arm.part.weight * (arm.deviations.example[columns] + drawn)
-            means = np.atleast_2d(means)
-            total += _drawn_sum(chunk, means)
-            squares += _drawn_sum(chunk, means**2)
-        start += blocks[0].shape[1]
-        del blocks, block  # before the next ones are made
-    spread = squares - total**2 / num_examples
-    squares = np.where(spread > _ROUNDING * squares, spread, 0.0)
-    return squares / (num_examples * max(1, num_examples - 1))
-
-
-def _drawn_sum(counts: Array | None, values: Array) -> Array:
-    """Sums `values` [B or 1, c] over examples, each as often as it was drawn."""
-    if counts is None:
-        return np.asarray(values.sum(axis=1))
-    return np.asarray(np.einsum("bc,bc->b", counts, np.broadcast_to(values, counts.shape)))
-
-
-def _checked_counts(what: str, counts: NDArray | None, number: int) -> NDArray | None:
-    if counts is None:
-        return None
-    array = np.asarray(counts)
-    if array.ndim != 2 or array.shape[1] != number or array[0].sum() != number:
-        raise DataError(
-            f"found {what} counts of shape {array.shape}, expected [replicates, {number}] with "
-            f"rows that sum to {number}"
-        )
-    return array

@@ -115,24 +115,19 @@ def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
 class Deviations:
     """The parts of a table X [R, C]: X = mean + seed + example + residual.
 
-    Only the sums of squares of the residual d are kept.
+    Only the sum of squares of the residual d is kept.
 
     Attributes:
       mean: the grand mean.
       seed: deviations of seeds [R].
       example: deviations of examples [C].
-      seed_squares: sum of d**2 over examples [R].
+      residual_squares: sum of d**2.
     """
 
     mean: float
     seed: Array
     example: Array
-    seed_squares: Array
-
-    @property
-    def residual_squares(self) -> float:
-        """Returns the sum of d**2."""
-        return float(self.seed_squares.sum())
+    residual_squares: float
 
     @property
     def size(self) -> int:
@@ -156,7 +151,7 @@ def deviations(scores: Scores) -> Deviations:
             "found scores that are NaN or infinite (or too large to square), expected numbers; leave "
             "out runs that diverged"
         )
-    return Deviations(mean, seed, example, seed_squares)
+    return Deviations(mean, seed, example, float(seed_squares.sum()))
 
 
 def _marginal_deviations(table: ScoreTable) -> tuple[float, Array, Array]:
@@ -193,13 +188,6 @@ def _residual_blocks(
         del block, expected  # not in memory while the residual is used
         yield residual
         del residual
-
-
-def residual_table(table: ScoreTable, parts: Deviations) -> ScoreTable:
-    """Returns the residual of a table, as a table."""
-    return ScoreTable(
-        table.shape, lambda: _residual_blocks(table, parts.mean, parts.seed, parts.example)
-    )
 
 
 def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
@@ -250,7 +238,6 @@ class TablePart:
       weight: factor of the table in the sum.
       pool: name of the pool its seeds are drawn from; None where they are fixed.
       examples: name of the set its examples (or clusters) are drawn from; None where they are fixed.
-      seed_freedom: degrees of freedom of the spread of its seeds, where they are not R - 1.
       scored: numbers of examples behind each share that the scores are made of, where not all examples
         count, such as the positives of a recall.
       borrowed: of a table with one row whose seeds are drawn, their spread from elsewhere.
@@ -260,6 +247,5 @@ class TablePart:
     weight: float
     pool: str | None
     examples: str | None
-    seed_freedom: int | None = None
     scored: tuple[float, ...] = ()
     borrowed: SeedSpread | None = None

@@ -76,7 +76,7 @@ def dataset(arm):
         Condition("f1", "single", "rare_class", 2),
         Condition("accuracy", "paired", "saturated", 2),
         Condition("accuracy", "single", "failed", 10),
-        Condition("accuracy", "unpaired", "failed", 5, "iqm"),
+        Condition("accuracy", "unpaired", "failed", 5),
     ],
     ids=lambda condition: condition.name,
 )
@@ -88,7 +88,7 @@ def test_a_trial_is_what_compare_says(condition):
         theirs = compare(
             sides[0], sides[1] if len(sides) > 1 else None, condition.metric, design=condition.design,
             clusters="group" if condition.data == "clustered" else None,
-            n_resamples=60, rng=settings.rng, aggregate=condition.aggregate,
+            n_resamples=60, rng=settings.rng,
         )  # fmt: skip
         np.testing.assert_array_equal(ours.samples, theirs.samples)
         for field in ("estimate", "standard_error", "df", "ci", "intervals", "p_values"):
@@ -158,7 +158,6 @@ def test_where_seeds_dominate_t_covers_and_the_percentile_interval_does_not(num_
     found = simulate(Condition("mean", "paired", "seeds", num_seeds), 11, range(TRIALS), REPLICATES)
     assert near(found.covered["t"], 0.95)
     assert near(found.covered["percentile"], percentile)
-    assert found.covered["studentised"] >= found.covered["percentile"]
     for sides in ("one-sided", "two-sided"):
         for level in LEVELS:
             assert near(found.rejected["t"][f"{sides} {level}"], level)

@@ -125,24 +125,3 @@ def test_command(
     )
     assert done.returncode == 0, done.stderr
     assert "held-out masked-word accuracy at step 200" in done.stdout
-
-
-def test_seeds_of_a_procedure_are_one_curve_with_its_band(
-    run_dirs: list[Path], tmp_path: Path
-) -> None:
-    tf = pytest.importorskip("tensorflow")
-    for _ in range(2):  # written anew, not twice
-        curves(run_dirs=run_dirs, output_dir=tmp_path / "out", tensorboard=True)
-    found = {}
-    for band in ("mean", "low", "high"):
-        [file] = (tmp_path / "out/tensorboard/base" / band).iterdir()
-        for event in tf.compat.v1.train.summary_iterator(str(file)):
-            for value in event.summary.value:
-                found[band, value.tag, event.step] = value.simple_value
-    last, tag = [0.40, 0.44, 0.39], "held_out/masked_lm_accuracy"
-    mean, spread = statistics.mean(last), statistics.stdev(last)
-    assert found["mean", tag, 200] == pytest.approx(mean)
-    assert found["low", tag, 200] == pytest.approx(mean - spread)
-    assert found["high", tag, 200] == pytest.approx(mean + spread)
-    assert ("mean", tag, 300) not in found  # one run alone has it
-    assert found["high", "training/masked_lm_loss", 300] == pytest.approx(5.0)

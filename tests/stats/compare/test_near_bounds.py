@@ -10,7 +10,7 @@ from multiberts.stats import compare, compare_arms
 from multiberts.stats.intervals import clopper_pearson_interval, t_interval
 from multiberts.stats.variance.crossing import crossing_of_tables
 
-FEW = {"n_resamples": 40, "studentised": False}
+FEW = {"n_resamples": 40}
 
 
 def study(random, num_seeds, num_examples, accuracy, common, lead=0.0):

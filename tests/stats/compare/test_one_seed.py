@@ -7,8 +7,6 @@ import pytest
 import scipy.stats
 
 from multiberts import stats
-from multiberts.runs.errors import UserError
-from multiberts.stats.borrowed import seed_spread
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -43,40 +41,17 @@ def test_one_seed_against_many_is_welchs_test_with_the_borrowed_variance_on_one_
     assert found.df == pytest.approx((0.04 + own) ** 2 / (0.04**2 / 4 + own**2 / 4))
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_examples_are_paired_and_known_noise_is_counted_once(noise):
+def test_examples_are_paired_and_add_their_variance():
     base, experiment = scores(1), scores(1, key=1)
-    spread = stats.SeedSpread(0.2, 6, "", noise, 200)
+    spread = stats.SeedSpread(0.2, 6, "")
     found = stats.compare(base, experiment, seed_sd=spread, **FEW)
     examples = (experiment - base).var(ddof=1) / 200
-    assert found.standard_error**2 == pytest.approx(2 * (0.04 - noise**2) + examples)
+    assert found.standard_error**2 == pytest.approx(2 * 0.04 + examples)
     assert found.design == "unpaired"
     alone = stats.compare(base, design="single", seed_sd=spread, **FEW)
-    assert alone.standard_error**2 == pytest.approx(0.04 - noise**2 + base.var(ddof=1) / 200)
+    assert alone.standard_error**2 == pytest.approx(0.04 + base.var(ddof=1) / 200)
     given = stats.compare(base, experiment, design="fixed_baseline", seed_sd=spread, **FEW)
-    assert given.standard_error**2 == pytest.approx(0.04 - noise**2 + examples)
-
-
-def test_on_a_larger_set_noise_is_smaller_and_models_differ_as_before():
-    spread = stats.SeedSpread(0.5, 9, "", 0.4, 100).on(400, 1.0)
-    assert spread.noise_sd == pytest.approx(0.2)
-    assert spread.sd**2 == pytest.approx(0.3**2 + 0.2**2)
-    assert stats.SeedSpread(0.5, 9, "").on(400, 0.01).sd == pytest.approx(0.005)
-
-
-def test_the_error_of_many_seeds_is_found_from_one_of_them_and_the_row_of_all():
-    """A row of 40 seeds, borrowed by each of them, gives the variance of one seed's score."""
-    table = scores(40, 400)
-    whole = stats.compare(table, design="single", **FEW)
-    row = whole.atlas_row("task/size/recipe")
-    assert float(row["seed_sd"]) == pytest.approx(table.mean(axis=1).std(ddof=1), rel=0.005)
-    assert float(row["seed_sd_low"]) < 0.3 < float(row["seed_sd_high"])
-    assert float(row["noise_sd"]) == pytest.approx(1 / math.sqrt(400), rel=0.05)
-    assert float(row["example_sd_low"]) <= 1 / math.sqrt(400) <= float(row["example_sd_high"])
-    spread = stats.SeedSpread(float(row["seed_sd"]), 39, "", float(row["noise_sd"]), 400)
-    found = [stats.compare(one[None], design="single", seed_sd=spread, **FEW) for one in table]
-    truth = 0.3**2 + 2 / 400
-    assert np.mean([one.standard_error**2 for one in found]) == pytest.approx(truth, rel=0.3)
+    assert given.standard_error**2 == pytest.approx(0.04 + examples)
 
 
 def test_a_number_is_in_the_unit_that_is_printed_and_has_four_degrees_of_freedom():
@@ -100,18 +75,6 @@ def test_a_number_is_in_the_unit_that_is_printed_and_has_four_degrees_of_freedom
         found.plan()
 
 
-def test_the_shipped_atlas_is_read_and_of_several_recipes_has_the_one_with_most_seeds():
-    """The published spread of 100 fine-tunings is .0024 (McCoy et al., accuracies by run)."""
-    spread = seed_spread("atlas:MNLI/bert-base")
-    assert (spread.sd, spread.df) == (0.242, 99) and "mccoy2020" in spread.source
-    assert seed_spread("atlas:MNLI/bert-base/zhou2020").df == 9
-    atlas = stats.seed_atlas()
-    assert len(atlas) == len(atlas.drop_duplicates(["task", "size", "recipe"]))
-    assert (atlas.seed_sd_low < atlas.seed_sd).all() and (atlas.seed_sd < atlas.seed_sd_high).all()
-    assert (atlas.df == atlas.num_seeds - 1).all() and atlas.source.notna().all()
-    assert not (atlas.noise_sd > atlas.seed_sd).any()
-
-
 def test_a_perfect_seed_has_the_spread_of_others_or_what_its_examples_leave_open():
     labels = np.ones(400, int)
     for sd, reach in ((3.0, 0.03 * scipy.stats.t(24).ppf(0.975)), (0.01, 1 - 0.025 ** (1 / 400))):
@@ -133,10 +96,7 @@ def test_a_perfect_seed_has_the_spread_of_others_or_what_its_examples_leave_open
             {"seed_sd": 60},
             "found seed_sd 60, half of the range of accuracy or more; it is in points",
         ),
-        ({"seed_sd": "atlas:MNLI/bert-bas"}, "did you mean MNLI/bert-base"),
-        ({"seed_sd": "none.csv:MNLI/bert"}, "none.csv: cannot be read as an atlas of seeds"),
         ({"seed_sd": 1, "resample": "examples"}, "seed_sd with resample='examples'"),
-        ({"seed_sd": 1, "missing": "bound"}, "seed_sd with missing='bound'"),
         ({"seed_sd": 1, "by": "label"}, r"seed_sd with slices \(by\)"),
         ({}, r"base has one seed \(0\) to pair.*borrow their spread \(seed_sd\)"),
     ],
@@ -147,44 +107,20 @@ def test_what_cannot_be_borrowed_is_refused(options, message):
         stats.compare(*answers, "accuracy", labels=np.ones(200, int), **options)
 
 
-def test_arms_with_spreads_of_their_own_and_other_metrics_borrow_nothing():
+def test_arms_with_spreads_of_their_own_borrow_nothing():
     with pytest.raises(DataError, match=r"more than one seed \(base 3 and experiment 3\)"):
         stats.compare(scores(3), scores(3, key=1), seed_sd=0.1)
-    answers = (scores(1) > 0).astype(int)
-    with pytest.raises(DataError, match="found the spread of accuracy .*, expected that of f1"):
-        stats.compare(answers, 1 - answers, "f1", labels=answers[0], seed_sd="atlas:MNLI/bert-base")
 
 
-def test_the_command_writes_an_atlas_and_borrows_from_it(tmp_path, monkeypatch):
+def test_the_command_and_its_page_say_what_was_borrowed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     labels = np.ones(200, int)
-    for name, number in (("many", 6), ("more", 6), ("one", 1), ("other", 1)):
-        answers = (scores(number, key=len(name)) > -1).astype(int)
-        np.savez(f"{name}.npz", predictions=answers, labels=labels)
-    written = compare_files(base="many.npz", metric="accuracy", atlas="own.csv:facts/tiny/ours")
-    assert written.endswith("Written: own.csv")
-    compare_files(base="many.npz", metric="accuracy", atlas="own.csv:facts/tiny/ours")
-    assert len(stats.seed_atlas("own.csv")) == 1  # the same name, the same row
-    stats.seed_atlas("own.csv").assign(note="kept").to_csv("noted.csv", index=False)
-    compare_files(base="more.npz", metric="accuracy", atlas="noted.csv:facts/tiny/more")
-    assert stats.seed_atlas("noted.csv").note.fillna("").tolist() == ["kept", ""]
-    np.savez("perfect.npz", predictions=[labels, labels], labels=labels)
-    (tmp_path / "notes.csv").write_text("one,two\n")
-    with pytest.raises(DataError, match="the same score for all 2 seeds"):
-        compare_files(base="perfect.npz", atlas="b.csv:a/b/c")
-    with pytest.raises(DataError, match="notes.csv: found no column task"):
-        compare_files(base="many.npz", atlas="notes.csv:a/b/c")
+    for name in ("one", "other"):
+        np.savez(f"{name}.npz", predictions=scores(1, key=len(name)) > -1, labels=labels)
     found = compare_files(
-        base="one.npz", experiment=["other.npz"], metric="accuracy", seed_sd="own.csv:facts/tiny",
-        html="page.html", csv="all.csv",
+        base="one.npz", experiment=["other.npz"], metric="accuracy", seed_sd="1.5/5", html="page.html",
+        csv="all.csv",
     )  # fmt: skip
-    assert "5 degrees of freedom; facts/tiny/ours: 6 seeds, many.npz" in found
+    assert "1.500 points (5 degrees of freedom; no source given)" in found
     assert "borrowed_sd" in (tmp_path / "all.csv").read_text()
-    assert (tmp_path / "page.html").read_text().count("facts/tiny/ours: 6 seeds") >= 2
-    with pytest.raises(UserError, match="expected FILE.csv:TASK/SIZE/RECIPE"):
-        compare_files(base="many.npz", metric="accuracy", atlas="own.txt")
-    with pytest.raises(UserError, match="found no arm by itself"):
-        compare_files(
-            base="many.npz", experiment=["more.npz"], metric="accuracy", atlas="b.csv:a/b/c"
-        )
-    assert not (tmp_path / "b.csv").exists()
+    assert (tmp_path / "page.html").read_text().count("5 degrees of freedom; no source given") >= 2

@@ -8,7 +8,10 @@ import pytest
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats import compare, multibootstrap, report_ci
+from multiberts.stats import TaskData, compare, multibootstrap, report_ci
+from multiberts.stats.compare.conclude import Names
+from multiberts.stats.compare.question import compare_task
+from multiberts.stats.settings import ComparisonSettings
 
 
 def arm(skill, seeds=(0, 1, 2, 3, 4), runs=2, num_examples=60, key=0):
@@ -46,9 +49,8 @@ def published(base, experiment, metric, paired, **options):
 @pytest.mark.parametrize("metric", ["accuracy", "matthews"])
 def test_percentile_part_equals_the_published_functions(design, metric):
     base, experiment = arm(0.6), arm(0.75, seeds=(2, 3, 4, 5), runs=3, key=1)
-    ours = compare(
-        base, experiment, metric, design=design, n_resamples=200, rng=7, draws="published"
-    )
+    settings = ComparisonSettings(design, n_resamples=200, rng=7, draws="published")
+    ours = compare_task(TaskData(base, experiment, metric), settings, Names())
     theirs = published(base, experiment, metric, design == "paired", nboot=200, rng=7)
     assert ours.bootstrap_mean == pytest.approx(theirs["delta"]["mean"], abs=1e-12)
     assert ours.intervals["percentile"] == pytest.approx(

@@ -38,11 +38,7 @@ def test_print_gives_the_finding_and_a_table():
     assert result.plot().axes
 
 
-def test_separate_sets_are_not_called_shared():
-    text = str(
-        compare(BASE, EXPERIMENT[:, :30], design="unpaired", examples="separate", n_resamples=60)
-    )
-    assert "separate sets of 40 examples and 30 examples" in text and "shared" not in text
+def test_clusters_are_called_by_their_name():
     named = labelled(BASE).assign_coords(template=("example", np.arange(40) // 8))
     text = str(compare(named, None, design="single", clusters="template", n_resamples=60))
     assert "40 examples in 5 clusters (template)" in text

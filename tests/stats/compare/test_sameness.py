@@ -13,7 +13,7 @@ from multiberts import stats
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
 
-FEW = {"n_resamples": 40, "studentised": False}
+FEW = {"n_resamples": 40}
 
 
 def answers(accuracies, num_seeds=5, num_examples=1000, key=0):
@@ -131,17 +131,6 @@ def test_a_plan_holds_in_simulated_studies():
     assert result.sameness_plan(true_difference=0.005).effect == pytest.approx(0.015)
     with pytest.raises(DataError, match="found a comparison without a margin"):
         compare((0.7, 0.7)).sameness_plan()
-
-
-def test_missing_predictions_are_taken_at_their_worst():
-    base, experiment = (table.astype(float) for table in answers((0.7, 0.7)))
-    experiment[0, :40] = np.nan
-    options = {"labels": np.ones(1000), "margin": 3.0, **FEW}
-    left_out = stats.compare(base, experiment, "accuracy", missing="omit", **options).sameness
-    bound = stats.compare(base, experiment, "accuracy", missing="bound", **options).sameness
-    assert bound.margin == left_out.margin == pytest.approx(0.03)
-    assert bound.p_lower > left_out.p_lower and bound.p_upper > left_out.p_upper
-    assert bound.ci.low < left_out.ci.low < left_out.ci.high < bound.ci.high
 
 
 def test_the_command_corrects_for_the_number_of_arms(tmp_path):

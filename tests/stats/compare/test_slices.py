@@ -14,7 +14,7 @@ from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
 
-FEW = {"n_resamples": 40, "studentised": False}
+FEW = {"n_resamples": 40}
 KINDS = np.repeat(["easy", "hard", "rare"], [150, 100, 20])
 
 
@@ -135,8 +135,6 @@ def test_slices_come_from_columns_labels_lengths_and_numbers():
         stats.compare(*sides, by="topic", **FEW)
     with pytest.raises(DataError, match="task 'one': found slices"):
         stats.compare_tasks({"one": stats.TaskData(base, experiment, by=KINDS)}, **FEW)
-    with pytest.raises(DataError, match="separate examples, which have none"):
-        stats.compare(base, experiment, by=KINDS, examples="separate", **FEW)
 
 
 def test_the_command_and_the_page_have_the_table(tmp_path):

@@ -8,7 +8,9 @@ import pytest
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import occupation_scores
-from multiberts.stats import compare, multibootstrap, report_ci
+from multiberts.stats import TaskData, multibootstrap, report_ci
+from multiberts.stats.compare.conclude import Names
+from multiberts.stats.compare.question import compare_task
 from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import (
     PUBLISHED,
@@ -126,10 +128,8 @@ def test_steps_are_paired_on_the_seeds_they_share(paper, find):
     (item,) = [item for item in paper.steps if item.evaluation_set == "RTE/dev"]
     assert (item.base.name, item.experiment.name) == ("1M steps", "2M steps")
     assert item.base.seeds == item.experiment.seeds == (0, 1, 2, 3, 4)
-    expected = compare(
-        pairs[0][0].data, pairs[0][1].data, "accuracy", n_resamples=200, draws="published",
-        studentised=False,
-    )  # fmt: skip
+    task = TaskData(pairs[0][0].data, pairs[0][1].data, "accuracy")
+    expected = compare_task(task, replace(PUBLISHED, n_resamples=200), Names())
     np.testing.assert_array_equal(item.samples, expected.samples)
     assert (item.ci, item.p_values["t"]) == (expected.ci, expected.p_values["t"])
 

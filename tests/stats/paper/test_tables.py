@@ -134,9 +134,7 @@ def test_scores_and_components(prediction_sets):
     table = score_table({("RTE/dev", "accuracy"): scores})
     check_notations(table)
     first, second = read(table)
-    single = compare(
-        late.data, None, "accuracy", design="single", n_resamples=40, studentised=False
-    )
+    single = compare(late.data, None, "accuracy", design="single", n_resamples=40)
     assert float(first["Mean"]) == pytest.approx(single.estimate)
     assert float(first["SD over seeds"]) == scores[0].seed_scores.std(ddof=1)
     within = sum(float(run.var(ddof=1)) for run in scores[0].by_seed.values()) / 6

@@ -124,7 +124,7 @@ def test_a_slice_too_small_for_an_interval_is_a_dot_alone():
     random = np.random.default_rng(0)
     base, experiment = (random.integers(0, 2, (4, 100)) for _ in range(2))
     kinds = np.repeat(["large", "middle", "small"], [45, 35, 20])
-    found = compare(base, experiment, "mean", by=kinds, n_resamples=50, studentised=False)
+    found = compare(base, experiment, "mean", by=kinds, n_resamples=50)
     left, right = figures.slices_figure(found).axes
     names = [label.get_text() for label in left.get_yticklabels()]
     assert names == ["all examples", "large (45)", "middle (35)", "small (20)"]

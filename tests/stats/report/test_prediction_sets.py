@@ -54,7 +54,7 @@ def test_scores_of_seeds_are_those_of_a_comparison(prediction_sets):
         )
         data, metric = predictions.measured(measure)
         scores = predictions.run_scores(measure)
-        expected = compare(data, None, metric, design="single", n_resamples=40, studentised=False)
+        expected = compare(data, None, metric, design="single", n_resamples=40)
         np.testing.assert_allclose(scores.seed_scores, expected.base.seed_scores, rtol=1e-12)
         assert scores.seeds == expected.base.seeds
         assert scores.mean == pytest.approx(expected.base.estimate)

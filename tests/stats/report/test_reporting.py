@@ -293,8 +293,8 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     assert (tmp_path / "paper" / "DONE").is_file()
     with pytest.raises(UserError, match="found no prediction files of the base procedure 'other'"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
-    with pytest.raises(UserError, match=r"paper\.confidence_level is 95"):
-        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), confidence_level=95)
+    with pytest.raises(UserError, match=r"paper\.n_resamples is 0"):
+        paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), n_resamples=0)
     assert not (tmp_path / "b").exists()
 
 

@@ -63,7 +63,7 @@ def test_parts_and_their_sums():
     assert parts.mean == pytest.approx(table.mean(), rel=1e-14)
     for sums in (parts.seed, parts.example, residual.sum(axis=0), residual.sum(axis=1)):
         assert abs(sums.sum()) < 1e-9
-    np.testing.assert_allclose(parts.seed_squares, (residual**2).sum(axis=1), rtol=1e-10)
+    assert parts.residual_squares == pytest.approx((residual**2).sum(), rel=1e-10)
 
 
 def test_no_digits_are_lost_beside_a_large_mean():
