@@ -165,7 +165,7 @@ def _check_base(procedures: Iterable[str], roles: Roles) -> None:
         found = ", ".join(sorted(distinct)) or "none at all"
         raise DataError(
             f"found no prediction files of the base procedure {roles.base!r}, only {found}; name the base "
-            "procedure in roles"
+            "with --base"
         )
 
 

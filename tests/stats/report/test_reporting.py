@@ -291,7 +291,7 @@ def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_
     page = (tmp_path / "paper" / "report" / "index.md").read_text()
     assert "## winogender_paired" in page
     assert (tmp_path / "paper" / "DONE").is_file()
-    with pytest.raises(UserError, match="found no prediction files of the base procedure 'other'"):
+    with pytest.raises(UserError, match="procedure 'other', only .*; name the base with --base"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
     with pytest.raises(UserError, match=r"paper\.n_resamples is 0"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), n_resamples=0)
