@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import psutil
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.launch.workers.mark import VARIABLE
 from multiberts.tests.patience import PATIENCE
+from multiberts.tests.terminal_signals import obey_a_terminal
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -83,9 +83,8 @@ class Launcher:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # As a terminal starts it: tests in the background may have been told to ignore Ctrl-C.
             preexec_fn=lambda: (
-                signal.signal(signal.SIGINT, signal.default_int_handler),
+                obey_a_terminal(),
                 # Writing more fails as it does on a full disk.
                 resource.setrlimit(
                     resource.RLIMIT_FSIZE, (max_bytes_of_file, resource.RLIM_INFINITY)

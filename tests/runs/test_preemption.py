@@ -8,20 +8,25 @@ import subprocess
 import sys
 import termios
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from multiberts.runs.preemption import EXIT_PREEMPTED, preemption_notice
 from multiberts.tests.patience import PATIENCE
+from multiberts.tests.terminal_signals import obey_a_terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("notice", [signal.SIGTERM, signal.SIGHUP])
-def test_a_notice_inside_is_known_outside_too(notice: signal.Signals) -> None:
+def test_a_notice_inside_is_known_outside_too(
+    notice: signal.Signals, request: pytest.FixtureRequest
+) -> None:
     """As of a run within a sweep: the run may finish, and then the sweep must stop."""
-    before = signal.getsignal(notice)
+    # Not as nohup leaves it.
+    request.addfinalizer(partial(signal.signal, notice, signal.signal(notice, signal.SIG_DFL)))
     with preemption_notice() as outer:
         with preemption_notice() as inner:
             assert not inner() and not outer()
@@ -33,7 +38,7 @@ def test_a_notice_inside_is_known_outside_too(notice: signal.Signals) -> None:
             assert later()
     with preemption_notice() as fresh:
         assert not fresh()
-    assert signal.getsignal(notice) == before
+    assert signal.getsignal(notice) == signal.SIG_DFL
 
 
 def test_an_ignored_hang_up_stays_ignored() -> None:
@@ -77,7 +82,7 @@ def test_a_closed_terminal_lets_a_run_save_and_exit_as_asked_to_stop(tmp_path: P
     process = subprocess.Popen(
         [sys.executable, "-c", TRAIN, str(tmp_path / "saved")], cwd=ROOT,
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=lambda: (obey_a_terminal(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
     )  # fmt: skip
     os.close(theirs)
     shown = b""

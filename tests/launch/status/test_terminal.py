@@ -23,6 +23,7 @@ from multiberts.launch.status.terminal import print_status, terminal_view
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
 from multiberts.tests.patience import PATIENCE
+from multiberts.tests.terminal_signals import obey_a_terminal
 
 SHOW = """
 import sys
@@ -164,8 +165,7 @@ def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
         stderr=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
         start_new_session=True,
-        # As a terminal starts it: a test in the background may have inherited that SIGINT is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=obey_a_terminal,
     )
     os.close(theirs)
     drawn = b""
