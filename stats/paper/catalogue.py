@@ -45,23 +45,25 @@ PUBLISHED = ComparisonSettings(draws="published")
 GROUP_MEASURES = (ACCURACY, *OCCUPATION_MEASURES)
 
 
+# The base's checkpoints trained further on counterfactual data, and paired with it.
+INCREMENTAL = "cda_incr"
+# Trained on counterfactual data from the start, with seeds of its own.
+FULL = "cda_full"
+# The base's first seeds with many fine-tuning runs each.
+EXTRA = "base_extra_seeds"
+
+
 @dataclass(frozen=True)
 class Roles:
-    """Procedures by their part in the paper.
+    """Procedures that may have other names than in the paper's configuration.
 
     Attributes:
       base: pre-trained as BERT was.
-      incremental: the base's checkpoints trained further on counterfactual data; paired with it.
-      full: trained on counterfactual data from the start; has seeds of its own.
       original: the published BERT checkpoint.
-      extra: the base's first seeds with many fine-tuning runs each.
     """
 
     base: str = "base"
-    incremental: str = "cda_incr"
-    full: str = "cda_full"
     original: str = "original"
-    extra: str = "base_extra_seeds"
 
 
 def compare_pair(
@@ -195,8 +197,7 @@ class Catalogue:
     @property
     def winogender_groups(self) -> list[PredictionSet]:
         """Returns one prediction set per procedure that bias was measured on."""
-        roles = self.roles
-        return self.biased(roles.base, roles.extra, roles.incremental, roles.full)
+        return self.biased(self.roles.base, EXTRA, INCREMENTAL, FULL)
 
     @cached_property
     def scores(self) -> dict[tuple[str, str], list[RunScores]]:
@@ -298,24 +299,24 @@ class Catalogue:
     @cached_property
     def paired(self) -> list[Comparison]:
         """Compares the base with incremental CDA, table 1."""
-        return self._compare(self._on_winogender(self.roles.base, self.roles.incremental), "paired")
+        return self._compare(self._on_winogender(self.roles.base, INCREMENTAL), "paired")
 
     @cached_property
     def unpaired(self) -> list[Comparison]:
         """Incremental against full CDA, the first rows of table 2."""
-        asked = self._on_winogender(self.roles.incremental, self.roles.full)
+        asked = self._on_winogender(INCREMENTAL, FULL)
         return self._compare(asked, "unpaired")
 
     @cached_property
     def sources(self) -> list[Comparison]:
         """Incremental against full CDA by what is resampled, the rest of table 2."""
-        asked = self._on_winogender(self.roles.incremental, self.roles.full)[1:]
+        asked = self._on_winogender(INCREMENTAL, FULL)[1:]
         return [self._compare(asked, "unpaired", source)[0] for source in SOURCES]
 
     @cached_property
     def checkpoints(self) -> Comparison:
         """Two of the seeds with many fine-tuning runs, as in the paper, or else of the base."""
-        name = self.roles.extra
+        name = EXTRA
         if not any(BIAS in predictions.measures for predictions in self.last(name).values()):
             name = self.roles.base
         predictions = self.biased(name)[0]

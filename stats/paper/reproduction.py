@@ -26,6 +26,9 @@ from multiberts.stats.paper import figures as paper_figures
 from multiberts.stats.paper import tables as paper_tables
 from multiberts.stats.paper.catalogue import (
     BIAS,
+    EXTRA,
+    FULL,
+    INCREMENTAL,
     PUBLISHED,
     Catalogue,
     Key,
@@ -279,11 +282,11 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
         (
             "figure_bias_by_seed",
             "Bias correlation of every seed before and after incremental CDA",
-            partial(_bias_by_seed, made, roles.base, roles.incremental),
+            partial(_bias_by_seed, made, roles.base, INCREMENTAL),
         ),
         (
             "figure_bias_noise", "Bias correlation of seeds with many fine-tuning runs each",
-            partial(_bias_by_seed, made, roles.extra),
+            partial(_bias_by_seed, made, EXTRA),
         ),
         (
             "figure_winogender_groups",
@@ -315,7 +318,7 @@ def _sections(made: Catalogue) -> Iterator[ReportSection]:
         (
             "figure_occupations", "Bias of occupations against their share of women",
             lambda: paper_figures.occupations_figure(
-                made.biased(roles.base, roles.incremental, roles.full), BIAS
+                made.biased(roles.base, INCREMENTAL, FULL), BIAS
             ),
         ),
         *_training(made),
@@ -378,7 +381,7 @@ def _variance(made: Catalogue) -> Figure:
 
 def _power(made: Catalogue) -> Figure:
     try:
-        arms = [made.biased(name)[0] for name in (made.roles.base, made.roles.incremental)]
+        arms = [made.biased(name)[0] for name in (made.roles.base, INCREMENTAL)]
         measure = BIAS
     except DataError:
         arms = list(made.pairs_of_steps[0])
