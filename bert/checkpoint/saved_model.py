@@ -1,8 +1,8 @@
 """A fine-tuned model as a TensorFlow SavedModel: texts in, predictions out.
 
 Tokenisation is in the graph (`bert/graph_tokenization.py`) and the vocabulary is an asset, so TensorFlow and
-tensorflow-text serve it without this package. Texts are UTF-8 strings. The signatures, of which the first
-that a model has is `serving_default`, too:
+tensorflow-text serve it without this package. Texts are UTF-8 strings. A model's first signature is also its
+`serving_default`:
 
     texts      text [batch]; of a model of single texts
     pairs      text, text_pair [batch]; of a model of pairs. One that does not record it has both.
@@ -58,10 +58,12 @@ def export_saved_model(
     record = checkpoint.provenance.get(FINE_TUNED)
     kind = record["head"]["kind"] if record else None
     if record is None or kind not in _KINDS:
-        found = f"a model for {kind}" if record else "not a fine-tuned model"
+        found, cure = "not a fine-tuned model", "fine-tune it first, with --keep=last"
+        if record:
+            found, cure = f"a model for {kind}", "use `multiberts predict`"
         raise UserError(
             f"{source} is {found}, but a SavedModel is of a model of texts or pairs of texts, for one of "
-            f"{', '.join(_KINDS)}; use `multiberts predict`, or convert it to hugging_face"
+            f"{', '.join(_KINDS)}; {cure}"
         )
     _check_libraries()
     import tensorflow as tf

@@ -56,13 +56,12 @@ def _find_devices(devices: DeviceChoice) -> Devices:
     known = jax.devices()
     is_cpu = known[0].platform == "cpu"
     _keep_programs(is_cpu)
-    all_of_them = 1 if is_cpu else len(known)
-    count = all_of_them if devices == AUTO else int(devices)
-    if count > len(known):
+    number = (1 if is_cpu else len(known)) if devices == AUTO else int(devices)
+    if number > len(known):
         cure = "open the devices before anything else of JAX's runs" if is_cpu else "lower it"
-        raise UserError(f"devices is {count}, but JAX has {len(known)}; {cure}")
-    mesh = Mesh(np.array(known[:count]), (DATA,)) if count > 1 else None
-    return Devices(mesh, count, CPU if is_cpu else known[0].device_kind)
+        raise UserError(f"devices is {number}, but JAX has {len(known)}; {cure}")
+    mesh = Mesh(np.array(known[:number]), (DATA,)) if number > 1 else None
+    return Devices(mesh, number, CPU if is_cpu else known[0].device_kind)
 
 
 def _make_cpu_devices(count: int) -> None:

@@ -174,8 +174,8 @@ class Trainer(abc.ABC):
 
         Returns:
           Scalars by name, means over shards, perhaps still being computed: `loss`, `gradient_norm`, and the
-          loss function's own. Where `steps_per_dispatch` is above 1: arrays of that length, of which the
-          first len(batches) count.
+          loss function's own. Where `steps_per_dispatch` is above 1: arrays of that length, whose first
+          len(batches) values count.
         """
         most, count = self.steps_per_dispatch, len(batches)
         # One program serves all blocks: those that are not full repeat a batch that nothing reads.

@@ -1,7 +1,7 @@
 """`corpus.json`: what a directory of pre-training instances says of itself.
 
-`multiberts prepare` writes it. What any file of the directory must hold, this one too, stands in its DONE
-marker, whose checksum identifies the corpus.
+`multiberts prepare` writes it. The directory's DONE marker has the checksum of every file, this one included,
+and the marker's own checksum identifies the corpus.
 """
 
 from __future__ import annotations

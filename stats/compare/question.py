@@ -212,8 +212,8 @@ def compare_task(
     if settings.seed_sd is not None:
         if task.by is not None:
             raise DataError(
-                "found seed_sd with slices (by), of which a borrowed spread says nothing; leave one of them "
-                "out"
+                "found seed_sd with slices (by), but a borrowed spread says nothing of slices; leave one of "
+                "them out"
             )
         # Nothing is known of pairs, and the published intervals have no seeds to draw.
         design: Design = "unpaired" if settings.design == "paired" else settings.design

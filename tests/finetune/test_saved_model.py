@@ -186,12 +186,13 @@ def test_pairs_are_cut_as_training_cuts_them() -> None:
     [
         (
             "pre-trained",
-            "is not a fine-tuned model, but a SavedModel is of a model of texts or pairs",
+            "multi_label_classification; fine-tune it first, with --keep=last",
         ),
         *(
             (
                 kind,
-                f"is a model for {kind}, but a SavedModel is of a model of texts or pairs of texts",
+                f"is a model for {kind}, but a SavedModel is of a model of texts or pairs of texts, for one "
+                "of classification, regression, multi_label_classification; use `multiberts predict`",
             )
             for kind in ("own", *OTHER_KINDS)
         ),
