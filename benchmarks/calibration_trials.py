@@ -22,7 +22,7 @@ from multiberts.benchmarks.crossed_model import CLUSTER_SIZE, Condition, RealAns
 from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import TaskData, compare_tasks
-from multiberts.stats.compare.conclude import Names, interval_and_test, without_failed
+from multiberts.stats.compare.conclude import Names, without_failed
 from multiberts.stats.compare.question import (
     ComparisonSpec,
     PreparedArms,
@@ -31,6 +31,7 @@ from multiberts.stats.compare.question import (
     kind_of,
 )
 from multiberts.stats.intervals import Interval, PValues
+from multiberts.stats.recommended import interval_of_difference
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.stats.variance.crossing import Crossing
@@ -247,9 +248,13 @@ def recommended(question: ComparisonSpec, settings: ComparisonSettings) -> Recom
     if len(sides) == 2:
         span = (-width, width)
         kind, resample = kind_of(metric), settings.resample
-        interval, p = interval_and_test(sides, question.crossing, kind, resample, level)
+        interval, p = interval_of_difference(
+            sides, question.crossing, question.pairs, kind, resample, level
+        )
         if question.unpaired is not None:
-            unpaired = interval_and_test(sides, question.unpaired, kind, resample, level)[0]
+            unpaired = interval_of_difference(
+                sides, question.unpaired, None, kind, resample, level
+            )[0]
         number = len(sides[0].seeds)
         least = 2.0**-number if settings.design == "paired" else 1 / math.comb(2 * number, number)
         if p.two_sided < 1 - level and min(p.greater, p.less) < least:

@@ -19,8 +19,8 @@ from multiberts.benchmarks.made_up_arms import METRIC, World, compared, generato
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
 from multiberts.stats import early_look, sequential_decision
-from multiberts.stats.compare.conclude import interval_and_test
 from multiberts.stats.compare.question import kind_of
+from multiberts.stats.recommended import interval_of_difference
 from multiberts.stats.settings import ComparisonSettings, Design
 
 WORLDS = (
@@ -43,9 +43,9 @@ def errors(
         p = {}
         for seeds in range(2, planned + 1):
             spec, sides = compared((base[:seeds], experiment[:seeds]), settings)
-            p[seeds] = interval_and_test(sides, spec.crossing, kind_of(METRIC), "both", 0.95)[
-                1
-            ].two_sided
+            p[seeds] = interval_of_difference(
+                sides, spec.crossing, spec.pairs, kind_of(METRIC), "both", 0.95
+            )[1].two_sided
         found += (
             any(early_look(value, seeds, planned).is_enough for seeds, value in p.items()),
             sequential_decision([p[seeds] for seeds in halves], halves, planned).shown,

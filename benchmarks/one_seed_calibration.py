@@ -20,8 +20,8 @@ from scipy.special import ndtri
 from multiberts.benchmarks.made_up_arms import METRIC, World, compared, generators, report_shares
 from multiberts.runs.command_line.command import run_command
 from multiberts.stats import SeedSpread
-from multiberts.stats.compare.conclude import interval_and_test
 from multiberts.stats.compare.question import kind_of
+from multiberts.stats.recommended import interval_of_difference
 from multiberts.stats.settings import ComparisonSettings
 
 WORLDS = (
@@ -51,7 +51,9 @@ def intervals(
         other = world.arms("unpaired", source, 0.0, random)[0]
         settings = ComparisonSettings(design="unpaired", seed_sd=spread_of(other, factor))
         spec, sides = compared((base[:1], experiment), settings)
-        ends, _ = interval_and_test(sides, spec.crossing, kind_of(METRIC), "both", 0.95)
+        ends, _ = interval_of_difference(
+            sides, spec.crossing, spec.pairs, kind_of(METRIC), "both", 0.95
+        )
         found.append((sides[1].estimate - sides[0].estimate, *ends))
     return np.array(found)
 

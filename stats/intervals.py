@@ -1,4 +1,4 @@
-"""Intervals and p-values from bootstrap samples, Student's t, sign flips and permutations."""
+"""Formulas of intervals and p-values; `stats.recommended` decides which of them is used."""
 
 from __future__ import annotations
 
@@ -170,65 +170,6 @@ def fisher_t_interval(
     error = standard_error / (1 - estimate**2)
     low, high = t_interval(math.atanh(estimate), error, degrees_of_freedom, confidence_level)
     return Interval(math.tanh(low), math.tanh(high))
-
-
-def bounded_t_interval(
-    estimate: float,
-    standard_error: float,
-    degrees_of_freedom: float,
-    confidence_level: float,
-    bounds: tuple[float, float],
-    num_units: float,
-    tail_freedom: float = math.inf,
-) -> Interval:
-    """Computes `t_interval` of a score that lies between two bounds; it stays within them.
-
-    Far from the bounds it is the plain interval. Where that, twice as wide, would leave them
-    (`is_near_bounds`), it is `score_interval`.
-
-    Args:
-      estimate: the score.
-      standard_error: of the score.
-      degrees_of_freedom: as in `t_interval`.
-      confidence_level: as in `t_interval`.
-      bounds: the smallest and the largest possible score; infinite where there is none.
-      num_units: independent examples (or clusters, or seeds) behind the score.
-      tail_freedom: as in `score_interval`.
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
-    """
-    if is_near_bounds(estimate, standard_error, degrees_of_freedom, confidence_level, bounds):
-        return score_interval(
-            estimate,
-            standard_error,
-            degrees_of_freedom,
-            confidence_level,
-            bounds,
-            num_units,
-            tail_freedom,
-        )
-    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
-    return clipped_interval(plain, bounds)
-
-
-def is_near_bounds(
-    estimate: float,
-    standard_error: float,
-    degrees_of_freedom: float,
-    confidence_level: float,
-    bounds: tuple[float, float],
-) -> bool:
-    """Returns whether `bounded_t_interval` differs from the plain interval; takes its arguments."""
-    low, high = bounds
-    if not math.isfinite(high - low):
-        return False
-    if standard_error == 0:
-        return estimate in bounds
-    plain = t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
-    twice = 2 * (plain.high - estimate)
-    inside = estimate - twice >= low and estimate + twice <= high
-    return low <= estimate <= high and not inside
 
 
 def clopper_pearson_interval(number: int, trials: float, confidence_level: float) -> Interval:

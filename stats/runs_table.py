@@ -136,6 +136,11 @@ class Arm(RunsTable):
         return self.num_examples if self.clusters is None else int(self.clusters.max()) + 1
 
     @property
+    def cluster_sizes(self) -> NDArray[np.float64] | None:
+        """Returns the number of examples of each cluster; None where examples are drawn one by one."""
+        return None if self.clusters is None else np.bincount(self.clusters).astype(np.float64)
+
+    @property
     def seed_weights(self) -> NDArray[np.float64]:
         """Weights [runs, seeds] that average the runs of each seed, level by level."""
         return self.weights(1)

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multiberts.runs.errors import counted
+from multiberts.stats.bootstrap.answer_pairs import answer_pairs
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
 from multiberts.stats.compare.checks import check_sources
-from multiberts.stats.compare.conclude import interval_and_test
 from multiberts.stats.compare.question import (
     TaskData,
     bounded_mean,
@@ -44,6 +44,7 @@ from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, labelled
+from multiberts.stats.recommended import interval_of_difference
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.ranking import ArmDifference
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
@@ -307,7 +308,9 @@ def _scored_arms(
         if settings.resample == "examples":
             pool = None
         job = shared.job(arm, metric, pool, examples)
-        part = TablePart(job_table(job), 1.0, pool, examples, scored_counts(job))
+        part = TablePart(
+            job_table(job), 1.0, pool, examples, scored_counts(job), sizes=arm.cluster_sizes
+        )
         scored[name] = _ScoredArm(job, part)
     return scored
 
@@ -327,8 +330,9 @@ def _differences(
         pair = [summaries[base], summaries[experiment]]
         crossing = Crossing([replace(scored[base].part, weight=-1.0), scored[experiment].part])
         variance = crossing.unbiased_variance(prior)
-        interval, p_values = interval_and_test(
-            pair, crossing, kind, settings.resample, level, prior
+        answers = answer_pairs(scored[base].job, scored[experiment].job)
+        interval, p_values = interval_of_difference(
+            pair, crossing, answers, kind, settings.resample, level, prior
         )
         p = p_values.two_sided
         found.append(

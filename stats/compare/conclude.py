@@ -3,62 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import (
     ConfidenceInterval,
     PValues,
     bootstrap_p_values,
-    bounded_t_interval,
-    clipped_interval,
-    fisher_t_interval,
-    is_near_bounds,
-    near_bounds_difference,
     percentile_interval,
     permutation_p_values,
     published_p_values,
     sign_flip_p_values,
-    t_interval,
-    t_p_values,
 )
 from multiberts.stats.presentation.metric_names import printed_unit
+from multiberts.stats.recommended import (
+    AnswerPairs,
+    ScoreKind,
+    interval_of_difference,
+    interval_of_score,
+    interval_of_sum,
+)
 from multiberts.stats.results.comparison import ArmSummary, Pairing, Sameness, WithoutFailed
-from multiberts.stats.settings import ComparisonSettings, Resample
-from multiberts.stats.variance.crossing import Crossing, Term, VarianceEstimate
+from multiberts.stats.settings import ComparisonSettings
+from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.effect_size import EffectSizes, effect_sizes
-from multiberts.stats.variance.score_tables import Array, ScoreTable
-
-# A standard error that is smaller relative to the scores is what rounding leaves of equal differences.
-_ROUNDING = 1e-12
-# With fewer examples on which two arms differ, their difference is not near enough to normal.
-_FEW_DISCORDANT = 30
-
-
-@dataclass(frozen=True)
-class ScoreKind:
-    """Knowledge about a score besides its value.
-
-    Attributes:
-      metric: its name.
-      is_correlation: whether it is a correlation.
-      bounds: the smallest and the largest score there can be.
-      is_mean: whether it is the mean of the examples' own scores.
-      higher_is_better: which way it points; None where neither way is better, or nothing is known.
-    """
-
-    metric: str
-    is_correlation: bool = False
-    bounds: tuple[float, float] = UNBOUNDED
-    is_mean: bool = False
-    higher_is_better: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +52,7 @@ def concluded(
     settings: ComparisonSettings,
     names: Names,
     kind: ScoreKind,
+    pairs: AnswerPairs | None = None,
     unpaired: Crossing | None = None,
     pairing: Pairing | None = None,
     rest: Crossing | None = None,
@@ -93,6 +67,7 @@ def concluded(
       settings: of the comparison.
       names: of the comparison and its arms.
       kind: of the score.
+      pairs: the arms' answers to the same examples.
       unpaired: of a paired design, the tables with the seeds of each arm in a pool of its own.
       pairing: see `Comparison`.
       rest: where seeds failed, the tables of the others.
@@ -111,23 +86,22 @@ def concluded(
     intervals = {} if settings.seed_sd is not None else percentile_of(differences, level)
     p_values: dict[str, PValues] = {}
     if experiment is None:
-        ci = arm_interval(
-            crossing, estimate, level, correlation=kind.is_correlation, bounds=bounds,
-            units=base.num_scored,
-        )  # fmt: skip
+        ci = interval_of_score(crossing, estimate, level, kind, base.num_scored)
     else:
-        ci, p_values["t"] = interval_and_test(arms, crossing, kind, settings.resample, level)
+        ci, p_values["t"] = interval_of_difference(
+            arms, crossing, pairs, kind, settings.resample, level
+        )
         if settings.seed_sd is None:
             p_values["percentile"] = bootstrap_p_values(differences)
             p_values["published"] = published_p_values(differences)
             p_values |= _seed_tests(arms, settings)
     if unpaired is not None:
-        intervals["unpaired"], p_values["unpaired"] = interval_and_test(
-            arms, unpaired, kind, settings.resample, level
+        intervals["unpaired"], p_values["unpaired"] = interval_of_difference(
+            arms, unpaired, None, kind, settings.resample, level
         )
     same = None
     if settings.margin is not None:
-        same = sameness(arms, crossing, kind, settings)
+        same = sameness(arms, crossing, pairs, kind, settings)
     floor = _seed_floor(settings, [len(arm.seeds) for arm in arms])
     mean = float(differences.mean())
     return Comparison(
@@ -171,63 +145,10 @@ def concluded(
     )
 
 
-def interval_and_test(
-    arms: Sequence[ArmSummary],
-    crossing: Crossing,
-    kind: ScoreKind,
-    resample: Resample,
-    level: float,
-    prior: Term = (0.0, 0.0),
-    null: float = 0.0,
-) -> tuple[ConfidenceInterval, PValues]:
-    """Computes the recommended interval and test of a difference.
-
-    It is the t interval unless the scores are bounded and few examples decide:
-
-    - Where seeds and examples are paired, and the arms differ on fewer than thirty examples, the
-      difference is that of two small shares: of answers gained and of answers lost. What all seeds have
-      in common plays no part in them. For a score that is not a mean, both arms must be near the bounds.
-    - Elsewhere where both arms are near their bounds, judged by what examples add to their standard
-      errors with the seeds held fixed.
-
-    Then it comes from the score intervals of the two (`stats.intervals.near_bounds_difference`).
-
-    Args:
-      arms: base and experiment.
-      crossing: the tables whose sum is the difference.
-      kind: of the score.
-      resample: what is resampled.
-      level: of the interval, in (0, 1).
-      prior: as in `Crossing.unbiased_variance`.
-      null: the difference that is tested.
-    """
-    base, experiment = arms
-    variance = crossing.unbiased_variance(prior)
-    estimate = experiment.estimate - base.estimate
-    error, freedom = math.sqrt(variance.variance), variance.cautious_degrees_of_freedom
-    if error <= _ROUNDING * max(abs(base.estimate), abs(experiment.estimate)):
-        error = 0.0
-    width = kind.bounds[1] - kind.bounds[0]
-    if math.isfinite(width) and not kind.is_correlation and resample != "seeds":
-        paired = len(crossing.parts) == 1
-        if paired and (kind.is_mean or estimate == error == 0):
-            if error == 0 or _differ_seldom(crossing, width, level):
-                two = _lost_and_gained(crossing, min(arm.num_scored for arm in arms))
-                return _of_near_bounds(two, variance, (0.0, width), level, null)
-        elif all(
-            is_near_bounds(arm.estimate, arm.example_error, math.inf, level, kind.bounds)
-            for arm in arms
-        ) and not (paired and _num_discordant(crossing.parts[0].table) >= _FEW_DISCORDANT):
-            return _of_near_bounds(arms, variance, kind.bounds, level, null)
-    if error == 0:
-        return _nothing_varies((-width, width), level)
-    plain = clipped_interval(t_interval(estimate, error, freedom, level), (-width, width))
-    return ConfidenceInterval(*plain, level, "t"), t_p_values(estimate - null, error, freedom)
-
-
 def sameness(
     arms: Sequence[ArmSummary],
     crossing: Crossing,
+    pairs: AnswerPairs | None,
     kind: ScoreKind,
     settings: ComparisonSettings,
 ) -> Sameness:
@@ -239,6 +160,7 @@ def sameness(
     Args:
       arms: base and experiment.
       crossing: the tables whose sum is the difference.
+      pairs: their answers to the same examples.
       kind: of the score.
       settings: of the comparison, with a margin in the unit that readers see.
 
@@ -259,87 +181,10 @@ def sameness(
         )
     level = 2 * settings.confidence_level - 1
     (ci, below), (_, above) = (
-        interval_and_test(arms, crossing, kind, settings.resample, level, null=null)
+        interval_of_difference(arms, crossing, pairs, kind, settings.resample, level, null=null)
         for null in (-margin, margin)
     )
     return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better)
-
-
-class _Share(NamedTuple):
-    """Inputs of `_of_near_bounds` for one arm."""
-
-    estimate: float
-    standard_error: float
-    df: float
-    num_scored: float
-
-
-def _of_near_bounds(
-    arms: Sequence[ArmSummary | _Share],
-    variance: VarianceEstimate,
-    bounds: tuple[float, float],
-    level: float,
-    null: float,
-) -> tuple[ConfidenceInterval, PValues]:
-    first, second = arms
-    product = first.standard_error * second.standard_error
-    shared = first.standard_error**2 + second.standard_error**2 - variance.variance
-    correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0
-    # The largest: with few seeds the smaller ones are over-conservative near a bound.
-    freedom = max(variance.cautious_degrees_of_freedom, first.df, second.df)
-    ends, p_values = near_bounds_difference(
-        (first.estimate, first.standard_error),
-        (second.estimate, second.standard_error),
-        freedom,
-        correlation,
-        bounds,
-        (first.num_scored, second.num_scored),
-        level,
-        null,
-    )
-    return ConfidenceInterval(*ends, level, "Newcombe"), p_values
-
-
-def _differ_seldom(crossing: Crossing, width: float, level: float) -> bool:
-    """Returns whether arms differ on so few examples that the share of these is near 0."""
-    (part,) = crossing.parts
-    if _num_discordant(part.table) >= _FEW_DISCORDANT:
-        return False
-    share = _mapped(crossing, np.abs)
-    return is_near_bounds(share.mean, share.example_error, math.inf, level, (0.0, width))
-
-
-def _mapped(crossing: Crossing, function: Callable[[Array], Array]) -> Crossing:
-    """Returns the crossing of a function of the cells of one table."""
-    (part,) = crossing.parts
-    table = ScoreTable(part.table.shape, lambda: map(function, part.table.blocks()))
-    return Crossing([replace(part, table=table)])
-
-
-def _num_discordant(differences: ScoreTable) -> int:
-    """Counts examples on which the arms of any seed differ; stops once they are not few."""
-    number = 0
-    for block in differences.blocks():
-        number += int(block.any(axis=0).sum())
-        if number >= _FEW_DISCORDANT:
-            break
-    return number
-
-
-def _lost_and_gained(crossing: Crossing, units: float) -> list[_Share]:
-    """Splits a table of differences into answers lost and gained; gained less lost is the difference."""
-    found = []
-    for part_of in (lambda cells: np.maximum(-cells, 0.0), lambda cells: np.maximum(cells, 0.0)):
-        own = _mapped(crossing, part_of)
-        spread = own.unbiased_variance()
-        error = math.sqrt(spread.variance)
-        found.append(_Share(own.mean, error, spread.cautious_degrees_of_freedom, units))
-    return found
-
-
-def _nothing_varies(span: tuple[float, float], level: float) -> tuple[ConfidenceInterval, PValues]:
-    """Returns what is known where all seeds and examples have one difference: nothing about others."""
-    return ConfidenceInterval(*span, level, "range"), PValues(1.0, 1.0, 1.0)
 
 
 def without_failed(
@@ -353,51 +198,8 @@ def without_failed(
       span: the smallest and the largest estimate there can be.
       tested: whether the estimate is a difference, which has a p-value.
     """
-    found = rest.unbiased_variance()
-    t_of = rest.mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom
-    plain, p_values = clipped_interval(t_interval(*t_of, confidence_level), span), t_p_values(*t_of)
-    ci = ConfidenceInterval(*plain, confidence_level, "t")
-    if found.variance == 0:
-        ci, p_values = _nothing_varies(span, confidence_level)
+    ci, p_values = interval_of_sum(rest.mean, rest.unbiased_variance(), confidence_level, span)
     return WithoutFailed(rest.mean, ci, p_values.two_sided if tested else None)
-
-
-def arm_interval(
-    crossing: Crossing,
-    estimate: float,
-    confidence_level: float,
-    *,
-    correlation: bool = False,
-    bounds: tuple[float, float] = UNBOUNDED,
-    units: float = 1,
-) -> ConfidenceInterval:
-    """Computes the recommended interval of one arm's score, whose table is the crossing's.
-
-    The spread of a correlation depends on its size (that of a difference of two hardly does), so it
-    is computed on Fisher's z; see `stats.intervals.bounded_t_interval` for other scores.
-
-    Args:
-      crossing: of the arm.
-      estimate: its score.
-      confidence_level: level, in (0, 1).
-      correlation: whether the score is a correlation.
-      bounds: the smallest and the largest score there can be.
-      units: the number of its examples, clusters or seeds, whichever are drawn.
-    """
-    error, freedom = arm_spread(crossing)
-    drawn = bool(crossing.seeds or crossing.examples)
-    at_bound = estimate in bounds and math.isfinite(bounds[1] - bounds[0])
-    if drawn and error == 0 and (correlation or not at_bound):
-        return _nothing_varies(bounds, confidence_level)[0]
-    spread = estimate, error, freedom, confidence_level
-    if correlation:
-        return ConfidenceInterval(*fisher_t_interval(*spread), confidence_level, "Fisher z")
-    tails = crossing.tail_freedom() if error else math.inf
-    ends = bounded_t_interval(*spread, bounds, units, tails)
-    method = "t"
-    if is_near_bounds(*spread, bounds):
-        method = "Wilson" if error else "Clopper-Pearson"
-    return ConfidenceInterval(*ends, confidence_level, method)
 
 
 def percentile_of(
@@ -406,14 +208,6 @@ def percentile_of(
     """Returns the bootstrap's interval, by its name."""
     ends = percentile_interval(samples, confidence_level)
     return {"percentile": ConfidenceInterval(*ends, confidence_level, "percentile")}
-
-
-def arm_spread(crossing: Crossing) -> tuple[float, float]:
-    """Returns an arm's standard error and degrees of freedom: 0 and infinity where nothing is drawn."""
-    if not crossing.seeds and not crossing.examples:
-        return 0.0, math.inf
-    found = crossing.unbiased_variance()
-    return math.sqrt(found.variance), found.cautious_degrees_of_freedom
 
 
 def _seed_tests(arms: Sequence[ArmSummary], settings: ComparisonSettings) -> dict[str, PValues]:

@@ -14,6 +14,7 @@ from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
+from multiberts.stats.bootstrap.answer_pairs import answer_pairs
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
 from multiberts.stats.borrowed import SeedSpread
@@ -27,9 +28,6 @@ from multiberts.stats.compare.checks import (
 )
 from multiberts.stats.compare.conclude import (
     Names,
-    ScoreKind,
-    arm_interval,
-    arm_spread,
     concluded,
     percentile_of,
 )
@@ -41,6 +39,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
 from multiberts.stats.presentation.metric_names import printed_unit
 from multiberts.stats.reading import arms_in, labelled, values_of_clusters
+from multiberts.stats.recommended import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.slices import Slices
 from multiberts.stats.runs_table import Arm, align, pair
@@ -407,10 +406,12 @@ class ComparisonSpec:
       jobs: for each arm the bootstrap of its score.
       crossing: tables whose sum is the estimate.
       crossings: for each arm the crossing of its table alone.
+      pairs: the arms' answers to the same examples; None where they are not paired.
       unpaired: of a paired design, the crossing with the seeds of each arm in a pool of its own.
       pairing: see `Comparison`.
     """
 
+    pairs: AnswerPairs | None
     unpaired: Crossing | None
     pairing: Pairing | None
 
@@ -472,6 +473,7 @@ class ComparisonSpec:
         parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
         self.crossings = [Crossing([replace(part, weight=1.0)]) for part in parts]
+        self.pairs = answer_pairs(*self.jobs) if len(arms) > 1 else None
         self.unpaired = None
         if settings.design == "paired" and settings.resample != "examples":
             self.unpaired = Crossing(
@@ -496,6 +498,7 @@ class ComparisonSpec:
                 None
                 if spread is None or job.pool is None or table.shape[0] > 1
                 else borrowed(spread, self.metric),
+                job.arm.cluster_sizes,
             )
             for table, job, weight in zip(tables, self.jobs, weights, strict=True)
         ]
@@ -571,14 +574,7 @@ def summarise_arm(
     return ArmSummary(
         name,
         estimate,
-        arm_interval(
-            crossing,
-            estimate,
-            confidence_level,
-            correlation=job.score.is_correlation,
-            bounds=job.score.bounds,
-            units=units,
-        ),
+        interval_of_score(crossing, estimate, confidence_level, kind_of(job.score), units),
         {} if settings.seed_sd else percentile_of(samples, confidence_level),
         arm.seeds,
         scores,
@@ -588,7 +584,7 @@ def summarise_arm(
         arm.cluster_name,
         arm.left_out,
         *failures_of(job, crossing, scores, confidence_level),
-        *arm_spread(crossing),
+        *spread_of(crossing),
         crossing.example_error,
         units,
     )
@@ -685,6 +681,7 @@ def compare_specs(
             settings,
             called,
             kind_of(spec.metric),
+            spec.pairs,
             spec.unpaired,
             spec.pairing,
             None if settings.seed_sd else spec.without(summaries),

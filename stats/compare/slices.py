@@ -17,12 +17,18 @@ from numpy.typing import NDArray
 from multiberts.evaluate.readers.columns import TEXT_NAMES
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
-from multiberts.stats.compare.conclude import Names, ScoreKind, interval_and_test
+from multiberts.stats.compare.conclude import Names
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import ConfidenceInterval, clipped_interval, t_interval, t_p_values
+from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike
 from multiberts.stats.reading import values_of_clusters
+from multiberts.stats.recommended import (
+    AnswerPairs,
+    ScoreKind,
+    interval_of_difference,
+    interval_of_sum,
+)
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.slices import Slice, Slices
 from multiberts.stats.runs_table import Arm
@@ -106,6 +112,7 @@ class Spec(Protocol):
     """Parts of a `ComparisonSpec` that slices read."""
 
     crossing: Crossing
+    pairs: AnswerPairs | None
 
     def summaries(
         self, samples: NDArray, names: Names, settings: ComparisonSettings
@@ -201,7 +208,9 @@ def _part(
     if len(summaries) == 1:
         part.ci = summaries[0].ci
     else:
-        part.ci, tests = interval_and_test(summaries, spec.crossing, kind, settings.resample, level)
+        part.ci, tests = interval_of_difference(
+            summaries, spec.crossing, spec.pairs, kind, settings.resample, level
+        )
         part.p_value = tests.two_sided
     return part
 
@@ -213,16 +222,15 @@ def _against(
     assert own.crossing is not None and rest.crossing is not None
     parts = [replace(part, weight=-part.weight) for part in rest.crossing.parts]
     variance = Crossing([*own.crossing.parts, *parts]).unbiased_variance()
-    estimate, error = own.estimate - rest.estimate, math.sqrt(variance.variance)
-    level, freedom = settings.confidence_level, variance.cautious_degrees_of_freedom
-    reach = (kind.bounds[1] - kind.bounds[0]) * len(own.scores)
-    if error == 0:
+    estimate, level = own.estimate - rest.estimate, settings.confidence_level
+    reach = kind.width * len(own.scores)
+    if variance.variance == 0:
         return {}
-    ends = clipped_interval(t_interval(estimate, error, freedom, level), (-reach, reach))
+    interval, p_values = interval_of_sum(estimate, variance, level, (-reach, reach))
     return {
         "against_rest": estimate,
-        "against_rest_ci": ConfidenceInterval(*ends, level, "t"),
-        "against_rest_p": t_p_values(estimate, error, freedom).two_sided,
+        "against_rest_ci": interval,
+        "against_rest_p": p_values.two_sided,
     }
 
 

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 
 from multiberts.stats.compare.conclude import (
     Names,
-    ScoreKind,
-    arm_interval,
-    arm_spread,
     concluded,
     percentile_of,
 )
@@ -26,6 +23,7 @@ from multiberts.stats.compare.question import (
 from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
+from multiberts.stats.recommended import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.runs_table import Arm, sorted_seeds
@@ -36,6 +34,8 @@ from multiberts.stats.settings import (
     whole_number,
 )
 from multiberts.stats.variance.crossing import Crossing
+
+_MEAN_OF_SCORES = ScoreKind("mean of scores")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -235,7 +235,7 @@ def _macro_average(
         undefined,
         settings,
         names,
-        ScoreKind("mean of scores"),
+        _MEAN_OF_SCORES,
     )
 
 
@@ -247,11 +247,11 @@ def _mean_arm(
 ) -> ArmSummary:
     scores = np.mean([arm.seed_scores for arm in arms], axis=0)
     estimate = float(np.mean([arm.estimate for arm in arms]))
-    error, freedom = arm_spread(crossing)
+    error, freedom = spread_of(crossing)
     return ArmSummary(
         arms[0].name,
         estimate,
-        arm_interval(crossing, estimate, settings.confidence_level),
+        interval_of_score(crossing, estimate, settings.confidence_level, _MEAN_OF_SCORES),
         percentile_of(samples, settings.confidence_level),
         arms[0].seeds,
         scores,

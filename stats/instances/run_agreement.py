@@ -17,8 +17,7 @@ paper's table 3. With rounding instead, the value would depend on where the clas
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -27,9 +26,17 @@ from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
-from multiberts.stats.intervals import Interval, t_interval
+from multiberts.stats.intervals import Interval
 from multiberts.stats.reading import arm_from_arrays
+from multiberts.stats.recommended import (
+    ScoreKind,
+    interval_of_difference,
+    interval_of_score,
+    scored,
+)
 from multiberts.stats.runs_table import Arm
+from multiberts.stats.variance.crossing import Crossing
+from multiberts.stats.variance.score_tables import TablePart, score_table
 
 if TYPE_CHECKING:
     import xarray
@@ -47,7 +54,7 @@ class Estimate:
     Attributes:
       value: in [-1, 1].
       standard_error: over examples; of a correlation by linearisation.
-      interval: value -+ t x standard error.
+      interval: the recommended one (`stats.recommended`), by new examples.
     """
 
     value: float
@@ -123,10 +130,8 @@ def agreement(
     kind = kind or ("classes" if _are_classes(arm.predictions) else "correlation")
     weights = _pair_weights(arm)
     compute = _equal_answers if kind == "classes" else _correlations
-    found = dict(zip(weights, compute(arm.predictions, list(weights.values())), strict=True))
-    if len(found) == 2:
-        found["difference"] = found["same_seed"] - found["different_seeds"]
-    estimates = {name: _estimate(found[name], confidence_level) for name in found}
+    values = dict(zip(weights, compute(arm.predictions, list(weights.values())), strict=True))
+    estimates = _estimates(values, kind, confidence_level)
     return Agreement(
         kind,
         estimates.get("same_seed"),
@@ -211,7 +216,29 @@ def _correlations(predictions: NDArray, weights: list[Array]) -> list[Array]:
     return found
 
 
-def _estimate(values: Array, confidence_level: float) -> Estimate:
-    value = float(values.mean())
-    error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    return Estimate(value, error, t_interval(value, error, len(values) - 1, confidence_level))
+def _estimates(
+    values: Mapping[str, Array], kind: Kind, confidence_level: float
+) -> dict[str, Estimate]:
+    """Estimates the mean of each array of values [examples], and of two their difference."""
+    bounds = (0.0, 1.0) if kind == "classes" else (-1.0, 1.0)
+    score = ScoreKind("agreement", is_correlation=kind == "correlation", bounds=bounds)
+
+    def crossing(cells: Array) -> Crossing:
+        return Crossing([TablePart(score_table(cells[None]), 1.0, None, "examples")])
+
+    estimates, shares = {}, []
+    for name, cells in values.items():
+        share = scored(crossing(cells), len(cells))
+        interval = interval_of_score(
+            crossing(cells), share.estimate, confidence_level, score, len(cells)
+        )
+        estimates[name] = Estimate(share.estimate, share.standard_error, interval)
+        shares.append(share)
+    if len(values) == 2:
+        cells = values["same_seed"] - values["different_seeds"]
+        interval, _ = interval_of_difference(
+            shares[::-1], crossing(cells), None, score, "examples", confidence_level
+        )
+        error = scored(crossing(cells), len(cells)).standard_error
+        estimates["difference"] = Estimate(float(cells.mean()), error, interval)
+    return estimates

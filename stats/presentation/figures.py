@@ -13,10 +13,11 @@ from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.formats import heading
-from multiberts.stats.intervals import bounded_t_interval, t_interval
+from multiberts.stats.intervals import t_interval
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.wording import SOURCES
+from multiberts.stats.recommended import ScoreKind, interval_of_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -335,9 +336,12 @@ def _draw_band(
     for step in several:
         scores = table[np.isfinite(table[:, step]), step]
         error = float(scores.std(ddof=1)) / np.sqrt(len(scores))
-        bounds = curve.bounds if error else UNBOUNDED  # seeds that agree have no interval to bound
-        spread = float(scores.mean()), error, len(scores) - 1, confidence_level
-        intervals.append(bounded_t_interval(*spread, bounds, len(scores)))
+        # Seeds that agree have no interval to bound.
+        kind = ScoreKind("score", bounds=curve.bounds if error else UNBOUNDED)
+        spread = float(scores.mean()), error, len(scores) - 1
+        intervals.append(
+            interval_of_mean(spread, confidence_level, kind, len(scores), drawn=bool(error))
+        )
     low, high = np.array(intervals).T
     axes.fill_between(
         np.asarray(curve.steps)[several], low, high, color=colour, alpha=0.18, linewidth=0, zorder=1

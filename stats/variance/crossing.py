@@ -231,9 +231,12 @@ class Crossing:
             seeds = (*seeds, _borrowed_term(loans))
         examples = []
         for name, own in self.examples.items():
+            parts = [part for part in self.parts if part.examples == name]
             value, freedom = _main_term(own, "example", "add some")
-            factor = max(self._factor(part) for part in self.parts if part.examples == name)
-            shares = [part.scored for part in self.parts if part.examples == name and part.scored]
+            if parts[0].sizes is not None:
+                value, freedom = _cluster_term(own, parts[0].sizes)
+            factor = max(map(self._factor, parts))
+            shares = [part.scored for part in parts if part.scored]
             freedom = min([freedom, *map(_freedom_of_shares, shares)])
             examples.append((factor * value, freedom))
         residual = []
@@ -309,7 +312,7 @@ def _summed(parts: Sequence[TablePart]) -> TablePart:
         return parts[0]
     table = summed_table([part.table for part in parts], [part.weight for part in parts])
     scored = max((part.scored for part in parts), key=_ratio_factor)
-    return TablePart(table, 1.0, parts[0].pool, parts[0].examples, scored)
+    return replace(parts[0], table=table, weight=1.0, scored=scored)
 
 
 def _ratio_factor(scored: tuple[float, ...]) -> float:
@@ -341,6 +344,36 @@ def _main_term(deviation: Array, what: str, cure: str, prior: Term = (0.0, 0.0))
     if not weight:
         return share, own
     return (own * share + weight * variance / number) / (own + weight), own + weight
+
+
+def _cluster_term(deviation: Array, sizes: Array) -> Term:
+    """Returns the share of the clusters' mean square, from their deviations [G] and numbers of examples.
+
+    It is the jackknife's: without cluster g of weight w the score would be another by d / (G (1 - w)), as a
+    large one pulls the score towards its own. Were all cluster means to vary alike, Satterthwaite's degrees
+    of freedom would be those of the few large clusters; where examples vary within clusters they are nearly
+    G - 1. The geometric mean of the two covers .93 to .97 in simulations of either kind (docs/clusters.md).
+    Clusters of one size have the plain mean square with G - 1.
+
+    Reference: Bell & McCaffrey (2002), Bias reduction in standard errors for linear regression with
+    multi-stage samples.
+    """
+    number, weights = len(deviation), sizes / sizes.sum()
+    without = deviation / (number * (1 - weights))
+    share = (number - 1) / number * float(without @ without)
+    # The form of the cluster means m is m' A m, A = M' diag(a) M, M = I - 1 w'; its degrees of freedom
+    # are (tr A)^2 / tr(A^2).
+    a, together = (weights / (1 - weights)) ** 2, float(weights @ weights)
+    trace = float(a @ (1 - 2 * weights + together))
+    first, second = float(a @ weights), float(a @ weights**2)
+    squares = (
+        2 * a.sum() * second
+        + (together * a.sum()) ** 2
+        + 2 * first**2
+        - 4 * together * a.sum() * first
+        + float(a**2 @ (1 + 2 * (together - 2 * weights)))
+    )
+    return share, math.sqrt(trace**2 / squares * (number - 1))
 
 
 def _borrowed_term(loans: Sequence[TablePart]) -> Term:

@@ -241,6 +241,7 @@ class TablePart:
       scored: numbers of examples behind each share that the scores are made of, where not all examples
         count, such as the positives of a recall.
       borrowed: of a table with one row whose seeds are drawn, their spread from elsewhere.
+      sizes: examples of each cluster [C]; None where examples are drawn one by one.
     """
 
     table: ScoreTable
@@ -249,3 +250,4 @@ class TablePart:
     examples: str | None
     scored: tuple[float, ...] = ()
     borrowed: SeedSpread | None = None
+    sizes: Array | None = None

@@ -10,11 +10,9 @@ import scipy.stats
 from statsmodels.stats.proportion import proportion_confint
 
 from multiberts.stats import report_ci
-from multiberts.stats.compare.conclude import arm_interval
 from multiberts.stats.intervals import (
     Interval,
     bootstrap_p_values,
-    bounded_t_interval,
     clopper_pearson_interval,
     difference_of_intervals,
     fisher_t_interval,
@@ -26,7 +24,13 @@ from multiberts.stats.intervals import (
     t_interval,
     t_p_values,
 )
+from multiberts.stats.recommended import ScoreKind, interval_of_mean, interval_of_score
 from multiberts.stats.variance.crossing import crossing_of_tables
+
+
+def bounded_interval(estimate, error, freedom, level, bounds, units):
+    kind = ScoreKind("score", bounds=bounds)
+    return interval_of_mean((estimate, error, freedom), level, kind, units)
 
 
 def test_report_ci_by_hand():
@@ -204,23 +208,23 @@ def test_interval_of_a_correlation_is_made_on_fishers_scale():
 def test_far_from_its_bounds_a_score_has_the_plain_interval():
     for estimate, error in ((0.5, 0.05), (0.84, 0.003), (0.7, 0.05)):
         plain = t_interval(estimate, error, 4, 0.95)
-        assert bounded_t_interval(estimate, error, 4, 0.95, (0, 1), 100) == plain
-    assert bounded_t_interval(7.0, 2.0, 4, 0.95, (-np.inf, np.inf), 9) == t_interval(7, 2, 4, 0.95)
+        assert bounded_interval(estimate, error, 4, 0.95, (0, 1), 100) == plain
+    assert bounded_interval(7.0, 2.0, 4, 0.95, (-np.inf, np.inf), 9) == t_interval(7, 2, 4, 0.95)
 
 
 def test_near_its_bounds_a_score_has_an_interval_within_them():
-    found = bounded_t_interval(0.97, 0.02, 4, 0.95, (0, 1), 50)
+    found = bounded_interval(0.97, 0.02, 4, 0.95, (0, 1), 50)
     # Wilson's: ends whose own standard error, which grows away from the bound, is t times their distance.
     reach = scipy.stats.t.ppf(0.975, 4) * 0.02
     for end in found:
         own = reach * math.sqrt(end * (1 - end) / (0.97 * 0.03))
         assert abs(end - 0.97) == pytest.approx(own)
-    mirrored = bounded_t_interval(0.03, 0.02, 4, 0.95, (0, 1), 50)
+    mirrored = bounded_interval(0.03, 0.02, 4, 0.95, (0, 1), 50)
     assert mirrored == pytest.approx((1 - found.high, 1 - found.low))
-    assert bounded_t_interval(97, 2, 4, 0.95, (0, 100), 50) == pytest.approx(
+    assert bounded_interval(97, 2, 4, 0.95, (0, 100), 50) == pytest.approx(
         (100 * found.low, 100 * found.high)
     )
-    assert bounded_t_interval(0.2, 0.5, 4, 0.95, (0, np.inf), 50).low == 0
+    assert bounded_interval(0.2, 0.5, 4, 0.95, (0, np.inf), 50).low == 0
 
 
 def test_one_wrong_answer_of_many_seeds_shows_no_more_than_its_examples():
@@ -231,7 +235,7 @@ def test_one_wrong_answer_of_many_seeds_shows_no_more_than_its_examples():
     found = crossing.unbiased_variance()
     spread = mean, math.sqrt(found.variance), found.cautious_degrees_of_freedom, 0.95, (0, 1), 50
     plain, tails = score_interval(*spread), score_interval(*spread, crossing.tail_freedom())
-    none_wrong = bounded_t_interval(1.0, 0.0, 4, 0.95, (0, 1), 50)
+    none_wrong = bounded_interval(1.0, 0.0, 4, 0.95, (0, 1), 50)
     # As the sole bearer of a mean square it leaves two degrees of freedom for it.
     assert crossing.tail_freedom() < 8 < found.cautious_degrees_of_freedom
     assert none_wrong.low < tails.low < plain.low
@@ -239,7 +243,7 @@ def test_one_wrong_answer_of_many_seeds_shows_no_more_than_its_examples():
     least = score_interval(*spread, 1.0)
     one_each = mean, math.sqrt(mean * (1 - mean) / 50), *spread[2:]
     assert least == pytest.approx(score_interval(*one_each))
-    assert arm_interval(crossing, mean, 0.95, bounds=(0, 1), units=50) == tails
+    assert interval_of_score(crossing, mean, 0.95, ScoreKind("score", bounds=(0, 1)), 50) == tails
 
 
 def test_light_tails_of_examples_change_no_degrees_of_freedom():
@@ -251,9 +255,9 @@ def test_light_tails_of_examples_change_no_degrees_of_freedom():
 
 def test_where_all_is_right_the_interval_is_that_of_clopper_and_pearson():
     exact = scipy.stats.binomtest(50, 50).proportion_ci(method="exact")
-    assert bounded_t_interval(1.0, 0.0, 4, 0.95, (0, 1), 50) == pytest.approx(tuple(exact))
+    assert bounded_interval(1.0, 0.0, 4, 0.95, (0, 1), 50) == pytest.approx(tuple(exact))
     exact = scipy.stats.binomtest(0, 20).proportion_ci(0.9, method="exact")
-    assert bounded_t_interval(0.0, 0.0, 4, 0.9, (0, 1), 20) == pytest.approx(tuple(exact))
+    assert bounded_interval(0.0, 0.0, 4, 0.9, (0, 1), 20) == pytest.approx(tuple(exact))
 
 
 @pytest.mark.parametrize(("right", "number"), [(49, 50), (7, 10)])

@@ -9,7 +9,6 @@ import scipy.stats
 from scipy.special import ndtri, stdtr, stdtrit
 
 from multiberts.stats import compare
-from multiberts.stats.compare.conclude import arm_interval
 from multiberts.stats.compare.failures import failed_seeds
 from multiberts.stats.intervals import (
     bootstrap_p_values,
@@ -22,6 +21,7 @@ from multiberts.stats.intervals import (
     t_p_values,
 )
 from multiberts.stats.presentation.wording import warnings
+from multiberts.stats.recommended import ScoreKind, interval_of_score
 from multiberts.stats.variance.crossing import crossing_of_tables
 
 TRIALS, REPLICATES = 6000, 1000
@@ -168,7 +168,7 @@ def test_the_interval_of_a_high_accuracy_covers_and_stays_below_one(
         right = random.normal(size=(num_seeds, 50)) < centre + seeds + examples
         crossing = crossing_of_tables([right])
         estimate = float(right.mean())
-        found = arm_interval(crossing, estimate, 0.95, bounds=(0, 1), units=50)
+        found = interval_of_score(crossing, estimate, 0.95, ScoreKind("score", bounds=(0, 1)), 50)
         assert 0 <= found.low < found.high <= 1
         covered += found.low <= accuracy <= found.high
         variance = crossing.unbiased_variance()

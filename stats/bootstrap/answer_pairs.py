@@ -1,0 +1,155 @@
+"""Answers of two arms to the same examples: on how many they differ, and the shares gained and lost.
+
+What counts are answers that both arms have: neither a cell that one lacks nor the weights of clusters change
+on how many examples the arms differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.stats.bootstrap.replicates import Columns, ScoreJob
+from multiberts.stats.recommended import FEW_DISCORDANT, AnswerPairs
+from multiberts.stats.runs_table import Arm
+from multiberts.stats.variance.score_tables import (
+    Array,
+    ScoreTable,
+    TablePart,
+    aligned_blocks,
+    clustered_table,
+    score_table,
+)
+
+# Scores that differ by less, relative to their size, differ by how their runs were averaged.
+_ROUNDING = 1e-12
+
+
+def answer_pairs(base: ScoreJob, experiment: ScoreJob) -> AnswerPairs | None:
+    """Pairs the answers of two arms; None where they are not pairs.
+
+    Seeds that are drawn together are paired; of an arm whose seeds are held fixed the mean answer counts.
+    Seeds that each arm draws for itself have no pairs, nor have examples that are held fixed.
+    """
+    if base.examples is None or base.examples != experiment.examples:
+        return None
+    if None not in (base.pool, experiment.pool) and base.pool != experiment.pool:
+        return None
+    metric = experiment.score
+    if not isinstance(metric, Metric) or metric.mean_of is None:
+        return AnswerPairs(_number_unlike(base.arm, experiment.arm), None)
+    differences = _differences(base, experiment)
+    return AnswerPairs(
+        _number_unequal(differences, experiment.arm),
+        partial(_gained_and_lost, differences, experiment),
+    )
+
+
+def _differences(base: ScoreJob, experiment: ScoreJob) -> ScoreTable:
+    """Returns the differences of the examples' scores [seeds, examples]; NaN where an arm lacks one."""
+    first, second = _example_scores(base), _example_scores(experiment)
+
+    def blocks() -> Iterator[Array]:
+        for left, right in aligned_blocks(first, second):
+            difference = right - left
+            size = np.abs(left) + np.abs(right)
+            yield np.where(np.abs(difference) <= _ROUNDING * size, 0.0, difference)
+
+    return ScoreTable((max(first.shape[0], second.shape[0]), first.shape[1]), blocks)
+
+
+def _example_scores(job: ScoreJob) -> ScoreTable:
+    """Returns the scores of examples [seeds, examples], or [1, examples] where the seeds are held fixed.
+
+    Runs are averaged over those that have a cell; it is NaN where none has.
+    """
+    arm, metric = job.arm, cast("Metric", job.score)
+    weights = arm.seed_weights.T  # [seeds, runs]
+    if job.pool is None:
+        weights = weights.mean(axis=0, keepdims=True)
+    columns = cast("Columns", job.run_scores)
+
+    def blocks() -> Iterator[Array]:
+        start = 0
+        for block in columns.example_columns():
+            sums = weights @ block[cast("int", metric.mean_of)]
+            if arm.observed is not None:
+                seen = weights @ arm.observed[:, start : start + sums.shape[1]]
+                sums = np.where(seen > 0, sums / np.where(seen > 0, seen, 1.0), np.nan)
+            start += sums.shape[1]
+            yield sums
+
+    return ScoreTable((len(weights), arm.num_examples), blocks)
+
+
+def _number_unequal(differences: ScoreTable, arm: Arm) -> int:
+    """Counts units with a difference in any row, up to `FEW_DISCORDANT`."""
+    places: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    start = 0
+    for block in differences.blocks():
+        unequal = start + np.flatnonzero((np.nan_to_num(block) != 0).any(axis=0))
+        places = np.union1d(places, unequal if arm.clusters is None else arm.clusters[unequal])
+        start += block.shape[1]
+        if len(places) >= FEW_DISCORDANT:
+            break
+    return min(len(places), FEW_DISCORDANT)
+
+
+def _number_unlike(base: Arm, experiment: Arm) -> int:
+    """Counts units to which runs of the arms give different answers, up to `FEW_DISCORDANT`.
+
+    Of a score that is no mean of the examples' own.
+    """
+    groups = [{*base.seeds, *experiment.seeds}]
+    if base.seeds == experiment.seeds:
+        groups = [{seed} for seed in base.seeds]
+    unlike = np.zeros(base.num_examples, dtype=bool)
+    for group in groups:
+        answers, seen = (
+            np.concatenate(rows)
+            for rows in zip(*(_runs_of(arm, group) for arm in (base, experiment)), strict=True)
+        )
+        first = answers[seen.argmax(axis=0), np.arange(answers.shape[1])]
+        different = answers != first
+        if different.ndim == 3:
+            different = different.any(axis=2)
+        unlike |= (different & seen).any(axis=0)
+    number = int(unlike.sum())
+    if base.clusters is not None:
+        number = len(np.unique(base.clusters[unlike]))
+    return min(number, FEW_DISCORDANT)
+
+
+def _runs_of(arm: Arm, seeds: set) -> tuple[NDArray, NDArray[np.bool_]]:
+    """Returns the answers of runs of some seeds [runs, examples], and where there is one."""
+    rows = [row for row, seed in enumerate(arm.run_seeds) if seed in seeds]
+    answers = arm.predictions[rows]
+    observed = np.ones(answers.shape[:2], bool) if arm.observed is None else arm.observed[rows]
+    return answers, observed
+
+
+def _gained_and_lost(differences: ScoreTable, job: ScoreJob) -> tuple[TablePart, TablePart]:
+    """Makes the tables of answers gained and lost [seeds, units], as parts of the job's crossing."""
+    arm = job.arm
+    rows = np.concatenate(list(differences.blocks()), axis=1)
+    seen = ~np.isnan(rows)
+    numbers = seen.sum(axis=1, keepdims=True)
+    parts = []
+    for sign in (1.0, -1.0):
+        values = np.where(seen, np.maximum(sign * rows, 0.0), 0.0)
+        if not seen.all():
+            # A missing cell leaves its seed's mean as it is, and the others of that seed count for more.
+            means = values.sum(axis=1, keepdims=True) / numbers
+            values = np.where(seen, means + (values - means) * rows.shape[1] / numbers, means)
+        if arm.clusters is not None:
+            values = clustered_table(values, arm.clusters)
+        parts.append(
+            TablePart(score_table(values), 1.0, job.pool, job.examples, sizes=arm.cluster_sizes)
+        )
+    gained, lost = parts
+    return gained, lost
