@@ -56,6 +56,16 @@ def _mean_columns(labels: NDArray, predictions: NDArray) -> Array:
     return stack(predictions.shape, 1.0, predictions)
 
 
+def _bind_answers(labels: NDArray, predictions: NDArray) -> Columns:
+    require_numbers("share", labels, predictions)
+    other = predictions[(predictions != 0) & (predictions != 1)]
+    if other.size:
+        raise ValueError(
+            f"share is for scores 0 and 1, found {shown(other.flat[0])}; for other numbers use mean"
+        )
+    return _mean_columns
+
+
 def clipped(spread: Array, scale: Array) -> Array:
     """Returns the spread, and 0 where it is rounding of sums of the size of `scale`."""
     return np.where(spread > RELATIVE_ROUNDING * scale, spread, 0.0)
@@ -140,6 +150,8 @@ CONTINUOUS_METRICS = (
     ),
     # The plain mean of the predictions, for those that are scores already.
     mean_metric("mean", _number_columns("mean", _mean_columns), uses_labels=False),
+    # The same of scores that are all 0 or 1, which are answers: readers see it in per cent.
+    mean_metric("share", BoundColumns(_bind_answers), uses_labels=False, bounds=(0.0, 1.0)),
     Metric(
         "pearson",
         _moment_columns("pearson"),

@@ -349,7 +349,7 @@ def bounded_mean(
     if metric is not METRICS["mean"]:
         return metric
     if all(is_binary(arm.predictions) for arm in arms):
-        return replace(METRICS["mean"], bounds=(0.0, 1.0))
+        return METRICS["share"]
     columns = [_columns_read(data).get("score") for data in sources]
     named = METRICS.get(columns[0] or "") if len({*columns}) == 1 else None
     if named is not None:
@@ -587,6 +587,7 @@ def summarise_arm(
         *spread_of(crossing),
         crossing.example_error,
         units,
+        0 if arm.observed is None else int((~arm.observed).sum()),
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from multiberts.stats.formats import decimals_for, with_decimals
 from multiberts.stats.presentation.comparison_tables import slices_tables
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
+from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import (
@@ -58,14 +59,17 @@ class Readable:
                     rows.append(
                         ("... unpaired", item.estimate, item.intervals["unpaired"], seeds, p)
                     )
-        level = f"{items[0].confidence_level:.0%} t interval"
+        intervals = [row[-3] for row in rows]
+        tests = [item.ci for item in items if item.experiment is not None]
+        level = f"{items[0].confidence_level:.0%} CI ({method_names(intervals)})"
         score = metric_name(items[0].metric) if len(items) == 1 else "score"
-        columns = ["", score, level, "seeds", "p (t)"]
+        p_value = f"p ({method_names(tests)})"
+        columns = ["", score, level, "seeds", p_value]
         if len(items) > 1:
             columns.insert(0, "task")
         if all(row[-1] is None for row in rows):
             columns, rows = columns[:-1], [row[:-1] for row in rows]
-        formats = {"p (t)": "p"} if "p (t)" in columns else {}
+        formats = {p_value: "p"} if p_value in columns else {}
         units = {score_format(item.metric) for item in items}
         unit = units.pop() if len(units) == 1 else ""
         shown = with_decimals(unit, decimals_for(items[-1].ci, unit))
@@ -205,9 +209,9 @@ class Comparison(ComparisonResult, Readable):
       >>> print(result)
       Across 3 seeds (3 runs) and 4 examples, accuracy of base is 66.7 % (95 % CI 17.4 to 95.0 %).
       <BLANKLINE>
-      |      | accuracy (%) | 95% t interval (%) | seeds |
-      |------|-------------:|-------------------:|------:|
-      | base | 66.7         | 17.4 to 95.0       | 3     |
+      |      | accuracy (%) | 95% CI (Wilson) (%) | seeds |
+      |------|-------------:|--------------------:|------:|
+      | base | 66.7         | 17.4 to 95.0        | 3     |
 
     See also: `compare`, `ConfidenceInterval`, `PValues`.
     """

@@ -223,7 +223,7 @@ def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Fi
 
 
 def family_figure(family: TaskComparisons, method: str = "holm", title: str = "") -> Figure:
-    """Draws a forest plot of a family of tasks: differences with t intervals, the macro-average
+    """Draws a forest plot of a family of tasks: differences with intervals, the macro-average
     below, and corrected p-values at the right.
 
     Args:

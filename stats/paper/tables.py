@@ -19,6 +19,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.formats import Cell
 from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.intervals import Interval
+from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import SOURCES
 from multiberts.stats.report.prediction_sets import RunScores
@@ -65,6 +66,7 @@ def comparison_table(
             f"found {len(comparisons)} comparisons of confidence {levels}, expected comparisons of one level"
         )
     level = f"{levels[0]:.0%}"
+    kinds = method_names([item.ci for item in comparisons])
     records: list[dict[str, Cell]] = []
     for item in comparisons:
         if item.experiment is None:
@@ -80,15 +82,15 @@ def comparison_table(
                 "Experiment": item.experiment.name, "Base seeds": len(item.base.seeds),
                 "Experiment seeds": len(item.experiment.seeds),
                 "Base score": item.base.estimate, "Experiment score": item.experiment.estimate,
-                "Difference": item.estimate, f"Difference ({level} CI, t)": item.ci,
-                "p (t)": item.p_value, "Base mean": float(base),
+                "Difference": item.estimate, f"Difference ({level} CI, {kinds})": item.ci,
+                f"p ({kinds})": item.p_value, "Base mean": float(base),
                 "Experiment mean": float(experiment), "Mean difference": item.bootstrap_mean,
                 f"Mean difference ({level} percentile)": item.intervals["percentile"],
                 f"p (published, {direction})": getattr(item.p_values["published"], direction),
                 "p below seed floor": item.below_seed_floor if item.seed_floor is not None else None,
             }
         )  # fmt: skip
-    formats = {"p (t)": ".2g", f"p (published, {direction})": ".3f"}
+    formats = {f"p ({kinds})": ".2g", f"p (published, {direction})": ".3f"}
     return _without_repeats(Table.from_records(records, formats, title))
 
 
@@ -111,6 +113,7 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
     records: list[dict[str, Cell]] = []
     items = [*family.comparisons.items(), ("macro-average", family.macro_average)]
     level = f"{family.macro_average.confidence_level:.0%}"
+    kinds = method_names([item.ci for _, item in items])
     for place, (task, item) in enumerate(items):
         if item.experiment is None:
             raise DataError("found tasks of a single design, expected comparisons of two arms")
@@ -124,7 +127,7 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
             {
                 "Task": task, "Metric": item.metric, item.base.name: item.base.estimate,
                 item.experiment.name: item.experiment.estimate, "Difference": item.estimate,
-                f"Difference ({level} CI, t)": item.ci, "p (t)": item.p_value, **corrected,
+                f"Difference ({level} CI, {kinds})": item.ci, f"p ({kinds})": item.p_value, **corrected,
             }
         )  # fmt: skip
     return Table.from_records(records, dict.fromkeys(list(records[0])[6:], ".2g"), title)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
 from multiberts.stats.intervals import PValues
+from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.metric_names import (
     interval_decimals,
     metric_label,
@@ -94,9 +95,10 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
         rows.append([item.name, item.evaluation_set, metric, *scores, *p_values, one.result])
     levels = sorted({one.comparison.confidence_level for one in items})
     level = f"{levels[0]:.0%} CI" if len(levels) == 1 else "CI"
+    tests = [one.comparison.ci for one in items if one.comparison.experiment is not None]
     columns = (
-        "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})", "p (t)",
-        "p (sign flip)", "p (Holm)", "Result",
+        "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})",
+        f"p ({method_names(tests)})" if tests else "p", "p (sign flip)", "p (Holm)", "Result",
     )  # fmt: skip
     return Table(columns, rows, note=unclear_beyond_zero(items))
 

@@ -15,6 +15,7 @@ from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.formats import heading
 from multiberts.stats.intervals import t_interval
 from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.wording import SOURCES
 from multiberts.stats.recommended import ScoreKind, interval_of_mean
@@ -66,7 +67,7 @@ class OccupationScores:
 def _draw_difference(
     axes: Axes, row: int, item: ComparisonResult, colour: str, marker: str
 ) -> None:
-    """Draws the estimate and t interval of a row; the marker is filled where they exclude 0."""
+    """Draws the estimate and interval of a row; the marker is filled where it excludes 0."""
     clear = item.ci.low > 0 or item.ci.high < 0
     drawing.row(axes, row, item.estimate, item.ci, colour=colour, marker=marker, filled=clear)
 
@@ -155,7 +156,7 @@ def _draw_intervals(
     """Draws the recommended and the published interval next to each other, each with its centre."""
     level = f"{item.confidence_level:.0%}"
     kinds = (
-        (item.ci, item.estimate, f"estimate, {level} t interval (recommended)"),
+        (item.ci, item.estimate, f"estimate, {level} {item.ci.method} interval (recommended)"),
         (
             item.intervals["percentile"], item.bootstrap_mean,
             f"bootstrap mean, {level} percentile interval (published)",
@@ -212,7 +213,7 @@ def forest_figure(
     correction: str = "Holm",
     last: ComparisonResult | None = None,
 ) -> Figure:
-    """Draws differences with their t intervals, one row per comparison; in points where all are of shares.
+    """Draws differences with their intervals, one row per comparison; in points where all are of shares.
 
     Args:
       comparisons: by the name of the row.
@@ -240,7 +241,8 @@ def forest_figure(
         units = {score_format(item.metric, True) for item in items}
         unit = units.pop() if len(units) == 1 else ""
         drawing.show_unit(axes.xaxis, unit)
-        level = f"{items[0].confidence_level:.0%} t interval (filled: it excludes 0)"
+        kinds = method_names([item.ci for item in items])
+        level = f"{items[0].confidence_level:.0%} CI ({kinds}; filled: it excludes 0)"
         names = [*comparisons, "macro-average"][: len(items)]
         label = f"{heading('difference', unit)}, {level}"
         drawing.finish_rows(axes, names, label, title or items[0].name)
@@ -294,7 +296,7 @@ def training_figure(
       curves: one per procedure.
       evaluation_set: the title.
       metric: of the scores.
-      confidence_level: level of a band of t intervals of the mean over seeds, at steps with two seeds
+      confidence_level: level of a band of intervals of the mean over seeds, at steps with two seeds
         or more; None draws no band.
     """
     from matplotlib.ticker import EngFormatter
@@ -327,7 +329,7 @@ def training_figure(
 def _draw_band(
     axes: Axes, curve: Curve, table: NDArray[np.float64], confidence_level: float, colour: str
 ) -> None:
-    """Draws t intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
+    """Draws intervals of the mean over seeds [seeds, steps], where two seeds were scored."""
     numbers = np.isfinite(table).sum(axis=0)
     several = np.flatnonzero(numbers > 1)
     if not several.size:

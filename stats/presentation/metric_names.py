@@ -62,6 +62,7 @@ _KNOWN: Mapping[str, tuple[str, bool, str]] = {
     },
     "multilabel_accuracy": ("exact sets", True, "Share of examples with all labels right, and no others."),
     "mean": ("mean", False, "Mean of the examples' own scores."),
+    "share": ("mean", True, "Share of the examples whose own score is 1."),
     "slope": ("slope", False, "Slope of the predictions on the labels."),
     "brier": ("Brier score", False, "Mean squared error of the class probabilities."),
     "log_loss": ("log loss", False, "Mean negative log-probability of the right class."),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import Cell, format_cell, with_decimals
+from multiberts.stats.presentation.method_words import interval_sentences
 from multiberts.stats.presentation.metric_names import (
     interval_decimals,
     metric_name,
@@ -18,6 +19,7 @@ from multiberts.stats.presentation.wording import (
     SELLAM,
     about_seeds,
     level_text,
+    missing_cells,
     random_samples,
 )
 
@@ -148,19 +150,22 @@ def notes(result: RankingResult) -> list[str]:
 def methods(result: RankingResult) -> str:
     """Writes the paragraph on methods for a paper, with references."""
     level = f"{result.confidence_level:.0%}"
-    drawn = random_samples(result.resample, "pre-training seeds")
+    drawn = random_samples(result.resample, "seeds")
+    over_runs = any(arm.num_runs > len(arm.seeds) for arm in result.arms)
+    of_intervals, references = interval_sentences(
+        [item.ci for item in result.differences], [arm.ci for arm in result.arms]
+    )
     pairs = "all pairs" if result.against is None else f"each with {result.against}"
     sentences = [
-        f"We compare {len(result.arms)} arms ({pairs}) by {metric_name(result.metric)}, averaged over the "
-        f"fine-tuning runs of each seed and over {_numbers_of_seeds(result)} seeds, and take {drawn} as "
-        "random samples (Sellam et al., 2022).",
+        f"We compare {len(result.arms)} arms ({pairs}) by {metric_name(result.metric)}, averaged over "
+        f"{'the runs of each seed and over ' * over_runs}{_numbers_of_seeds(result)} seeds, and take {drawn} "
+        "as random samples (Sellam et al., 2022).",
         "Seeds of the arms were drawn independently."
         if result.design == "unpaired"
         else "Seeds were paired across arms.",
-        "Differences have Student's t intervals with an unbiased variance of the crossed design and "
-        "cautious Satterthwaite degrees of freedom.",
+        *of_intervals,
+        *missing_cells(result.arms),
     ]
-    references = [SELLAM]
     if result.shared_degrees_of_freedom:
         sentences.append(
             "Variances between seeds were moderated by their mean over "
@@ -181,7 +186,7 @@ def methods(result: RankingResult) -> str:
         "Applications to Mobility across Neighbourhoods and Academic Achievement across Countries. "
         "Review of Economic Studies 91(1)."
     )
-    return f"{' '.join(sentences)}\n\nReferences: {' '.join(references)}"
+    return f"{' '.join(sentences)}\n\nReferences: {' '.join([SELLAM, *references])}"
 
 
 def caption(result: RankingResult) -> str:

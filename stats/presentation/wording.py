@@ -12,6 +12,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import format_cell
+from multiberts.stats.presentation.method_words import interval_sentences, name_of_test
 from multiberts.stats.presentation.metric_names import (
     difference_text,
     higher_is_better,
@@ -19,7 +20,7 @@ from multiberts.stats.presentation.metric_names import (
     metric_name,
     score_text,
 )
-from multiberts.stats.variance.plan import TARGET_POWER, detectable_text, range_text
+from multiberts.stats.variance.plan import TARGET_POWER, detectable_text, range_text, too_few
 
 if TYPE_CHECKING:
     from multiberts.stats.borrowed import SeedSpread
@@ -379,11 +380,11 @@ def methods(
         sentences.append(
             f"Examples were drawn in {counted(item.base.num_clusters, 'cluster')}{name}."
         )
-    sentences.append(
-        "Standard errors come from an unbiased estimate of the variance of the crossed design, and "
-        "intervals and two-sided tests from Student's t with Satterthwaite's (1946) degrees of "
-        "freedom, with mean squares at the upper end of their likely range."
+    of_intervals, references = interval_sentences(
+        [each.ci for each in items if each.experiment is not None],
+        [arm.ci for each in items for arm in _arms(each)],
     )
+    sentences += [*of_intervals, *missing_cells([arm for each in items for arm in _arms(each)])]
     if item.borrowed is not None:
         sentences.append(
             f"{_single_seeds(item)}; the standard deviation between seeds was not estimated but "
@@ -407,17 +408,26 @@ def methods(
         sentences.append(
             f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng})."
         )
-    references = (
-        f"References: {SELLAM} Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of "
-        "Variance Components. Biometrics Bulletin 2(6)."
-    )
     if item.sameness is not None:
-        references += (
-            " Schuirmann, D. J. (1987). A Comparison of the Two One-Sided Tests Procedure and the Power "
+        references.append(
+            "Schuirmann, D. J. (1987). A Comparison of the Two One-Sided Tests Procedure and the Power "
             "Approach for Assessing the Equivalence of Average Bioavailability. Journal of Pharmacokinetics "
             "and Biopharmaceutics 15(6)."
         )
-    return " ".join(sentence for sentence in sentences if sentence) + "\n\n" + references
+    text = " ".join(sentence for sentence in sentences if sentence)
+    return f"{text}\n\nReferences: {' '.join([SELLAM, *references])}"
+
+
+def missing_cells(arms: Sequence[ArmSummary]) -> list[str]:
+    """Says how many predictions of each arm are missing, and what was made of them."""
+    numbers = {arm.name: arm.num_missing for arm in arms if arm.num_missing}
+    if not numbers:
+        return []
+    of_arms = " and ".join(f"{number:,} of {name}" for name, number in numbers.items())
+    return [
+        f"Missing predictions ({of_arms}) were left out of the scores of their runs, as if they were missing "
+        "at random."
+    ]
 
 
 def _seeds(arm: ArmSummary) -> str:
@@ -489,7 +499,7 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
     drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
     if item.standard_error == 0 and own == 1 and item.estimate != 0:
         return f"Nothing varies over {drawn[item.resample]}, so there is neither an interval nor a test."
-    test = f"The two-sided t test over {drawn[item.resample]} gives {p_text(own)}"
+    test = f"The {name_of_test(item.ci)} over {drawn[item.resample]} gives {p_text(own)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
         test = f"{test}, and {p_text(adjusted)} after Holm's correction"
     if not _is_clear(item, judged, early):
@@ -562,7 +572,7 @@ def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
         return f"predict{s} one class"
     pairs = zip(arm.seeds, arm.seed_scores, strict=True)
     values = {float(score) for seed, score in pairs if seed in arm.constant_seeds}
-    score = score_text(values.pop(), metric) if len(values) == 1 else "the same"
+    score = f"{values.pop():g}" if len(values) == 1 else "the same"
     return f"score{s} {score} on every example"
 
 
@@ -663,11 +673,8 @@ def what_is_needed(item: ComparisonResult, adjusted: float | None = None) -> str
     if answers is None or item.standard_error == 0:
         return ""
     if answers.detectable_difference is None:
-        number = answers.num_seeds if item.resample != "examples" else answers.num_examples
-        what = "seeds" if item.resample != "examples" else _unit(item)
-        return (
-            f"Nothing can be planned from {number} {what}, which do not show how much {what} vary."
-        )
+        number, units = _too_few(item, answers)
+        return f"Nothing can be planned from {number:,g} {units}, which do not show how much {units} vary."
     text = partial(estimate_text, item)
     smallest = detectable_text(
         answers.detectable_difference, answers.detectable_difference_range, "80 %", text
@@ -680,6 +687,17 @@ def what_is_needed(item: ComparisonResult, adjusted: float | None = None) -> str
     elif not item.significant:
         sentences += _needed(item, answers)
     return " ".join([*sentences, *_margin_needs(item)])
+
+
+def _too_few(item: ComparisonResult, answers: ShortAnswers) -> tuple[float, str]:
+    """Returns the number of what there is too little of to plan from, and its name."""
+    if item.variance_parts is None or too_few(item.variance_parts) == "seeds":
+        return answers.num_seeds, "seeds"
+    arm = min(_arms(item), key=lambda arm: arm.num_scored)
+    clusters = "clusters" if arm.num_clusters is not None else _unit(item)
+    if arm.num_scored < arm.num_units:
+        return arm.num_scored, f"{clusters} that the score rests on"
+    return arm.num_units, clusters
 
 
 def _needed(item: ComparisonResult, answers: ShortAnswers) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from multiberts.evaluate.readers.columns import described
 from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import seeds_of
-from multiberts.stats.formats import Cell, with_decimals
+from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
@@ -19,11 +19,14 @@ from multiberts.stats.presentation.comparison_tables import (
     unclear_beyond_zero,
 )
 from multiberts.stats.presentation.metric_names import metric_name, score_format
+from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms
 
 if TYPE_CHECKING:
     import xarray
+
+_MOST_TOLD = 5
 
 
 def what_was_read(
@@ -65,7 +68,9 @@ def what_was_read(
     measured = compared.comparisons[0].metric
     scores = {data.attrs.get("columns", {}).get("score") for data in arms.values()} - {None}
     of_column = (
-        f" of {' and '.join(map(repr, sorted(scores)))}" if measured == "mean" and scores else ""
+        f" of {' and '.join(map(repr, sorted(scores)))}"
+        if measured in ("mean", "share") and scores
+        else ""
     )
     return (
         f"{columns}; from {', '.join(files[:4]) or base}{more}; {sizes}; metric "
@@ -101,9 +106,10 @@ def as_text(compared: ComparedArms, read: str) -> str:
     With `-v`, it has the chance that one seed misleads, gains of twice the seeds, and limits, too.
     """
     items, is_long = compared.comparisons, console.is_verbose()
+    told, passed_over = told_in_words(compared.items)
     findings = [
         wording.finding(one.comparison, one.adjusted, sameness=one.sameness, pairing=False)
-        for one in compared.items
+        for one in told
     ]
     metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
     decimals = metric_decimals(items)[metric]
@@ -128,19 +134,21 @@ def as_text(compared: ComparedArms, read: str) -> str:
     )
     parts = ["\n".join(findings)]
     if table is not None:
-        parts.append(table.aligned())
-        parts += [*filter(None, [unclear_beyond_zero(compared.items)])]
+        shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
+        # The table of many comparisons is what a reader looks for first.
+        parts = [*shown, *parts, passed_over] if passed_over else [*parts, *shown]
     for slices in slices_tables(items):
         parts += [slices.aligned(), f"Note: {slices.note}"]
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), ranking.table().aligned()]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1] if is_long]
-    reports = {item.name: wording.interval_to_report(item) for item in items}
+    reports = {one.comparison.name: wording.interval_to_report(one.comparison) for one in told}
     parts += [
         f"{name}: {text}" if len(items) > 1 else text for name, text in reports.items() if text
     ]
     limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, items)))]
-    for item, one in zip(items, compared.items, strict=True):
+    for one in told:
+        item = one.comparison
         name = f"{item.name}: " if len(items) > 1 else ""
         answers = wording.short_answers_in_words(item, one.adjusted)
         short = [*filter(None, [wording.what_is_needed(item, one.adjusted)])]
@@ -149,4 +157,27 @@ def as_text(compared: ComparedArms, read: str) -> str:
     parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]
     parts.append(f"Read: {read}")
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
+
+
+def told_in_words(
+    items: Sequence[ReportedComparison],
+) -> tuple[Sequence[ReportedComparison], str]:
+    """Chooses the comparisons that have sentences of their own, and says which have not.
+
+    All of a few; of many, those with a result, at most as many as of a few.
+    """
+    if len(items) <= _MOST_TOLD:
+        return items, ""
+    clear = [
+        one
+        for one in items
+        if one.result not in ("not clear", NONE)
+        or (one.sameness is not None and (one.sameness.same or one.sameness.not_worse))
+    ]
+    first = sorted(clear, key=lambda one: one.adjusted if one.adjusted is not None else 1.0)
+    told = [one for one in clear if one in first[:_MOST_TOLD]]
+    if not clear:
+        return [], f"None of {len(items)} comparisons is clear."
+    which = f"the {len(told)} with the smallest p are" if len(told) < len(clear) else "they are"
+    return told, f"{len(clear)} of {len(items)} comparisons are clear; {which} told above in words."

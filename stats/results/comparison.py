@@ -52,6 +52,7 @@ class ArmSummary(EqualByContent):
       example_error: the standard error that examples alone give, with the seeds held fixed.
       num_scored: examples (or clusters) that the score rests on near its bounds: all of them for an
         accuracy, the positives for a recall (`evaluate.metrics.column_metric.Metric.scored`).
+      num_missing: predictions that are missing, and that the scores of their runs leave out.
     """
 
     name: str
@@ -72,6 +73,7 @@ class ArmSummary(EqualByContent):
     df: float = math.inf
     example_error: float = 0.0
     num_scored: float = math.inf
+    num_missing: int = 0
 
     @property
     def num_units(self) -> int:

@@ -371,18 +371,24 @@ def estimated_plan(
 
 
 def too_few_to_plan(measured: VarianceParts) -> str:
-    """Returns why mean squares are known too badly to plan from; empty where they are not.
+    """Returns why mean squares are known too badly to plan from; empty where they are not."""
+    what = too_few(measured)
+    if not what:
+        return ""
+    return (
+        f"found too few {what} to plan from (one degree of freedom), expected three or more: two hardly show "
+        f"how much {what} vary; add {what}, or plan from variance components of a larger study"
+    )
+
+
+def too_few(measured: VarianceParts) -> Literal["seeds", "examples", ""]:
+    """Returns what the mean squares have too few of to plan from: seeds before examples.
 
     One degree of freedom: the 80 % range of such a variance spans a factor of 170.
     """
-    for what, terms in (("seeds", measured.seeds), ("examples", measured.examples)):
-        if any(freedom < 2 for _, freedom in terms):
-            return (
-                f"found too few {what} to plan from (one degree of freedom), expected three or more: two "
-                f"hardly show how much {what} vary; add {what}, or plan from variance components of a "
-                "larger study"
-            )
-    return ""
+    if any(freedom < 2 for _, freedom in measured.seeds):
+        return "seeds"
+    return "examples" if any(freedom < 2 for _, freedom in measured.examples) else ""
 
 
 def fiducial_draws(parts: VarianceParts) -> VarianceParts:

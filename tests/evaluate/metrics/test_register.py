@@ -145,7 +145,18 @@ def test_columns_lie_one_after_the_other():
 def test_the_registry():
     assert set(METRICS) == {
         *("accuracy", "error", "f1", "f1_macro", "f1_micro", "matthews", "pearson", "spearman"),
-        *("auc", "ece", "brier", "log_loss", "mse", "mae", "mean", "slope", "squad_exact_match"),
+        *(
+            "auc",
+            "ece",
+            "brier",
+            "log_loss",
+            "mse",
+            "mae",
+            "mean",
+            "share",
+            "slope",
+            "squad_exact_match",
+        ),
         *("squad_f1", "precision", "recall", "f2", "f0_5", "precision_macro"),
         *("recall_macro", "f1_weighted", "balanced_accuracy", "average_precision"),
         *("top_2_accuracy", "top_3_accuracy", "top_5_accuracy", "span_f1"),

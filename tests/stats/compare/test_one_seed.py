@@ -69,7 +69,7 @@ def test_a_number_is_in_the_unit_that_is_printed_and_has_four_degrees_of_freedom
     assert not found.intervals and {*found.p_values} == {"t"}
     assert found.to_dict()["borrowed"]["df"] == 4
     found.plot()
-    shares = stats.compare(*(table.astype(float) for table in answers), seed_sd=0.015, **FEW)
+    shares = stats.compare(*(table.astype(float) for table in answers), seed_sd=1.5, **FEW)
     assert tuple(shares.ci) == pytest.approx(tuple(found.ci))
     with pytest.raises(DataError, match="borrowed spread of seeds, from which nothing is planned"):
         found.plan()

@@ -74,7 +74,7 @@ def test_of_seeds_alone_it_is_scipys_one_sided_t():
 def test_the_margin_is_in_the_unit_that_is_printed():
     in_points = compare((0.7, 0.7), margin=2.0)
     shares = [table.astype(float) for table in answers((0.7, 0.7))]
-    in_shares = stats.compare(*shares, margin=0.02, **FEW)
+    in_shares = stats.compare(*shares, margin=2.0, **FEW)  # 0 and 1 are answers, too
     assert in_points.sameness == in_shares.sameness
     assert "within 2.00" in str(compare((0.7, 0.7), margin=20.0)).replace("20.00", "2.00")
     with pytest.raises(
@@ -82,9 +82,9 @@ def test_the_margin_is_in_the_unit_that_is_printed():
     ):
         compare((0.7, 0.7), margin=50)
     with pytest.raises(
-        DataError, match=r"margin 0\.5, half of the range of mean .*, not in points"
+        DataError, match=r"margin 1, half of the range of matthews .*, not in points"
     ):
-        stats.compare(*shares, margin=0.5, **FEW)
+        stats.compare(*shares, "matthews", labels=np.arange(1000) % 2, margin=1, **FEW)
     for bad in (0, -1, math.inf, "1"):
         with pytest.raises(DataError, match="expected a number above 0"):
             compare((0.7, 0.7), margin=bad)
@@ -141,10 +141,10 @@ def test_the_command_corrects_for_the_number_of_arms(tmp_path):
     ]
     path, page = tmp_path / "arms.csv", tmp_path / "page.html"
     pd.concat(frames).to_csv(path, index=False)
-    first, second = json.loads(compare_files(base=str(path), margin=0.1, json=True))
+    first, second = json.loads(compare_files(base=str(path), margin=10, json=True))
     own = sorted(item["sameness"]["p_not_worse"] for item in (first, second))
     holm = sorted(item["sameness"]["p_not_worse_holm"] for item in (first, second))
     assert holm == pytest.approx([2 * own[0], max(2 * own[0], own[1])])
-    text = compare_files(base=str(path), margin=0.1, html=str(page))
-    assert "the same within 0.100" in text and "after Holm's correction" in text
-    assert "the same within 0.100" in page.read_text()
+    text = compare_files(base=str(path), margin=10, html=str(page))
+    assert "the same within 10.00 points" in text and "after Holm's correction" in text
+    assert "the same within 10.00 points" in page.read_text()
