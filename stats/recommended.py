@@ -75,7 +75,7 @@ class ScoreKind:
 
 
 class ScoredArm(Protocol):
-    """What the rule reads of an arm; see `stats.results.comparison.ArmSummary`."""
+    """Attributes of an arm that the rule reads; see `stats.results.comparison.ArmSummary`."""
 
     @property
     def estimate(self) -> float: ...  # noqa: D102

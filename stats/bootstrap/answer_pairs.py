@@ -103,7 +103,7 @@ def _number_unequal(differences: ScoreTable, arm: Arm) -> int:
 def _number_unlike(base: Arm, experiment: Arm) -> int:
     """Counts units to which runs of the arms give different answers, up to `FEW_DISCORDANT`.
 
-    Of a score that is no mean of the examples' own.
+    For scores that are not a mean over examples.
     """
     groups = [{*base.seeds, *experiment.seeds}]
     if base.seeds == experiment.seeds:

@@ -1,4 +1,4 @@
-"""What made an interval and its p, in words: read from the intervals, so that it is what was computed."""
+"""Methods of intervals and tests in words, read from the intervals: so they name what was computed."""
 
 from __future__ import annotations
 
