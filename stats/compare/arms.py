@@ -39,6 +39,7 @@ from multiberts.stats.compare.question import (
 )
 from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import ConfidenceInterval
@@ -307,6 +308,7 @@ def _scored_arms(
         if settings.resample == "examples":
             pool = None
         job = shared.job(arm, metric, pool, examples)
+        check_defined(name, job)
         part = TablePart(job_table(job), 1.0, pool, examples, scored_counts(job))
         scored[name] = _ScoredArm(job, part)
     return scored

@@ -37,6 +37,7 @@ from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.slices import SpecOf, slice_names, sliced
+from multiberts.stats.compare.undefined import check_defined, notes_of_undefined
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
 from multiberts.stats.presentation.metric_names import printed_unit
@@ -430,7 +431,8 @@ class ComparisonSpec:
           shared: with specs that have an arm in common.
 
         Raises:
-          DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
+          DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one;
+            or the score of an arm is 0/0 in every run.
         """
         arms, metric, self._notes = prepared[:3]
         drawn = dict(zip(("base", "experiment"), arms, strict=False))
@@ -469,6 +471,8 @@ class ComparisonSpec:
         self.jobs = [
             job(arm, metric, pool, name) for arm, pool, name in zip(arms, pools, sets, strict=False)
         ]
+        for name, scored in zip(("base", "experiment"), self.jobs, strict=False):
+            check_defined(name, scored)
         parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
         self.crossings = [Crossing([replace(part, weight=1.0)]) for part in parts]
@@ -519,8 +523,12 @@ class ComparisonSpec:
         """Returns what readers must know of the arms, by their names."""
         return tuple(
             text.replace("{arm}", arm.name)
-            for own, arm in zip(self._notes, summaries, strict=False)
-            for text in (*own, *notes_of_score(self.metric.name, arm.estimate))
+            for own, job, arm in zip(self._notes, self.jobs, summaries, strict=False)
+            for text in (
+                *own,
+                *notes_of_score(self.metric.name, arm.estimate),
+                *notes_of_undefined(job),
+            )
         )
 
     def summaries(
