@@ -189,6 +189,23 @@ def check_classes(arms: Sequence[Arm], metric: MetricLike) -> list[str]:
     ]
 
 
+def check_named(values: NDArray, what: str, cure: str) -> None:
+    """Refuses examples without a value, whose cell is empty.
+
+    Raises:
+      DataError: some are; the message has their number.
+    """
+    import pandas
+
+    missing = int(pandas.isna(values).sum())
+    if values.dtype.kind in "OU":
+        missing += sum(isinstance(value, str) and not value.strip() for value in values.tolist())
+    if missing:
+        raise DataError(
+            f"found {counted(missing, 'example')} of {len(values)} without {what}; {cure}"
+        )
+
+
 def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
     """Returns what a reader must know of an arm; `{arm}` stands for its name."""
     found = []

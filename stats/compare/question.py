@@ -20,6 +20,7 @@ from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.checks import (
     check_aligned,
     check_classes,
+    check_named,
     check_scales,
     check_sources,
     notes_of,
@@ -393,6 +394,11 @@ def _in_clusters(
             "of one"
         )
     values, called = found[0]
+    check_named(
+        values,
+        f"a cluster (an empty {called!r})" if called else "a cluster",
+        "name them, each example that belongs to no other as a cluster of its own, or leave clusters out",
+    )
     return [
         made.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
     ]

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.columns import TEXT_NAMES
-from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
+from multiberts.stats.compare.checks import check_named
 from multiberts.stats.compare.conclude import Names, ScoreKind, interval_and_test
 from multiberts.stats.compare.undefined import undefined_seeds, undefined_why
 from multiberts.stats.corrections import adjusted_p_values
@@ -50,8 +50,6 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
     Raises:
       DataError: there is no such column, an example has no value, or there are too many slices.
     """
-    import pandas
-
     if isinstance(by, str) and by == "label" and "label" not in getattr(data, "data_vars", ()):
         name, values = by, np.asarray(arm.labels)
     elif isinstance(by, str) and by == "length" and by not in data.coords:
@@ -59,11 +57,7 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
     else:
         values, name = values_of_clusters("base", data, by, arm)
     values = np.asarray(values)
-    missing = int(pandas.isna(values).sum())
-    if missing:
-        raise DataError(
-            f"found {counted(missing, 'example')} without a value of {name or 'by'}; give each example one"
-        )
+    check_named(values, f"a value of {name or 'by'}", "give each example one")
     # One by one: NumPy makes a table of values that are sequences.
     words = np.array([str(value) for value in values.tolist()])
     texts = _quartiles(values) if values.dtype.kind in "iuf" else words

@@ -151,3 +151,19 @@ def test_an_area_below_chance_is_noted() -> None:
     scores = 1 - 0.6 * LABELS + 0.5 * RANDOM.random((4, 40))
     found = compare(scores, None, "auc", design="single", labels=LABELS)
     assert found.notes[0].startswith("AUC of base is") and "below chance" in found.notes[0]
+
+
+@pytest.mark.parametrize("empty", ["", " ", None, np.nan])
+def test_examples_without_a_cluster_are_refused_and_may_be_clusters_of_their_own(empty) -> None:
+    clusters = np.array([f"text {place // 4}" for place in range(40)], dtype=object)
+    clusters[:3] = empty
+    arms = [dataset(answers(skill), text=clusters) for skill in (0.7, 0.8)]
+    cure = "each example that belongs to no other as a cluster of its own, or leave clusters out"
+    with pytest.raises(DataError, match=f"found 3 examples of 40 without a cluster.*{cure}"):
+        compare(*arms, "accuracy", clusters="text", n_resamples=40)
+    alone = np.where(np.arange(40) < 3, [f"alone {place}" for place in range(40)], clusters)
+    named = [data.assign_coords(text=("example", alone)) for data in arms]
+    found = compare(*named, "accuracy", clusters="text", n_resamples=40)
+    assert found.base.num_clusters == 13
+    with pytest.raises(DataError, match="found 3 examples of 40 without a value of text"):
+        compare(*arms, "accuracy", by="text", n_resamples=40)
