@@ -19,12 +19,11 @@ from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstra
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.checks import (
     check_aligned,
-    check_classes,
+    check_labels,
     check_named,
     check_scales,
     check_sources,
     notes_of,
-    notes_of_score,
 )
 from multiberts.stats.compare.conclude import (
     Names,
@@ -262,7 +261,8 @@ class PreparedArms(NamedTuple):
     Attributes:
       arms: base, then experiment.
       metric: their score.
-      notes: of each arm, for readers; `{arm}` stands for its name.
+      notes: of each arm, for readers; `{arm}` stands for its name, `{base}` and `{experiment}` for those
+        of both.
       by: name and value of each example's slice [examples]; None where none were asked for.
     """
 
@@ -306,11 +306,7 @@ def prepare_arms(
         arms = list(align(arms[0], arms[1]))
         check_aligned(sources, arms)
     check_scales(arms, metric)
-    unseen = check_classes(arms, metric)
-    notes = [
-        tuple(notes_of(data, arm, design)) for data, arm in zip(sources.values(), arms, strict=True)
-    ]
-    notes[0] = (*unseen, *notes[0])
+    notes = [notes_of(data, arm, design) for data, arm in zip(sources.values(), arms, strict=True)]
     clusters = task.clusters
     if clusters is None and any("cluster" in _columns_read(data) for data in sources.values()):
         clusters = "cluster"
@@ -324,10 +320,13 @@ def prepare_arms(
                 "none in common; use the unpaired design"
             )
     used = bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
+    notes = [
+        [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
+    ]
     slices = None
     if task.by is not None:
         slices = slice_names(task.by, next(iter(sources.values())), arms[0])
-    return PreparedArms(tuple(arms), used, tuple(notes), slices)
+    return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)), slices)
 
 
 def _columns_read(data: Any) -> Mapping[str, str]:
@@ -397,7 +396,7 @@ def _in_clusters(
     check_named(
         values,
         f"a cluster (an empty {called!r})" if called else "a cluster",
-        "name them, each example that belongs to no other as a cluster of its own, or leave clusters out",
+        "name them, each example that belongs to no other as a cluster of its own, or leave the column out",
     )
     return [
         made.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
@@ -527,14 +526,10 @@ class ComparisonSpec:
 
     def notes(self, summaries: Sequence[ArmSummary]) -> tuple[str, ...]:
         """Returns what readers must know of the arms, by their names."""
-        return tuple(
-            text.replace("{arm}", arm.name)
-            for own, job, arm in zip(self._notes, self.jobs, summaries, strict=False)
-            for text in (
-                *own,
-                *notes_of_score(self.metric.name, arm.estimate),
-                *notes_of_undefined(job),
-            )
+        names = [arm.name for arm in summaries]
+        undefined = map(notes_of_undefined, self.jobs)
+        return named_notes(
+            [(*own, *more) for own, more in zip(self._notes, undefined, strict=False)], names
         )
 
     def summaries(
@@ -548,6 +543,15 @@ class ComparisonSpec:
                 self.jobs, self.crossings, samples.T, called, strict=False
             )
         ]
+
+
+def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the notes of each arm with the names of the arms in them; see `PreparedArms`."""
+    return tuple(
+        text.replace("{arm}", name).replace("{base}", names[0]).replace("{experiment}", names[-1])
+        for own, name in zip(notes, names, strict=False)
+        for text in own
+    )
 
 
 def borrowed(spread: SeedSpread, metric: MetricLike) -> SeedSpread:

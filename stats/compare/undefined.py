@@ -44,8 +44,8 @@ def check_defined(name: str, job: ScoreJob) -> None:
     metric = job.score.name
     instead = "accuracy" if metric in CLASS_METRICS else "mae" if job.score.is_correlation else ""
     raise UndefinedScore(
-        f"{metric_name(metric)} of {name} is 0/0 in every seed ({why}), which is no score; give examples "
-        f"and runs that have one{f', or another metric, such as {instead}' * bool(instead)}"
+        f"{metric_name(metric)} of {name} is 0/0 in every seed ({why}); give examples "
+        f"and runs that have a score{f', or another metric, such as {instead}' * bool(instead)}"
     )
 
 

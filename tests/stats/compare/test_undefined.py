@@ -1,4 +1,4 @@
-"""A score that is 0/0 in every run is no score: nothing is compared, and it is said why."""
+"""Where a score is 0/0 in every run of an arm nothing is compared, and it is said why."""
 
 import dataclasses
 import json
