@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.metrics.answer_checks import Answers, are_placeholders, check_answers
+from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.probability import is_calibratable, reliability
 from multiberts.evaluate.metrics.ranks import RankMetric
@@ -96,6 +98,7 @@ def score(
     * `calibration.csv`: the reliability table of every run with logits.
     * `checks.csv`: warnings: runs that are missing, unfinished or repeated, missing
       evaluation sets, mixed vocabularies or training data, sets without labels, which have no score,
+      answers of classes that no label has, answers far below chance,
       metrics that are not known here, such as one of a task that was removed.
 
     Args:
@@ -257,6 +260,7 @@ def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: T
                     first.setdefault(key, (path, predictions))
                     predictions = aligned(path, predictions, *first[key])
                     dataset = labelled_array([path], [content], [predictions], name)
+                    dataset.attrs["classes"] = content.get("classes")
                     where = {**_description(content), "evaluation_set": name}
                     _score_predictions(path, dataset, where, extra_metrics, tables)
                 except UserError as error:
@@ -277,9 +281,10 @@ def _score_predictions(
     tables: Tables,
 ) -> None:
     """Adds the rows of one run on one evaluation set."""
-    labels = dataset["label"].to_numpy()
+    labels, answers = dataset["label"].to_numpy(), dataset["prediction"].to_numpy()
     needed = [METRICS[name].uses_labels for name in dataset.attrs["metrics"] if name in METRICS]
-    if np.isnan(labels).all() and (all(needed) or not needed):
+    unknown = np.isnan(labels).all() or are_placeholders(labels, answers)
+    if unknown and (all(needed) or not needed):
         key = (where["task"], where["evaluation_set"])
         tables.unlabelled[key] = tables.unlabelled.get(key, 0) + 1
         return
@@ -292,6 +297,9 @@ def _score_predictions(
     for metric in metrics:
         row = {**where, "metric": metric, "score": _score(path, dataset, metric)}
         tables.scores.append(row)
+    notes = " ".join(dict.fromkeys(_notes_of_answers(path, dataset, metrics)))
+    if notes:
+        tables.findings.append(RunProblem("answers", notes, where))
     for metric in extra_metrics:
         if metric in metrics:
             continue
@@ -322,6 +330,22 @@ def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
         return float(definition.score(labels, given)[0])
     except ValueError as error:
         raise UserError(f"{run_dir}: {metric} cannot be computed: {error}") from error
+
+
+def _notes_of_answers(path: Path, dataset: xarray.Dataset, metrics: Sequence[str]) -> Iterator[str]:
+    """Yields what readers must know of a run's answers, under any of the metrics."""
+    classes = dataset.attrs["classes"]
+    for metric in metrics:
+        if metric not in METRICS or np.isnan(dataset["label"].to_numpy()).any():
+            continue
+        labels, given = _compared(METRICS[metric], dataset)
+        if classes and metric in CLASS_METRICS:  # texts of the files that were imported
+            labels, given = (np.array(classes)[side.astype(int)] for side in (labels, given))
+        try:
+            (notes,) = check_answers(metric, labels, [Answers(given)])
+        except ValueError as error:  # one run alone may have failed to train
+            notes = [f"{{arm}}: {error}"]
+        yield from (note.replace("{arm}", str(path)) for note in notes)
 
 
 def _unknown_metric(run_dir: Path, metric: str) -> UserError:

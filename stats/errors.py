@@ -11,6 +11,10 @@ class DataError(UserError, ValueError):
     """Arrays that cannot be compared; a `ValueError` in a library, one line in a command."""
 
 
+class UndefinedScore(DataError):
+    """A score that is 0/0 in every run of an arm: there is nothing to compare."""
+
+
 def check_choice(name: str, value: object, choices: Any) -> None:
     """Refuses a value that is not one of a `Literal`'s.
 

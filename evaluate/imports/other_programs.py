@@ -18,11 +18,12 @@ from multiberts.evaluate.imports.imported_runs import (
     facts_of,
     predictions_of,
 )
-from multiberts.evaluate.metrics.classification import CLASS_METRICS, unlike_classes
+from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.readers.columns import ColumnNames, default_metric, described
 from multiberts.evaluate.readers.reading import name_of, read_frames
+from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
@@ -79,11 +80,8 @@ def read_other_programs(
         chosen = metric or default_metric(
             frame["prediction"].to_numpy() if value == "prediction" else None
         )
-        if chosen in CLASS_METRICS and {"prediction", "label"} <= {*frame.columns}:
-            distinct = (frame[name].dropna().unique().tolist() for name in ("label", "prediction"))
-            unlike = unlike_classes(*distinct)
-            if unlike:
-                raise UserError(f"{where}: {unlike}")
+        if {"prediction", "label"} <= {*frame.columns}:
+            _check_answers(frame[frame["label"].notna()], where, chosen)
         frame = frame.rename(columns={value: "prediction"})
         own_task, _, evaluation_set = own.partition("/")
         by_task.setdefault(own_task, []).append(
@@ -96,6 +94,24 @@ def read_other_programs(
             for run in _runs_of(one, own_task, classes):
                 parts.setdefault(run.name, []).append(run)
         yield from map(_joined, parts.values())
+
+
+def _check_answers(frame: pandas.DataFrame, where: str, metric: str) -> None:
+    """Looks at the answers of each arm against the labels, and warns of what scores do not show.
+
+    Raises:
+      UserError: what `check_answers` refuses.
+    """
+    for arm, rows in frame.groupby("arm", sort=False):
+        answers = Answers(
+            rows["prediction"].to_numpy()[None], num_units=rows["example"].nunique()
+        )  # all runs in one row, as the labels are
+        try:
+            notes = check_answers(metric, rows["label"].to_numpy(), [answers])[0]
+        except ValueError as error:
+            raise UserError(f"{where}: {error}") from error
+        if notes:
+            warn(f"{where}: {' '.join(notes).replace('{arm}', str(arm))}")
 
 
 @dataclass(frozen=True)

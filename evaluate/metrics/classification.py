@@ -221,11 +221,14 @@ def _matthews_degenerate(sums: Array) -> Flags:
 
 
 def _matthews_scored(columns: Array) -> Flags:
-    """Returns which examples labels or predictions call each class, the first one last."""
-    num_others = columns.shape[-1] // 2 - 1
-    labels, predictions = columns[..., 1 : 1 + num_others], columns[..., 1 + num_others : -1]
-    first = np.minimum(labels.sum(axis=-1), predictions.sum(axis=-1)) < columns[..., 0]
-    return np.concatenate([labels + predictions > 0, first[..., None]], axis=-1)
+    """Returns which examples are labelled with each class, the first one last.
+
+    Predictions do not count: near 1 they are as many, and a class that a stray answer makes has no labels,
+    and so no part in the co-spread, however few its answers are.
+    """
+    labels = columns[..., 1 : columns.shape[-1] // 2]
+    first = labels.sum(axis=-1, keepdims=True) < columns[..., :1]
+    return np.concatenate([labels > 0, first], axis=-1)
 
 
 def _bind_positives(name: str, labels: NDArray, predictions: NDArray) -> Columns:

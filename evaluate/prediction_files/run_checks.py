@@ -27,7 +27,7 @@ class RunProblem:
     Attributes:
       check: `missing run`, `missing task`, `missing seeds`, `missing evaluation set`,
         `unfinished run`, `repeated run`, `mixed vocabularies`, `mixed training data`,
-        `mixed engines`, `no labels`, `unknown metric` or `metric does not apply`.
+        `mixed engines`, `no labels`, `answers`, `unknown metric` or `metric does not apply`.
       message: one line for people.
       where: what it is about, by the columns of the score table; others stay empty.
     """

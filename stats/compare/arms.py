@@ -33,12 +33,14 @@ from multiberts.stats.compare.question import (
     check_finite,
     check_seeds,
     kind_of,
+    named_notes,
     pairing_of,
     prepare_arms,
     summarise_arm,
 )
 from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.intervals import ConfidenceInterval
@@ -158,8 +160,8 @@ def compare_given(
       shared: with comparisons of these arms.
     """
     shared = shared or SharedArms()
-    prepared, used = _prepared(given, task, settings, shared)
-    return compare_prepared(prepared, used, settings, against, shared)
+    prepared, used, notes = _prepared(given, task, settings, shared)
+    return replace(compare_prepared(prepared, used, settings, against, shared), notes=notes)
 
 
 def compare_prepared(
@@ -269,20 +271,26 @@ def _by_name(arms: Any) -> dict[str, Any]:
 
 def _prepared(
     given: Mapping[str, Any], task: TaskData, settings: ComparisonSettings, shared: SharedArms
-) -> tuple[dict[str, Arm], MetricLike]:
-    """Aligns all arms with the first one, and keeps the seeds that all have where these are paired."""
+) -> tuple[dict[str, Arm], MetricLike, tuple[str, ...]]:
+    """Aligns all arms with the first one, and keeps the seeds that all have where these are paired.
+
+    Returns:
+      The arms by name, their score, and what readers must know of them.
+    """
     known = None if task.metric is None else named_metric(task.metric)
     sources = {name: labelled(name, data, known) for name, data in given.items()}
     (first, base), *others = sources.items()
     check_sources(sources, settings.design)
     unpaired = replace(settings, design="unpaired")
     prepared: dict[str, Arm] = {}
+    notes: list[str] = []
     for name, data in others:
         try:
-            found = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared).arms
+            found = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared)
         except ValueError as error:
             raise DataError(f"{name} (experiment) against {first} (base): {error}") from error
-        prepared |= dict(zip((first, name), found, strict=True))
+        prepared |= dict(zip((first, name), found.arms, strict=True))
+        notes += named_notes(found.notes, (first, name))
     arms = {name: prepared[name] for name in given}
     if settings.design == "paired":
         common = sorted_seeds(list(set.intersection(*(set(arm.seeds) for arm in arms.values()))))
@@ -294,7 +302,7 @@ def _prepared(
     check_seeds(arms, settings)
     every = list(arms.values())
     score = named_metric("mean" if task.metric is None else task.metric, every)
-    return arms, bounded_mean(score, every, sources.values())
+    return arms, bounded_mean(score, every, sources.values()), (*dict.fromkeys(notes),)
 
 
 def _scored_arms(
@@ -308,6 +316,7 @@ def _scored_arms(
         if settings.resample == "examples":
             pool = None
         job = shared.job(arm, metric, pool, examples)
+        check_defined(name, job)
         part = TablePart(
             job_table(job), 1.0, pool, examples, scored_counts(job), sizes=arm.cluster_sizes
         )

@@ -5,18 +5,14 @@ Every comparison passes here, from files or from arrays (`stats.compare.question
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.classification import (
-    CLASS_METRICS,
-    MOST_CLASSES,
-    unlike_classes,
-)
+from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
+from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.readers.columns import FACT_NAMES, POSITION, UNNAMED
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
@@ -100,6 +96,8 @@ def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
     Raises:
       DataError: such values differ.
     """
+    import pandas
+
     datas = list(sources.values())
     common = [
         name
@@ -110,7 +108,8 @@ def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
         own, other = (
             values_in_order(data, name, arm) for data, arm in zip(datas, arms, strict=True)
         )
-        different = np.flatnonzero(own != other)
+        empty = pandas.isna(own) & pandas.isna(other)  # in both; nan is not equal to itself
+        different = np.flatnonzero((own != other) & ~empty)
         # Texts that differ as a set, such as prompts, do not say which examples belong together.
         is_fact = name in FACT_NAMES or {*own.tolist()} == {*other.tolist()}
         if different.size and is_fact:
@@ -155,38 +154,40 @@ def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
         raise DataError(f"found scores {found}, expected one scale; divide per cent by 100")
 
 
-def check_classes(arms: Sequence[Arm], metric: MetricLike) -> list[str]:
-    """Refuses classes that are written differently in predictions and labels.
-
-    Returns:
-      A note for each label that no run predicts.
+def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
+    """Looks at the answers of each arm against the labels; see `check_answers`.
 
     Raises:
-      DataError: see `evaluate.metrics.classification.unlike_classes`.
+      DataError: what `check_answers` refuses.
     """
-    if metric.name not in CLASS_METRICS or any(arm.predictions.ndim != 2 for arm in arms):
-        return []
-    counts = Counter(arms[0].labels.tolist())
-    predicted: set[Any] = set()
-    for name, arm in zip(("base", "experiment"), arms, strict=False):
-        given = arm.predictions if arm.observed is None else arm.predictions[arm.observed]
-        # NumPy finds the different numbers in a fraction of the time of a set of Python objects.
-        own = {*(given if given.dtype.kind == "O" else np.unique(given)).ravel().tolist()}
-        if any(isinstance(value, float) and not value.is_integer() for value in own):
-            return []  # no classes: the metric says so
-        # Each arm by itself: one may write its classes as the labels are written, the other not.
-        unlike = unlike_classes(counts, own)
-        if unlike:
-            raise DataError(f"{name}: {unlike}" if len(arms) > 1 else unlike)
-        predicted |= own
-    if not 2 <= len(counts) <= MOST_CLASSES:
-        return []
-    return [
-        f"No run of {'either arm' if len(arms) > 1 else '{arm}'} predicts the label {label!r}, which "
-        f"{counted(counts[label], 'example')} of {len(arms[0].labels)} "
-        f"{'has' if counts[label] == 1 else 'have'}."
-        for label in sorted({*counts} - predicted, key=str)
+    if metric is not METRICS.get(metric.name) or any(arm.predictions.ndim != 2 for arm in arms):
+        return [[] for _ in arms]
+    roles = ("base", "experiment") if len(arms) > 1 else ("",)
+    answers = [
+        Answers(arm.predictions, role, arm.observed, arm.seed_weights.mean(axis=1), arm.num_units)
+        for role, arm in zip(roles, arms, strict=False)
     ]
+    try:
+        return check_answers(metric.name, arms[0].labels, answers)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+
+
+def check_named(values: NDArray, what: str, cure: str) -> None:
+    """Refuses examples without a value, whose cell is empty.
+
+    Raises:
+      DataError: some are; the message has their number.
+    """
+    import pandas
+
+    missing = int(pandas.isna(values).sum())
+    if values.dtype.kind in "OU":
+        missing += sum(isinstance(value, str) and not value.strip() for value in values.tolist())
+    if missing:
+        raise DataError(
+            f"found {counted(missing, 'example')} of {len(values)} without {what}; {cure}"
+        )
 
 
 def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
@@ -214,15 +215,6 @@ def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
             "they were missing at random."
         )
     return [*found, *_copies(arm)]
-
-
-def notes_of_score(metric: str, estimate: float) -> list[str]:
-    """Notes a score that is worse than chance."""
-    if metric != "auc" or estimate >= 0.5:
-        return []
-    return [
-        f"AUC of {{arm}} is {estimate:.3g}, below chance (0.5): its scores may be of the other class."
-    ]
 
 
 def _is_constant(values: np.ndarray) -> bool:

@@ -15,6 +15,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.question import TaskData, borrowed, prepare_arms
+from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval, t_interval
 from multiberts.stats.metrics import MetricLike, ScoreFunction
@@ -159,7 +160,9 @@ def reproduce(
         raise DataError(
             f"found published {published:g}, expected {low:g} to {high:g} for {used.name}{cure}"
         )
-    scores: NDArray[np.float64] = ScoreJob(arm, used, "seeds", None).plain[0][0]
+    job = ScoreJob(arm, used, "seeds", None)
+    check_defined(name, job)
+    scores: NDArray[np.float64] = job.plain[0][0]
     number, spread = len(scores), settings.spread
     if spread is None:
         if number == 1:

@@ -20,11 +20,11 @@ from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstra
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.checks import (
     check_aligned,
-    check_classes,
+    check_labels,
+    check_named,
     check_scales,
     check_sources,
     notes_of,
-    notes_of_score,
 )
 from multiberts.stats.compare.conclude import (
     Names,
@@ -35,6 +35,7 @@ from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.slices import SpecOf, slice_names, sliced
+from multiberts.stats.compare.undefined import check_defined, notes_of_undefined
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
 from multiberts.stats.presentation.metric_names import printed_unit
@@ -259,7 +260,8 @@ class PreparedArms(NamedTuple):
     Attributes:
       arms: base, then experiment.
       metric: their score.
-      notes: of each arm, for readers; `{arm}` stands for its name.
+      notes: of each arm, for readers; `{arm}` stands for its name, `{base}` and `{experiment}` for those
+        of both.
       by: name and value of each example's slice [examples]; None where none were asked for.
     """
 
@@ -303,11 +305,7 @@ def prepare_arms(
         arms = list(align(arms[0], arms[1]))
         check_aligned(sources, arms)
     check_scales(arms, metric)
-    unseen = check_classes(arms, metric)
-    notes = [
-        tuple(notes_of(data, arm, design)) for data, arm in zip(sources.values(), arms, strict=True)
-    ]
-    notes[0] = (*unseen, *notes[0])
+    notes = [notes_of(data, arm, design) for data, arm in zip(sources.values(), arms, strict=True)]
     clusters = task.clusters
     if clusters is None and any("cluster" in _columns_read(data) for data in sources.values()):
         clusters = "cluster"
@@ -321,10 +319,13 @@ def prepare_arms(
                 "none in common; use the unpaired design"
             )
     used = bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
+    notes = [
+        [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
+    ]
     slices = None
     if task.by is not None:
         slices = slice_names(task.by, next(iter(sources.values())), arms[0])
-    return PreparedArms(tuple(arms), used, tuple(notes), slices)
+    return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)), slices)
 
 
 def _columns_read(data: Any) -> Mapping[str, str]:
@@ -391,6 +392,11 @@ def _in_clusters(
             "of one"
         )
     values, called = found[0]
+    check_named(
+        values,
+        f"a cluster (an empty {called!r})" if called else "a cluster",
+        "name them, each example that belongs to no other as a cluster of its own, or leave the column out",
+    )
     return [
         made.clustered(arm, values, name, called) for arm, name in zip(arms, names, strict=True)
     ]
@@ -431,7 +437,8 @@ class ComparisonSpec:
           shared: with specs that have an arm in common.
 
         Raises:
-          DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one.
+          DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one;
+            or the score of an arm is 0/0 in every run.
         """
         arms, metric, self._notes = prepared[:3]
         drawn = dict(zip(("base", "experiment"), arms, strict=False))
@@ -470,6 +477,8 @@ class ComparisonSpec:
         self.jobs = [
             job(arm, metric, pool, name) for arm, pool, name in zip(arms, pools, sets, strict=False)
         ]
+        for name, scored in zip(("base", "experiment"), self.jobs, strict=False):
+            check_defined(name, scored)
         parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
         self.crossings = [Crossing([replace(part, weight=1.0)]) for part in parts]
@@ -520,10 +529,10 @@ class ComparisonSpec:
 
     def notes(self, summaries: Sequence[ArmSummary]) -> tuple[str, ...]:
         """Returns what readers must know of the arms, by their names."""
-        return tuple(
-            text.replace("{arm}", arm.name)
-            for own, arm in zip(self._notes, summaries, strict=False)
-            for text in (*own, *notes_of_score(self.metric.name, arm.estimate))
+        names = [arm.name for arm in summaries]
+        undefined = map(notes_of_undefined, self.jobs)
+        return named_notes(
+            [(*own, *more) for own, more in zip(self._notes, undefined, strict=False)], names
         )
 
     def summaries(
@@ -537,6 +546,15 @@ class ComparisonSpec:
                 self.jobs, self.crossings, samples.T, called, strict=False
             )
         ]
+
+
+def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[str, ...]:
+    """Returns the notes of each arm with the names of the arms in them; see `PreparedArms`."""
+    return tuple(
+        text.replace("{arm}", name).replace("{base}", names[0]).replace("{experiment}", names[-1])
+        for own, name in zip(notes, names, strict=False)
+        for text in own
+    )
 
 
 def borrowed(spread: SeedSpread, metric: MetricLike) -> SeedSpread:

@@ -49,6 +49,7 @@ class ArmComparisons(RankingResult, Readable):
       pairing: what pairs the seeds of a paired design, as in `Comparison`.
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
       samples: bootstrap scores [replicates, arms], each row from one draw of seeds and examples.
+      notes: what readers must know of the data, as in `Comparison`.
 
     Example:
       >>> import numpy as np
@@ -82,7 +83,7 @@ class ArmComparisons(RankingResult, Readable):
         return ranking_words.differences_table(self)
 
     def _texts(self) -> tuple[list[str], list[str]]:
-        notes = [f"Note: {note}" for note in ranking_words.notes(self)]
+        notes = [f"Note: {note}" for note in (*self.notes, *ranking_words.notes(self))]
         return [ranking_words.finding(self)], notes
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ variance of the difference of differences.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.columns import TEXT_NAMES
-from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
+from multiberts.stats.compare.checks import check_named
 from multiberts.stats.compare.conclude import Names
+from multiberts.stats.compare.undefined import undefined_seeds, undefined_why
 from multiberts.stats.corrections import adjusted_p_values
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike
 from multiberts.stats.reading import values_of_clusters
@@ -54,8 +56,6 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
     Raises:
       DataError: there is no such column, an example has no value, or there are too many slices.
     """
-    import pandas
-
     if isinstance(by, str) and by == "label" and "label" not in getattr(data, "data_vars", ()):
         name, values = by, np.asarray(arm.labels)
     elif isinstance(by, str) and by == "length" and by not in data.coords:
@@ -63,11 +63,7 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
     else:
         values, name = values_of_clusters("base", data, by, arm)
     values = np.asarray(values)
-    missing = int(pandas.isna(values).sum())
-    if missing:
-        raise DataError(
-            f"found {counted(missing, 'example')} without a value of {name or 'by'}; give each example one"
-        )
+    check_named(values, f"a value of {name or 'by'}", "give each example one")
     # One by one: NumPy makes a table of values that are sequences.
     words = np.array([str(value) for value in values.tolist()])
     texts = _quartiles(values) if values.dtype.kind in "iuf" else words
@@ -113,6 +109,7 @@ class Spec(Protocol):
 
     crossing: Crossing
     pairs: AnswerPairs | None
+    jobs: list[ScoreJob]
 
     def summaries(
         self, samples: NDArray, names: Names, settings: ComparisonSettings
@@ -162,12 +159,16 @@ def sliced(
         rest = np.flatnonzero(names != name)
         own = _part(arms, inside, f"{name} ", spec_of, settings)
         experiment = own.scores[1] if len(own.scores) > 1 else None
-        made = Slice(name, len(inside), own.scores[0], experiment, own.estimate)
+        made = Slice(
+            name, len(inside), own.scores[0], experiment, own.estimate,
+            undefined=own.undefined, undefined_seeds=own.undefined_seeds,
+        )  # fmt: skip
         if own.crossing is not None and own.ci is not None:
             made = replace(made, ci=own.ci, p_value=own.p_value)
             others = None if crossed else _part(arms, rest, "rest ", spec_of, settings)
             if others is not None and others.crossing is not None:
                 made = replace(made, **_against(own, others, spec_of.kind, settings))
+            made = replace(made, rest_undefined=others is not None and any(others.undefined))
         found.append(made)
     for plain, corrected in (("p_value", "p_holm"), ("against_rest_p", "against_rest_p_holm")):
         places = [place for place, item in enumerate(found) if getattr(item, plain) is not None]
@@ -180,36 +181,50 @@ def sliced(
 
 @dataclass
 class _Part:
-    """Scores, difference and interval on some of the examples; no crossing where these are too few."""
+    """Scores, difference and interval on some of the examples; no crossing where these are too few, or
+    where a score is 0/0 in every run, and so None.
+    """
 
-    scores: list[float]
+    scores: list[float | None]
+    undefined: tuple[str, ...]
+    undefined_seeds: tuple[tuple, ...]
     crossing: Crossing | None = None
     ci: ConfidenceInterval | None = None
     p_value: float | None = None
 
     @property
-    def estimate(self) -> float:
+    def estimate(self) -> float | None:
         """Returns the difference, or the score of one arm."""
-        return self.scores[-1] - (self.scores[0] if len(self.scores) > 1 else 0.0)
+        first, last = self.scores[0], self.scores[-1]
+        if first is None or last is None:
+            return None
+        return last - (first if len(self.scores) > 1 else 0.0)
 
 
 def _part(
     arms: Sequence[Arm], rows: NDArray, name: str, spec_of: SpecOf, settings: ComparisonSettings
 ) -> _Part:
     chosen = [arm.with_examples(rows.tolist()) for arm in arms]
-    metric, kind = spec_of.metric, spec_of.kind
-    if min(arm.num_units for arm in chosen) < LEAST:
-        jobs = [ScoreJob(arm, metric, None, None) for arm in chosen]
-        return _Part([float(job.plain[0][0].mean()) for job in jobs])
-    spec = spec_of(chosen, name)
+    spec = None
+    if min(arm.num_units for arm in chosen) >= LEAST:
+        with contextlib.suppress(UndefinedScore):
+            spec = spec_of(chosen, name)
+    jobs = spec.jobs if spec else [ScoreJob(arm, spec_of.metric, None, None) for arm in chosen]
+    undefined = tuple(map(undefined_why, jobs))
+    scores = [
+        None if why else float(job.plain[0][0].mean())
+        for why, job in zip(undefined, jobs, strict=True)
+    ]
+    part = _Part(scores, undefined, tuple(map(undefined_seeds, jobs)))
+    if spec is None:
+        return part
     summaries = spec.summaries(np.zeros((1, len(chosen))), Names(), settings)
-    part = _Part([arm.estimate for arm in summaries], spec.crossing)
-    level = settings.confidence_level
+    part.crossing, level = spec.crossing, settings.confidence_level
     if len(summaries) == 1:
         part.ci = summaries[0].ci
     else:
         part.ci, tests = interval_of_difference(
-            summaries, spec.crossing, spec.pairs, kind, settings.resample, level
+            summaries, spec.crossing, spec.pairs, spec_of.kind, settings.resample, level
         )
         part.p_value = tests.two_sided
     return part
@@ -220,6 +235,7 @@ def _against(
 ) -> Mapping[str, Any]:
     """Returns the fields of a slice against the rest: the difference of differences, by the t."""
     assert own.crossing is not None and rest.crossing is not None
+    assert own.estimate is not None and rest.estimate is not None
     parts = [replace(part, weight=-part.weight) for part in rest.crossing.parts]
     variance = Crossing([*own.crossing.parts, *parts]).unbiased_variance()
     estimate, level = own.estimate - rest.estimate, settings.confidence_level

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median_high
 from typing import TYPE_CHECKING
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
 from multiberts.stats.intervals import PValues
+from multiberts.stats.presentation import wording
 from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.metric_names import (
     interval_decimals,
+    metric_at_start,
     metric_label,
     score_format,
 )
@@ -144,8 +146,32 @@ def slices_table(item: ComparisonResult) -> Table:
     )
     if item.slices.clusters_cross:
         note += " Clusters lie in several slices, so none is set against the rest."
+    note = " ".join([note, *_undefined_on_slices(item)])
     table = Table.from_records(rows, used | tests)
     return replace(table, note=note)
+
+
+def _undefined_on_slices(item: ComparisonResult) -> Iterator[str]:
+    """Says on which slices a score is 0/0: in every seed, so that there is none, or in some."""
+    assert item.slices is not None
+    by, metric = item.slices.by, metric_at_start(item.metric)
+    arms = [arm.name for arm in (item.base, item.experiment) if arm is not None]
+    without_rest = [one.name for one in item.slices.slices if one.rest_undefined]
+    for one in item.slices.slices:
+        for why in dict.fromkeys(filter(None, one.undefined)):
+            names = [name for name, own in zip(arms, one.undefined, strict=True) if own == why]
+            of = "" if len(names) == len(arms) else f" of {names[0]}"
+            yield f"{metric}{of} is 0/0 in every seed where {by} is {one.name}: {why}."
+        for name, why, seeds in zip(arms, one.undefined, one.undefined_seeds, strict=False):
+            if seeds and not why:
+                yield (
+                    f"{metric} of {name} is 0/0 in {wording.seed_names(seeds)} where {by} is {one.name} and "
+                    "counts there with the value defined for that."
+                )
+    if without_rest:
+        yield (
+            f"Where {by} is {' or '.join(without_rest)}, nothing is set against the rest, which has no score."
+        )
 
 
 def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:

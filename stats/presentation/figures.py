@@ -253,7 +253,8 @@ def slices_figure(comparison: ComparisonResult) -> Figure:
     """Draws the difference (or score) of each slice with its interval, below that of all examples.
 
     Right of it, where slices are set against the rest, by how much a slice's exceeds that of the other
-    examples. Slices with too few examples for an interval are empty dots.
+    examples. Slices with too few examples for an interval are empty dots, those without a
+    score have none.
     """
     assert comparison.slices is not None
     slices, level = comparison.slices.slices, f"{comparison.slices.level:.0%} intervals"
@@ -266,8 +267,9 @@ def slices_figure(comparison: ComparisonResult) -> Figure:
         drawing.row(panels[0], 0, comparison.estimate, comparison.ci, colour=COLOURS[1], marker="D")
         panels[0].axhline(0.5, color=GREY, linewidth=0.6)
         for place, one in enumerate(slices, start=1):
-            ends = one.ci or (one.estimate, one.estimate)
-            drawing.row(panels[0], place, one.estimate, ends, filled=one.ci is not None)
+            if one.estimate is not None:
+                ends = one.ci or (one.estimate, one.estimate)
+                drawing.row(panels[0], place, one.estimate, ends, filled=one.ci is not None)
             if one.against_rest is not None and one.against_rest_ci is not None:
                 drawing.row(panels[1], place, one.against_rest, one.against_rest_ci, marker="s")
         for number, axes in enumerate(panels):

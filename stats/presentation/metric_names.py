@@ -89,6 +89,12 @@ def metric_name(metric: str) -> str:
     return _KNOWN.get(metric, (metric.replace("_", " "), False, ""))[0]
 
 
+def metric_at_start(metric: str) -> str:
+    """Returns `metric_name` at the beginning of a sentence, such as `Exact match`."""
+    name = metric_name(metric)
+    return name[:1].upper() + name[1:]
+
+
 def metric_label(metric: str, difference: bool = False) -> str:
     """Returns the name of a metric with the unit in which numbers are shown.
 

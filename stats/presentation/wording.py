@@ -319,7 +319,7 @@ def _pairing(item: ComparisonResult) -> list[str]:
         if arm.left_out:
             found.append(
                 f"Left out, as the other arm lacks {'them' if len(arm.left_out) > 1 else 'it'}: "
-                f"{_seed_names(arm.left_out)} of {arm.name}."
+                f"{seed_names(arm.left_out)} of {arm.name}."
             )
     if item.pairing == "seed number" and "unpaired" in item.intervals:
         found.append(
@@ -545,7 +545,7 @@ def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
     rest = [score for seed, score in pairs if seed not in arm.failed_seeds]
     others = f"; the others score {score_text(sum(rest) / len(rest), metric)} on average"
     return (
-        f"{failed} of {number} seeds of {arm.name} ({_seed_names(arm.failed_seeds)}) "
+        f"{failed} of {number} seeds of {arm.name} ({seed_names(arm.failed_seeds)}) "
         f"{_signs(arm, metric)}, and may have failed to train "
         f"({level_text(confidence_level)} of the rate "
         f"{format_cell(arm.failure_rate)}){others if rest else ''}. "
@@ -559,7 +559,7 @@ def _signs(arm: ArmSummary, metric: str) -> str:
     answer = _one_answer(arm, metric, len(constant))
     if len(constant) == len(arm.failed_seeds):
         return answer
-    also = f" ({_seed_names(constant)} {answer})" if constant else ""
+    also = f" ({seed_names(constant)} {answer})" if constant else ""
     return f"scored far from the others or at chance{also}"
 
 
@@ -576,7 +576,8 @@ def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
     return f"score{s} {score} on every example"
 
 
-def _seed_names(seeds: Sequence) -> str:
+def seed_names(seeds: Sequence) -> str:
+    """Returns the names of seeds, such as `seeds 3, 5`."""
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 

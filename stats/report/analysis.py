@@ -9,6 +9,7 @@ from typing import Any
 
 from multiberts.runs.errors import UserError
 from multiberts.stats.compare.result import Comparison
+from multiberts.stats.errors import UndefinedScore
 from multiberts.stats.presentation import figures
 from multiberts.stats.presentation.metric_names import (
     metric_label,
@@ -199,7 +200,9 @@ def analyse(
         for number, request in enumerate(requests, start=1)
     ]
     compared = compare_all(asked, analysis.truth_of, name_of)
-    known_truths = _known_truths(analysis, runs) if truths else []
+    known_truths, without_truth = _known_truths(analysis, runs) if truths else ([], [])
+    if without_truth:
+        compared[-1].unranked += without_truth
     groups = analysis.groups(runs)
     curves = _training_pictures(analysis, groups)
     return ReportContent(
@@ -273,23 +276,30 @@ def _primary(request: Mapping[str, Any], pairs: Sequence[Pair], is_partial: bool
     )
 
 
-def _known_truths(analysis: _Analysis, runs: Sequence[FinishedRun]) -> list[KnownTruth]:
-    found = []
+def _known_truths(
+    analysis: _Analysis, runs: Sequence[FinishedRun]
+) -> tuple[list[KnownTruth], list[str]]:
+    """Returns the estimates of known values, and notes on those whose score is 0/0."""
+    found, left_out = [], []
     for group in analysis.groups(last_steps(runs)):
         for measure, (predictions,) in analysis.shared(group):
             truth = analysis.truth_of(predictions, measure)
             if truth is not None:
-                item = compare_prediction_sets(
-                    predictions, None, measure, replace(analysis.settings, design="single"),
-                    (group.name, ""), group.name,
-                )  # fmt: skip
+                try:
+                    item = compare_prediction_sets(
+                        predictions, None, measure, replace(analysis.settings, design="single"),
+                        (group.name, ""), group.name,
+                    )  # fmt: skip
+                except UndefinedScore as error:
+                    left_out.append(f"Left out: {error}.")
+                    continue
                 found.append(KnownTruth(truth, item))
-    if not found:
+    if not found and not left_out:
         raise UserError(
             f"truth names {', '.join(sorted(analysis.truths))}, and no run has such an "
             "evaluation set, metric and procedure; correct its names"
         )
-    return found
+    return found, left_out
 
 
 def _training_pictures(analysis: _Analysis, groups: Sequence[RunGroup]) -> list[ReportSection]:

@@ -16,7 +16,7 @@ from multiberts.stats.compare.question import TaskData
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.metric_names import metric_label, metric_name
 from multiberts.stats.presentation.ranking_figure import draw_ranking
@@ -96,7 +96,7 @@ class ComparedArms:
       overview: figures of all of them.
       rankings: of all arms, where more than two have one base; those of a report's
         family are with the last of its comparisons.
-      unranked: notes on what could not be ranked.
+      unranked: notes on what could not be compared or ranked.
       grids: examples by seeds, by name of the comparison and evaluation set.
       primary: place of the item that is asked about; None: the clearest.
       as_made: the comparisons with names of code, where the page has others; empty where it has these.
@@ -136,7 +136,8 @@ def compare_all(
     """Makes every comparison, with its figures, and ranks three arms or more that have one base.
 
     Pairs on the same data are made together, so that a base of several experiments is read and
-    bootstrapped once.
+    bootstrapped once. A pair with an arm whose score is 0/0 in every run is left out and said so; a request
+    of which nothing is left is so in what is said of the next one.
 
     Args:
       requests: what to compare.
@@ -144,6 +145,7 @@ def compare_all(
       name_of: the name that people read for that of an arm or evaluation set.
 
     Raises:
+      UndefinedScore: no pair is left.
       DataError: two arms do not fit together.
     """
     from multiberts.runs.console import ProgressBar
@@ -151,6 +153,7 @@ def compare_all(
     made: list[dict[int, Comparison]] = [{} for _ in requests]
     grids: list[dict[tuple[str, str], ExampleGrid]] = [{} for _ in requests]
     rankings: list[tuple[int, ArmComparisons | str, str]] = []
+    left_out: list[dict[int, UndefinedScore]] = [{} for _ in requests]
     together: dict[tuple, list[tuple[int, int]]] = {}
     for number, request in enumerate(requests):
         for place, pair in enumerate(request.pairs):
@@ -162,10 +165,14 @@ def compare_all(
         for number, place in places:
             request, pair = requests[number], requests[number].pairs[place]
             base, experiment = [*pair.prediction_sets, None][:2]
-            item = compare_prediction_sets(
-                base, experiment, pair.measure,
-                request.settings, pair.names, pair.name, shared,
-            )  # fmt: skip
+            try:
+                item = compare_prediction_sets(
+                    base, experiment, pair.measure,
+                    request.settings, pair.names, pair.name, shared,
+                )  # fmt: skip
+            except UndefinedScore as error:
+                left_out[number][place] = error
+                continue
             made[number][place] = item
             if (item.name, item.evaluation_set) not in grids[number]:
                 names = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
@@ -173,29 +180,47 @@ def compare_all(
                 if grid is not None:
                     grids[number][item.name, item.evaluation_set] = grid
         rankings += _rankings(
-            [(number, requests[number].pairs[place]) for number, place in places],
+            [
+                (number, requests[number].pairs[place])
+                for number, place in places
+                if place in made[number]
+            ],
             requests, shared, name_of,
         )  # fmt: skip
-    found = []
+    refused = [error for errors in left_out for error in errors.values()]
+    if refused and not any(made):
+        raise refused[0]
+    found: dict[int, ComparedArms] = {}
+    notes: list[str] = []
     for number, request in enumerate(requests):
-        as_made = [made[number][place] for place in range(len(request.pairs))]
+        notes += [f"Left out: {error}." for _, error in sorted(left_out[number].items())]
+        places_made = sorted(made[number])
+        if not places_made:
+            continue
+        as_made = [made[number][place] for place in places_made]
+        pairs = [request.pairs[place] for place in places_made]
         items = [_named(item, name_of) for item in as_made]
         pictures = [
-            list(_pictures(item, pair, truth_of))
-            for item, pair in zip(items, request.pairs, strict=True)
+            list(_pictures(item, pair, truth_of)) for item, pair in zip(items, pairs, strict=True)
         ]
-        planned = [pair.planned_seeds for pair in request.pairs]
+        planned = [pair.planned_seeds for pair in pairs]
+        primary = None
+        if request.primary in places_made:
+            primary = places_made.index(request.primary)
         compared = ComparedArms(
             request.name, request.settings.design, judged(items, planned, pictures),
-            primary=request.primary, as_made=as_made,
+            unranked=notes, primary=primary, as_made=as_made,
         )  # fmt: skip
+        notes = []
         compared.overview += _forests(request, items)
         compared.grids |= {
             (item.name, name_of(item.evaluation_set)): grid
             for item in as_made
             if (grid := grids[number].get((item.name, item.evaluation_set)))
         }
-        found.append(compared)
+        found[number] = compared
+    if notes:
+        [*found.values()][-1].unranked += notes
     for number, ranking, file in rankings:
         if isinstance(ranking, str):
             found[number].unranked.append(ranking)
@@ -203,7 +228,7 @@ def compare_all(
         found[number].rankings.append(ranking)
         caption = ranking_words.caption(ranking)
         found[number].overview.append(ReportSection(file, caption, partial(draw_ranking, ranking)))
-    return found
+    return [*found.values()]
 
 
 def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
@@ -243,7 +268,11 @@ def _rankings(
             continue
         base = last.prediction_sets[0]
         settings = requests[number].settings
-        ranking = _rank(arms, last.measure, settings, shared)
+        try:
+            ranking = _rank(arms, last.measure, settings, shared)
+        except UndefinedScore as error:  # on the seeds that all arms have
+            yield number, f"{error}.", ""
+            continue
         if ranking is None:
             why = NO_RANKING if settings.seed_sd is None else NO_BORROWED_RANKING
             yield number, f"{name_of(base.set_name)}, {metric_name(last.measure)}: {why}.", ""
@@ -284,7 +313,8 @@ def _rank(
             {name: data for name, (data, _) in measured.items()}, task, settings, None, shared
         )
     except ValueError as error:
-        raise DataError(f"ranking {first.set_name}: {error}") from error
+        kind = UndefinedScore if isinstance(error, UndefinedScore) else DataError
+        raise kind(f"ranking {first.set_name}: {error}") from error
     return replace(found, name=first.set_name)
 
 

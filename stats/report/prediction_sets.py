@@ -27,7 +27,7 @@ from multiberts.stats.compare.conclude import Names
 from multiberts.stats.compare.question import TaskData, compare_task
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.figures import Curve, OccupationScores
 from multiberts.stats.runs_table import Arm, align, pair, sorted_seeds
@@ -312,6 +312,7 @@ def compare_prediction_sets(
       shared: with comparisons that have an arm in common.
 
     Raises:
+      UndefinedScore: the score of an arm is 0/0 in every run.
       DataError: the prediction sets do not fit together.
     """
     name = f"{names[1]} against {names[0]}" if name is None else name
@@ -319,7 +320,8 @@ def compare_prediction_sets(
     try:
         return compare_task(task, settings, Names(name, base.set_name, *names), shared)
     except ValueError as error:
-        raise DataError(f"{name} on {base.set_name}, {measure}: {error}") from error
+        kind = UndefinedScore if isinstance(error, UndefinedScore) else DataError
+        raise kind(f"{name} on {base.set_name}, {measure}: {error}") from error
 
 
 def task_of(

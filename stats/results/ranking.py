@@ -83,6 +83,7 @@ class RankingResult(EqualByContent):
     n_resamples: int
     rng: int
     samples: NDArray[np.float64]
+    notes: tuple[str, ...] = ()
 
     @property
     def groups(self) -> tuple[tuple[str, ...], ...]:

@@ -15,22 +15,28 @@ class Slice:
     Attributes:
       name: the value that its examples have.
       num_examples: of it.
-      base, experiment: scores on it; no experiment in a `single` design.
+      base, experiment: scores on it, None where the score is 0/0 in every run; no experiment in a
+        `single` design.
       estimate: the difference of the two; the base's score in a `single` design.
-      ci: its recommended interval, with the comparison's seeds and clusters; None below `Slices.least`.
+      ci: its recommended interval, with the comparison's seeds and clusters; None below `Slices.least`,
+        and where an arm has no score.
       p_value: two-sided, of this slice alone; None without an interval, and in a `single` design.
       p_holm: corrected for the number of slices with an interval.
       against_rest: estimate minus that of all other examples (the interaction); None without an
         interval here or there, or where clusters lie in both.
       against_rest_ci: its interval.
       against_rest_p, against_rest_p_holm: whether it is 0, alone and corrected.
+      undefined: of the base and the experiment, why it has no score here; empty where it has one.
+      undefined_seeds: of the base and the experiment, seeds whose score here is 0/0 and counts with the
+        value defined for that.
+      rest_undefined: whether an arm has no score on all other examples.
     """
 
     name: str
     num_examples: int
-    base: float
+    base: float | None
     experiment: float | None
-    estimate: float
+    estimate: float | None
     ci: ConfidenceInterval | None = None
     p_value: float | None = None
     p_holm: float | None = None
@@ -38,6 +44,9 @@ class Slice:
     against_rest_ci: ConfidenceInterval | None = None
     against_rest_p: float | None = None
     against_rest_p_holm: float | None = None
+    undefined: tuple[str, ...] = ()
+    undefined_seeds: tuple[tuple, ...] = ()
+    rest_undefined: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -180,3 +180,28 @@ def test_exit_status_and_lines(tmp_path: Path, make_run, run_python):
     done = run_python("-m", "evaluate", *flags)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(pandas.read_csv(tmp_path / "scores" / "scores.csv")) == 1
+
+
+def test_answers_that_no_label_has_and_exchanged_classes_are_warned_of(
+    tmp_path: Path, make_run, capsys
+):
+    labels = [0, 1, 1, 0] * 50
+    stray = {"labels": labels, "predictions": [*labels[:-2], 2, 2]}
+    exchanged = {"labels": labels, "predictions": [1 - label for label in labels]}
+    for seed, answers in enumerate((stray, exchanged)):
+        make_run(tmp_path / "runs" / str(seed), {"dev": answers}, pretrain_seed=seed)
+    checks = scored(tmp_path)["checks"]
+    notes = checks[checks["check"] == "answers"].set_index("pretrain_seed")["message"]
+    assert notes[0].startswith("2 of 200 answers of ") and notes[0].endswith(
+        "(1 %) are of classes that no label has: 2 (2)."
+    )
+    assert "are right on 0.0 % of the examples" in notes[1] and "exchanged" in notes[1]
+    assert f"warning: {notes[0]}" in capsys.readouterr().err
+
+
+def test_labels_that_are_all_a_placeholder_are_no_labels(tmp_path: Path, make_run, capsys):
+    hidden = {"labels": [-1, -1, -1, -1], "predictions": [0, 1, 0, 0]}
+    make_run(tmp_path / "runs" / "0", {"dev": PLAIN, "test": hidden})
+    found = scored(tmp_path)
+    assert found["scores"]["evaluation_set"].tolist() == ["dev"]
+    assert "test: labels are unknown; 1 run not scored on it" in capsys.readouterr().err

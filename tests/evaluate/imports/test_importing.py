@@ -515,3 +515,24 @@ def test_what_was_read_is_recorded_and_classes_that_do_not_fit_are_refused(tmp_p
         UserError, match="no run predicts the label 0, and no label is the prediction 2"
     ):
         imported(tmp_path, "files", tmp_path / "b.csv")
+
+
+def test_answers_are_looked_at_before_they_are_imported(tmp_path: Path, capsys) -> None:
+    rows = [
+        (seed, n, ("no", "yes")[n % 2], ("no", "yes")[n % 2]) for seed in (0, 1) for n in range(30)
+    ]
+    frame = pandas.DataFrame(rows, columns=["seed", "id", "prediction", "label"])
+    frame.loc[3, "prediction"] = "n/a"
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    imported(tmp_path, "files", tmp_path / "a.csv", metric="f1_macro")
+    error = capsys.readouterr().err
+    assert "1 of 60 answers of a (1.7 %) is of classes that no label has: 'n/a' (1)." in error
+    assert "Over the 2 classes of the labels alone macro F1 is 99.2 % for a." in error
+    score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
+    assert "'n/a' (1)" in capsys.readouterr().err
+    hidden = frame.assign(label=-1, prediction=1)
+    hidden.to_csv(tmp_path / "test.csv", index=False)
+    with pytest.raises(
+        UserError, match=r"test.csv, test: all 60 labels are -1.*use examples with lab"
+    ):
+        imported(tmp_path, "files", tmp_path / "test.csv")

@@ -151,3 +151,94 @@ def test_an_area_below_chance_is_noted() -> None:
     scores = 1 - 0.6 * LABELS + 0.5 * RANDOM.random((4, 40))
     found = compare(scores, None, "auc", design="single", labels=LABELS)
     assert found.notes[0].startswith("AUC of base is") and "below chance" in found.notes[0]
+
+
+@pytest.mark.parametrize("empty", ["", " ", None, np.nan])
+def test_examples_without_a_cluster_are_refused_and_may_be_clusters_of_their_own(empty) -> None:
+    clusters = np.array([f"text {place // 4}" for place in range(40)], dtype=object)
+    clusters[:3] = empty
+    arms = [dataset(answers(skill), text=clusters) for skill in (0.7, 0.8)]
+    for data in arms:  # as read from files
+        data.attrs["identifying"] = ["text"]
+    cure = "each example that belongs to no other as a cluster of its own, or leave the column out"
+    with pytest.raises(DataError, match=f"found 3 examples of 40 without a cluster.*{cure}"):
+        compare(*arms, "accuracy", clusters="text", n_resamples=40)
+    alone = np.where(np.arange(40) < 3, [f"alone {place}" for place in range(40)], clusters)
+    named = [data.assign_coords(text=("example", alone)) for data in arms]
+    found = compare(*named, "accuracy", clusters="text", n_resamples=40)
+    assert found.base.num_clusters == 13
+    without = [data.drop_vars("text").assign_attrs(identifying=[]) for data in arms]
+    assert compare(*without, "accuracy", n_resamples=40).base.num_clusters is None
+    with pytest.raises(DataError, match="found 3 examples of 40 without a value of text"):
+        compare(*arms, "accuracy", by="text", n_resamples=40)
+
+
+def with_stray(values: np.ndarray) -> np.ndarray:
+    """The same answers as words, one of each seed none of the labels'."""
+    words = np.array(["no", "yes"])[values].astype(object)
+    words[:, 4] = "perhaps"
+    return words
+
+
+WORDS = np.array(["no", "yes"])[LABELS]
+
+
+def test_stray_answers_are_noted_of_the_arm_that_gives_them() -> None:
+    base, new = np.array(["no", "yes"])[answers(0.6)], answers(0.9)
+    options = {"labels": WORDS, "n_resamples": 40, "experiment_name": "new"}
+    found = compare(base, with_stray(new), "f1_macro", **options)
+    assert found.estimate < 0  # as scikit-learn has it
+    assert found.notes[0] == (
+        "4 of 160 answers of new (2.5 %) are of classes that no label has: 'perhaps' (4)."
+    )
+    assert "a difference of +" in found.notes[1] and "% for base and" in found.notes[1]
+    assert found.notes[1] in str(found)
+    (note,) = compare(base, with_stray(new), "accuracy", **options).notes
+    assert note == found.notes[0]
+    task = {"task": stats.TaskData(base, with_stray(new), "f1_macro", WORDS)}
+    of_task = stats.compare_tasks(task, n_resamples=40).comparisons["task"]
+    assert of_task.notes[1] == found.notes[1].replace("new", "experiment")
+    alone = compare(
+        with_stray(new), None, "f1_macro", design="single", labels=WORDS, n_resamples=40
+    )
+    assert "% for base." in alone.notes[1]
+
+
+def test_many_arms_have_the_notes_of_each() -> None:
+    arms = {"a": answers(0.6), "b": answers(0.7), "c": answers(0.8)}
+    words = {name: np.array(["no", "yes"])[own] for name, own in arms.items()}
+    words["c"] = with_stray(arms["c"])
+    found = stats.compare_arms(words, "f1_macro", labels=WORDS, n_resamples=40)
+    assert found.notes[0].startswith("4 of 160 answers of c (2.5 %) are of classes")
+    assert "% for a and" in found.notes[1] and "% for c" in found.notes[1]
+    assert f"Note: {found.notes[0]}" in str(found)
+
+
+def test_labels_that_are_not_published_are_refused_and_answers_that_are_right_are_not() -> None:
+    options = {"n_resamples": 40, "design": "single"}
+    for metric in ("accuracy", "f1", "mse"):
+        with pytest.raises(DataError, match="all 40 labels are -1.*use examples with labels"):
+            compare(answers(0.7), None, metric, labels=np.full(40, -1), **options)
+    right = 1 * (answers(0.7) == LABELS)
+    assert compare(right, None, "accuracy", labels=np.ones(40, int), **options).estimate > 0.5
+
+
+def test_exchanged_classes_are_asked_about() -> None:
+    labels = np.arange(200) % 2
+    right = np.where(np.arange(200) % 10, labels, 1 - labels)[None].repeat(3, 0)
+    found = compare(1 - right, right, "accuracy", labels=labels, n_resamples=40, base_name="old")
+    assert found.notes[0].startswith("Answers of old are right on 10.0 % of the examples")
+    assert not any("exchanged" in note for note in found.notes[1:])
+
+
+def test_an_average_over_the_labels_classes_may_be_given_as_a_function() -> None:
+    from sklearn.metrics import f1_score
+
+    def over_labels(labels: np.ndarray, answers: np.ndarray) -> float:
+        return f1_score(labels, answers, labels=["no", "yes"], average="macro")
+
+    base, new = np.array(["no", "yes"])[answers(0.6)], with_stray(answers(0.9))
+    options = {"labels": WORDS, "n_resamples": 40, "resample": "seeds"}
+    found = compare(base, new, over_labels, **options)
+    said = compare(base, new, "f1_macro", **options).notes[1]
+    assert f"a difference of {100 * found.estimate:+.1f} points" in said

@@ -83,7 +83,10 @@ def test_a_paired_interval_is_close_to_the_plain_one_where_thirty_examples_diffe
 
 
 def same_everywhere(metric):
-    """Labels, and answers with which all seeds score alike: all right, all wrong, one class."""
+    """Labels, and answers with which all seeds score alike: all right, all wrong, one class.
+
+    A correlation of one class is 0/0, which is refused.
+    """
     uses = METRICS[metric].uses
     labels = np.arange(20) % 2
     if uses == "scores":
@@ -94,6 +97,8 @@ def same_everywhere(metric):
         answers = [texts[labels], texts[1 - labels], texts[0 * labels]]
         return texts[labels], [np.stack([answer] * 3) for answer in answers]
     answers = [labels, 1 - labels, 0 * labels + 1]
+    if metric in ("matthews", "pearson", "spearman"):
+        answers.pop()
     if uses == "positive_score":
         answers = [0.9 * answer for answer in answers]
     return labels, [np.stack([answer] * 3) for answer in answers]
@@ -181,3 +186,22 @@ def test_scores_without_labels_have_the_bounds_of_the_metric_they_are_named_afte
         compare(100 * named.assign_attrs(named.attrs), None, None, design="single", **FEW).ci.high
         > 100
     )
+
+
+@pytest.mark.parametrize("design", ["paired", "unpaired"])
+def test_a_stray_answer_does_not_widen_the_interval_of_matthews(design):
+    random, names = np.random.default_rng(0), np.array(["low", "medium", "high"])
+    labels = random.integers(0, 3, 1000)
+    base, experiment = (
+        np.where(random.random((5, 1000)) < skill, labels, (labels + 1) % 3)
+        for skill in (0.9, 0.92)
+    )
+    stray = names[experiment].astype("U12")
+    stray[[0, 1, 2], [0, 10, 20]] = ["maybe", "unknown", "n/a"]
+    widths = []
+    for answers in (names[experiment], stray):
+        found = compare(
+            names[base], answers, "matthews", labels=names[labels], design=design, **FEW
+        )
+        widths.append([ci.high - ci.low for ci in (found.ci, found.experiment.ci)])
+    assert widths[1] == pytest.approx(widths[0], rel=0.05)

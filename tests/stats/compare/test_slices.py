@@ -127,7 +127,7 @@ def test_slices_come_from_columns_labels_lengths_and_numbers():
     assert [(item.name, item.num_examples) for item in of_labels.slices] == [("0", 135), ("1", 135)]
     with pytest.raises(DataError, match="found 270 slices by the values given, expected 2 to 50"):
         stats.compare(base, experiment, by=[f"id {n}" for n in range(270)], **FEW)
-    with pytest.raises(DataError, match="found 1 example without a value of by; give each"):
+    with pytest.raises(DataError, match="found 1 example of 270 without a value of by; give each"):
         stats.compare(base, experiment, by=[np.nan, *range(269)], **FEW)
     with pytest.raises(DataError, match="found no texts to count the words of"):
         stats.compare(base, experiment, by="length", **FEW)

@@ -1,0 +1,297 @@
+"""Looks at answers against labels under a metric: what is refused, and what readers must know.
+
+Comparisons, imports and scores all pass here (`check_answers`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.classification import (
+    CLASS_METRICS,
+    MOST_CLASSES,
+    Share,
+    distinct,
+    f_beta,
+    is_binary,
+    precision,
+    recall,
+    unlike_classes,
+)
+from multiberts.evaluate.metrics.column_metric import Array, ratio, shown
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.runs.errors import counted
+
+# Value that stands for labels that are not published, as in GLUE's test sets.
+PLACEHOLDER = -1
+# Standard errors of one run's score below chance: three runs in 100,000 at chance are so low.
+_FAR_BELOW = 4
+# Averages over the classes of labels and answers, in which a class without labels counts like the others.
+_MACRO: Mapping[str, tuple[str, Share]] = {
+    "f1_macro": ("macro F1", f_beta(1.0)),
+    "precision_macro": ("macro precision", precision),
+    "recall_macro": ("macro recall", recall),
+}
+_MOST_WORDS = 5
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of an arm.
+
+    Attributes:
+      predictions: as the metric takes them, [runs, examples].
+      name: begins what is refused; empty where it need not be named.
+      observed: bool [runs, examples], False where a prediction is missing; None if none is.
+      weights: of each run in the arm's score [runs]; None: all alike.
+      num_units: examples, or clusters of them, that are independent; None: all examples.
+    """
+
+    predictions: NDArray
+    name: str = ""
+    observed: NDArray | None = None
+    weights: Array | None = None
+    num_units: int | None = None
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Returns where there are answers [runs, examples]."""
+        if self.observed is None:
+            return np.ones(self.predictions.shape, dtype=bool)
+        return self.observed
+
+    def given(self) -> NDArray:
+        """Returns all answers that there are, in one row."""
+        answers: NDArray = (
+            self.predictions.ravel() if self.observed is None else self.predictions[self.observed]
+        )
+        return answers
+
+    def mean(self, of_runs: Array) -> float:
+        """Averages a number of each run [runs]."""
+        return float(np.average(of_runs, weights=self.weights))
+
+
+def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list[list[str]]:
+    """Looks at the answers of one arm or several under a metric.
+
+    Args:
+      metric: its name; of one that is not in `METRICS` nothing is known.
+      labels: [examples].
+      arms: whose answers to compare with these labels; of two, the base first.
+
+    Returns:
+      Of each arm, sentences that readers must know: answers of classes that no label has, labels that no
+      run predicts, scores far below chance. `{arm}` stands for the name of the arm, `{base}` and
+      `{experiment}` for those of the first and the second.
+
+    Raises:
+      ValueError: all labels are a placeholder, or classes are written differently in labels and answers;
+        in one line, with a cure.
+
+    Example:
+      >>> labels, answers = np.array(["no", "yes"] * 50), np.array([["no", "yes"] * 50] * 3)
+      >>> answers[0, :2] = "n/a"
+      >>> check_answers("accuracy", labels, [Answers(answers)])
+      [["2 of 300 answers of {arm} (0.67 %) are of classes that no label has: 'n/a' (2)."]]
+    """
+    notes: list[list[str]] = [[] for _ in arms]
+    definition = METRICS.get(metric)
+    if definition is None or not definition.uses_labels or definition.uses == "scores":
+        return notes
+    for own in arms:
+        if are_placeholders(labels, own.predictions):
+            raise ValueError(
+                f"all {len(labels)} labels are {PLACEHOLDER}, as in test sets whose labels are not published "
+                "(GLUE's), and no answer is; use examples with labels, such as the validation set"
+            )
+    if metric in CLASS_METRICS:
+        notes = _notes_of_classes(metric, labels, arms)
+    for found, own in zip(notes, arms, strict=True):
+        found += _below_chance(metric, labels, own)
+    return notes
+
+
+def are_placeholders(labels: NDArray, predictions: NDArray) -> bool:
+    """Returns whether all labels are -1, and no answer is."""
+    if labels.dtype.kind not in "if" or predictions.dtype.kind not in "biuf":
+        return False
+    return bool((labels == PLACEHOLDER).all()) and not (predictions == PLACEHOLDER).any()
+
+
+def _notes_of_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list[list[str]]:
+    counts: Counter = Counter(labels.tolist())
+    notes: list[list[str]] = [[] for _ in arms]
+    predicted: set[Any] = set()
+    with_stray = []
+    for found, own in zip(notes, arms, strict=True):
+        answers = own.given()
+        # NumPy finds the different values in a fraction of the time of a set of Python objects.
+        classes = {*(answers if answers.dtype.kind == "O" else distinct(answers)).tolist()}
+        if any(isinstance(value, float) and not value.is_integer() for value in classes):
+            return notes  # no classes: the metric says so
+        # Each arm by itself: one may write its classes as the labels are written, the other not.
+        unlike = unlike_classes(counts, classes)
+        if unlike:
+            raise ValueError(f"{own.name}: {unlike}" if own.name else unlike)
+        predicted |= classes
+        if classes - {*counts} and 2 <= len(counts) <= MOST_CLASSES:
+            found.append(_stray(answers, counts))
+            with_stray.append(found)
+    if not 2 <= len(counts) <= MOST_CLASSES:
+        return notes
+    if with_stray and metric in _MACRO:
+        with_stray[-1].append(_over_labelled_classes(metric, labels, arms))
+    whose = "{base} or {experiment}" if len(arms) > 1 else "{arm}"
+    unseen = [
+        f"No run of {whose} predicts the label {_word(label)}, which "
+        f"{counted(counts[label], 'example')} of {len(labels)} {'has' if counts[label] == 1 else 'have'}."
+        for label in sorted({*counts} - predicted, key=str)
+    ]
+    notes[0] += unseen
+    return notes
+
+
+def _stray(answers: NDArray, labels: Mapping[Any, int]) -> str:
+    """Counts the answers [answers] of classes that no label has."""
+    stray = Counter({value: n for value, n in _counts(answers).items() if value not in labels})
+    words = [f"{_word(value)} ({number:,})" for value, number in stray.most_common(_MOST_WORDS)]
+    more = f" and {counted(len(stray) - len(words), 'other')}"
+    number = stray.total()
+    return (
+        f"{number:,} of {answers.size:,} answers of {{arm}} ({100 * number / answers.size:.2g} %) "
+        f"{'is' if number == 1 else 'are'} of classes that no label has: {', '.join(words)}"
+        f"{more * (len(stray) > len(words))}."
+    )
+
+
+def _word(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)
+
+
+def _counts(answers: NDArray) -> Mapping[Any, int]:
+    if answers.dtype.kind == "O":
+        return Counter(answers.tolist())
+    values, numbers = np.unique(answers, return_counts=True)
+    return dict(zip(values.tolist(), numbers.tolist(), strict=True))
+
+
+def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> str:
+    """Says what a macro average is over the classes of the labels alone."""
+    name, share = _MACRO[metric]
+    scores = [own.mean(_labelled_average(share, labels, own)) for own in arms]
+    roles = ("{base}", "{experiment}") if len(arms) > 1 else ("{arm}",)
+    texts = [f"{100 * score:.1f} % for {role}" for score, role in zip(scores, roles, strict=True)]
+    difference = ""
+    if len(scores) > 1:
+        difference = f", a difference of {100 * (scores[1] - scores[0]):+.1f} points"
+    return (
+        f"Each such class counts in {name} as one with a score of 0, as in scikit-learn, however few its "
+        f"answers are. Over the {len({*labels.tolist()})} classes of the labels alone {name} is "
+        f"{' and '.join(texts)}{difference}."
+    )
+
+
+def _labelled_average(share: Share, labels: NDArray, own: Answers) -> Array:
+    """Returns the average of a share over the classes of the labels [runs]."""
+    seen, found = own.seen, []
+    for member in distinct(labels) if labels.dtype.kind != "O" else {*labels.tolist()}:
+        truth, guess = seen & (labels == member), seen & (own.predictions == member)
+        sums = (part.sum(axis=-1, dtype=np.float64) for part in (truth, guess, truth & guess))
+        found.append(ratio(*share(*sums)))
+    average: Array = np.mean(found, axis=0)
+    return average
+
+
+def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
+    """Notes answers that are so far below chance that no noise explains it."""
+    if own.predictions.dtype.kind not in "biufUS" and metric not in CLASS_METRICS:
+        return []
+    units = own.num_units or len(labels)
+    if metric in CLASS_METRICS:
+        return _below_random_answers(labels, own, units)
+    if (
+        metric in ("auc", "average_precision")
+        and is_binary(labels)
+        and 0 < labels.sum() < len(labels)
+    ):
+        positives, number = int(labels.sum()), len(labels)
+        error = math.sqrt((number + 1) / (12 * positives * (number - positives)) * number / units)
+        name, measure, chance, question = "AUC", "auc", 0.5, "Are its scores of the other class?"
+    elif metric in ("pearson", "spearman") and units > 1:
+        # One far value can turn Pearson's, and not that of ranks.
+        name, measure, chance = "Spearman's correlation", "spearman", 0.0
+        error, question = 1 / math.sqrt(units - 1), "Do its numbers run the other way?"
+    else:
+        return []
+    definition = METRICS[measure]
+    score = own.mean(
+        np.array(
+            [
+                float(definition.score(labels[seen], row[seen]))
+                for row, seen in zip(own.predictions, own.seen, strict=True)
+            ]
+        )
+    )
+    if score >= chance - _FAR_BELOW * error:
+        return []
+    return [f"{name} of {{arm}} is {score:.3g}, far below chance ({chance:g}). {question}"]
+
+
+def _below_random_answers(labels: NDArray, own: Answers, units: int) -> list[str]:
+    """Compares how often answers are right with answers at random, as many of each class."""
+    classes = Counter(labels.tolist())
+    if not 2 <= len(classes) <= MOST_CLASSES:
+        return []
+    seen = own.seen
+    number = np.maximum(seen.sum(axis=-1), 1)
+    right = own.mean((seen & (own.predictions == labels)).sum(axis=-1) / number)
+    if right >= max(classes.values()) / len(labels):  # more than any answers at random
+        return []
+    expected = np.zeros(len(seen))
+    for member in classes:
+        truth, guess = seen & (labels == member), seen & (own.predictions == member)
+        expected += truth.sum(axis=-1) * guess.sum(axis=-1) / number**2
+    chance = own.mean(expected)
+    if right >= chance - _FAR_BELOW * math.sqrt(chance * (1 - chance) / units):
+        return []
+    return [
+        f"Answers of {{arm}} are right on {100 * right:.1f} % of the examples, far below chance: as many of "
+        f"each class at random would be on {100 * chance:.1f} %. Are classes exchanged?"
+    ]
+
+
+def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | None = None) -> str:
+    """Returns why a score of all runs is 0/0, in words: one value stands for all labels or answers.
+
+    Args:
+      labels: [examples].
+      predictions: [runs, examples].
+      observed: bool [runs, examples], False where a prediction is missing; None if none is.
+
+    Example:
+      >>> why_undefined(np.array([0, 0, 0]), np.array([[0, 0, 0], [0, 0, 0]]))
+      'all 3 labels and all predictions are 0'
+      >>> why_undefined(np.array([0, 1]), np.array([[0, 0], [1, 1]]))
+      'each run predicts one value throughout'
+    """
+    seen = np.ones(predictions.shape, dtype=bool) if observed is None else observed
+    of_labels = {*labels[seen.any(axis=0)].tolist()}
+    of_runs = [{*row[own].tolist()} for row, own in zip(predictions, seen, strict=True)]
+    every = set().union(*of_runs)
+    number = f"all {int(seen.any(axis=0).sum())} labels"
+    if len(of_labels) == 1 and of_labels == every:
+        return f"{number} and all predictions are {shown(every.pop())}"
+    found = [f"{number} are {shown(of_labels.pop())}"] if len(of_labels) == 1 else []
+    if len(every) == 1:
+        found.append(f"all predictions are {shown(every.pop())}")
+    elif max(map(len, of_runs)) == 1:
+        found.append("each run predicts one value throughout")
+    return " and ".join(found) or "there is nothing to divide by"

@@ -1,0 +1,181 @@
+"""Where a score is 0/0 in every run of an arm nothing is compared, and it is said why."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from multiberts import stats
+from multiberts.stats.compare.question import TaskData
+from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.presentation.comparison_tables import slices_table
+from multiberts.stats.presentation.figures import slices_figure
+from multiberts.stats.report.evidence import compare_all
+from multiberts.stats.report.own_predictions import compare_files
+
+FEW = {"n_resamples": 40}
+LABELS = (np.arange(300) % 5 < 2) * 1
+
+
+def finds(share, seeds=4, key=0):
+    """Answers [seeds, examples] that find this share of the positives and nothing else."""
+    return (np.random.default_rng(key).random((seeds, len(LABELS))) < share) * LABELS
+
+
+def test_a_slice_without_a_score_is_not_tested():
+    found = stats.compare(finds(0.6), finds(0.75, key=1), "f1", labels=LABELS, by="label", **FEW)
+    of_zero, of_one = found.slices.slices
+    assert of_zero.base is of_zero.experiment is of_zero.estimate is None
+    assert of_zero.ci is of_zero.p_value is of_zero.p_holm is of_zero.against_rest is None
+    # One slice is tested, so that Holm's correction changes nothing; and it has no rest to be set against.
+    assert of_one.p_holm == of_one.p_value < 1
+    assert of_one.against_rest is of_one.against_rest_p is of_one.against_rest_p_holm is None
+    table = slices_table(found)
+    assert table.texts()[0][2:] == ("-",) * 8
+    assert (
+        "F1 is 0/0 in every seed where label is 0: all 180 labels and all predictions are 0."
+        in table.note
+    )
+    assert "Where label is 1, nothing is set against the rest, which has no score." in table.note
+    slices_figure(found)
+    assert json.loads(json.dumps(found.to_dict()))["slices"]["slices"][0]["estimate"] is None
+
+
+def test_a_slice_names_the_arm_and_the_seeds_without_a_score():
+    base, experiment = finds(0.6), finds(0.75, key=1)
+    kinds = np.repeat(["a", "b"], 150)
+    base[:, :150] = 0
+    experiment[1, :150] = 0
+    found = stats.compare(
+        base, experiment, "precision", labels=LABELS, by=kinds, base_name="old", experiment_name="new",
+        **FEW,
+    )  # fmt: skip
+    first, second = found.slices.slices
+    assert first.base is None and first.experiment == 0.75 and first.estimate is None
+    assert second.estimate == 0 and second.rest_undefined
+    note = slices_table(found).note
+    assert "Precision of old is 0/0 in every seed where slice is a: all predictions are 0." in note
+    assert "Precision of new is 0/0 in seed 1 where slice is a and counts there" in note
+
+
+ONES, ZEROS = np.ones(300, int), np.zeros(300, int)
+NUMBERS = np.arange(300.0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "answers", "why"),
+    [
+        ("f1", ZEROS, [ZEROS] * 2, r"F1 of base .* \(all 300 labels and all predictions are 0\)"),
+        ("recall", ZEROS, [LABELS] * 2, r"recall of base .* \(all 300 labels are 0\)"),
+        ("precision", LABELS, [ZEROS] * 2, r"\(all predictions are 0\)"),
+        ("matthews", ONES, [LABELS] * 2, r"Matthews' .* \(all 300 labels are 1\)"),
+        ("matthews", LABELS, [ZEROS, ONES], r"\(each run predicts one value throughout\)"),
+        ("auc", ONES, [NUMBERS] * 2, r"AUC of base .* \(all 300 labels are 1\)"),
+        ("average_precision", ZEROS, [NUMBERS] * 2, r"\(all 300 labels are 0\)"),
+        ("pearson", NUMBERS, [0 * NUMBERS] * 2, r"\(all predictions are 0.0\)"),
+        ("spearman", 0 * NUMBERS, [NUMBERS] * 2, r"\(all 300 labels are 0.0\)"),
+        ("span_f1", np.array(["O"] * 300), [np.array(["O"] * 300)] * 2, "all predictions are 'O'"),
+    ],
+)
+def test_a_score_of_no_run_is_refused(metric, labels, answers, why):
+    for design, other in (("paired", np.stack(answers)), ("single", None)):
+        with pytest.raises(UndefinedScore, match=why) as error:
+            stats.compare(np.stack(answers), other, metric, labels=labels, design=design, **FEW)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("metric", ["f1", "recall", "matthews", "pearson"])
+def test_the_metric_that_is_offered_instead_has_a_score(metric):
+    arms = 0 * finds(0.5), finds(0.7, key=1)
+    with pytest.raises(UndefinedScore, match="is 0/0 in every seed") as error:
+        stats.compare(*arms, metric, labels=ZEROS, **FEW)
+    instead = str(error.value).rpartition("such as ")[2]
+    assert stats.compare(*arms, instead, labels=ZEROS, **FEW).p_value < 1
+
+
+def test_the_arm_is_named_wherever_scores_are_compared():
+    arms = {"old": finds(0.5), "new": finds(0.6, key=1), "broken": 0 * finds(0.5)}
+    with pytest.raises(UndefinedScore, match="Matthews' correlation of broken is 0/0"):
+        stats.compare_arms(arms, "matthews", labels=LABELS, **FEW)
+    with pytest.raises(UndefinedScore, match="of ours is 0/0"):
+        stats.reproduce(arms["broken"], "matthews", published=0.5, labels=LABELS, name="ours")
+    task = TaskData(arms["old"], arms["broken"], "precision", LABELS)
+    with pytest.raises(UndefinedScore, match="precision of experiment is 0/0"):
+        stats.compare_tasks({"task": task}, n_resamples=40)
+
+
+def test_a_seed_without_a_score_counts_as_zero_and_is_named():
+    base = finds(0.6)
+    base[2] = 0
+    found = stats.compare(base, finds(0.7, key=1), "precision", labels=LABELS, **FEW)
+    assert found.base.estimate == 0.75
+    assert "Precision of base is 0/0 in seed 2 and counts as 0 % there." in str(found)
+    assert "0/0 in seed" not in str(stats.compare(base, finds(0.7), "f1", labels=LABELS, **FEW))
+    scores = np.tile(NUMBERS, (3, 1))
+    scores[1, LABELS == 0] = np.nan
+    found = stats.compare(
+        scores, None, "auc", design="single", labels=LABELS, missing="omit", **FEW
+    )
+    assert "AUC of base is 0/0 in seed 1 and counts as 0.5" in str(found)
+
+
+def write(path, answers):
+    rows = [
+        {"seed": seed, "id": row, "prediction": int(answer), "label": LABELS[row]}
+        for seed, own in enumerate(answers)
+        for row, answer in enumerate(own)
+    ]
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return str(path)
+
+
+def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
+    old, new, third, broken = (
+        write(tmp_path / f"{name}.csv", answers)
+        for name, answers in (
+            ("old", finds(0.5)), ("new", finds(0.6, key=1)), ("third", finds(0.7, key=2)),
+            ("broken", 0 * finds(0.5)),
+        )
+    )  # fmt: skip
+    few = {"metric": "precision", "n_resamples": 40}
+    text = compare_files(
+        base=old, experiment=[new, broken, third], html=str(tmp_path / "page.html"), **few
+    )
+    said = "broken against old on old.csv, precision: precision of experiment is 0/0 in every seed (all"
+    assert f"Note: Left out: {said}" in text and "third" in text
+    assert said in (tmp_path / "page.html").read_text()
+    with pytest.raises(DataError, match="broken against old on old.csv, precision: .* is 0/0"):
+        compare_files(base=old, experiment=[broken], **few)
+
+
+def test_a_report_goes_on_without_a_request_of_which_nothing_is_left(tmp_path):
+    from multiberts.stats.report.evidence import Pair, Request
+    from multiberts.stats.report.own_files import read_predictions
+    from multiberts.stats.report.prediction_sets import PredictionSet
+    from multiberts.stats.settings import ComparisonSettings
+
+    sets = {}
+    for name, answers in (("old", finds(0.5)), ("new", finds(0.6)), ("broken", 0 * finds(0.5))):
+        (data,) = read_predictions(write(tmp_path / f"{name}.csv", answers)).values()
+        sets[name] = PredictionSet("", "set", name, None, ("matthews",), data)
+    pairs = {
+        name: Pair(
+            (sets["old"], sets[name]), "matthews", ("old", name), f"{name} against old", name
+        )
+        for name in ("broken", "new")
+    }
+    settings = ComparisonSettings(n_resamples=40)
+    requests = [
+        Request("first", settings, [pairs["broken"]], primary=0),
+        Request("second", settings, [pairs["broken"], pairs["new"]], primary=1),
+    ]
+    (found,) = compare_all(requests)
+    assert found.name == "second" and len(found.unranked) == 2 and found.primary == 0
+    assert found.asked.comparison.experiment.name == "new"
+    first_alone = dataclasses.replace(requests[1], pairs=[pairs["new"], pairs["broken"]])
+    (found,) = compare_all([first_alone])
+    assert found.primary is None and len(found.items) == 1
+    with pytest.raises(UndefinedScore, match="broken against old on set"):
+        compare_all(requests[:1])
