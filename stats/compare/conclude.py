@@ -262,7 +262,8 @@ def sameness(
         interval_and_test(arms, crossing, kind, settings.resample, level, null=null)
         for null in (-margin, margin)
     )
-    return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better)
+    refused = settings.resample != "examples" and any(arm.failed_seeds for arm in arms)
+    return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better, refused)
 
 
 class _Share(NamedTuple):
