@@ -328,9 +328,8 @@ def _advice(outcomes: Outcomes) -> list[str]:
         f"{over('failed_one_side')}. A failed seed is flagged in {_flagged_failures(outcomes)} of the "
         "misses; in nearly all others no seed happened to fail, so that nothing in the data shows it. "
         "Such a result is about seeds that train; report the rate of failures of all runs you made. "
-        "Without the flagged seeds (`result.without_failed`) the interval covers the mean of seeds that "
-        f"train in {over('failed', 'without_failed', 'single')}, and the difference in "
-        f"{over('failed_one_side', 'without_failed')}.",
+        "Without the flagged seeds (`result.without_failed`) the difference covers that of seeds that "
+        f"train in {over('failed_one_side', 'without_failed')}.",
         "- **Seeds of two kinds** (each mode half of the time) look alike by chance: the t covers "
         f"{over('bimodal', 't', 'single')}. Skewed seeds: {over('skewed')}; where seeds are nearly all that "
         f"varies, with a tail to one side, {over('purely_skewed', 't', 'single')} for one procedure and "
@@ -494,12 +493,10 @@ def _impossible(shown: Outcomes) -> list[str]:
 
 
 _RULE = (
-    "The rule for a failed run (`stats.compare.failures.failed_seeds`): it predicts one class alone "
-    "and others do not; or its score is nearer to chance (always the most frequent class) than to the "
-    "median seed and at least three robust standard deviations from the median, of three seeds or more "
-    "and where the median is far from chance; or it is nineteen robust standard deviations away, of five "
-    "or more. A robust standard deviation is 1.4826 times the median absolute deviation, and at least "
-    "the standard error of a seed's score."
+    "Flags were counted with the rule for a failed run that was: it predicts one class alone and others "
+    "do not; or its score is nearer to chance than to the median seed and three robust standard deviations "
+    "from the median; or it is nineteen away. The rule that is (`stats.compare.failures.failed_seeds`) asks "
+    "for a gap to the others, and is up less often: see [statistics.md](statistics.md#failed-runs)."
 )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs import console
@@ -33,6 +34,8 @@ class World:
       spread: standard deviation of seeds, on the probit's scale, where noise has 1.
       margin: in points; NaN where none is asked for.
       num_examples: in both arms.
+      skewed: whether the experiment's own seed effects are exponential, with a tail to bad scores.
+      failing: probability that a seed of the experiment answers at chance.
     """
 
     name: str
@@ -40,21 +43,50 @@ class World:
     spread: float
     margin: float = math.nan
     num_examples: int = 500
+    skewed: bool = False
+    failing: float = 0.0
 
     def arms(
         self, design: Design, num_seeds: int, difference: float, random: np.random.Generator
     ) -> list[NDArray]:
-        """Returns the answers of both arms [seeds, examples]; paired seeds share half of their variance."""
+        """Returns the answers of both arms [seeds, examples]; paired seeds share half of their variance.
+
+        Accuracies are those to be expected of all seeds, failed ones included.
+        """
         examples, noise = random.normal(size=self.num_examples), (num_seeds, self.num_examples)
         common = random.normal(size=(num_seeds, 1)) if design == "paired" else 0.0
         root = math.sqrt(0.5) if design == "paired" else 1.0
         arms = []
-        for accuracy in (self.accuracy, self.accuracy + difference):
+        for is_experiment, accuracy in enumerate((self.accuracy, self.accuracy + difference)):
             centre = ndtri(accuracy) * math.sqrt(2 + self.spread**2)
-            seeds = root * random.normal(size=(num_seeds, 1)) + root * common
-            limit = centre + examples + self.spread * seeds
-            arms.append((random.normal(size=noise) < limit).astype(float))
+            own = random.normal(size=(num_seeds, 1))
+            if is_experiment and self.failing:
+                trained = (accuracy - self.failing / 2) / (1 - self.failing)
+                centre = ndtri(trained) * math.sqrt(2 + self.spread**2)
+            if is_experiment and self.skewed:
+                own = 1 - random.standard_exponential((num_seeds, 1))
+                centre = self._skewed_centre(accuracy, root)
+            limit = centre + examples + self.spread * (root * own + root * common)
+            right = random.normal(size=noise) < limit
+            if is_experiment and self.failing:
+                failed = random.random(num_seeds) < self.failing
+                right[failed] = random.random((int(failed.sum()), self.num_examples)) < 0.5
+            arms.append(right.astype(float))
         return arms
+
+    def _skewed_centre(self, accuracy: float, root: float) -> float:
+        """Returns the centre at which seeds of an exponential law have an accuracy, by quadrature."""
+        nodes, weights = np.polynomial.laguerre.laggauss(60)
+        rest = math.sqrt(2 + self.spread**2 * (1 - root**2))
+        return float(
+            brentq(
+                lambda centre: (
+                    weights @ ndtr((centre + self.spread * root * (1 - nodes)) / rest) - accuracy
+                ),
+                -10,
+                20,
+            )
+        )
 
 
 def generators(
@@ -67,10 +99,13 @@ def generators(
 
 
 def arms_of(tables: Sequence[NDArray]) -> list[Arm]:
-    """Makes an arm of each table of right answers [seeds, examples]."""
-    return [
-        make_arm("", table, np.ones(table.shape[1]), list(range(len(table)))) for table in tables
-    ]
+    """Makes an arm of each table of right answers [seeds, examples], of two equally frequent classes."""
+    found = []
+    for table in tables:
+        labels = np.arange(table.shape[1]) % 2
+        predictions = np.where(table == 1, labels, 1 - labels)
+        found.append(make_arm("", predictions, labels, list(range(len(table)))))
+    return found
 
 
 def compared(

@@ -36,6 +36,8 @@ WORLDS = (
     World("accuracy .80, seeds alike", 0.80, 0.0, 3.0),
     World("accuracy .80, seeds vary", 0.80, 0.1, 5.0),
     World("accuracy .98", 0.98, 0.1, 1.0),
+    World("seeds with a tail to bad scores", 0.80, 0.4, 5.0, skewed=True),
+    World("one seed in ten fails", 0.85, 0.1, 5.0, failing=0.1),
 )
 
 

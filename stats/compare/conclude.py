@@ -184,7 +184,8 @@ def sameness(
         interval_of_difference(arms, crossing, pairs, kind, settings.resample, level, null=null)
         for null in (-margin, margin)
     )
-    return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better)
+    refused = settings.resample != "examples" and any(arm.failed_seeds for arm in arms)
+    return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better, refused)
 
 
 def without_failed(

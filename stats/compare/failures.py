@@ -14,8 +14,12 @@ from multiberts.stats.intervals import Interval, clopper_pearson_interval
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import Array
 
-# Standard errors of a seed's score from which on it is far from chance.
-_FAR_FROM_CHANCE = 10
+# Standard errors of a seed's score from which on it is far from chance, and up to which it is at chance.
+_FAR_FROM_CHANCE, _AT_CHANCE = 10, 4
+# Standard deviation of logits that is usual between seeds that train, and its degrees of freedom.
+_USUAL_SPREAD, _USUAL_WEIGHT = 0.25, 2
+# Where no chance level is known, a gap is this many standard deviations of the others.
+_FAR_APART = 25
 # As rarely would a seed like the others score the same on every example of a set.
 _RARE = 1e-3
 
@@ -24,16 +28,8 @@ def failures_of(
     job: ScoreJob, crossing: Crossing, scores: Array, confidence_level: float
 ) -> tuple[tuple, Interval | None, tuple]:
     """Returns the seeds of a job that look as if their training had failed, the rate, and constant seeds."""
-    metric, labels = job.score, job.arm.labels
-    chance, constant = float("nan"), _constant_seeds(job)
-    if metric.name == "auc":
-        chance = 0.5
-    elif metric.is_correlation:
-        chance = 0.0
-    elif metric.name in CLASS_METRICS and isinstance(metric, Metric):
-        classes, counts = np.unique(labels, return_counts=True)
-        chance = float(metric.score(labels, np.full(len(labels), classes[np.argmax(counts)])))
-    flags = failed_seeds(crossing, scores, chance, constant)
+    metric, chance, constant = job.score, _chance(job), _constant_seeds(job)
+    flags = failed_seeds(crossing, scores, chance, constant, metric.bounds)
     failed, alike = (
         tuple(seed for seed, flag in zip(job.arm.seeds, found, strict=True) if flag)
         for found in (flags, constant)
@@ -43,6 +39,24 @@ def failures_of(
     if not failed and not shown:
         return failed, None, alike
     return failed, clopper_pearson_interval(len(failed), len(scores), confidence_level), alike
+
+
+def _chance(job: ScoreJob) -> Interval | None:
+    """Returns the scores of guessing: each class equally often, and always the most frequent one."""
+    metric = job.score
+    if metric.name == "auc":
+        return Interval(0.5, 0.5)
+    if metric.is_correlation:
+        return Interval(0.0, 0.0)
+    if metric.name not in CLASS_METRICS or not isinstance(metric, Metric):
+        return None
+    labels = np.sort(job.arm.labels)
+    classes, counts = np.unique(labels, return_counts=True)
+    in_turn = classes[np.arange(len(labels)) % len(classes)]
+    most_frequent = np.full(len(labels), classes[np.argmax(counts)])
+    return Interval(
+        *sorted(float(metric.score(labels, guess)) for guess in (in_turn, most_frequent))
+    )
 
 
 def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
@@ -75,48 +89,82 @@ def _constant_seeds(job: ScoreJob) -> NDArray[np.bool_]:
 def failed_seeds(
     crossing: Crossing,
     scores: NDArray[np.float64],
-    chance: float,
+    chance: Interval | None,
     constant: NDArray[np.bool_] | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
 ) -> NDArray[np.bool_]:
     """Finds seeds that look as if their training had failed [R].
 
     A seed is flagged by any of three rules:
 
     - It gives every example one answer, and other seeds do not.
-    - Its score is nearer to chance than to the median seed and at least three robust standard
-      deviations from the median, of three or more seeds. No seed is where chance lies within ten
-      standard errors of a seed's score of the median, as seeds near chance look like failed ones.
-    - It is nineteen robust standard deviations from the median, of five or more seeds: of five normal
-      seeds one group in a hundred has such a seed.
+    - It is at chance, within four standard errors of a seed's score, and so are fewer than half of the
+      seeds; the median is ten standard errors or more from chance; and between those at chance and the m
+      others lies a gap of more than 1.5 + 13 / m of the others' standard deviations. All on the logit
+      scale of the score's range, where the standard deviation is pooled with a usual one, 0.25 with
+      2 degrees of freedom, as two or three seeds often lie close by chance.
+    - Where no chance level is known: fewer than half of five or more seeds lie beyond a gap of more than 25
+      standard deviations of the others.
 
-    A robust standard deviation is 1.4826 times the median absolute deviation, and at least the
-    standard error of a seed's score, from the residual.
+    A standard deviation is at least the standard error that examples give a seed's score, from the residual.
 
     Args:
       crossing: of the arm.
       scores: of its seeds [R].
-      chance: the score of always predicting the most frequent class; NaN where there is none.
+      chance: the scores of guessing; None where they are not known.
       constant: where a seed gives every example one answer [R].
+      bounds: the smallest and the largest score there can be.
     """
-    number = len(scores)
-    flagged = np.zeros(number, dtype=bool)
+    flagged = np.zeros(len(scores), dtype=bool)
     if constant is not None and not constant.all():
         flagged |= constant
-    noise = _seed_noise(crossing)
-    if number < 3 or noise is None:
+    noise, rest = _seed_noise(crossing), ~flagged
+    if noise is None or rest.sum() < 3:
         return flagged
-    median = np.median(scores)
-    far = np.abs(scores - median)
-    spread = max(1.4826 * float(np.median(far)), noise)
-    if abs(median - chance) > _FAR_FROM_CHANCE * noise:
-        flagged |= (np.abs(scores - chance) < far) & (far > 3 * spread)
-    if number >= 5:
-        # Rounding errors between equal scores do not count as a distance.
-        flagged |= far > 19 * spread + 1e-12 * float(np.abs(scores).max())
+    if chance is None:
+        if rest.sum() >= 5:
+            flagged[rest] = _beyond_a_gap(scores[rest], noise)
+        return flagged
+    at_chance = np.maximum(chance.low - scores, scores - chance.high) <= _AT_CHANCE * noise
+    failed, trained = rest & at_chance, rest & ~at_chance
+    middle, number = float(np.median(scores[rest])), int(trained.sum())
+    far = max(chance.low - middle, middle - chance.high) > _FAR_FROM_CHANCE * noise
+    if far and failed.any() and failed.sum() < number:
+        logits, slope = _logits(scores, bounds, len(crossing.deviations[0].example))
+        own = float(logits[trained].var(ddof=1))
+        pooled = _USUAL_WEIGHT * _USUAL_SPREAD**2 + (number - 1) * own
+        spread = math.sqrt(pooled / (_USUAL_WEIGHT + number - 1))
+        spread = max(spread, noise * float(np.median(slope[trained])))
+        gap = np.abs(logits[trained][:, None] - logits[failed]).min()
+        if gap > (1.5 + 13 / number) * spread:
+            flagged |= failed
     return flagged
 
 
-def failures_show(crossing: Crossing, scores: NDArray[np.float64], chance: float) -> bool:
+def _beyond_a_gap(scores: NDArray[np.float64], noise: float) -> NDArray[np.bool_]:
+    """Finds the smaller side of the widest gap between scores, where that is far apart from the other [R]."""
+    order = np.argsort(scores)
+    below = 1 + int(np.argmax(np.diff(scores[order])))
+    sides = order[:below], order[below:]
+    few, many = sorted(sides, key=len)
+    found = np.zeros(len(scores), dtype=bool)
+    gap = scores[order[below]] - scores[order[below - 1]]
+    # Rounding errors between equal scores do not count as a distance.
+    least = _FAR_APART * max(float(scores[many].std(ddof=1)), noise) + 1e-12 * np.abs(scores).max()
+    found[few] = gap > least
+    return found
+
+
+def _logits(
+    scores: NDArray[np.float64], bounds: tuple[float, float], number: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Returns logits of scores as shares of their range, half an example from its ends, and slopes."""
+    low, high = bounds
+    share = np.clip((scores - low) / (high - low), 0.5 / number, 1 - 0.5 / number)
+    return np.log(share / (1 - share)), 1 / ((high - low) * share * (1 - share))
+
+
+def failures_show(crossing: Crossing, scores: NDArray[np.float64], chance: Interval | None) -> bool:
     """Returns whether scores are so far from chance that each seed can be seen not to have failed.
 
     Args:
@@ -125,7 +173,10 @@ def failures_show(crossing: Crossing, scores: NDArray[np.float64], chance: float
       chance: as in `failed_seeds`.
     """
     noise = _seed_noise(crossing)
-    return noise is not None and bool((np.abs(scores - chance) > _FAR_FROM_CHANCE * noise).all())
+    if noise is None or chance is None:
+        return False
+    off = np.maximum(chance.low - scores, scores - chance.high)
+    return bool((off > _FAR_FROM_CHANCE * noise).all())
 
 
 def _seed_noise(crossing: Crossing) -> float | None:

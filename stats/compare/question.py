@@ -513,7 +513,13 @@ class ComparisonSpec:
         ]
 
     def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
-        """Returns the crossing without failed seeds; None where none failed, or too few are left."""
+        """Returns the crossing without failed seeds; None where none failed, or too few are left.
+
+        None of a single arm, too: should its lowest seeds have trained after all, the score of the others is
+        too high, and a difference is not.
+        """
+        if len(self.jobs) == 1:
+            return None
         failed = [set(arm.failed_seeds) for arm in summaries]
         if self.jobs[0].pool is not None and len({job.pool for job in self.jobs}) == 1:
             failed = [set().union(*failed)] * len(failed)  # pairs

@@ -183,9 +183,9 @@ class Comparison(ComparisonResult, Readable):
         seed descend from one checkpoint (by a coordinate `parent`, `procedure` or `lineage` that
         both arms have in common), else `seed number`, which may be chance. None in other designs,
         and where seeds are held fixed.
-      without_failed: estimate, `ci` and `p_value` without the seeds that look as if their training had
-        failed (of a paired design, without their pairs); None where there are none, or too few
-        others.
+      without_failed: estimate, `ci` and `p_value` of a difference without the seeds that look as if their
+        training had failed (of a paired design, without their pairs); None where there are none, or too
+        few others, and in a `single` design.
       sameness: whether the arms are equal within the margin that was given (see `Sameness`); None without
         one.
       borrowed: the spread of seeds that an arm with one seed borrowed (`sd`, `df`, `source`, in the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from multiberts.stats.presentation.metric_names import (
     metric_name,
     score_text,
 )
+from multiberts.stats.variance.answers import MOST_TIMES
 from multiberts.stats.variance.plan import TARGET_POWER, detectable_text, range_text, too_few
 
 if TYPE_CHECKING:
@@ -33,6 +35,13 @@ if TYPE_CHECKING:
 
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
+
+# How often claims within a margin are false where seeds fail or are skewed, as measured (statistics.md).
+_MARGIN_LIMIT = (
+    " This rests on seeds that do not fail: where one in ten does, an experiment worse by just the margin "
+    "passes in 29 to 46 % of studies of 3 to 10 seeds, and where scores have a long tail to bad ones in "
+    "up to 17 %."
+)
 
 PAIRED_BY_NUMBER = (
     "Seeds are paired by seed number only: nothing in the data says that runs of one seed have a "
@@ -189,21 +198,30 @@ def _sameness(item: ComparisonResult, found: Sameness) -> str:
     )
     ci = f"{level_text(found.ci.level)} {estimate_text(item, found.ci)}"
     holm = " after Holm's correction" if found != item.sameness else ""
-    if found.same:
-        return (
-            f"{experiment} and {base} are the same within {margin} ({ci}; two one-sided tests, "
-            f"{p_text(found.p_same)}{holm})."
-        )
+    alike = f"{experiment} and {base} are the same within {margin}"
+    not_worse = f"{experiment} is not worse than {base} by {margin} or more"
+    two_sided = f"; two one-sided tests, {p_text(found.p_same)}{holm}"
     one_sided = (
         "" if found.p_not_worse is None else f"; one-sided {p_text(found.p_not_worse)}{holm}"
     )
-    not_worse = f"{experiment} is not worse than {base} by {margin} or more"
+    if found.refused and replace(found, refused=False).claims:
+        failed = " and ".join(
+            f"{seed_names(arm.failed_seeds)} of {arm.name}"
+            for arm in _arms(item)
+            if arm.failed_seeds
+        )
+        what, tests = (alike, two_sided) if found.p_not_worse is None else (not_worse, one_sided)
+        return (
+            f"That {what} is not claimed ({ci}{tests}), because {failed} may have failed to train."
+        )
+    limit = "" if item.resample == "examples" else _MARGIN_LIMIT
+    if found.same:
+        return f"{alike} ({ci}{two_sided}).{limit}"
     same = "that they are the same within it is not shown"
     if found.not_worse:
-        return f"{not_worse} ({ci}{one_sided}); {same}."
+        return f"{not_worse} ({ci}{one_sided}); {same}.{limit}"
     if found.higher_is_better is None:
-        text = f"That {experiment} and {base} are the same within {margin} is not shown ({ci}"
-        return f"{text}; two one-sided tests, {p_text(found.p_same)}{holm})."
+        return f"That {alike} is not shown ({ci}{two_sided})."
     end = found.ci.high if found.higher_is_better else -found.ci.low
     beyond = f": it is worse by more than {margin}" * (end < -found.margin)
     less = f"{experiment} is less than {margin} worse than {base}"
@@ -213,7 +231,7 @@ def _sameness(item: ComparisonResult, found: Sameness) -> str:
 def _margin_needs(item: ComparisonResult) -> list[str]:
     """Says how many seeds show what the margin asks for, where that is not shown and can be planned."""
     found = item.sameness
-    if found is None or found.same or found.not_worse or item.answers is None:
+    if found is None or found.refused or found.claims or item.answers is None:
         return []
     if item.answers.detectable_difference is None or item.experiment is None:
         return []
@@ -228,14 +246,17 @@ def _margin_needs(item: ComparisonResult) -> list[str]:
         else f"that {item.experiment.name} is not worse by {margin}"
     )
     ways = []
-    kinds: tuple[tuple[What, str], ...] = (
-        ("seeds", "seeds per arm" if item.design == "unpaired" else "seeds"),
-        ("examples", _unit(item)),
+    kinds: tuple[tuple[What, float, str], ...] = (
+        ("seeds", plan.num_seeds, "seeds per arm" if item.design == "unpaired" else "seeds"),
+        ("examples", plan.num_examples, _unit(item)),
     )
-    for what, called in kinds:
-        if plan.draws_new(what) and math.isfinite(number := plan.number_needed(what)):
-            ways.append(f"{number:,.0f} {called}")
-    needed = " or ".join(ways) or f"More of both seeds and {_unit(item)}"
+    for what, present, called in kinds:
+        if plan.draws_new(what):
+            most = int(MOST_TIMES * present)
+            number, spread = plan.number_needed(what, most=most), plan.needed_range(what, most=most)
+            if math.isfinite(number) and spread is not None:
+                ways.append(f"{number:,.0f} {called} ({range_text(spread, _count_text)})")
+    needed = f"About {' or '.join(ways)}" if ways else f"More of both seeds and {_unit(item)}"
     return [f"{needed} would show {shown}, 4 times in 5, if both are equally good."]
 
 
@@ -539,17 +560,22 @@ def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, rest: str
 
 
 def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
-    """Says which seeds seem to have failed, how often that happens, and the score of the rest."""
+    """Says which seeds seem to have failed, how often that happens, and how often the sign is false."""
     failed, number = len(arm.failed_seeds), len(arm.seeds)
     pairs = zip(arm.seeds, arm.seed_scores, strict=True)
     rest = [score for seed, score in pairs if seed not in arm.failed_seeds]
-    others = f"; the others score {score_text(sum(rest) / len(rest), metric)} on average"
+    others = f" The others score {score_text(sum(rest) / len(rest), metric)} on average" * bool(
+        rest
+    )
+    often = ""
+    if others and {*arm.failed_seeds} - {*arm.constant_seeds}:
+        others += ", which is too good a score should these have trained"
+        often = " Up to 2 in 100 arms whose seeds all trained show such a gap, where scores vary widely."
     return (
         f"{failed} of {number} seeds of {arm.name} ({seed_names(arm.failed_seeds)}) "
         f"{_signs(arm, metric)}, and may have failed to train "
-        f"({level_text(confidence_level)} of the rate "
-        f"{format_cell(arm.failure_rate)}){others if rest else ''}. "
-        "With failed seeds intervals of few seeds cover less than they say."
+        f"({level_text(confidence_level)} of the rate {format_cell(arm.failure_rate)}).{often}"
+        f"{others}{'.' * bool(others)} With failed seeds intervals of few seeds cover less than they say."
     )
 
 
@@ -560,7 +586,8 @@ def _signs(arm: ArmSummary, metric: str) -> str:
     if len(constant) == len(arm.failed_seeds):
         return answer
     also = f" ({seed_names(constant)} {answer})" if constant else ""
-    return f"scored far from the others or at chance{also}"
+    verb = "lies" if len(arm.failed_seeds) == 1 else "lie"
+    return f"{verb} a wide gap away from all others{also}"
 
 
 def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
@@ -589,7 +616,7 @@ def _without_failed(item: ComparisonResult) -> str:
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "
         f"({level_text(item.confidence_level)} {estimate_text(item, found.ci)}, "
-        f"{p_text(found.p_value)})."
+        f"{p_text(found.p_value)}), which holds only if they did fail."
     )
 
 

@@ -101,6 +101,8 @@ class Sameness(EqualByContent):
       p_lower: one-sided, against a difference of -margin or less.
       p_upper: one-sided, against a difference of margin or more.
       higher_is_better: which way the metric points; None where neither way is better.
+      refused: whether a seed of either arm may have failed to train (`ArmSummary.failed_seeds`), so that
+        nothing is claimed of new seeds, whatever p is.
 
     Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
     for assessing the equivalence of average bioavailability.
@@ -111,6 +113,7 @@ class Sameness(EqualByContent):
     p_lower: float
     p_upper: float
     higher_is_better: bool | None = None
+    refused: bool = False
 
     @property
     def p_same(self) -> float:
@@ -132,12 +135,17 @@ class Sameness(EqualByContent):
     @property
     def same(self) -> bool:
         """Returns whether the arms are shown to be equal within the margin."""
-        return self.p_same < self.alpha
+        return not self.refused and self.p_same < self.alpha
 
     @property
     def not_worse(self) -> bool:
         """Returns whether the experiment is shown not to be worse by the margin."""
-        return self.p_not_worse is not None and self.p_not_worse < self.alpha
+        return not self.refused and self.p_not_worse is not None and self.p_not_worse < self.alpha
+
+    @property
+    def claims(self) -> bool:
+        """Returns whether the arms are shown to be equal, or the experiment not to be worse."""
+        return self.same or self.not_worse
 
 
 @dataclass(frozen=True, eq=False, repr=False)

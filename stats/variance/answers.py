@@ -13,7 +13,7 @@ from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.plan import Plan, What
 
 # Above this multiple of the present seeds or examples, more of them alone are not suggested.
-_MOST_TIMES = 100
+MOST_TIMES = 100
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def short_answers(plan: Plan, opposite: float | None, found: bool) -> ShortAnswe
         examples,
         plan.minimum_detectable_effect(),
         plan.minimum_detectable_range(),
-        *needed("seeds", _MOST_TIMES * seeds),
-        *needed("examples", _MOST_TIMES * examples),
+        *needed("seeds", MOST_TIMES * seeds),
+        *needed("examples", MOST_TIMES * examples),
         math.sqrt(plan.at(2 * seeds).variance) if plan.draws_new("seeds") else None,
         math.sqrt(plan.at(None, 2 * examples).variance) if plan.draws_new("examples") else None,
     )

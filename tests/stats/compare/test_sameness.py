@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -107,12 +108,38 @@ def test_the_sentence_says_what_is_shown():
     assert "4 times in 5" not in worse
     unclear = compare((0.7, 0.7), margin=0.5)
     assert (
-        "would show that experiment is not worse by 0.500 points, 4 times in 5, if both are"
-        in str(unclear)
+        "More of both seeds and examples would show that experiment is not worse by 0.500 points, 4 times "
+        "in 5, if both are" in str(unclear)
     )
+    needed = r"About \d+ seeds \(80 % range \d+ to \d+\) would show that experiment is not worse by 1\.000 "
+    assert re.search(needed, str(compare((0.7, 0.7), margin=1)))
     assert "two one-sided tests at 0.05 (Schuirmann, 1987)" in unclear.methods()
     assert "Sameness" not in compare((0.7, 0.7)).methods()
     assert unclear.to_dict()["sameness"]["p_not_worse"] == unclear.sameness.p_lower
+
+
+def test_nothing_is_claimed_where_a_seed_may_have_failed():
+    """Of ten seeds at .9 one is at chance: worse by 4 points, which a margin of 20 would allow."""
+    random, labels = np.random.default_rng(4), np.arange(500) % 2
+    right = random.random((2, 10, 500)) < 0.9
+    right[1, 3] = random.random(500) < 0.5
+    arms = np.where(right, labels, 1 - labels)
+    options = {"labels": labels, "margin": 20, "design": "unpaired", **FEW}
+    found = stats.compare(*arms, "accuracy", **options)
+    assert found.sameness.p_not_worse < 0.01 and found.sameness.p_same < 0.01
+    assert not found.sameness.not_worse and not found.sameness.same
+    assert found.to_dict()["sameness"]["refused"] is True
+    text = str(found)
+    claim = "experiment is not worse than base by 20.00 points or more"
+    assert f"That {claim} is not claimed (90 % CI" in text
+    assert "because seed 3 of experiment may have failed to train." in text
+    assert "4 times in 5" not in text
+    # Of these very models, on new examples, it holds; and of the arms without that seed.
+    assert stats.compare(*arms, "accuracy", resample="examples", **options).sameness.same
+    others = stats.compare(arms[0], np.delete(arms[1], 3, axis=0), "accuracy", **options)
+    assert others.sameness.same and "where one in ten does, an experiment worse by just" in str(
+        others
+    )
 
 
 def test_a_plan_holds_in_simulated_studies():

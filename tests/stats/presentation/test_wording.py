@@ -157,5 +157,5 @@ def test_a_ranking_shows_how_often_seeds_fail():
     # Clopper and Pearson's limits for 1 of 5.
     assert (
         "1 of 5 seeds of third (seed 4) predicts one class, and may have failed to train (95 % CI of the "
-        "rate 0.005 to 0.716); the others score " in failed
+        "rate 0.005 to 0.716). The others score " in failed
     )
