@@ -87,7 +87,6 @@ def all_trials() -> list[Trials]:
 def one_trial(trials: Trials, simulation_seed: int, trial: int) -> dict[str, Ends]:
     """Makes the data of one trial and returns everyone's interval."""
     condition, missing = trials.condition, trials.missing
-    assert condition.design != "family"
     arms = condition.arms(simulation_seed, trial)
     random = np.random.default_rng([simulation_seed, trial, zlib.crc32(trials.name.encode())])
     binary = condition.metric == "accuracy"
