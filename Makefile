@@ -110,11 +110,10 @@ stress: $(VENV)/installed-for-tests
 	$(BIN)/python -m pytest tests/test_bad_files.py
 	$(BIN)/python -m multiberts.tests.stress --stops=$(STOPS)
 
-# Coverage and error rates of every interval and test by simulation; stopped, it resumes. DATA is the
-# folder of published data, for the conditions of real answers: make calibrate DATA=folder.
+# Coverage and false claims of every interval by simulation; stopped, it resumes. When an interval has changed: this, then
+# cp results/calibration/calibration.{md,jsonl} docs/
 calibrate: $(VENV)/installed-for-tests
-	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2" \
-	  $(if $(DATA),--gin_param="calibrate.data = '$(DATA)'")
+	$(BIN)/python -m benchmarks.calibration --gin_param="calibrate.num_processes = 2"
 
 # What other evaluation programs write, for the tests of the readers: tests/samples/. HELM wants other versions and PyTorch.
 SAMPLES = $(VENV)/samples

@@ -1,12 +1,11 @@
-"""Do 95 % intervals cover 95 %, and do tests err as often as they say?
+"""Do 95 % intervals cover 95 %, and are false claims rare? To be run whenever an interval changes.
 
-    make calibrate DATA=folder
+    make calibrate
 
-Simulates the conditions of `benchmarks.crossed_model` with 2 to 25 seeds, and counts for every
-interval and test of `stats.compare`, and for the intervals of other programs, how often it is right.
-Finished blocks of trials are kept, so that a run that was killed resumes where it was; results do not
-depend on the number of processes. Written to `results/calibration/`: `calibration.jsonl` (all counts),
-and `calibration.md` with its appendix and figures, which are made from it (`benchmarks.calibration_page`).
+Makes up studies whose truth is known, in every condition of `CONDITIONS`, and asks the public functions of
+`multiberts.stats`; counts and page are those of `docs/calibration.md`. A run that was killed goes on with the
+cells (a condition with a number of seeds) that it lacks; counts do not depend on the number of processes.
+Run as a file, with the folder that holds another `multiberts` on PYTHONPATH, it tells what that one does.
 """
 
 from __future__ import annotations
@@ -15,245 +14,632 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: tables are small, processes many
 
+import hashlib
 import json
 import math
 import multiprocessing
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from functools import lru_cache, partial
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit, ndtri
 
-from multiberts.benchmarks.calibration_page import CLOSE, Outcomes, appendix, figures, held, page
-from multiberts.benchmarks.calibration_trials import Outcome, joined, simulate
-from multiberts.benchmarks.crossed_model import Condition, RealAnswers, all_conditions
+from multiberts import stats
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.figure_style import save_figure
 from multiberts.runs.files import write_atomically
+from multiberts.stats.presentation.table_writer import Table
 
-BLOCK = 100
-# Predictions of ten fine-tuning seeds of BERT (Zhou et al. 2020), in the folder of published data.
-REAL_ANSWERS = "multiseed/instability_bert_base_10seeds.npz"
+WANTED, LEVEL = 0.93, 0.05
+DRAWS = 39  # the least: bootstrap samples change no recommended interval
+Random = np.random.Generator
 
-Job = tuple[Condition, range, int]  # with the number of replicates
+
+# --- Worlds: each makes a study, of a generator and a number of seeds -------------------------------------
+
+
+class Study(NamedTuple):
+    """Predictions or scores of the arms [seeds, examples], the score or difference over new seeds and
+    examples, and keyword arguments of `stats.compare`. Of tasks there are two arms for each, in turn.
+    """
+
+    arms: list[NDArray]
+    truth: float
+    options: dict[str, Any]
+
+
+World = Callable[[Random, int], Study]
+
+
+def seed_effects(tail: str, u: NDArray) -> NDArray:
+    """Returns the quantiles at `u` of a law with mean 0 and variance 1."""
+    if tail == "skewed":  # exponential, with its tail to bad seeds
+        return 1 + np.log(u)
+    return np.where(u < 0.5, -1.0, 1.0) if tail == "two kinds" else ndtri(u)
+
+
+@cache
+def centre_of(accuracy: float, seeds: float, examples: float, tail: str, paired: bool) -> float:
+    """Returns the logit about which answers with such effects are right as often as `accuracy` says."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    of_seeds, shares = {
+        "skewed": np.polynomial.laguerre.laggauss(60),
+        "two kinds": (np.array([-1.0, 1.0]), np.ones(2)),
+    }.get(tail, (nodes, weights))
+    of_seeds = 1 - of_seeds if tail == "skewed" else of_seeds
+    if paired and tail != "normal":
+        of_seeds = np.add.outer(of_seeds, of_seeds).ravel() / math.sqrt(2)
+        shares = np.outer(shares, shares).ravel()
+
+    def excess(centre: float) -> float:
+        right = expit(centre + seeds * of_seeds[:, None] + examples * nodes) @ weights
+        return float(shares @ right / shares.sum() / weights.sum()) - accuracy
+
+    return float(brentq(excess, -20, 30))
+
+
+def answers(
+    random: Random, num_seeds: int, *, design: str = "paired", metric: str = "accuracy",
+    accuracy: float = 0.8, size: int = 100, seeds: float = 0.3, examples: float = 1.0, tail: str = "normal",
+    failing: tuple[float, float] = (0.0, 0.0), lead: float = 0.0, positives: int = 0,
+    cluster_sd: float | None = None, num_clusters: int = 0,
+) -> Study:  # fmt: skip
+    """Makes right and wrong answers, whose logit is centre + seed + example.
+
+    Paired arms have half of the seeds' variance in common, and all arms four fifths of the examples'. Of
+    seeds and examples there are standard deviations, and the law of the seeds (`tail`). `accuracy` is that of
+    seeds that do not fail, of the positives where their number is given (others are then right with .99;
+    else labels are 0 and 1 in turn); the experiment's is higher by `lead`. By arm a seed answers 1 throughout
+    with probability `failing`. `cluster_sd` is that of the logarithm of the clusters' sizes; seven tenths of
+    the examples' variance are then their cluster's.
+    """
+    options: dict[str, Any] = {"design": design, "metric": metric}
+    clusters = np.arange(size)
+    if cluster_sd is not None:
+        logs = cluster_sd * random.standard_normal(num_clusters)
+        sizes = np.maximum(1, np.rint(size / num_clusters * np.exp(logs))).astype(int)
+        options["clusters"] = clusters = np.repeat(np.arange(num_clusters), sizes)
+    places = np.arange(len(clusters))
+    labels = (places < positives if positives else places % 2).astype(int)
+
+    def of_examples() -> NDArray:
+        effects = random.standard_normal(len(places))
+        if cluster_sd is None:
+            return effects
+        return (
+            math.sqrt(0.3) * effects
+            + math.sqrt(0.7) * random.standard_normal(len(places))[clusters]
+        )
+
+    common, u, arms = of_examples(), random.random((3, num_seeds, 1)), []
+    for arm in range(1 if design == "single" else 2):
+        effects = seed_effects(tail, u[arm])
+        if design == "paired":
+            effects = (effects + seed_effects(tail, u[2])) / math.sqrt(2)
+        hard = math.sqrt(0.8) * common + math.sqrt(0.2) * of_examples()
+        law = seeds, examples, tail, design == "paired"
+        centre: Any = centre_of(accuracy + arm * lead, *law)
+        if positives:
+            centre = np.where(labels == 1, centre, centre_of(0.99, *law))
+        chance = expit(centre + seeds * effects + examples * hard)
+        given = np.where(random.random(chance.shape) < chance, labels, 1 - labels)
+        given[random.random(num_seeds) < failing[arm]] = 1
+        arms.append(given)
+    base, experiment = (
+        score - failing[arm] * (score - 0.5)
+        for arm, score in enumerate((accuracy, accuracy + lead))
+    )
+    return Study(
+        arms, base if design == "single" else experiment - base, options | {"labels": labels}
+    )
+
+
+def scores(
+    random: Random, num_seeds: int, *, design: str = "paired", tail: str = "normal", spread: float = 1.0,
+    shares: tuple[float, float, float] = (0.99, 0.005, 0.005), lead: float = 0.0, size: int = 100,
+) -> Study:  # fmt: skip
+    """Makes real-valued scores, the variance of whose mean has shares of seeds, examples and residual.
+
+    Paired arms are alike but for one such table; `spread` multiplies the effects of the experiment's seeds.
+    """
+
+    def table(spread: float) -> NDArray:
+        scales = np.sqrt(np.multiply(shares, (num_seeds, size, num_seeds * size)))
+        effects = spread * scales[0] * seed_effects(tail, random.random((num_seeds, 1)))
+        effects = effects + scales[1] * random.standard_normal(size)
+        return effects + scales[2] * random.standard_normal((num_seeds, size))
+
+    experiment, arms = table(spread), []
+    if design == "unpaired":
+        arms = [table(1.0)]
+    elif design == "paired":
+        arms = [random.standard_normal((num_seeds, size))]
+        experiment = experiment + arms[0]
+    return Study([*arms, experiment + lead], lead, {"design": design})
+
+
+def correlated(random: Random, num_seeds: int, *, metric: str, size: int = 100) -> Study:
+    """Makes two paired arms whose correlation with the labels (of the AUC, two classes) varies by seed."""
+    labels: NDArray = random.standard_normal(size)
+    if metric == "auc":
+        labels = np.arange(size) % 2
+    z, hard, arms = random.standard_normal((3, num_seeds, 1)), random.standard_normal(size), []
+    for arm in range(2):
+        r = np.tanh(0.8 + 0.2 * (z[arm] + z[2]) / math.sqrt(2))
+        noise = random.standard_normal((num_seeds, size)) + hard
+        arms.append(r * labels + np.sqrt((1 - r**2) / 2) * noise)
+    return Study(arms, 0.0, {"metric": metric, "labels": labels})
+
+
+def differing(random: Random, num_seeds: int, *, missing: bool = False, **options: Any) -> Study:
+    """Makes arms that differ on a few of 100 examples, where four in five of the experiment's seeds do.
+
+    With `missing` one prediction of the experiment is; of a fixed baseline there is one run.
+    """
+    gained, lost = 0.005, 0.02
+    options |= {"metric": "accuracy", "labels": np.arange(100) % 2}
+    fixed = options.get("design") == "fixed_baseline"
+    base = random.random((1 if fixed else num_seeds, 100)) < 0.7
+    u, differs = random.random(100), random.random((num_seeds, 100)) < 0.8
+    gains, loses = u < gained, u > 1 - lost
+    base = (base | loses) & ~gains
+    right = np.where(differs & (gains | loses), ~base, base)
+    arms = [np.where(side, options["labels"], 1 - options["labels"]) for side in (base, right)]
+    if missing:
+        arms[1] = arms[1].astype(float)
+        arms[1][random.integers(num_seeds), random.integers(100)] = np.nan
+        options["missing"] = "omit"
+    return Study(arms, 0.8 * (gained - lost), options)
+
+
+def at_the_edge(random: Random, num_seeds: int, *, world: World, unit: float = 100.0) -> Study:
+    """Asks of an experiment that is worse whether it is not worse by just as much."""
+    made = world(random, num_seeds)
+    return made._replace(options=made.options | {"margin": -unit * made.truth})
+
+
+def borrowing(random: Random, num_seeds: int, *, factor: float) -> Study:
+    """Gives the base one seed, and a multiple of the spread of 25 others on other examples."""
+    made = answers(random, num_seeds, design="unpaired", size=500)
+    (others,), _, options = answers(random, 25, design="single", size=500)
+    sd = 100 * factor * (others == options["labels"]).mean(axis=1).std(ddof=1)
+    spread = stats.SeedSpread(sd, 24, "other seeds")
+    return Study([made.arms[0][:1], made.arms[1]], 0.0, made.options | {"seed_sd": spread})
+
+
+def in_slices(random: Random, num_seeds: int) -> Study:
+    """Cuts 430 examples into slices of five sizes."""
+    made = answers(random, num_seeds, size=430)
+    return made._replace(
+        options=made.options | {"by": np.repeat([*"abcde"], (30, 40, 60, 100, 200))}
+    )
+
+
+def published(random: Random, num_seeds: int, *, world: World) -> Study:
+    """Takes the mean of five more runs on the same examples as the published number."""
+    (table,), _, options = world(random, num_seeds + 5)
+    runs, number = table[:num_seeds], (table[num_seeds:] == options["labels"]).mean()
+    if np.ptp((runs == options["labels"]).mean(axis=1)) == 0:
+        runs[0, 0] = 1 - runs[0, 0]  # nothing is said of seeds that do not vary
+    return Study([runs], number, options)
+
+
+def tasks(random: Random, num_seeds: int) -> Study:
+    """Makes five tasks whose differences have half of the seeds' variance in common."""
+    common = math.sqrt(0.3 * num_seeds) * random.standard_normal((num_seeds, 1))
+    world = partial(scores, design="single", shares=(0.3, 0.3, 0.1))
+    tables = [common + world(random, num_seeds).arms[0] for _ in range(5)]
+    return Study([side for table in tables for side in (0.1 * table, 1.1 * table)], 0.0, {})
+
+
+def models(random: Random, num_seeds: int) -> Study:
+    """Makes six equal arms with seeds of their own."""
+    made = [answers(random, num_seeds, design="unpaired") for _ in range(3)]
+    return Study([arm for study in made for arm in study.arms], 0.0, made[0].options)
+
+
+# --- Questions: what is asked of a study -----------------------------------------------------------------
+
+
+class Verdict(NamedTuple):
+    """Intervals that should hold the truth, claims that are false, and whether some seed is called failed."""
+
+    intervals: list[Any]
+    claims: dict[str, bool]
+    flagged: bool = False
+
+
+def comparison(arms: Sequence[NDArray], **options: Any) -> stats.Comparison:
+    """Asks `stats.compare` of one arm or two."""
+    base, experiment = (*arms, None)[:2]
+    return stats.compare(base, experiment, n_resamples=DRAWS, **options)
+
+
+def compared(study: Study) -> Verdict:
+    """Asks for one interval; with a margin, whether that is kept."""
+    found = comparison(study.arms, **study.options)
+    claims = {}
+    if study.truth == 0 and found.p_value is not None:
+        claims["p < .05"] = found.p_value < LEVEL
+    if found.sameness is not None:
+        claims = {"not worse": found.sameness.not_worse, "same": found.sameness.same}
+    sides = [side for side in (found.base, found.experiment) if side is not None]
+    return Verdict([found.ci], claims, any(side.failed_seeds for side in sides))
+
+
+def compared_by_slice(study: Study) -> Verdict:
+    """Asks for slices, and whether any differs, or differs from the rest (Holm)."""
+    by = comparison(study.arms, **study.options).slices
+    assert by is not None
+    p_values = zip(*((item.p_holm, item.against_rest_p_holm) for item in by.slices), strict=True)
+    alone, apart = (any(p is not None and p < LEVEL for p in each) for each in p_values)
+    return Verdict(
+        [item.ci for item in by.slices], {"a slice": alone, "apart from the rest": apart}
+    )
+
+
+def compared_tasks(study: Study) -> Verdict:
+    """Asks `stats.compare_tasks` for the macro-average, and whether any task differs (Holm)."""
+    pairs = zip(study.arms[::2], study.arms[1::2], strict=True)
+    family = {str(number): stats.TaskData(*pair) for number, pair in enumerate(pairs)}
+    found = stats.compare_tasks(family, n_resamples=DRAWS)
+    mean, p_values = found.macro_average, found.adjusted["holm"]
+    claims = {
+        "a task": min(p_values) < LEVEL,
+        "their mean": mean.p_value is not None and mean.p_value < LEVEL,
+    }
+    return Verdict([mean.ci], claims)
+
+
+def compared_arms(study: Study) -> Verdict:
+    """Asks `stats.compare_arms`, whose intervals hold the truth all at once."""
+    arms = {str(number): arm for number, arm in enumerate(study.arms)}
+    found = stats.compare_arms(arms, **study.options, n_resamples=DRAWS).differences
+    return Verdict([item.ci for item in found], {"any clear": any(item.clear for item in found)})
+
+
+def reproduced(study: Study) -> Verdict:
+    """Asks `stats.reproduce` of the mean of five runs."""
+    metric, labels = study.options["metric"], study.options["labels"]
+    found = stats.reproduce(
+        study.arms[0], metric, labels=labels, published=study.truth, of="mean:5"
+    )
+    flagged = bool(getattr(found, "failed_seeds", ()))
+    return Verdict([found.ci], {"p < .05": found.p_value < LEVEL}, flagged)
+
+
+# --- Conditions ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A kind of data, its name there, its world, numbers of seeds, the question, and in a few words how docs
+    and results explain intervals that hold the truth too seldom.
+    """
+
+    kind: str
+    name: str
+    world: World
+    seeds: tuple[int, ...] = (2, 3, 5, 10)
+    reason: str = ""
+    ask: Callable[[Study], Verdict] = compared
+
+    @property
+    def title(self) -> str:
+        """The name in counts and page, which also names the data."""
+        return f"{self.kind}: {self.name}"
+
+
+FEW, BOTH, DESIGNS = (3, 5, 10), ("single", "paired"), ("single", "paired", "unpaired")
+UNSEEN, TAIL = "failures that these seeds do not show", "seeds whose scores have a tail"
+single = partial(answers, design="single")
+fails = partial(single, accuracy=0.85, size=200, failing=(0.1, 0.0))
+one_side_fails = partial(answers, accuracy=0.85, size=200, failing=(0.0, 0.1))
+C = Condition
+# fmt: off
+CONDITIONS = [
+    *(C("ordinary", f"accuracy .8, {design}", partial(answers, design=design), seeds)
+      for design, seeds in zip(DESIGNS, ((2, 3, 5, 10), (2, 3, 5, 10), (2, 3, 5)), strict=True)),
+    *(C("ordinary", f"accuracy .8, {design}, 500 examples", partial(answers, design=design, size=500), (3, 5))
+      for design in DESIGNS),
+    C("ordinary", "mean of scores, paired, seeds dominate", scores),
+    C("ordinary", "mean of scores, paired, shares equal", partial(scores, shares=(1 / 3, 1 / 3, 1 / 3)), FEW),
+    *(C("ordinary", f"{metric}, paired", partial(correlated, metric=metric), seeds)
+      for metric, seeds in (("pearson", (3, 10)), ("spearman", (3,)), ("auc", (3,)))),
+    C("ordinary", "matthews, paired", partial(answers, metric="matthews"), (3, 10)),
+    C("near the ends", "accuracy .993, 50 examples, single", partial(single, accuracy=0.993, size=50)),
+    *(C("near the ends", f"accuracy .97, logits of seeds vary by 1.2, 1,000 examples, {design}",
+        partial(answers, design=design, accuracy=0.97, seeds=1.2, size=1000), FEW) for design in BOTH),
+    C("near the ends", "arms differ on 2 of 100 examples, paired", differing, FEW),
+    C("one missing cell", "arms differ on 2 of 100 examples, paired", partial(differing, missing=True), FEW),
+    *(C("unlike seeds", f"unpaired, ratio of standard deviations {ratio}",
+        partial(scores, design="unpaired", spread=ratio), (2, 3, 5)) for ratio in (3, 10, 20)),
+    *(C("clusters", f"{name}, {design}",
+        partial(answers, design=design, size=10 * number, cluster_sd=sd, num_clusters=number), (10,))
+      for name, number, sd in (("24 of like sizes", 24, 0.0), ("48, sd of log size 0.7", 48, 0.7),
+                               ("30, sd of log size 1.2", 30, 1.2), ("10, sd of log size 1.0", 10, 1.0))
+      for design in BOTH),
+    *(C("few positives", f"{name}, {number} of 200, {design}",
+        partial(answers, design=design, metric=name.lower(), size=200, positives=number), (3, 10))
+      for name, design in (("recall", "single"), ("F1", "paired")) for number in (6, 20)),
+    *(C("seeds vary much", f"accuracy .78, logits of seeds by 1, 400 examples, {design}",
+        partial(answers, design=design, accuracy=0.78, seeds=1.0, size=400), FEW, TAIL) for design in BOTH),
+    *(C("skewed seeds", f"tail to bad ones, {design}", partial(scores, design=design, tail="skewed"),
+        reason=TAIL) for design in BOTH),
+    C("seeds of two kinds", "half of each, single", partial(scores, design="single", tail="two kinds"),
+      (2, 3, 5), "seeds that happen to be of one kind"),
+    C("failing", "one seed in ten, single", fails, FEW, UNSEEN),
+    C("failing", "one seed in ten of the experiment, paired", one_side_fails, FEW, UNSEEN),
+    C("one against one", "arms differ on 2 of 100 examples", partial(differing, resample="examples"), (1,)),
+    C("fixed baseline", "arms differ on 2 of 100 examples", partial(differing, design="fixed_baseline"), FEW),
+    *(C("margin's edge", name, partial(at_the_edge, world=world, unit=unit), FEW, reason)
+      for name, world, unit, reason in (
+          ("seeds vary, paired", partial(answers, size=500, lead=-0.05), 100, ""),
+          ("skewed seeds, paired", partial(scores, tail="skewed", lead=-1.0), 1, TAIL),
+          ("one seed in ten of the experiment fails, paired", one_side_fails, 100, UNSEEN))),
+    C("slices", "five of 30 to 200 examples, paired", in_slices, (5,), ask=compared_by_slice),
+    C("borrowed spread", "true, against 1 or 5 seeds", partial(borrowing, factor=1.0), (1, 5)),
+    C("borrowed spread", "half the true one, against 1 or 5 seeds", partial(borrowing, factor=0.5), (1, 5),
+      "spread of runs unlike yours"),
+    *(C("reproduction", f"mean of five runs, {name}", partial(published, world=world), FEW, reason,
+        reproduced)
+      for name, world, reason in (
+          ("ordinary", partial(single, size=500), ""),
+          ("skewed seeds", partial(single, size=500, seeds=1.0, tail="skewed"), TAIL),
+          ("one run in ten fails", fails, UNSEEN))),
+    C("tasks", "five true hypotheses, paired", tasks, (5,), ask=compared_tasks),
+    C("arms", "six equal ones, unpaired", models, (3,), ask=compared_arms),
+]
+# fmt: on
+
+
+# --- Counts ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Counts:
+    """Counts over the trials of a cell: intervals asked for, those that hold the truth, lie below and
+    above it, their median width in the metric's own unit, and how many are of each method; trials with each
+    false claim; trials in which some seed is called failed, and those of them with an interval that misses.
+    """
+
+    condition: str
+    seeds: int
+    trials: int
+    intervals: int = 0
+    covered: int = 0
+    below: int = 0
+    above: int = 0
+    width: float = 0.0
+    methods: dict[str, int] = field(default_factory=dict)
+    claims: dict[str, int] = field(default_factory=dict)
+    flagged: int = 0
+    flagged_misses: int = 0
+
+    @property
+    def coverage(self) -> float:
+        """The share of intervals that hold the truth."""
+        return self.covered / self.intervals
+
+    @property
+    def is_low(self) -> bool:
+        """Tells whether coverage is below what is wanted by more than its Monte Carlo error."""
+        return self.coverage < WANTED - monte_carlo_error(WANTED, self.trials)
+
+
+def monte_carlo_error(share: float, trials: int) -> float:
+    """Returns the standard error of a share of trials."""
+    return math.sqrt(share * (1 - share) / trials)
+
+
+def simulate(condition: Condition, num_seeds: int, num_trials: int, simulation_seed: int) -> Counts:
+    """Makes and counts trials, each of which has a generator of its own."""
+    counts = Counts(condition.title, num_seeds, num_trials)
+    methods, claims, widths = Counter[str](), Counter[str](), []
+    for trial in range(num_trials):
+        key = [simulation_seed, zlib.crc32(condition.title.encode()), num_seeds, trial]
+        study = condition.world(np.random.default_rng(key), num_seeds)
+        verdict = condition.ask(study)
+        ends = np.array([(low, high) for low, high in verdict.intervals])
+        below, above = (ends[:, 1] < study.truth).sum(), (ends[:, 0] > study.truth).sum()
+        counts.intervals += len(ends)
+        counts.covered += len(ends) - int(below + above)
+        counts.below += int(below)
+        counts.above += int(above)
+        widths.extend(ends[:, 1] - ends[:, 0])
+        methods.update(interval.method for interval in verdict.intervals)
+        claims.update({claim: int(is_made) for claim, is_made in verdict.claims.items()})
+        counts.flagged += verdict.flagged
+        counts.flagged_misses += int(verdict.flagged and below + above > 0)
+    counts.width = float(f"{np.median(widths):.4g}")
+    counts.methods, counts.claims = dict(methods), dict(claims)
+    return counts
+
+
+def simulate_and_keep(
+    directory: Path, num_trials: int, simulation_seed: int, cell: tuple[int, int]
+) -> None:
+    """Simulates a cell (number of the condition, number of seeds), unless it is there."""
+    number, num_seeds = cell
+    file = directory / "cells" / f"{number}-{num_seeds}.json"
+    if not file.exists():
+        counts = simulate(CONDITIONS[number], num_seeds, num_trials, simulation_seed)
+        write_atomically(file, json.dumps(asdict(counts)) + "\n")
 
 
 def calibrate(
     *,
     run_dir: str = "results/calibration",
-    simulation_seed: int = 2023,
-    num_trials: int = 400,
-    num_ordinary_trials: int = 4000,
-    num_close_trials: int = 1200,
-    num_open_trials: int = 10_000,
-    num_bootstrap_trials: int = 100,
-    n_resamples: int = 500,
+    simulation_seed: int = 2026,
+    num_trials: int = 2000,
     num_processes: int = 1,
-    data: str = "",
 ) -> None:
-    """Simulates every block of trials that is not there yet, then writes counts, page and figures.
+    """Simulates every cell that is not there yet, then writes counts and page.
 
     Args:
       run_dir: where to write.
-      simulation_seed: names data and draws, with the condition and the trial.
-      num_trials: trials per condition.
-      num_ordinary_trials: trials of an ordinary condition.
-      num_close_trials: trials of a condition where the recommended interval covers less than .95,
-        which separates misses by chance from real ones.
-      num_open_trials: trials of a condition where that is still open: below what is wanted, but by
-        less than two Monte Carlo errors. Among hundreds of conditions some are so by chance.
-      num_bootstrap_trials: of these, trials with bootstrap intervals and all tests; the others count
-        what needs no bootstrap and takes little time.
-      n_resamples: replicates per trial.
-      num_processes: blocks in hand at a time; changes no number.
-      data: the folder of published data, of which `REAL_ANSWERS` is read; without it the conditions
-        of real answers are left out.
+      simulation_seed: names the data, with the condition, the number of seeds and the trial.
+      num_trials: trials per cell.
+      num_processes: cells in hand at a time; changes no number.
 
     Raises:
-      UserError: a number is too small, the file of real answers is missing or lacks a table, or
-        `run_dir` holds another study.
+      UserError: a number is too small, or `run_dir` holds another study, such as one of other code.
     """
-    from tqdm import tqdm
-
-    for name, value in (
-        ("num_trials", num_trials),
-        ("num_ordinary_trials", num_ordinary_trials),
-        ("num_close_trials", num_close_trials),
-        ("num_open_trials", num_open_trials),
-        ("num_bootstrap_trials", num_bootstrap_trials),
-        ("n_resamples", n_resamples),
-    ):
-        if value < 2:
-            raise UserError(f"found {name} {value}, expected at least 2; correct the parameter")
-    if num_processes < 1 or simulation_seed < 0:
+    if num_trials < 2 or num_processes < 1 or simulation_seed < 0:
         raise UserError(
-            f"found num_processes {num_processes} and simulation_seed {simulation_seed}, expected "
-            "at least 1 and at least 0; correct the parameters"
+            f"found num_trials {num_trials}, num_processes {num_processes} and simulation_seed "
+            f"{simulation_seed}, expected at least 2, 1 and 0; correct the parameters"
         )
-    if data:
-        real_answers(data)
-    run = RunDirectory(
-        run_dir,
-        stage="calibrate",
-        parameters={
-            "simulation_seed": simulation_seed,
-            "num_trials": num_trials,
-            "num_ordinary_trials": num_ordinary_trials,
-            "num_close_trials": num_close_trials,
-            "num_open_trials": num_open_trials,
-            "num_bootstrap_trials": num_bootstrap_trials,
-            "n_resamples": n_resamples,
-            "data": data,
-        },
+    root = Path(stats.__file__).parents[1]
+    code = sorted(
+        [*root.glob("stats/**/*.py"), *root.glob("evaluate/metrics/*.py"), Path(__file__)]
     )
+    parameters = {
+        "simulation_seed": simulation_seed,
+        "num_trials": num_trials,
+        "code": hashlib.sha256(b"".join(file.read_bytes() for file in code)).hexdigest()[:12],
+    }
+    run = RunDirectory(run_dir, stage="calibrate", parameters=parameters)
     if run.done:
         console.report(f"{run_dir} is finished")
         return
-    conditions = all_conditions(bool(data))
-    job = partial(simulate_and_keep, run.path, simulation_seed, data)
+    cells = [(number, seeds) for number, c in enumerate(CONDITIONS) for seeds in c.seeds]
+    job = partial(simulate_and_keep, run.path, num_trials, simulation_seed)
     with run:
-        # Every condition's first block, then every second one: what is there is always balanced.
-        jobs = [
-            (c, block, n_resamples if block[0] < num_bootstrap_trials else 0)
-            for block in _blocks(0, num_bootstrap_trials)
-            + _blocks(num_bootstrap_trials, num_trials)
-            for c in conditions
-        ]
-        jobs += [
-            (c, block, 0)
-            for block in _blocks(num_trials, num_ordinary_trials)
-            for c in conditions
-            if c.ordinary
-        ]
-        with tqdm(total=len(jobs), unit="block", disable=None) as bar:
-            for _ in _in_processes(job, jobs, num_processes):
+        with console.ProgressBar(total=len(cells), unit="cell") as bar:
+            for _ in _in_processes(job, cells, num_processes):
                 bar.update()
-            for first, last, needed in (
-                (num_trials, num_close_trials, lambda found: found.share() < CLOSE),
-                (num_close_trials, num_open_trials, lambda found: held(found) == "no?"),
-                (num_ordinary_trials, num_open_trials, lambda found: held(found) == "no?"),
-            ):
-                # Only these trials: a run that was killed may have left more.
-                found = gathered(run.path, conditions, first)
-                more = [
-                    c for c, counts in found.items() if counts.trials == first and needed(counts)
-                ]
-                jobs = [(c, block, 0) for block in _blocks(first, last) for c in more]
-                bar.total += len(jobs)
-                for _ in _in_processes(job, jobs, num_processes):
-                    bar.update()
-        outcomes = gathered(run.path, conditions)
-        write_atomically(run.path / "calibration.jsonl", as_lines(outcomes))
-        written = write_page(outcomes, run.path)
-        kept = [str(path.relative_to(run.path)) for path in (run.path / "blocks").glob("*.json")]
-        run.finish(["calibration.jsonl", *written, *sorted(kept)])
+        files = [f"cells/{number}-{seeds}.json" for number, seeds in cells]
+        counts = run.path / "calibration.jsonl"
+        write_atomically(counts, "".join((run.path / file).read_text() for file in files))
+        write_atomically(run.path / "calibration.md", page(read_counts(counts)))
+        run.finish(["calibration.jsonl", "calibration.md", *files])
     console.report(f"See {run.path / 'calibration.md'}")
 
 
-def _blocks(first: int, last: int) -> list[range]:
-    """Cuts trials into blocks."""
-    return [range(start, min(start + BLOCK, last)) for start in range(first, last, BLOCK)]
-
-
-def _in_processes(job: partial[None], jobs: Sequence[Job], number: int) -> Iterator:
-    if number == 1 or not jobs:
-        yield from map(job, jobs)
+def _in_processes(job: partial[None], cells: list[tuple[int, int]], number: int) -> Iterable[None]:
+    if number == 1:
+        yield from map(job, cells)
         return
     with multiprocessing.get_context("spawn").Pool(number) as pool:
-        yield from pool.imap_unordered(job, jobs)
+        yield from pool.imap_unordered(job, cells)
 
 
-def simulate_and_keep(directory: Path, simulation_seed: int, data: str, task: Job) -> None:
-    """Simulates a block of trials, unless it is there, and writes it whole or not at all."""
-    condition, trials, n_resamples = task
-    file = directory / "blocks" / f"{condition.name}-{trials[0]}.json"
-    if not file.exists():
-        real = real_answers(data) if data else None
-        outcome = simulate(condition, simulation_seed, trials, n_resamples, real)
-        write_atomically(file, json.dumps(asdict(outcome), indent=1) + "\n")
+def read_counts(file: Path) -> list[Counts]:
+    """Reads the counts that `calibrate` wrote."""
+    return [Counts(**json.loads(line)) for line in file.read_text().splitlines()]
 
 
-@lru_cache(maxsize=1)
-def real_answers(data: str) -> RealAnswers:
-    """Reads which real answers are right, by name: bool [seeds, examples].
+# --- The page --------------------------------------------------------------------------------------------
 
-    Of HANS only the examples of lexical overlap whose answer is not entailment.
+PAGE = """# Calibration of intervals and tests
 
-    Args:
-      data: the folder of published data.
+<!-- Made by `make calibrate` from calibration.jsonl; do not edit. -->
 
-    Raises:
-      UserError: the file or a table is missing.
-    """
-    file = Path(data) / REAL_ANSWERS
-    try:
-        with np.load(file) as found:
-            entailment = found["label_names"].tolist().index("entailment")
-            kinds = found["hans_subcase_names"][found["hans_subcase_id"]]
-            overlap = np.char.startswith(kinds, "ln_")
-            return {
-                "mnli": found["preds_mnli"] == found["gold_mnli"],
-                "hans": found["preds_hans"][:, overlap] != entailment,
-            }
-    except (OSError, KeyError, ValueError) as error:
-        raise UserError(
-            f"{file}: {error}; give the folder of published data, or none to leave real answers out"
-        ) from error
+Does a 95 % interval hold the truth in 95 % of studies, also with few seeds? Studies with a known truth are
+made up and given to the public functions of `multiberts.stats`, {trials} per cell, so that a share near .95
+has a standard error of {error:.3f}. The [appendix](calibration_appendix.md) has an earlier and larger
+study: more data (real answers, too), other intervals and those of other programs.
 
+## Recommendations
 
-def gathered(directory: Path, conditions: Sequence[Condition], most: float = math.inf) -> Outcomes:
-    """Reads and adds the blocks of conditions, of the first `most` trials; one without any is left out."""
-    found = {}
-    for condition in conditions:
-        start, blocks = 0, []
-        while (
-            start < most
-            and (file := directory / "blocks" / f"{condition.name}-{start}.json").exists()
-        ):
-            blocks.append(Outcome(**json.loads(file.read_text())))
-            start += blocks[-1].trials
-        if blocks:
-            found[condition] = joined(blocks)
-    return found
+- **Report `result.ci`.** On ordinary data it covers at least {wanted} in {good} of {ordinary} cells, lowest
+  {lowest:.3f} ({where}). Its test errs at .05 in at most {errs:.3f} of the trials.
+- **Two seeds are allowed.** The interval is then wide, as it must be: {two:.1f} times that of ten seeds
+  where seeds dominate, and that of three {three:.1f} times.
+- **Do not report the percentile interval of few seeds**, nor standard errors over examples alone (most
+  evaluation programs), for new seeds: the [appendix](calibration_appendix.md) has their coverage.
+- **If training can fail**, look at the seeds. With one in ten at chance the interval covers {failing} with
+  3/5/10 seeds. A failed seed is flagged in {shown} of the misses; in most others no seed happened to fail,
+  so that nothing in the data shows it. Such a result is about seeds that train; report the rate of failures
+  of all runs you made.
+- **Skewed seeds and seeds of two kinds** look alike by chance, and the interval is then too short: see the
+  table, and [statistics.md](statistics.md#skewed-seeds) for what was tried.
+- **Several tests:** Holm's correction; see *slices*, *tasks* and *arms*.
 
+## Coverage
 
-def as_lines(outcomes: Outcomes) -> str:
-    """Writes one condition and its counts per line, as JSON."""
-    lines = []
-    for condition, found in outcomes.items():
-        content = asdict(found)
-        content["length"] = {name: float(f"{x:.4g}") for name, x in found.length.items()}
-        content["terms"] = [float(f"{x:.4g}") for x in found.terms]
-        content |= asdict(condition)
-        lines.append(json.dumps(content, sort_keys=True) + "\n")
-    return "".join(lines)
+Of the recommended interval, by number of seeds; bold where it is below {wanted} by more than the Monte
+Carlo error, with the reason that docs and results give. *Below, above*: shares of the intervals that lie
+below the truth, and above. *False claims*: shares of trials, by number of seeds; without a word, p < .05
+where there is no difference. *Width*: the median, in the metric's own unit. *Flag*: the largest share of
+trials in which some seed is called failed.
+
+{table}
+## Again
+
+`make calibrate` makes counts ([calibration.jsonl](calibration.jsonl)) and page in results/calibration/, in
+about half an hour of CPU time; stopped, it goes on. It is run whenever an interval changes, and both files
+are then copied here. What the data are, a few lines of `CONDITIONS` in `benchmarks/calibration.py` say.
+"""
 
 
-def read_lines(file: Path) -> Outcomes:
-    """Reads what `as_lines` wrote."""
-    fields = ("metric", "design", "data", "num_seeds")
-    found = {}
-    for line in file.read_text().splitlines():
-        content = json.loads(line)
-        condition = Condition(**{name: content.pop(name) for name in fields})
-        found[condition] = Outcome(**content)
-    return found
+def page(counts: list[Counts]) -> str:
+    """Writes the page of counts, whose conditions are those of the list."""
+    cells = {(cell.condition, cell.seeds): cell for cell in counts}
+    ordinary = [cell for cell in counts if cell.condition.startswith("ordinary")]
+    lowest = min(ordinary, key=lambda cell: cell.coverage)
+    two, three, ten = (
+        cells["ordinary: mean of scores, paired, seeds dominate", seeds].width
+        for seeds in (2, 3, 10)
+    )
+    failing = [cells["failing: one seed in ten, single", seeds] for seeds in FEW]
+    trials = counts[0].trials
+    rows = [_row(c, {seeds: cells[c.title, seeds] for seeds in c.seeds}) for c in CONDITIONS]
+    return PAGE.format(
+        trials=f"{trials:,}",
+        error=monte_carlo_error(0.95, trials),
+        wanted=WANTED,
+        good=sum(not cell.is_low for cell in ordinary),
+        ordinary=len(ordinary),
+        lowest=lowest.coverage,
+        where=f"{lowest.condition.removeprefix('ordinary: ')}, {lowest.seeds} seeds",
+        errs=max(sum(cell.claims.values()) for cell in ordinary) / trials,
+        two=two / ten,
+        three=three / ten,
+        failing="/".join(f"{cell.coverage:.2f}" for cell in failing),
+        shown="/".join(
+            f"{cell.flagged_misses / max(cell.trials - cell.covered, 1):.0%}" for cell in failing
+        ),
+        table=Table.from_records(rows, {}).markdown(),
+    )
 
 
-def write_page(outcomes: Outcomes, folder: Path) -> list[str]:
-    """Writes the page, its appendix and its figures, and returns the names of the files."""
-    write_atomically(folder / "calibration.md", page(outcomes))
-    write_atomically(folder / "calibration_appendix.md", appendix(outcomes))
-    files = [
-        file
-        for name, figure in figures(outcomes).items()
-        for file in save_figure(figure, folder / name)
-    ]
-    return ["calibration.md", "calibration_appendix.md", *(file.name for file in files)]
+def _row(condition: Condition, cells: Mapping[int, Counts]) -> dict[str, str]:
+    """Writes a condition's row of the table."""
+    every, row = list(cells.values()), {"data": condition.title}
+    for seeds in (1, 2, 3, 5, 10):
+        text = f"{cells[seeds].coverage:.3f}" if seeds in cells else ""
+        row[str(seeds)] = f"**{text}**" if seeds in cells and cells[seeds].is_low else text
+    total = sum(cell.intervals for cell in every)
+    methods = sum((Counter(cell.methods) for cell in every), Counter[str]())
+    claims = {
+        name: "/".join(f"{cell.claims[name] / cell.trials:.3f}" for cell in every)
+        for name in every[0].claims
+    }
+    below, above = sum(cell.below for cell in every), sum(cell.above for cell in every)
+    is_low = any(cell.is_low for cell in every)
+    return row | {
+        "below, above": f"{below / total:.3f}, {above / total:.3f}",
+        "false claims": "; ".join(f"{name} {text}" for name, text in claims.items()).removeprefix(
+            "p < .05 "
+        ),
+        "width": "/".join(f"{cell.width:.2g}" for cell in every),
+        "interval": ", ".join(
+            f"{name} {n / total:.2f}" for name, n in methods.most_common() if n > total / 200
+        ),
+        "flag": f"{max(cell.flagged / cell.trials for cell in every):.3f}",
+        "reason": (condition.reason or "unexplained") if is_low else "",
+    }
 
 
 if __name__ == "__main__":

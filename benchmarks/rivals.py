@@ -27,7 +27,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 from scipy.special import chdtr, expit, ndtr, stdtrit
 
-from multiberts.benchmarks.calibration_trials import CONFIDENCE, monte_carlo_error, recommended
+from multiberts.benchmarks.calibration import comparison, monte_carlo_error
 from multiberts.benchmarks.crossed_model import Condition, MetricName, TrialDesign
 from multiberts.benchmarks.rival_intervals import (
     PRIORS,
@@ -39,21 +39,18 @@ from multiberts.benchmarks.rival_intervals import (
     mean_squares,
     pooled_variance,
 )
-from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
-from multiberts.stats.compare.question import ComparisonSpec, PreparedArms
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.runs_table import make_arm
-from multiberts.stats.settings import ComparisonSettings
 from multiberts.stats.variance.crossing import VarianceParts
 
 BLOCK = 50
 NUMBERS_OF_SEEDS = (2, 3, 5, 10)
 MISSING = 0.1  # the share of missing cells
+CONFIDENCE = 0.95
 
 
 class Trials(NamedTuple):
@@ -90,22 +87,17 @@ def all_trials() -> list[Trials]:
 def one_trial(trials: Trials, simulation_seed: int, trial: int) -> dict[str, Ends]:
     """Makes the data of one trial and returns everyone's interval."""
     condition, missing = trials.condition, trials.missing
-    assert condition.design != "family"
     arms = condition.arms(simulation_seed, trial)
     random = np.random.default_rng([simulation_seed, trial, zlib.crc32(trials.name.encode())])
     binary = condition.metric == "accuracy"
     gone = random.random(arms[0].predictions.shape) < missing
+    tables = [arm.predictions for arm in arms]
     if missing:  # in both arms alike
-        holes = [np.where(gone, np.nan, arm.predictions) for arm in arms]
-        arms = [
-            make_arm(str(place), table, arm.labels, arm.run_seeds, missing="omit")
-            for place, (arm, table) in enumerate(zip(arms, holes, strict=True))
-        ]
-    settings = ComparisonSettings(
-        design=condition.design, n_resamples=40, confidence_level=CONFIDENCE
-    )
-    question = ComparisonSpec(PreparedArms(tuple(arms), METRICS[condition.metric]), settings, "")
-    low, high = recommended(question, settings).interval
+        tables = [np.where(gone, np.nan, table) for table in tables]
+    low, high = comparison(
+        tables, metric=condition.metric, design=condition.design,
+        labels=arms[0].labels if binary else None, missing="omit" if missing else "refuse",
+    ).ci  # fmt: skip
     sides = [
         (arm.predictions == arm.labels if binary else arm.predictions).astype(float) for arm in arms
     ]
@@ -137,7 +129,6 @@ def beyond_the_prior(num_trials: int) -> list[dict[str, Any]]:
 
     Arms are alike; examples have effects in common (1.5 logits) and of their own (.75).
     """
-    settings = ComparisonSettings(design="unpaired", n_resamples=40, confidence_level=CONFIDENCE)
     random, rows = np.random.default_rng(0), []
     for spread in (0.2, 0.5, 1.0, 2.0):
         found = []
@@ -147,12 +138,7 @@ def beyond_the_prior(num_trials: int) -> list[dict[str, Any]]:
             )
             latent = latent + 0.75 * random.standard_normal((2, 1, 100))
             sides = list((random.random(latent.shape) < expit(latent)).astype(np.float64))
-            arms = [
-                make_arm(str(place), side, np.ones(100), range(2))
-                for place, side in enumerate(sides)
-            ]
-            question = ComparisonSpec(PreparedArms(tuple(arms), METRICS["accuracy"]), settings, "")
-            low, high = recommended(question, settings).interval
+            low, high = comparison(sides, design="unpaired").ci
             found.append({"ours": (low, high)} | logistic_intervals(sides, False, random))
         counts = _counted(found, 0.0)
         row: dict[str, Any] = {
@@ -525,7 +511,7 @@ def page(
     ratios = [row["best width / ours"] for row in of_bounds]
     return PAGE.format(
         trials=num_trials,
-        error=monte_carlo_error(round(0.95 * num_trials), num_trials),
+        error=monte_carlo_error(0.95, num_trials),
         least=min(ratios),
         most=max(ratios),
         decisions=_decisions(counts, num_trials),

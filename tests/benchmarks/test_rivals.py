@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtri, stdtrit
 
+from multiberts.benchmarks.crossed_model import SHARES, Condition
 from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.benchmarks.rival_intervals import (
     evalstats_interval,
@@ -22,6 +23,31 @@ from multiberts.benchmarks.rivals import (
     simulate_block,
 )
 from multiberts.runs.errors import UserError
+
+
+def test_trials_are_their_own_and_the_same_in_any_order():
+    condition = Condition("mean", "unpaired", "none", 3)
+    tables = [condition.arms(1, trial)[1].predictions for trial in range(30)]
+    assert len({float(table[0, 0]) for table in tables}) == 30
+    np.testing.assert_array_equal(tables[17], condition.arms(1, 17)[1].predictions)
+    other = Condition("mean", "unpaired", "none", 5)
+    assert other.arms(1, 17)[1].predictions[0, 0] != tables[17][0, 0]
+    assert condition.arms(2, 17)[1].predictions[0, 0] != tables[17][0, 0]
+
+
+@pytest.mark.parametrize("dominant", list(SHARES))
+def test_the_mean_of_crossed_scores_has_variance_one(dominant):
+    condition = Condition("mean", "paired", dominant, 4)
+    means = [condition.arms(3, trial)[1].predictions.mean() for trial in range(3000)]
+    assert np.var(means) == pytest.approx(1, abs=4 * np.sqrt(2 / 3000))
+
+
+@pytest.mark.parametrize("data", ["binary", "wide_seeds"])
+def test_crossed_answers_are_as_accurate_as_is_said(data):
+    condition = Condition("accuracy", "single", data, 4)
+    (arms,) = zip(*(condition.arms(3, trial) for trial in range(500)), strict=True)
+    found = [(arm.predictions == arm.labels).mean() for arm in arms]
+    assert abs(np.mean(found) - condition.truth()) < 4 * np.std(found) / np.sqrt(500)
 
 
 def wavy_table():
