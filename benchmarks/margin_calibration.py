@@ -51,7 +51,7 @@ def claims(
     randoms = generators(seed, trials, world.name, design, num_seeds, difference)
     for trial, random in enumerate(randoms):
         spec, sides = compared(world.arms(design, num_seeds, difference, random), settings)
-        found = sameness(sides, spec.crossing, kind_of(METRIC), settings)
+        found = sameness(sides, spec.crossing, spec.pairs, kind_of(METRIC), settings)
         not_worse, same = not_worse + found.not_worse, same + found.same
         parts = spec.crossing.variance_parts()
         if difference == 0 and trial < PLANNED and not too_few_to_plan(parts):
