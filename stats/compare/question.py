@@ -17,6 +17,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
 from multiberts.stats.borrowed import SeedSpread
+from multiberts.stats.compare.calibration_error import notes_of_calibration
 from multiberts.stats.compare.checks import (
     check_aligned,
     check_classes,
@@ -523,11 +524,13 @@ class ComparisonSpec:
 
     def notes(self, summaries: Sequence[ArmSummary]) -> tuple[str, ...]:
         """Returns what readers must know of the arms, by their names."""
-        return tuple(
+        found = [
             text.replace("{arm}", arm.name)
             for own, arm in zip(self._notes, summaries, strict=False)
             for text in (*own, *notes_of_score(self.metric.name, arm.estimate))
-        )
+        ]
+        names = [arm.name for arm in summaries]
+        return (*found, *notes_of_calibration(self.metric, self.arms, names))
 
     def summaries(
         self, samples: Array, names: Names, settings: ComparisonSettings
