@@ -114,21 +114,54 @@ def _brier(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
     return stack(right.shape, 1.0, squares / 2 if probabilities.shape[-1] == 2 else squares)
 
 
-def _calibration(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
-    """Makes 1, and for each bin of the confidence the confidence less whether the guess was right."""
+def _guesses(probabilities: NDArray, classes: bool) -> tuple[NDArray, NDArray, NDArray]:
+    """Returns the class that each example gets, with what probability, and in which bin that lies."""
     probabilities = probabilities.astype(np.float64)
     if classes:
         guess, confidence = probabilities.argmax(axis=-1), probabilities.max(axis=-1)
     else:
         guess = 1 * (probabilities > 0.5)
         confidence = np.maximum(probabilities, 1 - probabilities)
+    return guess, confidence, np.searchsorted(BIN_EDGES, confidence, side="left") - 1
+
+
+def _calibration(labels: NDArray, probabilities: NDArray, classes: bool) -> Array:
+    """Makes 1, and for each bin of the confidence the confidence less whether the guess was right."""
+    guess, confidence, bins = _guesses(probabilities, classes)
     gap = confidence - (guess == labels)
-    bins = np.searchsorted(BIN_EDGES, confidence, side="left") - 1
     return stack(gap.shape, 1.0, *(np.where(bins == index, gap, 0.0) for index in range(NUM_BINS)))
 
 
 def _calibration_finish(sums: Array) -> Array:
     return ratio(np.abs(sums[..., 1:]).sum(axis=-1), sums[..., 0])
+
+
+def calibrated_ece(labels: NDArray, probabilities: NDArray) -> float:
+    """Returns the `ece` that a perfectly calibrated model shows on average, with these confidences.
+
+    It is above 0, as each bin's share of right answers lies off its confidence by chance, and absolute values
+    add up. That share is taken as binomial, whose mean absolute deviation De Moivre gave in closed form.
+
+    Args:
+      labels: [examples].
+      probabilities: of one run, as the metric takes them.
+
+    Example:
+      >>> round(calibrated_ece(np.ones(100), np.full(100, 0.8)), 3)
+      0.032
+
+    Reference: Diaconis & Zabell (1991), Closed Form Summation for Classical Distributions: Variations on a
+    Theme of De Moivre.
+    """
+    from scipy.stats import binom
+
+    _, confidence, bins = _guesses(probabilities, by_class(labels, probabilities))
+    numbers = np.bincount(bins, minlength=NUM_BINS)
+    sums = np.bincount(bins, confidence, minlength=NUM_BINS)
+    means = np.minimum(sums / np.maximum(numbers, 1), 1.0)
+    above = np.floor(sums) + 1
+    deviations = 2 * above * (1 - means) * binom.pmf(above, numbers, means)
+    return float(deviations.sum() / len(labels))
 
 
 def _top(number: int, labels: NDArray, probabilities: NDArray, classes: bool) -> Array:

@@ -18,6 +18,7 @@ from multiberts.stats.bootstrap.answer_pairs import answer_pairs
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
 from multiberts.stats.borrowed import SeedSpread
+from multiberts.stats.compare.calibration_error import notes_of_calibration
 from multiberts.stats.compare.checks import (
     check_aligned,
     check_labels,
@@ -537,9 +538,10 @@ class ComparisonSpec:
         """Returns what readers must know of the arms, by their names."""
         names = [arm.name for arm in summaries]
         undefined = map(notes_of_undefined, self.jobs)
-        return named_notes(
+        found = named_notes(
             [(*own, *more) for own, more in zip(self._notes, undefined, strict=False)], names
         )
+        return (*found, *notes_of_calibration(self.metric, self.arms, names))
 
     def summaries(
         self, samples: Array, names: Names, settings: ComparisonSettings

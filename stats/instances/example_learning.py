@@ -48,13 +48,26 @@ class Learning:
           share: of the seeds, above 0, at most 1.
 
         Returns:
-          float64, infinity where fewer have learned it at the end.
+          float64, infinity where fewer have learned it at the end. That a guess was right counts, too:
+        see `learned_by_guesses`.
         """
         if not 0 < share <= 1:
             raise DataError(f"found share {share}, expected a number above 0, at most 1")
         needed = int(np.ceil(share * len(self.learned))) - 1
         steps = np.append(self.steps.astype(np.float64), np.inf)
         return np.asarray(steps[np.sort(self.learned, axis=0)[needed]])
+
+    def learned_by_guesses(self, chance: float, share: float = 0.5) -> float:
+        """Returns the probability that a share of the seeds has learned an example that they guess.
+
+        Args:
+          chance: that a guess is right, such as one over the number of classes.
+          share: of the seeds, above 0, at most 1.
+        """
+        from scipy.special import bdtrc
+
+        number = len(self.learned)
+        return float(bdtrc(int(np.ceil(share * number)) - 1, number, chance))
 
 
 def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = None) -> Learning:

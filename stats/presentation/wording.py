@@ -626,19 +626,23 @@ def unseen_failures(item: ComparisonResult) -> str:
     It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
     the rate is below `_HARMFUL_RATE`. Seeds that did fail, and arms of constant seeds, have a warning.
     """
-    arms = _arms(item)
+    return unseen_failures_of(_arms(item), item.confidence_level)
+
+
+def unseen_failures_of(arms: Sequence[ArmSummary], confidence_level: float) -> str:
+    """Says of arms what `unseen_failures` says of those of a comparison."""
     trained = [arm for arm in arms if arm.failure_rate is not None and not arm.failed_seeds]
     limits = [arm.failure_rate.high for arm in trained if arm.failure_rate is not None]
     if max(limits, default=0.0) <= _HARMFUL_RATE:
         return ""
     names = [f"None of the {len(arm.seeds)} seeds of {arm.name}" for arm in trained]
     if len(trained) == len(arms) and len(set(limits)) == 1:
-        names, limits = [f"None of the {len(item.base.seeds)} seeds"], limits[:1]
+        names, limits = [f"None of the {len(arms[0].seeds)} seeds"], limits[:1]
     rates = "a failure rate" if len(limits) == 1 else "failure rates"
     limit = " and ".join(f"{100 * high:.0f} %" for high in limits)
     return (
         f"{' and n'.join([names[0], *(name[1:] for name in names[1:])])} failed to train, which is "
-        f"compatible with {rates} of up to {limit} ({level_text(item.confidence_level)}). The interval does "
+        f"compatible with {rates} of up to {limit} ({level_text(confidence_level)}). The interval does "
         "not cover failed runs."
     )
 

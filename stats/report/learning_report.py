@@ -41,6 +41,8 @@ class _Learned:
     found: Learning
     data: PredictionSet
     right: np.ndarray  # bool [seeds, steps, examples]
+    chance: float  # that a guess is right, among the classes that the labels have
+    most_frequent: float  # share of the examples that have the most frequent label
 
 
 def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
@@ -127,20 +129,30 @@ def _learned(sets: Sequence[PredictionSet]) -> _Learned:
     answers = np.stack(right, axis=1)
     known = np.stack(losses, axis=1) if len(losses) == len(right) else None
     steps = [own.step or 0 for own in ordered]
-    return _Learned(name, learning(steps, answers, known), ordered[0], answers)
+    _, counts = np.unique(ordered[0].data["label"].to_numpy(), return_counts=True)
+    return _Learned(
+        name, learning(steps, answers, known), ordered[0], answers, 1 / len(counts), counts.max() / len(ids)
+    )  # fmt: skip
 
 
 def _finding(own: _Learned) -> str:
-    found = own.found
+    found, number = own.found, len(own.found.learned)
     by_all, by_none = ((found.share_learned == share).mean() for share in (1, 0))
+    classes = round(1 / own.chance)
     return (
         f"{own.name}: of {counted(found.learned.shape[1], 'example')}, {by_all:.0%} are right at the last "
-        f"step in all of {counted(len(found.learned), 'run')} and {by_none:.0%} in none; "
-        f"{(found.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one."
+        f"step in all of {counted(number, 'run')} and {by_none:.0%} in none; "
+        f"{(found.forgotten > 0).any(axis=0).mean():.0%} were right and then wrong again in at least one. "
+        f"By chance: guesses among the {classes} class{'es' * (classes > 1)} of the labels are right in all "
+        f"runs for {own.chance**number:.0%} and in none for {(1 - own.chance) ** number:.0%}, and always the "
+        f"most frequent class is right for {own.most_frequent:.0%} in all of them."
     )
 
 
-_CURVE = "{}: share of examples that are right at each step. Each line is a run."
+_CURVE = (
+    "{}: share of examples that are right at each step. Each line is a run; dashed, what guesses among the "
+    "classes of the labels would show."
+)
 _MAP = (
     "{}: each dot is an example. Confidence: the mean probability of the right answer (or share of right "
     "answers) over steps and runs; variability: its standard deviation over steps. Top left: easy; bottom "
@@ -148,13 +160,16 @@ _MAP = (
 )
 _EXAMPLES = (
     "{}: learned by the step from which on half of the runs (and the first, and all of them) are right up to "
-    "the end; a dash: not at the end. Forgotten: right answers that were followed by a wrong one, per run."
+    "the end; a dash: not at the end. By chance: the probability that guesses among the classes of the "
+    "labels are right at the end in half of the runs, and so count as learned. Forgotten: right answers "
+    "that were followed by a wrong one, per run."
 )
 
 
 def _table(own: _Learned) -> Table:
     found = own.found
     first, half, every = (found.learned_step(share) for share in (1e-9, 0.5, 1.0))
+    by_chance = found.learned_by_guesses(own.chance)
     data = own.data.data
     ids = [str(name) for name in data["example_id"].to_numpy()]
     texts = example_texts(data, LONGEST_TEXT)
@@ -166,6 +181,7 @@ def _table(own: _Learned) -> Table:
         {
             "Example": name,
             "Learned by half": step(half[place]),
+            "By chance": by_chance,
             "By the first": step(first[place]),
             "By all": step(every[place]),
             "Right at the end": float(found.share_learned[place]),
@@ -179,13 +195,14 @@ def _table(own: _Learned) -> Table:
     records.sort(
         key=lambda record: (record["Learned by half"] is None, record["Learned by half"] or 0)
     )
-    return Table.from_records(records, {"Right at the end": ".0%"})
+    return Table.from_records(records, {"Right at the end": ".0%", "By chance": ".1%"})
 
 
 def _curves(own: _Learned) -> Figure:
     with canvas(5.2, 3.2) as (figure, axes):
         for run in own.right:
             axes.plot(own.found.steps, run.mean(axis=1), color=COLOURS[0], linewidth=1, marker="o")
+        axes.axhline(own.chance, color=COLOURS[-1], linewidth=1, linestyle="--")
         axes.set_xlabel("pre-training step")
         axes.set_ylabel("share of examples that are right")
     return figure

@@ -82,7 +82,8 @@ def seed_sources(
       scores: of the runs [runs].
       seeds: by source, the seed of each run [runs].
       confidence_level: of the intervals, which are fiducial: every mean square is divided by draws of
-        chi-squared / degrees of freedom, as in `Plan`.
+        chi-squared / degrees of freedom, as in `Plan`. Effects of seeds are taken as normal: where seeds of
+        a source can fail, intervals cover far less (docs/seed_sources.md).
 
     Raises:
       DataError: runs do neither, there is one source, a source has fewer than three seeds, or no score

@@ -105,3 +105,30 @@ def test_the_command_reads_what_compare_reads(tmp_path, monkeypatch):
     assert '"num_published": 5' in reproduce_files(
         results="one.csv", published=0.6, of="median:5", json=True
     )
+
+
+def test_runs_that_failed_or_may_fail_are_named_beside_the_interval():
+    """By the function of `compare`, whose sentences these are."""
+    random, labels = np.random.default_rng(5), np.arange(400) % 2
+    right = random.random((6, 400)) < 0.9
+    answers = np.where(right, labels, 1 - labels)
+    found = stats.reproduce(answers, "accuracy", labels=labels, published=0.9, name="ours")
+    assert found.failed_seeds == () and found.failure_rate.low == 0
+    assert "None of the 6 seeds failed to train" in str(found)
+    assert "The interval does not cover failed runs." in str(found)
+    answers[2] = np.where(random.random(400) < 0.5, labels, 1 - labels)
+    answers[4] = 1
+    found = stats.reproduce(answers, "accuracy", labels=labels, published=0.9, name="ours")
+    theirs = stats.compare(
+        answers, design="single", metric="accuracy", labels=labels, n_resamples=40
+    )
+    assert found.failed_seeds == theirs.base.failed_seeds == (2, 4)
+    assert found.failure_rate == theirs.base.failure_rate
+    assert found.constant_seeds == (4,) and found.to_dict()["failed_seeds"] == [2, 4]
+    assert "2 of 6 seeds of ours (seeds 2, 4) lie a wide gap away from all others (seed 4" in str(
+        found
+    )
+    assert "failed to train" not in str(stats.reproduce(RUNS, published=0.85))
+    limit = "holds the mean of five new ones in 73 to 83 % of studies"
+    assert limit in str(found)
+    assert limit not in str(stats.reproduce(RUNS, published=0.85, of="best:5"))

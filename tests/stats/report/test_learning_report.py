@@ -54,6 +54,30 @@ def test_examples_are_learned_when_the_world_has_it(tmp_path: Path) -> None:
     )
 
 
+def test_the_page_says_what_guesses_would_show(tmp_path: Path) -> None:
+    """Two classes, of which one has three in four examples; three runs."""
+    for seed in range(3):
+        for step in (0, 10):
+            facts = {
+                "task": "facts", "procedure": "base", "step": step, "pretrain_seed": seed,
+                "finetune_seed": 0, "learning_rate": 0.0,
+            }  # fmt: skip
+            columns = {
+                "example_ids": list("abcd"),
+                "labels": np.array([0, 1, 1, 1]),
+                "predictions": np.array([0, 1, 0, seed]) % 2,
+            }
+            write_run(tmp_path / f"runs/{seed}-{step}", facts, "dev", ["accuracy"], **columns)
+    run = tmp_path / "learned"
+    learned(run_dir=str(run), predictions=str(tmp_path / "runs"))
+    with open(run / "report/tables/facts-dev-base-examples.csv") as lines:
+        assert {row["By chance"] for row in csv.DictReader(lines)} == {"0.5"}
+    assert (
+        "By chance: guesses among the 2 classes of the labels are right in all runs for 12% and in none for "
+        "12%, and always the most frequent class is right for 75% in all of them."
+    ) in describe_learned(str(run))
+
+
 def test_steps_with_other_seeds_are_refused(tmp_path: Path) -> None:
     made_run(tmp_path / "runs", 0, 0)
     with pytest.raises(UserError, match="no evaluation set with accuracy at two steps"):
