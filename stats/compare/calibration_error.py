@@ -1,4 +1,4 @@
-"""What part of a calibration error is chance."""
+"""Calibration errors: the part of them that is chance."""
 
 from __future__ import annotations
 

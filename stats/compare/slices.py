@@ -19,6 +19,7 @@ from multiberts.evaluate.readers.columns import TEXT_NAMES
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.checks import check_named
 from multiberts.stats.compare.conclude import Names
+from multiberts.stats.compare.slice_origin import arm_behind
 from multiberts.stats.compare.undefined import undefined_seeds, undefined_why
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, UndefinedScore
@@ -176,7 +177,9 @@ def sliced(
             holm = adjusted_p_values([getattr(found[place], plain) for place in places], "holm")
             for place, p in zip(places, holm.tolist(), strict=True):
                 found[place] = replace(found[place], **{corrected: p})
-    return Slices(by, LEAST, tuple(found), settings.confidence_level, crossed)
+    behind = None if by in ("label", "length") else arm_behind(arms, spec_of.metric, names)
+    made_from = "" if behind is None else ("base", "experiment")[behind]
+    return Slices(by, LEAST, tuple(found), settings.confidence_level, crossed, made_from)
 
 
 @dataclass

@@ -784,6 +784,19 @@ def _count_text(number: int | Interval) -> str:
     return f"{number.low:,} to {number.high:,}"
 
 
+def _of_slices_made_from_answers(item: ComparisonResult) -> list[str]:
+    if item.slices is None or not item.slices.made_from or item.experiment is None:
+        return []
+    names = [item.base.name, item.experiment.name]
+    arm, other = names if item.slices.made_from == "base" else names[::-1]
+    return [
+        f"The slices by {item.slices.by} go with the answers of {arm} and far less with those of {other}. If "
+        f"they were made from the results of {arm}, their differences are regression to the mean: examples "
+        f"that {arm} got wrong by chance are easier for {other}. Make slices from something that is known "
+        "before either arm answers, or from the answers of a third."
+    ]
+
+
 def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
     """Lists what a reader must know before believing the numbers.
 
@@ -792,7 +805,7 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
       numbers: whether to name the numbers of this comparison; without them the warnings of several
         comparisons are equal, and can be shown once.
     """
-    found = [*item.notes]
+    found = [*item.notes, *_of_slices_made_from_answers(item)]
     if item.below_seed_floor and item.seed_floor is not None:
         floor = Fraction(item.seed_floor).limit_denominator(10**9)
         own = f" (bootstrap {min(item.p_values['percentile'][:2]):.2g}, "

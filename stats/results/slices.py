@@ -60,6 +60,8 @@ class Slices(EqualByContent):
       level: of the intervals.
       clusters_cross: whether some cluster lies in several slices, so that none can be set against the
         rest.
+      made_from: `base` or `experiment` where the slices go with that arm's answers and not with the other's,
+        so that they may have been made from them; else empty.
     """
 
     by: str
@@ -67,3 +69,4 @@ class Slices(EqualByContent):
     slices: tuple[Slice, ...]
     level: float
     clusters_cross: bool = False
+    made_from: str = ""

@@ -1,0 +1,73 @@
+"""Tells slices that may have been made from one arm's answers, whose differences are then no findings.
+
+Examples that one arm got wrong include those that it got wrong by chance. On these the other arm is better
+although both are equally good: regression to the mean (Galton 1886). From the data alone it cannot be known
+where slices come from, but slices of this kind go with the answers of that arm, or of one of its runs, and
+less with those of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.stats.bootstrap.replicates import Columns
+from multiberts.stats.metrics import MetricLike
+from multiberts.stats.runs_table import Arm
+from multiberts.stats.variance.score_tables import Array
+
+# An arm's answers tell at least this share of what is not known of the slices beforehand ...
+_TELLS = 0.95
+# ... and those of the other less by at least this.
+_LESS = 0.1
+# Scores of more different values are cut into this many of equal size.
+_MOST_VALUES = 12
+
+
+def arm_behind(arms: Sequence[Arm], metric: MetricLike, names: NDArray) -> int | None:
+    """Returns the number of the arm whose answers tell the slices [examples], where the other's do not.
+
+    Example:
+      >>> from multiberts.evaluate.metrics.register import METRICS
+      >>> from multiberts.stats.runs_table import make_arm
+      >>> random = np.random.default_rng(0)
+      >>> runs = (random.random((2, 2, 400)) < 0.7).astype(int)
+      >>> base, experiment = (make_arm("arm", table, np.ones(400), [0, 1]) for table in runs)
+      >>> hard = np.where(base.predictions[0] == 0, "hard", "easy")
+      >>> arm_behind([base, experiment], METRICS["accuracy"], hard)
+      0
+    """
+    slices = np.unique(names, return_inverse=True)[1]
+    told = [_share_told(_answers(arm, metric), slices) for arm in arms]
+    if len(told) < 2 or max(told) < _TELLS or max(told) - min(told) < _LESS:
+        return None
+    return int(np.argmax(told))
+
+
+def _answers(arm: Arm, metric: MetricLike) -> Array:
+    """Returns the score of each run on each example, and their mean over runs [runs + 1, examples]."""
+    if isinstance(metric, Metric) and metric.mean_of is not None:
+        blocks = [block[metric.mean_of] for block in Columns(arm, metric).example_columns()]
+        scores = np.concatenate(blocks, axis=1).astype(np.float64)
+    elif metric.uses_labels and arm.predictions.ndim == 2:
+        scores = (arm.predictions == arm.labels).astype(np.float64)
+    else:
+        return np.zeros((0, arm.num_examples))
+    return np.concatenate([scores, arm.seed_weights.mean(axis=1)[None] @ scores])
+
+
+def _share_told(answers: Array, slices: NDArray[np.int64]) -> float:
+    """Returns how well the best of some rows tells the slices: from 0, no better than the largest, to 1."""
+    largest = np.bincount(slices).max() / len(slices)
+    best = 0.0
+    for row in answers:
+        values, codes = np.unique(row.round(9), return_inverse=True)  # means of runs are rounded
+        if len(values) > _MOST_VALUES:
+            codes = row.argsort().argsort() * _MOST_VALUES // len(row)
+        table = np.zeros((codes.max() + 1, slices.max() + 1))
+        np.add.at(table, (codes, slices), 1)
+        best = max(best, float(table.max(axis=1).sum()) / len(slices))
+    return (best - largest) / (1 - largest)
