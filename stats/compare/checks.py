@@ -190,6 +190,19 @@ def check_named(values: NDArray, what: str, cure: str) -> None:
         )
 
 
+def notes_of_clusters(arm: Arm) -> list[str]:
+    """Notes a cluster that holds a tenth of the examples or more."""
+    sizes = arm.cluster_sizes
+    if sizes is None or sizes.max() < 0.1 * sizes.sum():
+        return []
+    called = f" ({arm.cluster_name})" if arm.cluster_name else ""
+    return [
+        f"The largest of {counted(len(sizes), 'cluster')}{called} holds "
+        f"{100 * sizes.max() / sizes.sum():.0f} % of the examples, so that the result rests on few clusters; "
+        "its interval takes their sizes into account."
+    ]
+
+
 def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
     """Returns what a reader must know of an arm; `{arm}` stands for its name."""
     found = []

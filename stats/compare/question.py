@@ -26,6 +26,7 @@ from multiberts.stats.compare.checks import (
     check_scales,
     check_sources,
     notes_of,
+    notes_of_clusters,
 )
 from multiberts.stats.compare.conclude import (
     Names,
@@ -312,6 +313,7 @@ def prepare_arms(
         clusters = "cluster"
     if clusters is not None:
         arms = _in_clusters(clusters, sources, arms, made)
+        notes[0] = (*notes[0], *notes_of_clusters(arms[0]))
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
         if not arms[0].seeds:

@@ -142,3 +142,14 @@ def test_agreement_stays_within_nought_and_one():
     everywhere = agreement_of(np.ones((4, 200), dtype=int))
     assert everywhere.same_seed.interval == pytest.approx((0.025 ** (1 / 200), 1.0))
     assert everywhere.difference.interval.low < 0 < everywhere.difference.interval.high
+
+
+def test_a_cluster_of_a_tenth_is_named():
+    random = np.random.default_rng(4)
+    base, experiment = (random.random((2, 3, 60)) < 0.7).astype(float)
+    few = stats.compare(
+        base, experiment, clusters=np.r_[np.zeros(12), np.arange(48)], n_resamples=39
+    )
+    assert "The largest of 48 clusters holds 22 % of the examples" in str(few)
+    many = stats.compare(base, experiment, clusters=np.arange(60) // 3, n_resamples=39)
+    assert "largest of" not in str(many)
