@@ -1,4 +1,4 @@
-"""What part of a calibration error is chance."""
+"""The part of a calibration error that is chance."""
 
 from __future__ import annotations
 
