@@ -1,4 +1,4 @@
-"""Calibration errors: the part of them that is chance."""
+"""The part of a calibration error that is chance."""
 
 from __future__ import annotations
 

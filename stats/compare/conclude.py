@@ -140,7 +140,7 @@ def concluded(
         variance_parts=parts if settings.seed_sd is None else None,
         borrowed=next((part.borrowed for part in crossing.parts if part.borrowed), None),
         pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
-        without_failed=None if rest is None else without_failed(rest, level, span, len(arms) > 1),
+        without_failed=None if rest is None else without_failed(rest, level, span),
         sameness=same,
     )
 
@@ -188,19 +188,16 @@ def sameness(
     return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better, refused)
 
 
-def without_failed(
-    rest: Crossing, confidence_level: float, span: tuple[float, float], tested: bool
-) -> WithoutFailed:
-    """Returns the result of the seeds that did not fail.
+def without_failed(rest: Crossing, level: float, span: tuple[float, float]) -> WithoutFailed:
+    """Returns the difference of the seeds that did not fail.
 
     Args:
       rest: the crossing without failed seeds.
-      confidence_level: level of the interval.
-      span: the smallest and the largest estimate there can be.
-      tested: whether the estimate is a difference, which has a p-value.
+      level: of the interval, in (0, 1).
+      span: the smallest and the largest difference there can be.
     """
-    ci, p_values = interval_of_sum(rest.mean, rest.unbiased_variance(), confidence_level, span)
-    return WithoutFailed(rest.mean, ci, p_values.two_sided if tested else None)
+    ci, p_values = interval_of_sum(rest.mean, rest.unbiased_variance(), level, span)
+    return WithoutFailed(rest.mean, ci, p_values.two_sided)
 
 
 def percentile_of(

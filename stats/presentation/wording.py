@@ -611,7 +611,7 @@ def seed_names(seeds: Sequence) -> str:
 def _without_failed(item: ComparisonResult) -> str:
     """Returns the result of the other seeds, of a comparison of two arms."""
     found = item.without_failed
-    if found is None or found.p_value is None:
+    if found is None:
         return ""
     return (
         f" Without failed seeds the difference is {estimate_text(item, found.estimate)} "

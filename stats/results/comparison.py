@@ -87,7 +87,7 @@ class WithoutFailed:
 
     estimate: float
     ci: ConfidenceInterval
-    p_value: float | None
+    p_value: float
 
 
 @dataclass(frozen=True, eq=False)
