@@ -313,7 +313,7 @@ def prepare_arms(
         clusters = "cluster"
     if clusters is not None:
         arms = _in_clusters(clusters, sources, arms, made)
-        notes[0] = (*notes[0], *notes_of_clusters(arms[0]))
+        notes[0] += notes_of_clusters(arms[0])
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
         if not arms[0].seeds:

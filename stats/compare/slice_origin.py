@@ -70,4 +70,4 @@ def _share_told(answers: Array, slices: NDArray[np.int64]) -> float:
         table = np.zeros((codes.max() + 1, slices.max() + 1))
         np.add.at(table, (codes, slices), 1)
         best = max(best, float(table.max(axis=1).sum()) / len(slices))
-    return (best - largest) / (1 - largest)
+    return float((best - largest) / (1 - largest))

@@ -36,7 +36,7 @@ MADE = {
 @pytest.mark.parametrize("behind", [0, 1])
 def test_slices_made_from_an_arms_answers_are_named(kind, behind):
     both = arms(1, 5)
-    found = sliced(*both, MADE[kind](both[behind]))
+    found = sliced(*both, by=MADE[kind](both[behind]))
     assert found.slices.made_from == ("base", "experiment")[behind]
     text = str(found)
     assert f"go with the answers of {found.slices.made_from}" in text
@@ -57,8 +57,8 @@ def test_slices_of_what_is_known_before_are_not(num_seeds, difference):
     for key in range(10):
         hard = np.random.default_rng(key).random(400) < 0.5
         both = arms(key, num_seeds, np.where(hard, -2, 2), difference * hard)
-        found = sliced(*both, np.where(hard, "hard", "easy"))
+        found = sliced(*both, by=np.where(hard, "hard", "easy"))
         assert not found.slices.made_from, key
     answers_of_a_third = arms(99, 5)[0]
     both = arms(3, 5)
-    assert not sliced(*both, MADE["own majority"](answers_of_a_third)).slices.made_from
+    assert not sliced(*both, by=MADE["own majority"](answers_of_a_third)).slices.made_from
