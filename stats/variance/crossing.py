@@ -352,7 +352,7 @@ def _cluster_term(deviation: Array, sizes: Array) -> Term:
     It is the jackknife's: without cluster g of weight w the score would be another by d / (G (1 - w)), as a
     large one pulls the score towards its own. Were all cluster means to vary alike, Satterthwaite's degrees
     of freedom would be those of the few large clusters; where examples vary within clusters they are nearly
-    G - 1. The geometric mean of the two covers .93 to .97 in simulations of either kind (docs/clusters.md).
+    G - 1. The geometric mean of the two covers .93 to .97 in simulations of either kind (docs/statistics.md).
     Clusters of one size have the plain mean square with G - 1.
 
     Reference: Bell & McCaffrey (2002), Bias reduction in standard errors for linear regression with
