@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.answer_checks import Answers, are_placeholders, check_answers
+from multiberts.evaluate.metrics.answer_checks import (
+    Answers,
+    are_placeholders,
+    check_answers,
+    undefined_runs,
+    why_undefined,
+)
 from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.probability import is_calibratable, reliability
@@ -98,7 +104,7 @@ def score(
     * `calibration.csv`: the reliability table of every run with logits.
     * `checks.csv`: warnings: runs that are missing, unfinished or repeated, missing
       evaluation sets, mixed vocabularies or training data, sets without labels, which have no score,
-      answers of classes that no label has, answers far below chance,
+      answers of classes that no label has, answers far below chance, scores that are 0/0,
       metrics that are not known here, such as one of a task that was removed.
 
     Args:
@@ -339,6 +345,9 @@ def _notes_of_answers(path: Path, dataset: xarray.Dataset, metrics: Sequence[str
         if metric not in METRICS or np.isnan(dataset["label"].to_numpy()).any():
             continue
         labels, given = _compared(METRICS[metric], dataset)
+        if undefined_runs(METRICS[metric], labels, given).any():
+            why = why_undefined(labels, given)
+            yield f"{metric} of {path} is 0/0 ({why}); its score is the value defined for that."
         if classes and metric in CLASS_METRICS:  # texts of the files that were imported
             labels, given = (np.array(classes)[side.astype(int)] for side in (labels, given))
         try:

@@ -25,7 +25,8 @@ from multiberts.evaluate.metrics.classification import (
     recall,
     unlike_classes,
 )
-from multiberts.evaluate.metrics.column_metric import Array, ratio, shown
+from multiberts.evaluate.metrics.column_metric import Array, Flags, Metric, checked, ratio
+from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
 
@@ -33,6 +34,8 @@ from multiberts.runs.errors import counted
 PLACEHOLDER = -1
 # Standard errors of one run's score below chance: three runs in 100,000 at chance are so low.
 _FAR_BELOW = 4
+# Examples whose ranks are looked at: enough to see what is far below chance, in little time.
+_MOST_RANKED = 10_000
 # Averages over the classes of labels and answers, in which a class without labels counts like the others.
 _MACRO: Mapping[str, tuple[str, Share]] = {
     "f1_macro": ("macro F1", f_beta(1.0)),
@@ -183,10 +186,29 @@ def _counts(answers: NDArray) -> Mapping[Any, int]:
     return dict(zip(values.tolist(), numbers.tolist(), strict=True))
 
 
+def labelled_averages(metric: str, labels: NDArray, arms: Sequence[Answers]) -> tuple[float, ...]:
+    """Returns a macro average of each arm over the classes of the labels alone.
+
+    Args:
+      metric: as in `check_answers`.
+      labels: as in `check_answers`.
+      arms: as in `check_answers`.
+
+    Returns:
+      Nothing where that is the metric itself: of other metrics, and where all answers are of such classes.
+    """
+    if metric not in _MACRO or not 2 <= len({*labels.tolist()}) <= MOST_CLASSES:
+        return ()
+    classes = {*labels.tolist()}
+    if all({*_counts(own.given())} <= classes for own in arms):
+        return ()
+    share = _MACRO[metric][1]
+    return tuple(own.mean(_labelled_average(share, labels, own)) for own in arms)
+
+
 def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> str:
     """Says what a macro average is over the classes of the labels alone."""
-    name, share = _MACRO[metric]
-    scores = [own.mean(_labelled_average(share, labels, own)) for own in arms]
+    name, scores = _MACRO[metric][0], labelled_averages(metric, labels, arms)
     roles = ("{base}", "{experiment}") if len(arms) > 1 else ("{arm}",)
     texts = [f"{100 * score:.1f} % for {role}" for score, role in zip(scores, roles, strict=True)]
     difference = ""
@@ -212,35 +234,33 @@ def _labelled_average(share: Share, labels: NDArray, own: Answers) -> Array:
 
 def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
     """Notes answers that are so far below chance that no noise explains it."""
-    if own.predictions.dtype.kind not in "biufUS" and metric not in CLASS_METRICS:
-        return []
-    units = own.num_units or len(labels)
+    units, number = own.num_units or len(labels), len(labels)
     if metric in CLASS_METRICS:
         return _below_random_answers(labels, own, units)
-    if (
-        metric in ("auc", "average_precision")
-        and is_binary(labels)
-        and 0 < labels.sum() < len(labels)
-    ):
-        positives, number = int(labels.sum()), len(labels)
-        error = math.sqrt((number + 1) / (12 * positives * (number - positives)) * number / units)
+    if {labels.dtype.kind, own.predictions.dtype.kind} - {*"biuf"} or number < 2:
+        return []
+    drawn = np.arange(number)
+    if number > _MOST_RANKED:
+        drawn = np.random.default_rng(0).choice(number, _MOST_RANKED, replace=False)
+    labels, predictions, seen = labels[drawn], own.predictions[:, drawn], own.seen[:, drawn]
+    # A cluster counts as one example.
+    number, scale = len(drawn), math.sqrt(len(drawn) / max(2, units * len(drawn) / number))
+    if metric in ("auc", "average_precision") and is_binary(labels) and 0 < labels.sum() < number:
+        positives = int(labels.sum())
+        error = math.sqrt((number + 1) / (12 * positives * (number - positives)))
         name, measure, chance, question = "AUC", "auc", 0.5, "Are its scores of the other class?"
-    elif metric in ("pearson", "spearman") and units > 1:
+    elif metric in ("pearson", "spearman"):
         # One far value can turn Pearson's, and not that of ranks.
         name, measure, chance = "Spearman's correlation", "spearman", 0.0
-        error, question = 1 / math.sqrt(units - 1), "Do its numbers run the other way?"
+        error, question = 1 / math.sqrt(number - 1), "Do its numbers run the other way?"
     else:
         return []
-    definition = METRICS[measure]
-    score = own.mean(
-        np.array(
-            [
-                float(definition.score(labels[seen], row[seen]))
-                for row, seen in zip(own.predictions, own.seen, strict=True)
-            ]
-        )
-    )
-    if score >= chance - _FAR_BELOW * error:
+    of_runs = [
+        float(METRICS[measure].score(labels[own_seen], row[own_seen])) if own_seen.any() else chance
+        for row, own_seen in zip(predictions, seen, strict=True)
+    ]
+    score = own.mean(np.array(of_runs))
+    if score >= chance - _FAR_BELOW * scale * error:
         return []
     return [f"{name} of {{arm}} is {score:.3g}, far below chance ({chance:g}). {question}"]
 
@@ -268,6 +288,21 @@ def _below_random_answers(labels: NDArray, own: Answers, units: int) -> list[str
     ]
 
 
+def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: NDArray) -> Flags:
+    """Returns whether the score of each run is 0/0, and so the value defined for that [runs].
+
+    Args:
+      metric: of the score.
+      labels: [examples].
+      predictions: [runs, examples], or with a last axis of classes.
+    """
+    if isinstance(metric, RankMetric):
+        flags: Flags = metric.bind(labels, predictions).weighted(np.ones((1, len(labels))))[1][0]
+        return flags
+    columns = metric.columns(*checked(labels, predictions, metric.uses))
+    return metric.degenerate(columns.sum(axis=-2))
+
+
 def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | None = None) -> str:
     """Returns why a score of all runs is 0/0, in words: one value stands for all labels or answers.
 
@@ -288,10 +323,10 @@ def why_undefined(labels: NDArray, predictions: NDArray, observed: NDArray | Non
     every = set().union(*of_runs)
     number = f"all {int(seen.any(axis=0).sum())} labels"
     if len(of_labels) == 1 and of_labels == every:
-        return f"{number} and all predictions are {shown(every.pop())}"
-    found = [f"{number} are {shown(of_labels.pop())}"] if len(of_labels) == 1 else []
+        return f"{number} and all predictions are {_word(every.pop())}"
+    found = [f"{number} are {_word(of_labels.pop())}"] if len(of_labels) == 1 else []
     if len(every) == 1:
-        found.append(f"all predictions are {shown(every.pop())}")
+        found.append(f"all predictions are {_word(every.pop())}")
     elif max(map(len, of_runs)) == 1:
         found.append("each run predicts one value throughout")
     return " and ".join(found) or "there is nothing to divide by"

@@ -154,21 +154,28 @@ def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
         raise DataError(f"found scores {found}, expected one scale; divide per cent by 100")
 
 
+def answers_of(arms: Sequence[Arm], metric: MetricLike) -> list[Answers]:
+    """Returns the answers of arms for `check_answers`; none where it knows nothing of the metric."""
+    if metric is not METRICS.get(metric.name) or any(arm.predictions.ndim != 2 for arm in arms):
+        return []
+    roles = ("base", "experiment") if len(arms) > 1 else ("",)
+    return [
+        Answers(arm.predictions, role, arm.observed, arm.seed_weights.mean(axis=1), arm.num_units)
+        for role, arm in zip(roles, arms, strict=False)
+    ]
+
+
 def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
     """Looks at the answers of each arm against the labels; see `check_answers`.
 
     Raises:
       DataError: what `check_answers` refuses.
     """
-    if metric is not METRICS.get(metric.name) or any(arm.predictions.ndim != 2 for arm in arms):
-        return [[] for _ in arms]
-    roles = ("base", "experiment") if len(arms) > 1 else ("",)
-    answers = [
-        Answers(arm.predictions, role, arm.observed, arm.seed_weights.mean(axis=1), arm.num_units)
-        for role, arm in zip(roles, arms, strict=False)
-    ]
+    answers = answers_of(arms, metric)
     try:
-        return check_answers(metric.name, arms[0].labels, answers)
+        return (
+            check_answers(metric.name, arms[0].labels, answers) if answers else [[] for _ in arms]
+        )
     except ValueError as error:
         raise DataError(str(error)) from error
 

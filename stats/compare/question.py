@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.metrics.answer_checks import labelled_averages
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
@@ -20,6 +21,7 @@ from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstra
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.calibration_error import notes_of_calibration
 from multiberts.stats.compare.checks import (
+    answers_of,
     check_aligned,
     check_labels,
     check_named,
@@ -536,6 +538,11 @@ class ComparisonSpec:
             tables.append(rows_of(job_table(job), kept))
         return Crossing(self._parts(tables))
 
+    def over_labels(self) -> tuple[float, ...]:
+        """Returns what `Comparison.over_labels` holds."""
+        answers = answers_of(self.arms, self.metric)
+        return labelled_averages(self.metric.name, self.arms[0].labels, answers) if answers else ()
+
     def notes(self, summaries: Sequence[ArmSummary]) -> tuple[str, ...]:
         """Returns what readers must know of the arms, by their names."""
         names = [arm.name for arm in summaries]
@@ -715,5 +722,7 @@ def compare_specs(
             spec.pairing,
             None if settings.seed_sd else spec.without(summaries),
         )
-        comparisons.append(replace(result, notes=spec.notes(summaries)))
+        comparisons.append(
+            replace(result, notes=spec.notes(summaries), over_labels=spec.over_labels())
+        )
     return comparisons, replicates

@@ -193,6 +193,8 @@ class Comparison(ComparisonResult, Readable):
         samples are those of examples alone. None where all have spreads of their own.
       slices: the same on slices of the examples (see `Slices`); None where none were asked for.
       notes: what readers must know of the data, such as copies of one run under two seeds.
+      over_labels: of a macro average to which answers that no label has add classes, the scores of base and
+        experiment over the classes of the labels alone; empty elsewhere.
       variance_parts: the mean squares behind the standard error.
       pooled_seeds: whether the seeds of unpaired arms were alike enough for their mean squares to be
         pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.

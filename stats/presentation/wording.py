@@ -97,6 +97,7 @@ def finding_sentences(
         return [
             f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {metric_name(metric)} of "
             f"{item.base.name} is {estimate_text(item, item.estimate)} ({level}).",
+            *_over_labels(item),
             *borrowed_spread(item),
         ]
     base, experiment = item.base, item.experiment
@@ -126,6 +127,7 @@ def finding_sentences(
     return [
         f"Across {scope(item)}, {change}",
         _judgement(item, adjusted, early),
+        *_over_labels(item),
         *([] if early is None else [early_answer(early)]),
         *([] if item.sameness is None else [_sameness(item, sameness or item.sameness)]),
         *borrowed_spread(item),
@@ -539,6 +541,23 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
         f"If both were {'alike' if neutral else 'equally good'}, a difference this large would come "
         f"up{look} in {rate_text(own)} of such studies. {test}."
     )
+
+
+def _over_labels(item: ComparisonResult) -> list[str]:
+    """Says what a macro average is without the classes that stray answers add to it."""
+    if not item.over_labels:
+        return []
+    *base, last = (score_text(score, item.metric, 1) for score in item.over_labels)
+    against = ""
+    if base:
+        first, second = item.over_labels
+        against = (
+            f" against {base[0]}, a difference of {difference_text(second - first, item.metric, 1)}"
+        )
+    return [
+        f"This {metric_name(item.metric)} counts answers that no label has as classes: over the classes of "
+        f"the labels alone it is {last}{against} (see the notes)."
+    ]
 
 
 def rate_text(p: float) -> str:

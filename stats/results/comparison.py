@@ -186,6 +186,7 @@ class ComparisonResult(EqualByContent):
     sameness: Sameness | None = None
     slices: Slices | None = None
     borrowed: SeedSpread | None = None
+    over_labels: tuple[float, ...] = ()
 
     def plan(
         self,

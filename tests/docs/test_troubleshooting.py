@@ -49,6 +49,9 @@ def page_as_printed(folder: Path) -> str:
         "otherlabels": good.assign(label=1 - good["label"]),
         "missing": good[(good["seed"] != 2) | (good["id"] != 3)],
         "one": good[good["seed"] == 0],
+        "hidden": good.assign(label=-1),
+        "constant": good.assign(prediction=1),
+        "grouped": good.assign(cluster=(good["id"] // 4).astype(str).where(good["id"] > 9, "")),
     }
     for name, table in damaged.items():
         table.to_csv(folder / f"{name}.csv", index=False)

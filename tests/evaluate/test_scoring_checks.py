@@ -205,3 +205,17 @@ def test_labels_that_are_all_a_placeholder_are_no_labels(tmp_path: Path, make_ru
     found = scored(tmp_path)
     assert found["scores"]["evaluation_set"].tolist() == ["dev"]
     assert "test: labels are unknown; 1 run not scored on it" in capsys.readouterr().err
+
+
+def test_a_score_that_is_zero_over_zero_is_named(tmp_path: Path, make_run):
+    entry = {
+        "labels": [1, 1, 1, 1],
+        "predictions": [1, 0, 1, 1],
+        "metrics": ["accuracy", "matthews"],
+    }
+    make_run(tmp_path / "runs" / "0", {"dev": entry})
+    checks = scored(tmp_path)["checks"]
+    (note,) = checks[checks["check"] == "answers"]["message"]
+    assert note.startswith("matthews of ") and note.endswith(
+        "is 0/0 (all 4 labels are 1); its score is the value defined for that."
+    )

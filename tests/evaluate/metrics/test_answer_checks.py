@@ -124,3 +124,12 @@ def test_chance_is_not_called_far_below_it(metric):
         assert not any(
             "below" in note for note in check_answers(metric, labels, [Answers(answers)])[0]
         )
+
+
+def test_many_examples_are_looked_at_in_part():
+    labels = np.arange(30_000) % 2
+    scores = np.where(np.arange(30_000) % 10, 1 - labels, labels)[None]
+    ((note,),) = check_answers("auc", labels, [Answers(scores)])
+    assert "far below chance (0.5)" in note
+    assert check_answers("auc", labels, [Answers(1 - scores)]) == [[]]
+    assert check_answers("auc", labels, [Answers(scores, num_units=10)]) == [[]]

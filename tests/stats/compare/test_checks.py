@@ -193,8 +193,12 @@ def test_stray_answers_are_noted_of_the_arm_that_gives_them() -> None:
     )
     assert "a difference of +" in found.notes[1] and "% for base and" in found.notes[1]
     assert found.notes[1] in str(found)
-    (note,) = compare(base, with_stray(new), "accuracy", **options).notes
-    assert note == found.notes[0]
+    first, second = found.over_labels
+    assert second > first and f"{100 * second:.1f} % for new" in found.notes[1]
+    assert f"a difference of {100 * (second - first):.1f} points (see the notes)." in str(found)
+    assert compare(base, np.array(["no", "yes"])[new], "f1_macro", **options).over_labels == ()
+    of_accuracy = compare(base, with_stray(new), "accuracy", **options)
+    assert of_accuracy.notes == found.notes[:1] and of_accuracy.over_labels == ()
     task = {"task": stats.TaskData(base, with_stray(new), "f1_macro", WORDS)}
     of_task = stats.compare_tasks(task, n_resamples=40).comparisons["task"]
     assert of_task.notes[1] == found.notes[1].replace("new", "experiment")

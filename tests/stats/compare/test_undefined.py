@@ -74,8 +74,8 @@ NUMBERS = np.arange(300.0)
         ("matthews", LABELS, [ZEROS, ONES], r"\(each run predicts one value throughout\)"),
         ("auc", ONES, [NUMBERS] * 2, r"AUC of base .* \(all 300 labels are 1\)"),
         ("average_precision", ZEROS, [NUMBERS] * 2, r"\(all 300 labels are 0\)"),
-        ("pearson", NUMBERS, [0 * NUMBERS] * 2, r"\(all predictions are 0.0\)"),
-        ("spearman", 0 * NUMBERS, [NUMBERS] * 2, r"\(all 300 labels are 0.0\)"),
+        ("pearson", NUMBERS, [0 * NUMBERS] * 2, r"\(all predictions are 0\)"),
+        ("spearman", 0 * NUMBERS, [NUMBERS] * 2, r"\(all 300 labels are 0\)"),
         ("span_f1", np.array(["O"] * 300), [np.array(["O"] * 300)] * 2, "all predictions are 'O'"),
     ],
 )
