@@ -12,7 +12,7 @@ class DataError(UserError, ValueError):
 
 
 class UndefinedScore(DataError):
-    """A score that is 0/0 in every run of an arm: there is nothing to compare."""
+    """An arm without a score, such as 0/0 in every run: there is nothing to compare."""
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:

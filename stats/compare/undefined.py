@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from multiberts.evaluate.metrics.answer_checks import why_undefined
 from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.stats.bootstrap.replicates import ScoreJob
@@ -10,15 +12,22 @@ from multiberts.stats.metrics import FunctionMetric
 from multiberts.stats.presentation.metric_names import metric_at_start, metric_name, score_text
 from multiberts.stats.presentation.wording import seed_names
 
+# Without a positive label these are 0 whatever is predicted, and 0/0 only where no positive is.
+_OF_POSITIVES = ("f1", "f2", "f0_5", "precision")
+
 
 def undefined_why(job: ScoreJob) -> str:
-    """Returns why the score of an arm is 0/0 in every run; nothing where some run has a score."""
+    """Returns why an arm has no score; nothing where some run has one."""
+    arm = job.arm
     # The metric's own knowledge: a function of the caller has none.
-    if isinstance(job.score, FunctionMetric) or not job.plain[1].all():
+    if isinstance(job.score, FunctionMetric):
         return ""
-    if not job.run_scores(None)[1].all():
-        return ""
-    return why_undefined(job.arm.labels, job.arm.predictions, job.arm.observed)
+    if job.plain[1].all() and job.run_scores(None)[1].all():
+        reason = why_undefined(arm.labels, arm.predictions, arm.observed)
+        return f"it is 0/0 in every seed, as {reason}"
+    if job.score.name in _OF_POSITIVES and not np.any(arm.labels == 1):
+        return f"it is 0 whatever is predicted, as all {arm.num_examples} labels are 0"
+    return ""
 
 
 def undefined_seeds(job: ScoreJob) -> tuple:
@@ -36,7 +45,7 @@ def check_defined(name: str, job: ScoreJob) -> None:
       job: the bootstrap of its score.
 
     Raises:
-      UndefinedScore: the score of every run is 0/0.
+      UndefinedScore: it has none.
     """
     why = undefined_why(job)
     if not why:
@@ -44,7 +53,7 @@ def check_defined(name: str, job: ScoreJob) -> None:
     metric = job.score.name
     instead = "accuracy" if metric in CLASS_METRICS else "mae" if job.score.is_correlation else ""
     raise UndefinedScore(
-        f"{metric_name(metric)} of {name} is 0/0 in every seed ({why}); give examples "
+        f"{metric_name(metric)} of {name} has no value: {why}; give examples "
         f"and runs that have a score{f', or another metric, such as {instead}' * bool(instead)}"
     )
 

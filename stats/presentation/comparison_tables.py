@@ -161,7 +161,7 @@ def _undefined_on_slices(item: ComparisonResult) -> Iterator[str]:
         for why in dict.fromkeys(filter(None, one.undefined)):
             names = [name for name, own in zip(arms, one.undefined, strict=True) if own == why]
             of = "" if len(names) == len(arms) else f" of {names[0]}"
-            yield f"{metric}{of} is 0/0 in every seed where {by} is {one.name}: {why}."
+            yield f"{metric}{of} has no value where {by} is {one.name}: {why}."
         for name, why, seeds in zip(arms, one.undefined, one.undefined_seeds, strict=False):
             if seeds and not why:
                 yield (

@@ -35,12 +35,24 @@ def test_a_slice_without_a_score_is_not_tested():
     table = slices_table(found)
     assert table.texts()[0][2:] == ("-",) * 8
     assert (
-        "F1 is 0/0 in every seed where label is 0: all 180 labels and all predictions are 0."
-        in table.note
+        "F1 has no value where label is 0: it is 0/0 in every seed, as all 180 labels and all "
+        "predictions are 0." in table.note
     )
     assert "Where label is 1, nothing is set against the rest, which has no score." in table.note
     slices_figure(found)
     assert json.loads(json.dumps(found.to_dict()))["slices"]["slices"][0]["estimate"] is None
+
+
+def test_a_slice_without_positives_has_no_f1_whatever_is_predicted():
+    random = np.random.default_rng(5)
+    arms = [np.where(random.random((4, 300)) < 0.2, 1 - LABELS, LABELS) for _ in range(2)]
+    found = stats.compare(*arms, "f1", labels=LABELS, by="label", **FEW)
+    of_zero, of_one = found.slices.slices
+    assert of_zero.estimate is of_zero.p_value is of_one.against_rest is None
+    note = slices_table(found).note
+    assert (
+        "F1 has no value where label is 0: it is 0 whatever is predicted, as all 180 labels" in note
+    )
 
 
 def test_a_slice_names_the_arm_and_the_seeds_without_a_score():
@@ -56,7 +68,10 @@ def test_a_slice_names_the_arm_and_the_seeds_without_a_score():
     assert first.base is None and first.experiment == 0.75 and first.estimate is None
     assert second.estimate == 0 and second.rest_undefined
     note = slices_table(found).note
-    assert "Precision of old is 0/0 in every seed where slice is a: all predictions are 0." in note
+    assert (
+        "Precision of old has no value where slice is a: it is 0/0 in every seed, as all predictions are 0."
+        in note
+    )
     assert "Precision of new is 0/0 in seed 1 where slice is a and counts there" in note
 
 
@@ -67,15 +82,15 @@ NUMBERS = np.arange(300.0)
 @pytest.mark.parametrize(
     ("metric", "labels", "answers", "why"),
     [
-        ("f1", ZEROS, [ZEROS] * 2, r"F1 of base .* \(all 300 labels and all predictions are 0\)"),
-        ("recall", ZEROS, [LABELS] * 2, r"recall of base .* \(all 300 labels are 0\)"),
-        ("precision", LABELS, [ZEROS] * 2, r"\(all predictions are 0\)"),
-        ("matthews", ONES, [LABELS] * 2, r"Matthews' .* \(all 300 labels are 1\)"),
-        ("matthews", LABELS, [ZEROS, ONES], r"\(each run predicts one value throughout\)"),
-        ("auc", ONES, [NUMBERS] * 2, r"AUC of base .* \(all 300 labels are 1\)"),
-        ("average_precision", ZEROS, [NUMBERS] * 2, r"\(all 300 labels are 0\)"),
-        ("pearson", NUMBERS, [0 * NUMBERS] * 2, r"\(all predictions are 0\)"),
-        ("spearman", 0 * NUMBERS, [NUMBERS] * 2, r"\(all 300 labels are 0\)"),
+        ("f1", ZEROS, [ZEROS] * 2, r"F1 of base .* as all 300 labels and all predictions are 0"),
+        ("recall", ZEROS, [LABELS] * 2, r"recall of base .* as all 300 labels are 0"),
+        ("precision", LABELS, [ZEROS] * 2, r"as all predictions are 0"),
+        ("matthews", ONES, [LABELS] * 2, r"Matthews' .* as all 300 labels are 1"),
+        ("matthews", LABELS, [ZEROS, ONES], r"as each run predicts one value throughout"),
+        ("auc", ONES, [NUMBERS] * 2, r"AUC of base .* as all 300 labels are 1"),
+        ("average_precision", ZEROS, [NUMBERS] * 2, r"as all 300 labels are 0"),
+        ("pearson", NUMBERS, [0 * NUMBERS] * 2, r"as all predictions are 0"),
+        ("spearman", 0 * NUMBERS, [NUMBERS] * 2, r"as all 300 labels are 0"),
         ("span_f1", np.array(["O"] * 300), [np.array(["O"] * 300)] * 2, "all predictions are 'O'"),
     ],
 )
@@ -89,7 +104,7 @@ def test_a_score_of_no_run_is_refused(metric, labels, answers, why):
 @pytest.mark.parametrize("metric", ["f1", "recall", "matthews", "pearson"])
 def test_the_metric_that_is_offered_instead_has_a_score(metric):
     arms = 0 * finds(0.5), finds(0.7, key=1)
-    with pytest.raises(UndefinedScore, match="is 0/0 in every seed") as error:
+    with pytest.raises(UndefinedScore, match="has no value: it is 0/0 in every seed") as error:
         stats.compare(*arms, metric, labels=ZEROS, **FEW)
     instead = str(error.value).rpartition("such as ")[2]
     assert stats.compare(*arms, instead, labels=ZEROS, **FEW).p_value < 1
@@ -97,12 +112,12 @@ def test_the_metric_that_is_offered_instead_has_a_score(metric):
 
 def test_the_arm_is_named_wherever_scores_are_compared():
     arms = {"old": finds(0.5), "new": finds(0.6, key=1), "broken": 0 * finds(0.5)}
-    with pytest.raises(UndefinedScore, match="Matthews' correlation of broken is 0/0"):
+    with pytest.raises(UndefinedScore, match="Matthews' correlation of broken has no value"):
         stats.compare_arms(arms, "matthews", labels=LABELS, **FEW)
-    with pytest.raises(UndefinedScore, match="of ours is 0/0"):
+    with pytest.raises(UndefinedScore, match="of ours has no value"):
         stats.reproduce(arms["broken"], "matthews", published=0.5, labels=LABELS, name="ours")
     task = TaskData(arms["old"], arms["broken"], "precision", LABELS)
-    with pytest.raises(UndefinedScore, match="precision of experiment is 0/0"):
+    with pytest.raises(UndefinedScore, match="precision of experiment has no value"):
         stats.compare_tasks({"task": task}, n_resamples=40)
 
 
@@ -143,7 +158,7 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
     text = compare_files(
         base=old, experiment=[new, broken, third], html=str(tmp_path / "page.html"), **few
     )
-    said = "broken against old on old.csv, precision: precision of experiment is 0/0 in every seed (all"
+    said = "broken against old on old.csv, precision: precision of experiment has no value: it is 0/0 in"
     assert f"Note: Left out: {said}" in text and "third" in text
     assert said in (tmp_path / "page.html").read_text()
     with pytest.raises(DataError, match="broken against old on old.csv, precision: .* is 0/0"):
