@@ -403,10 +403,7 @@ def methods(
         sentences.append(
             f"Examples were drawn in {counted(item.base.num_clusters, 'cluster')}{name}."
         )
-    of_intervals, references = interval_sentences(
-        [each.ci for each in items if each.experiment is not None],
-        [arm.ci for each in items for arm in _arms(each)],
-    )
+    of_intervals, references = about_intervals(items)
     sentences += [*of_intervals, *missing_cells([arm for each in items for arm in _arms(each)])]
     if item.borrowed is not None:
         sentences.append(
@@ -439,6 +436,14 @@ def methods(
         )
     text = " ".join(sentence for sentence in sentences if sentence)
     return f"{text}\n\nReferences: {' '.join([SELLAM, *references])}"
+
+
+def about_intervals(items: Sequence[ComparisonResult]) -> tuple[list[str], list[str]]:
+    """Returns sentences on the intervals of comparisons and of their arms, and references."""
+    return interval_sentences(
+        [each.ci for each in items if each.experiment is not None],
+        [arm.ci for each in items for arm in _arms(each)],
+    )
 
 
 def missing_cells(arms: Sequence[ArmSummary]) -> list[str]:

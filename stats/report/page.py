@@ -121,6 +121,7 @@ def write_page(
         rule=RULE_TEXTS[rule],
         note=summary.note,
         limits=wording.unseen_failures_of_all(items),
+        intervals=" ".join(wording.about_intervals(items)[0]),
         made_with=origin,
         copies={
             "markdown": texts["comparisons.md"], "latex": texts["comparisons.tex"],
@@ -238,7 +239,7 @@ def _tests(item: Comparison) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (text, item.ci if name == "t" else item.intervals.get(name), two_sided.get(name))
         for name, text in (
-            ("t", "t (recommended)"), ("percentile", "percentile (as published)"),
+            ("t", f"{item.ci.method} (recommended)"), ("percentile", "percentile (as published)"),
             ("sign flip", "sign flips"), ("permutation", "permutations"),
         )
     ]  # fmt: skip
