@@ -26,6 +26,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import answer_pairs
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
+from multiberts.stats.compare.calibration_error import notes_of_calibration
 from multiberts.stats.compare.checks import check_sources
 from multiberts.stats.compare.question import (
     TaskData,
@@ -302,6 +303,7 @@ def _prepared(
     check_seeds(arms, settings)
     every = list(arms.values())
     score = named_metric("mean" if task.metric is None else task.metric, every)
+    notes += notes_of_calibration(score, every, [*arms])
     return arms, bounded_mean(score, every, sources.values()), (*dict.fromkeys(notes),)
 
 

@@ -21,7 +21,7 @@ def notes_of_calibration(
 
     Args:
       metric: of the score.
-      arms: base, and the experiment unless there is one arm.
+      arms: one, base and experiment, or many.
       names: of the arms, for readers.
     """
     if metric.name != "ece":
@@ -38,10 +38,13 @@ def notes_of_calibration(
             f"{text} The interval is of such a biased score: {names[0]} is shown to be miscalibrated only "
             f"where all of it lies above {shown}."
         ]
-    bias = difference_text(by_chance[1] - by_chance[0], metric.name, _DECIMALS)
+    of_difference = ""
+    if len(arms) == 2:
+        bias = difference_text(by_chance[1] - by_chance[0], metric.name, _DECIMALS)
+        of_difference = f", and of the difference {bias} is there without any miscalibration"
     return [
         f"{text} Intervals are of such biased scores: an arm is shown to be miscalibrated only where all of "
-        f"its own lies above its number, and of the difference {bias} is there without any miscalibration."
+        f"its own lies above its number{of_difference}."
     ]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from multiberts.evaluate.metrics.probability import calibrated_ece
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.stats import compare
+from multiberts.stats import compare, compare_arms
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -51,6 +51,9 @@ def test_every_result_says_what_calibrated_models_would_show():
     assert f"of the difference {chance['sure'] - chance['calm']:.3f} is there" in note
     assert both.experiment.ci.low > chance["sure"]
     assert note in str(both)
+    (note,) = compare_arms({"calm": calm, "sure": sure, "third": calm}, "ece", **options).notes
+    assert f"would show {chance['calm']:.3f} and {chance['sure']:.3f} and" in note
+    assert "of the difference" not in note
     assert not compare(calm, sure, "brier", **options).notes
     missing = calm.copy()
     missing[0, :3] = np.nan
