@@ -19,7 +19,7 @@ from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.question import TaskData, borrowed, prepare_arms
 from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval, t_interval
+from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
 from multiberts.stats.metrics import MetricLike, ScoreFunction
 from multiberts.stats.presentation.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.presentation.wording import (
@@ -29,10 +29,11 @@ from multiberts.stats.presentation.wording import (
     rate_text,
     unseen_failures_of,
 )
+from multiberts.stats.recommended import interval_of_sum
 from multiberts.stats.results.comparison import ArmSummary
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.settings import ComparisonSettings, Missing
-from multiberts.stats.variance.crossing import Crossing
+from multiberts.stats.variance.crossing import Crossing, VarianceEstimate
 from multiberts.stats.variance.score_tables import TablePart
 
 _FORM = re.compile(r"(mean|best|median)(?::([1-9]\d{0,5}))?")
@@ -220,22 +221,24 @@ def reproduce(
     kind, count = form.group(1), int(form.group(2) or number)
     centre = float(scores.mean())
     if kind == "mean" or count == 1:
-        from scipy.special import stdtr
-
-        error = sd * math.sqrt(1 / count + 1 / number)
-        ends = t_interval(centre, error, df, confidence_level)
-        p, method = 2 * float(stdtr(df, -abs(published - centre) / error)), "t"
+        variance = VarianceEstimate(sd**2 * (1 / count + 1 / number), df, df)
+        interval, tests = interval_of_sum(
+            centre, variance, confidence_level, (low, high), published
+        )
+        p = tests.two_sided
     else:
         drawn = standard_draws(kind, count, number, df, rng)
         tail = max(1, round((1 - confidence_level) / 2 * (NUM_DRAWS + 1)))
         ends = Interval(*(centre + sd * float(drawn[end]) for end in (tail - 1, -tail)))
+        interval = ConfidenceInterval(
+            *clipped_interval(ends, (low, high)), confidence_level, "simulation"
+        )
         place = (published - centre) / sd
         beyond = min(
             np.searchsorted(drawn, place, "right"),
             NUM_DRAWS - np.searchsorted(drawn, place, "left"),
         )
-        p, method = min(1.0, 2 * (int(beyond) + 1) / (NUM_DRAWS + 1)), "simulation"
-    interval = ConfidenceInterval(*clipped_interval(ends, (low, high)), confidence_level, method)
+        p = min(1.0, 2 * (int(beyond) + 1) / (NUM_DRAWS + 1))
     crossing = Crossing([TablePart(job_table(job), 1.0, job.pool, job.examples)])
     return Reproduction(
         name, used.name, centre, scores, arm.num_examples, sd, df, published, kind, count, interval, p,
