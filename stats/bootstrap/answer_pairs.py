@@ -30,7 +30,7 @@ from multiberts.stats.variance.score_tables import (
 _ROUNDING = 1e-12
 
 
-def answer_pairs(base: ScoreJob, experiment: ScoreJob) -> AnswerPairs | None:
+def paired_answers(base: ScoreJob, experiment: ScoreJob) -> AnswerPairs | None:
     """Pairs the answers of two arms; None where they are not pairs.
 
     Seeds that are drawn together are paired; of an arm whose seeds are held fixed the mean answer counts.

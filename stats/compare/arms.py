@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.answer_pairs import answer_pairs
+from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
 from multiberts.stats.compare.calibration_error import notes_of_calibration
@@ -341,7 +341,7 @@ def _differences(
         pair = [summaries[base], summaries[experiment]]
         crossing = Crossing([replace(scored[base].part, weight=-1.0), scored[experiment].part])
         variance = crossing.unbiased_variance(prior)
-        answers = answer_pairs(scored[base].job, scored[experiment].job)
+        answers = paired_answers(scored[base].job, scored[experiment].job)
         interval, p_values = interval_of_difference(
             pair, crossing, answers, kind, settings.resample, level, prior
         )

@@ -15,7 +15,7 @@ from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.answer_pairs import answer_pairs
+from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
 from multiberts.stats.borrowed import SeedSpread
@@ -487,7 +487,7 @@ class ComparisonSpec:
         parts = self._parts([job_table(job) for job in self.jobs])
         self.crossing = Crossing(parts)
         self.crossings = [Crossing([replace(part, weight=1.0)]) for part in parts]
-        self.pairs = answer_pairs(*self.jobs) if len(arms) > 1 else None
+        self.pairs = paired_answers(*self.jobs) if len(arms) > 1 else None
         self.unpaired = None
         if settings.design == "paired" and settings.resample != "examples":
             self.unpaired = Crossing(

@@ -61,11 +61,11 @@ class ArmComparisons(RankingResult, Readable):
       >>> result.groups
       (('medium', 'large'), ('small',))
       >>> print(result.table().markdown())
-      | rank | 95% ranks | arm    | mean  | 95% CI         | seeds | group |
-      |-----:|-----------|--------|------:|---------------:|------:|-------|
-      | 1    | 1 to 2    | medium | 0.797 | 0.770 to 0.824 | 5     | a     |
-      | 2    | 1 to 2    | large  | 0.787 | 0.758 to 0.816 | 5     | a     |
-      | 3    | 3         | small  | 0.605 | 0.560 to 0.649 | 5     | b     |
+      | rank | 95% ranks | arm    | mean (%) | 95% CI (%)   | seeds | group |
+      |-----:|-----------|--------|---------:|-------------:|------:|-------|
+      | 1    | 1 to 2    | medium | 79.7     | 77.0 to 82.4 | 5     | a     |
+      | 2    | 1 to 2    | large  | 78.7     | 75.8 to 81.6 | 5     | a     |
+      | 3    | 3         | small  | 60.5     | 56.0 to 64.9 | 5     | b     |
       <BLANKLINE>
 
     See also: `compare_arms`.

@@ -160,8 +160,8 @@ def test_calibration_and_extra_metrics(tmp_path: Path, make_run):
     table = found["calibration"].query("examples > 0")
     gap = (table["examples"] * (table["accuracy"] - table["confidence"]).abs()).sum() / 60
     assert gap == pytest.approx(expected)
-    with pytest.raises(UserError, match=r"names 'charm', which is not a metric; expected one of"):
-        score(run_dir=str(tmp_path / "x"), predictions="nowhere", extra_metrics=["charm"])
+    with pytest.raises(UserError, match=r"names 'zzz', which is not a metric; expected one of"):
+        score(run_dir=str(tmp_path / "x"), predictions="nowhere", extra_metrics=["zzz"])
 
 
 def test_exit_status_and_lines(tmp_path: Path, make_run, run_python):
