@@ -530,11 +530,12 @@ _EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "
 
 def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> pandas.DataFrame:
     """Returns the predictions of trained models in an export, without those of early checkpoints."""
-    runs = [*_EXPORTED - {"epochs"}, "step", "learning_rate", "data_seed"]
+    of_runs = (*_EXPORTED - {"epochs"}, "step", "learning_rate", "data_seed")
+    runs = [name for name in of_runs if name in frame]  # users drop columns that are all alike
     epochs = frame["epochs"].astype(float).fillna(np.inf)
     last = epochs == epochs.groupby([frame[name] for name in runs], dropna=False).transform("max")
     frame = frame[last].drop(columns="epochs").reset_index(drop=True)
-    if frame["label"].isna().all():
+    if "label" in frame and frame["label"].isna().all():
         frame = frame.drop(columns="label")
     frame["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
     columns = {

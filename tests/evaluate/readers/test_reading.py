@@ -425,3 +425,20 @@ def test_the_reader_of_inspect_itself_gives_the_same_rows(
         log.write_text(json.dumps({**json.loads(log.read_text()), "version": 99}))
     with pytest.raises(UserError, match="is not a whole|inspect_ai cannot read it .* version 99"):
         read_frame(str(tmp_path / "logs"), names)
+
+
+def test_an_export_without_columns_that_are_all_alike_is_read(tmp_path: Path) -> None:
+    """Users drop step, learning rate and seed of the data; the last epoch of each run is still known."""
+    rows = [
+        {
+            "task": "rte", "evaluation_set": "dev", "epochs": epochs, "procedure": "base",
+            "pretrain_seed": seed, "finetune_seed": 0, "example_id": example,
+            "prediction": int(epochs == 3), "label": 1,
+        }
+        for seed in (0, 1)
+        for epochs in (1, 3)
+        for example in ("a", "b")
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tmp_path / "export.csv", index=False)
+    frame = read_frame(tmp_path / "export.csv")
+    assert len(frame) == 4 and frame["prediction"].tolist() == [1] * 4
