@@ -153,8 +153,8 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         must be repeatable.
       margin: the largest difference that does not matter, in the unit that readers see: points for
         scores in per cent (0.5 is .005 of accuracy, or of scores that are all 0 or 1), else the metric's
-        own. The result's `sameness` then
-        says whether the experiment is not worse by that much, and whether the arms are equal within it.
+        own. The result's `sameness` then says whether the experiment is not worse by that much, and
+        whether the arms are equal within it.
       seed_sd: the spread of seeds that an arm with one seed borrows: the standard deviation over seeds of
         the score on one evaluation set, in the same unit; `"0.8/24"` with its degrees of freedom (4 are
         assumed), or a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is
