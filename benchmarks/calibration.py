@@ -5,7 +5,7 @@
 Makes up studies whose truth is known, in every condition of `CONDITIONS`, and asks the public functions of
 `multiberts.stats`; counts and page are those of `docs/calibration.md`. A run that was killed goes on with the
 cells (a condition with a number of seeds) that it lacks; counts do not depend on the number of processes.
-Run as a file, with the folder that holds another `multiberts` on PYTHONPATH, it tells what that one does.
+To measure another version, run this file with the folder of that `multiberts` on PYTHONPATH.
 """
 
 from __future__ import annotations

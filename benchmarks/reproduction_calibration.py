@@ -56,7 +56,7 @@ def held(
             spread = max(others.mean(axis=1).std(ddof=1), 1e-6)
             borrowed = f"{factor * spread:.9f}/{source - 1}"
         elif np.ptp(runs.mean(axis=1)) == 0:
-            runs[0, 0] = 1 - runs[0, 0]  # equal scores, of which nothing is said
+            runs[0, 0] = 1 - runs[0, 0]  # reproduce refuses seeds with equal scores
         for kind, function in KINDS.items():
             number = float(function(published.mean(axis=1)))
             found = reproduce(runs, published=number, of=f"{kind}:{PUBLISHED}", seed_sd=borrowed)

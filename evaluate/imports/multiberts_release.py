@@ -4,7 +4,7 @@
     GLUE/<task>_dev_labels        one number per line, in the order of the development set
     GLUE/<task>/release=multiberts,pretrain_id=0,n_steps=1M,lr=2e-05,ft_seed=0.tsv
                                   one row per example, one column per class (STS-B: one column)
-    SQuAD/index.tsv               likewise; task is v1.1 or v2.0
+    SQuAD/index.tsv               same columns; task is v1.1 or v2.0
     SQuAD/dev-v2.0.json           the official file
     SQuAD/v2.0/release=...,ft_seed=0.json     {question id: answer}, "" for none
 

@@ -216,8 +216,8 @@ class ReliabilityBin:
     """Answers whose confidence lies in (low, high].
 
     Attributes:
-      low: of the confidence, the probability of the answer given.
-      high: likewise.
+      low: lowest confidence, the probability of the predicted class.
+      high: highest confidence.
       examples: how many.
       confidence: their mean confidence; NaN where there are none.
       accuracy: the share that is right; NaN where there are none.

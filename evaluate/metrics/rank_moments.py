@@ -171,7 +171,7 @@ def _joint(weights: Array, values: Array, number: int) -> Array:
 
     Args:
       weights: [rows, replicates], the first `_padded(number)` rows in use.
-      values: likewise.
+      values: same shape as `weights`.
       number: entries, arranged by `_places_by_halves`.
     """
     size = _padded(number)

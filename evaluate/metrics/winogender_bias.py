@@ -83,9 +83,9 @@ def gotcha_column(
 ) -> NDArray[np.str_]:
     """Labels the sentences that mislead a reader who relies on the occupation's majority.
 
-    A feminine pronoun is a gotcha where it means the occupation, of which less than half are women,
-    or the other participant, next to an occupation of which half or more are women; a masculine one
-    is a gotcha where the feminine one in its place is not. A neutral pronoun is neither.
+    A feminine pronoun is a gotcha if it means the occupation and less than half of its workers are women,
+    or if it means the other participant and half or more are. A masculine pronoun is a gotcha if the
+    feminine one in its place is not. A neutral pronoun is neither.
 
     Args:
       genders: [sentences], `feminine`, `masculine` or `neutral`.

@@ -74,7 +74,7 @@ class Predictions:
       predictions: float32 [examples].
       scores: float32 [examples, classes]; classes may be 0.
       extras: columns of the examples, each [examples]: str, float32, int64, or tuples of str (object).
-      outputs: columns of the run's answers, likewise; texts as object.
+      outputs: columns of the run's answers, each [examples], of the same dtypes.
     """
 
     example_ids: np.ndarray
@@ -105,7 +105,7 @@ def write_predictions(
       scores: numbers [examples, classes], or None where there are none.
       extras: columns [examples] that describe the examples, the same for all runs: texts, numbers
         (whole ones are kept as int64, others as float32), or lists of texts.
-      outputs: columns [examples] of the run's answers, likewise.
+      outputs: columns [examples] of the run's answers, of the same types.
 
     Raises:
       ValueError: lengths differ, an id appears twice, a column has a name that is reserved or not

@@ -1,7 +1,7 @@
 """Answers of two arms to the same examples: on how many they differ, and the shares gained and lost.
 
-What counts are answers that both arms have: neither a cell that one lacks nor the weights of clusters change
-on how many examples the arms differ.
+Only answers that both arms have are compared, so neither a missing cell nor the weights of clusters change
+the number of examples on which the arms differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def paired_answers(base: ScoreJob, experiment: ScoreJob) -> AnswerPairs | None:
     """Pairs the answers of two arms; None where they are not pairs.
 
     Seeds that are drawn together are paired; of an arm whose seeds are held fixed the mean answer counts.
-    Seeds that each arm draws for itself have no pairs, nor have examples that are held fixed.
+    Seeds that each arm draws for itself have no pairs, nor have examples that are held fixed. A seed whose
+    arms have no example in common, because of missing cells, has none either.
     """
     if base.examples is None or base.examples != experiment.examples:
         return None
@@ -44,6 +45,10 @@ def paired_answers(base: ScoreJob, experiment: ScoreJob) -> AnswerPairs | None:
     if not isinstance(metric, Metric) or metric.mean_of is None:
         return AnswerPairs(_number_unlike(base.arm, experiment.arm), None)
     differences = _differences(base, experiment)
+    if any(job.arm.observed is not None for job in (base, experiment)):
+        paired = [(~np.isnan(block)).any(axis=1) for block in differences.blocks()]  # [seeds] each
+        if not np.any(paired, axis=0).all():
+            return None
     return AnswerPairs(
         _number_unequal(differences, experiment.arm),
         partial(_gained_and_lost, differences, experiment),

@@ -1,4 +1,4 @@
-"""Tells slices that may have been made from one arm's answers, whose differences are then no findings.
+"""Finds slices that may have been made from one arm's answers: their differences are then no findings.
 
 Examples that one arm got wrong include those that it got wrong by chance. On these the other arm is better
 although both are equally good: regression to the mean (Galton 1886). From the data alone it cannot be known
@@ -19,16 +19,16 @@ from multiberts.stats.metrics import MetricLike
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.score_tables import Array
 
-# An arm's answers tell at least this share of what is not known of the slices beforehand ...
+# Warn if one arm's answers predict the slices at least this well, on the scale of `_share_told`,
 _TELLS = 0.95
-# ... and those of the other less by at least this.
+# and better than the other's by at least this.
 _LESS = 0.1
 # Scores of more different values are cut into this many of equal size.
 _MOST_VALUES = 12
 
 
 def arm_behind(arms: Sequence[Arm], metric: MetricLike, names: NDArray) -> int | None:
-    """Returns the number of the arm whose answers tell the slices [examples], where the other's do not.
+    """Returns the number of the arm whose answers predict the slices [examples] and the other's do not.
 
     Example:
       >>> from multiberts.evaluate.metrics.register import METRICS
@@ -60,7 +60,7 @@ def _answers(arm: Arm, metric: MetricLike) -> Array:
 
 
 def _share_told(answers: Array, slices: NDArray[np.int64]) -> float:
-    """Returns how well the best of some rows tells the slices: from 0, no better than the largest, to 1."""
+    """Returns the accuracy of predicting the slice from the best row, from 0 (largest slice) to 1."""
     largest = np.bincount(slices).max() / len(slices)
     best = 0.0
     for row in answers:

@@ -76,7 +76,7 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
     Args:
       steps: of the checkpoints, increasing.
       right: whether each answer is right, bool [seeds, steps, examples].
-      losses: minus the log probability of the right answer, likewise; None where it is not known.
+      losses: minus the log probability of the right answer, of the same shape; None if unknown.
 
     Raises:
       DataError: fewer than two steps, shapes that differ, or a loss that is not finite.

@@ -31,7 +31,7 @@ class ReportedComparison:
       result: in a word or two, by the corrected p; a dash in a `single` design.
       early: fewer seeds than planned; None where all are there, or no plan is known.
       figures: of this comparison.
-      sameness: its tests of sameness within a margin, corrected likewise; None without a margin.
+      sameness: its tests of sameness within a margin, Holm-corrected; None without a margin.
     """
 
     comparison: ComparisonResult

@@ -35,7 +35,7 @@ class ShortAnswers:
         estimate with 80 % power, on as many examples. None where it is not planned, the present number
         would do, or none is enough.
       seeds_needed_range: its 80 % range; infinity beyond a hundred times the present number.
-      examples_needed: examples likewise, with as many seeds.
+      examples_needed: the same for examples, with the present number of seeds.
       examples_needed_range: its 80 % range.
       num_seeds: the present number.
       num_examples: the present number.

@@ -69,7 +69,7 @@ class VarianceParts:
 
     Attributes:
       seeds: of the seeds of each pool; that of seeds contains a share of the residual.
-      examples: of the examples of each set, likewise.
+      examples: of the examples of each set; it contains a share of the residual, too.
       residual: of the residual of each table whose seeds and examples are both drawn.
     """
 

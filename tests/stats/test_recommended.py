@@ -38,6 +38,15 @@ def test_missing_cells_change_neither_the_method_nor_much_of_the_interval(num_ce
     assert half == pytest.approx((whole.ci.low + whole.ci.high) / 2 - whole.estimate, abs=0.003)
 
 
+def test_a_seed_without_an_example_in_common_has_no_pairs():
+    """Elsewhere the arms are alike: what differs is which examples their runs have."""
+    base, experiment = few_differences()
+    base[0, ::2] = experiment[0, 1::2] = np.nan
+    found = stats.compare(base, experiment, missing="omit")
+    assert found.ci.method == "t"
+    assert -1 < found.ci.low < found.estimate < found.ci.high < 1
+
+
 def test_clusters_of_one_example_leave_the_rule_as_it_is():
     arms = few_differences()
     plain, clustered = stats.compare(*arms), stats.compare(*arms, clusters=np.arange(100))

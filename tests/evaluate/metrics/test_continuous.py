@@ -93,3 +93,4 @@ def test_the_mean_of_answers_takes_nothing_but_noughts_and_ones():
         ValueError, match=r"share is for scores 0 and 1, found 0\.5; for other numbers"
     ):
         METRICS["share"].score(np.ones(2), np.array([1.0, 0.5]))
+    assert METRICS["mean"].score(np.ones(2), np.array([1.0, 0.5])) == 0.75  # the cure
