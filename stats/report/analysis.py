@@ -58,7 +58,7 @@ class KnownTruth:
 
     @property
     def in_interval(self) -> bool:
-        """Returns whether the t interval contains the truth."""
+        """Returns whether the interval contains the truth."""
         return self.comparison.ci.low <= self.truth <= self.comparison.ci.high
 
 
