@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The environment that every command sets for itself, before anything imports TensorFlow.
 importlib.import_module("multiberts.runs.environment")
+# NumPy's products in tests are small: a second thread would only burn a core while it waits for them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Tests neither read nor write programs in the user's cache, unless they name a folder.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 
