@@ -696,11 +696,13 @@ def _predictions_and_labels(
 
 def _of_runs(cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:
     """Returns a coordinate of the runs, or None where there is none."""
-    import xarray
-
     if coordinate not in cells.coords:
         return None
-    values = xarray.broadcast(cells[coordinate], cells)[0].transpose(*cells.dims)
+    values = cells[coordinate]
+    if values.dims != cells.dims:
+        import xarray
+
+        values = xarray.broadcast(values, cells)[0].transpose(*cells.dims)
     return list(values.to_numpy().ravel().tolist())
 
 
