@@ -55,6 +55,7 @@ def number(cell):
     return float(found[1]) if found else cell
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_what_the_program_prints(page):
     assert program.PAGE.read_text(encoding="utf-8") == page
 
@@ -79,6 +80,7 @@ def test_data_are_what_their_description_says(data):
     assert len(data.correct) == 12
 
 
+@pytest.mark.slow
 def test_agreement_is_that_of_all_pairs(data, page):
     answers = data.hans["prediction"].to_numpy()
     pairs = [np.mean(one == other) for one, other in itertools.combinations(answers, 2)]
@@ -104,6 +106,7 @@ def test_components_from_margins_equal_those_of_the_whole_table(data):
         assert row[column] == pytest.approx(value, rel=0.05)
 
 
+@pytest.mark.slow
 def test_prose_on_seeds_and_examples(page):
     spread = {row["Examples"]: row for row in table(page, "agreement")}
     assert 6 < spread["HANS"]["SD over seeds"] / spread["MNLI"]["SD over seeds"] < 7
@@ -123,6 +126,7 @@ def test_prose_on_seeds_and_examples(page):
     assert premises < 1.1 * mnli and templates > 10 * hans
 
 
+@pytest.mark.slow
 def test_prose_on_coverage(page):
     rows = table(page, "coverage")
     *plain, skewed = (rows[start : start + 3] for start in (0, 3, 6, 9))
@@ -133,6 +137,7 @@ def test_prose_on_coverage(page):
     assert all(row["t"] < 85 for row in skewed)
 
 
+@pytest.mark.slow
 def test_prose_on_groups(page):
     rows = {row["Test set"]: row for row in table(page, "groups")}
     tasks = [row for name, row in rows.items() if name != "macro-average"]
@@ -146,6 +151,7 @@ def test_prose_on_groups(page):
     assert rows["macro-average"]["p (t)"] > 0.05
 
 
+@pytest.mark.slow
 def test_prose_on_single_examples_and_plans(page):
     for row in table(page, "single_tests"):
         assert row["Smallest p"] == 0.05 and row["Found at level 0.2"] == 0
@@ -157,16 +163,17 @@ def test_prose_on_single_examples_and_plans(page):
     assert four["Stop at"] < four["p"] < 0.01 and seven["p"] < seven["Stop at"]
 
 
+@pytest.mark.slow
 def test_a_section_prints_what_the_page_holds(shared_data, capsys, page):
     assert program.main(["--data", str(shared_data), "--section", "components"]) == 0
     assert capsys.readouterr().out.strip() in page
 
 
-def test_missing_data_end_in_one_line(run_python):
-    ended = run_python("docs/worked_example.py", "--data", "nonexistent")
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert re.fullmatch(r"error: nonexistent holds no multiseed/.*--data.*\n", ended.stderr)
+def test_missing_data_end_in_one_line(capsys):
+    assert program.main(["--data", "nonexistent"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.fullmatch(r"error: nonexistent holds no multiseed/.*--data.*\n", said.err)
 
 
 @pytest.mark.slow
