@@ -1,11 +1,14 @@
 """A made-up MultiBERTs world: prediction files of a few tasks, procedures, steps and seeds."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import xarray
 
 from multiberts.stats.instances.analysis import analyse_sizes
 from multiberts.stats.report.prediction_sets import prediction_sets_of_datasets
+from multiberts.tests.sketches import drawn_figures, sketched_figures
 
 NUM_OCCUPATIONS = 30
 ORIGINAL = "original"
@@ -117,6 +120,21 @@ def paper_datasets(seeds=6, runs=2, examples=120, early_seeds=5):
         choices, right, **extras,
     )  # fmt: skip
     return found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sketched() -> Iterator[None]:
+    with sketched_figures():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def drawn_where_marked(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("figures") is None:
+        yield
+    else:
+        with drawn_figures():
+            yield
 
 
 @pytest.fixture(scope="session")

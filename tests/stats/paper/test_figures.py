@@ -94,10 +94,10 @@ def points(axes, marker):
     return np.concatenate([np.column_stack(line.get_data()) for line in found])
 
 
-def test_nothing_is_cut_off(drawn, tmp_path):
+def test_nothing_is_cut_off(drawn):
     """After layout every text lies inside the figure."""
     for name, figure in drawn.items():
-        save_figure(figure, tmp_path / name)
+        figure.draw_without_rendering()
         renderer = figure.canvas.get_renderer()
         whole = figure.bbox
         boxes = [legend.get_window_extent(renderer) for legend in figure.legends]
@@ -109,9 +109,9 @@ def test_nothing_is_cut_off(drawn, tmp_path):
             assert box.y0 >= whole.y0 - 2 and box.y1 <= whole.y1 + 2, name
 
 
-def test_same_bytes_twice(prediction_sets, sources, tmp_path):
+@pytest.mark.figures
+def test_same_bytes_twice(prediction_sets, tmp_path):
     for name, make in {
-        "bootstrap": lambda: bootstrap_figure(sources[0]),
         "variance": lambda: variance_figure({"a": PARTS, "b": PARTS}),
         "agreement": lambda: agreement_figure(
             {"a": agreement(chosen(prediction_sets, "STS-B", "base")[0].data)}

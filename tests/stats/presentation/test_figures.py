@@ -99,6 +99,7 @@ def test_the_band_of_the_fit_is_that_of_least_squares():
         np.testing.assert_allclose([drawn.min(), drawn.max()], expected)
 
 
+@pytest.mark.figures
 def test_same_bytes_twice_and_no_dates(comparison, tmp_path):
     saved = []
     for name in ("first", "second"):
