@@ -446,13 +446,13 @@ def test_cross_validator_works_in_scikit_learn():
 
     x, y = tilted_data()
     validator = B3CrossValidator(
-        *settings({"p_0": HALVES_P_0, "num_train": 10, "num_draws": 6, "rng": 4})
+        *settings({"p_0": HALVES_P_0, "num_train": 5, "num_draws": 4, "rng": 4})
     )
     scores = cross_val_score(RidgeClassifier(), x, y, groups=HALVES, cv=validator)
-    assert len(scores) == validator.get_n_splits() == 21 * 6
+    assert len(scores) == validator.get_n_splits() == 11 * 4
     assert np.isfinite(scores).all()
     result = validator.estimate(1 - scores, HALVES)
-    same = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=10, num_draws=6,
+    same = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=5, num_draws=4,
               rng=4)  # fmt: skip
     assert result.e_0 == pytest.approx(same.e_0, abs=1e-9)
     assert result.interval == pytest.approx(same.interval, abs=1e-6)
@@ -460,7 +460,7 @@ def test_cross_validator_works_in_scikit_learn():
         RidgeClassifier(), x, y, groups=HALVES, cv=validator, scoring=["accuracy", "f1_macro"]
     )
     np.testing.assert_array_equal(both["test_accuracy"], scores)
-    squared = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=10, num_draws=6,
+    squared = estimated(RidgeClassifier(), HALVES, x, y, p_0=HALVES_P_0, num_train=5, num_draws=4,
                  rng=4, loss=mean_squared_error)  # fmt: skip
     assert squared.e_0 == pytest.approx(4 * same.e_0, rel=0.2)
 
@@ -486,7 +486,9 @@ def test_any_object_with_fit_and_predict_will_do():
             return np.full(len(X), self.value)
 
     y = np.zeros(300, dtype=int)
-    result = estimated(Majority(), HALVES, np.zeros((300, 1)), y, num_train=5, num_draws=3)
+    result = estimated(
+        Majority(), HALVES, np.zeros((300, 1)), y, num_train=5, num_draws=3, n_resamples=10
+    )
     assert result.e_0 == pytest.approx(0, abs=1e-6)
 
 

@@ -90,14 +90,14 @@ def test_equals_the_plain_loop_replicate_by_replicate(
 ):
     data = example_data(binary=binary)
     resampling = {"sample_seeds": seeds, "sample_examples": examples}
-    expected = plain_loop(*data, function, paired=paired, **resampling, nboot=40, rng=42)
+    expected = plain_loop(*data, function, paired=paired, **resampling, nboot=12, rng=42)
     for score_fn in (name, function):  # the second by the fast way or by our own loop
         ours = multibootstrap(
             *data,
             score_fn=score_fn,
             paired_seeds=paired,
             **resampling,
-            nboot=40,
+            nboot=12,
             rng=42,
             verbose=False,
         )

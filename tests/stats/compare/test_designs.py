@@ -16,7 +16,8 @@ from multiberts.stats.bootstrap.replicates import KeyedDraws
 from multiberts.stats.variance.crossing import crossing_of_tables
 
 NUM_BOOTSTRAP = 300
-NUM_LOOPED = 60  # where a loop calls another library for each
+FEW = 40  # where a loop calls another library for each of the first
+NUM_LOOPED = 12
 
 
 def arm(skill=0.7, seeds=5, runs=2, num_examples=40, key=0, first_seed=0, continuous=False):
@@ -120,16 +121,16 @@ def test_clusters_are_drawn_whole():
     base, experiment = arm(0.6), arm(0.75, key=1)
     template = np.array([f"t{n}" for n in np.repeat(np.arange(9), [1, 2, 3, 4, 5, 6, 7, 8, 4])])
     members = [np.flatnonzero(template == name) for name in np.unique(template)]
-    by_values = compare(base, experiment, "f1", clusters=template, n_resamples=NUM_LOOPED)
+    by_values = compare(base, experiment, "f1", clusters=template, n_resamples=FEW)
     f1 = sklearn.metrics.f1_score
     examples = (" examples", members)
     expected = plain_loop(
         (base, experiment), f1, ("seeds",) * 2, (examples,) * 2, number=NUM_LOOPED
     )
-    np.testing.assert_allclose(by_values.samples, expected, atol=1e-12)
+    np.testing.assert_allclose(by_values.samples[:NUM_LOOPED], expected, atol=1e-12)
     assert by_values.base.num_clusters == 9
     sides = [side.assign_coords(template=("example", template)) for side in (base, experiment)]
-    by_name = compare(*sides, "f1", clusters="template", n_resamples=NUM_LOOPED)
+    by_name = compare(*sides, "f1", clusters="template", n_resamples=FEW)
     np.testing.assert_array_equal(by_name.samples, by_values.samples)
     # Sentences of a template that go wrong together: clusters must widen the error.
     together = base.isel(example=np.repeat(np.arange(10), 4))
@@ -166,13 +167,13 @@ def test_ranks_take_clusters_and_equal_the_libraries(metric):
     members = [np.flatnonzero(codes == code) for code in range(20)]
     item = compare(
         base["prediction"], experiment["prediction"], metric, labels=base["label"], clusters=codes,
-        n_resamples=NUM_LOOPED, rng=3,
+        n_resamples=FEW, rng=3,
     )  # fmt: skip
     sets = ((" examples", members),) * 2
     expected = plain_loop(
         (base, experiment), functions[metric], ("seeds", "seeds"), sets, rng=3, number=NUM_LOOPED
     )
-    np.testing.assert_allclose(item.samples, expected, atol=1e-10)
+    np.testing.assert_allclose(item.samples[:NUM_LOOPED], expected, atol=1e-10)
 
 
 @pytest.mark.seconds
@@ -188,9 +189,8 @@ def test_missing_cells_leave_only_their_run():
         ("pearson", lambda labels, values: scipy.stats.pearsonr(labels, values)[0]),
         ("spearman", lambda labels, values: scipy.stats.spearmanr(labels, values)[0]),
     ):
-        item = compare(
-            broken, None, metric, design="single", missing="omit", n_resamples=NUM_BOOTSTRAP
-        )
+        number = NUM_BOOTSTRAP if metric == "mse" else FEW
+        item = compare(broken, None, metric, design="single", missing="omit", n_resamples=number)
         scores = [
             function(data["label"].to_numpy()[~gone], values[~gone])
             for values, gone in zip(data["prediction"].to_numpy(), holes, strict=True)
@@ -201,8 +201,9 @@ def test_missing_cells_leave_only_their_run():
             seen = ~np.isnan(values)
             return function(labels[seen], values[seen])
 
-        expected = plain_loop((broken,), observed, ("seeds",), ((" examples", singles(data)),))
-        np.testing.assert_allclose(item.samples, expected, atol=1e-10)
+        examples = ((" examples", singles(data)),)
+        expected = plain_loop((broken,), observed, ("seeds",), examples, number=NUM_LOOPED)
+        np.testing.assert_allclose(item.samples[:NUM_LOOPED], expected, atol=1e-10)
         if metric == "mse":
             assert agrees_with_exact_error(item)
 

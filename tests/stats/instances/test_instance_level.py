@@ -168,10 +168,10 @@ def test_examples_that_do_not_decay_add_nothing_in_expectation(few, many):
 
 
 def test_the_null_excess_at_a_fixed_threshold_averages_to_zero_or_less():
-    """Ten seeds, equally good sizes, 300 simulated test sets; the adaptive bound is above 0."""
+    """Ten seeds, equally good sizes, 100 simulated test sets; the adaptive bound is above 0."""
     random = np.random.default_rng(7)
     fixed, adaptive = [], []
-    for _ in range(300):
+    for _ in range(100):
         accuracy = random.random(100)
         small, large = (random.random((10, 100)) < accuracy for _ in range(2))
         fixed.append(decay_bound(small, large, threshold=-0.4).bound)
@@ -254,7 +254,7 @@ def test_the_relative_bias_is_that_of_drawing_seeds_and_bounding_anew():
     random = np.random.default_rng(13)
     small, large = random.random((5, 100)) < 0.5, random.random((5, 100)) < 0.55
     pairs = []
-    for _ in range(300):
+    for _ in range(150):
         draws = [side[random.integers(0, 5, 5)] for side in (small, large, small, large)]
         tuned = decay_bound(*draws[:2])
         fresh = 0.0
@@ -393,13 +393,13 @@ def simulated(random, num_seeds, spread, share, gain):
 @pytest.mark.parametrize("num_seeds", [2, 5])
 @pytest.mark.parametrize(("spread", "share", "gain"), [(0.0, 0, 0), (0.3, 0, 0), (0.3, 0.05, 0.0)])
 def test_the_lower_limit_holds_where_the_bound_does_not(num_seeds, spread, share, gain):
-    """100 studies each; the bound itself exceeds the true share in up to nine of ten."""
+    """40 studies each; the bound itself exceeds the true share in up to nine of ten."""
     random, limits, bounds = np.random.default_rng(num_seeds), [], []
-    for _ in range(100):
+    for _ in range(40):
         found = decay_bound(*simulated(random, num_seeds, spread, share, gain))
         limits.append(found.lower)
         bounds.append(found.bound)
-    assert np.mean(np.array(limits) > share) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 100)
+    assert np.mean(np.array(limits) > share) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 40)
     if share == 0:
         assert np.mean(np.array(bounds) > share) > 0.4
 
