@@ -73,10 +73,12 @@ class Process:
     Attributes:
       pid: of the process, which leads a session of its own.
       returncode: as `subprocess.Popen` has it; None before `wait` or `poll` has seen the end.
-      seconds: of a processor, that it and its children used; 0 before its end was seen.
       stdout: what it has printed so far can be read from it; None where a file was given.
       stderr: likewise.
+      seconds_of_all: CPU seconds of all these processes, and of their children, whose end was seen.
     """
+
+    seconds_of_all = 0.0
 
     def __init__(
         self,
@@ -104,7 +106,6 @@ class Process:
         """
         self._kind = kind
         self.returncode: int | None = None
-        self.seconds = 0.0
         self.stdout, self._out = _stream(stdout)
         self.stderr, self._err = _stream(stderr)
         request = {
@@ -143,9 +144,10 @@ class Process:
         if self.returncode is None:
             self._server.settimeout(timeout or 1e-4)
             try:
-                self.returncode, self.seconds = self._receive(_END)
+                self.returncode, seconds = self._receive(_END)
             except TimeoutError:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout) from None
+            Process.seconds_of_all += seconds
             self._server.close()
         return self.returncode
 
