@@ -106,8 +106,8 @@ class Process:
         """
         self._kind = kind
         self.returncode: int | None = None
-        self.stdout, self._out = _stream(stdout)
-        self.stderr, self._err = _stream(stderr)
+        self.stdout, out = _stream(stdout)
+        self.stderr, err = _stream(stderr)
         request = {
             "target": target,
             "arguments": list(arguments),
@@ -121,9 +121,12 @@ class Process:
         self._server.settimeout(PATIENCE)
         self._server.connect(os.path.join(os.environ[_VARIABLE], kind))
         with open(os.devnull) as nothing:
-            streams = [nothing.fileno(), self._out, self._err]
+            streams = [nothing.fileno(), out, err]
             socket.send_fds(self._server, [_NUMBER.pack(len(content))], streams)
         self._server.sendall(content)
+        for asked, number in ((stdout, out), (stderr, err)):
+            if asked is None:
+                os.close(number)
         [self.pid] = self._receive(_NUMBER)
 
     def _receive(self, message: struct.Struct) -> tuple[Any, ...]:
@@ -328,6 +331,7 @@ def _enter(request: Mapping[str, Any], streams: Sequence[int], connection: socke
         os.close(stream)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - `multiprocessing` has closed it
     obey_a_terminal()
+    tempfile.tempdir = None  # the environment may name another one
     os.environ.clear()
     os.environ.update(request["environment"])
     importlib.reload(importlib.import_module("multiberts.runs.environment"))  # sets what is not
