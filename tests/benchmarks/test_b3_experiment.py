@@ -17,6 +17,7 @@ from multiberts.benchmarks.b3_experiment import (
     true_leakage,
 )
 from multiberts.runs.errors import UserError
+from multiberts.tests import as_module
 
 pytestmark = pytest.mark.seconds
 
@@ -102,13 +103,11 @@ def test_b3_is_nearer_to_the_truth_than_the_others():
     assert abs(z(clean)) < 3
 
 
-def test_command_writes_everything_and_continues(tmp_path, run_python):
+def test_command_writes_everything_and_continues(tmp_path):
     bindings = [f"--gin_param=b3_experiment.{name} = {value!r}" for name, value in QUICK.items()]
     run_dir = tmp_path / "run"
-    arguments = [
-        "-m", "benchmarks.b3_experiment", *bindings, f"--gin_param=b3_experiment.run_dir = '{run_dir}'",
-    ]  # fmt: skip
-    result = run_python(*arguments)
+    flags = [*bindings, f"--gin_param=b3_experiment.run_dir = '{run_dir}'"]
+    result = as_module.run("benchmarks.b3_experiment", flags)
     assert result.returncode == 0, result.stderr
     with open(run_dir / "results.csv", newline="") as handle:
         rows = list(csv.DictReader(handle))

@@ -24,7 +24,7 @@ from multiberts.benchmarks.compile_check import (
 )
 from multiberts.bert.model.configuration import num_parameters
 from multiberts.runs.environment import ENGINE, JAX
-from multiberts.tests import own_process
+from multiberts.tests import warm
 from multiberts.tests.patience import PATIENCE
 
 # A loop of 4 turns whose body holds a loop that does not say how often it runs, as TPU programs look.
@@ -106,7 +106,9 @@ def lowered_rows() -> list[str]:
 
 
 def test_every_row_has_a_program() -> None:
-    updates = own_process.call("benchmarks.test_compile_check:lowered_rows", **{ENGINE: JAX})
+    updates = warm.call(
+        "benchmarks.test_compile_check:lowered_rows", kind=warm.JAX, **{ENGINE: JAX}
+    )
     assert updates == [name for name, model in FINETUNED.items() if model.is_trained]
 
 

@@ -8,8 +8,6 @@ import contextlib
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from scipy.stats import norm, ttest_ind, ttest_rel
 from multiberts import stats
 from multiberts.benchmarks.neighbours import neighbour_intervals
 from multiberts.stats.report.own_predictions import compare_files
+from multiberts.tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests/samples/lm_eval"
@@ -92,8 +91,7 @@ def test_the_page_on_pythia_says_what_its_samples_give() -> None:
 
 def typed(line: str, folder: Path) -> str:
     """What a command prints in a newcomer's folder, at the first attempt."""
-    command = [sys.executable, "-m", "multiberts", *shlex.split(line)[1:]]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = warm.run(shlex.split(line)[1:], folder)
     assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
 

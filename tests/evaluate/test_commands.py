@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas
 
+from multiberts.tests import warm
 
-def test_from_others_files_to_a_table(tmp_path: Path, run_python):
+
+def test_from_others_files_to_a_table(tmp_path: Path):
     """Two runs in the release's layout, imported, scored and exported."""
     folder = tmp_path / "GLUE"
     (folder / "RTE").mkdir(parents=True)
@@ -41,7 +43,7 @@ def test_from_others_files_to_a_table(tmp_path: Path, run_python):
             f"--gin_param=export.predictions = '{runs}'",
         ),
     ):
-        done = run_python("-m", "multiberts", *arguments)
+        done = warm.run(arguments)
         assert (done.returncode, done.stderr) == (0, ""), arguments
     rows = pandas.read_csv(scores / "scores.csv").set_index(["metric", "pretrain_seed"])["score"]
     assert rows["accuracy", 0] == 0.75 and rows["accuracy", 1] == 1

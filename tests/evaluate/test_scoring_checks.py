@@ -13,6 +13,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.scoring import score
 from multiberts.runs.errors import UserError
+from multiberts.tests import as_module
 
 PLAIN = {"labels": [0, 1, 1, 0], "predictions": [0, 1, 0, 0]}
 
@@ -164,7 +165,7 @@ def test_calibration_and_extra_metrics(tmp_path: Path, make_run):
         score(run_dir=str(tmp_path / "x"), predictions="nowhere", extra_metrics=["zzz"])
 
 
-def test_exit_status_and_lines(tmp_path: Path, make_run, run_python):
+def test_exit_status_and_lines(tmp_path: Path, make_run):
     make_run(tmp_path / "runs" / "a", {"dev": PLAIN})
     flags = [
         f"--gin_param=score.run_dir = '{tmp_path / 'scores'}'",
@@ -173,11 +174,11 @@ def test_exit_status_and_lines(tmp_path: Path, make_run, run_python):
     file = tmp_path / "runs" / "a" / "predictions" / "dev.tfrecord"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    done = run_python("-m", "evaluate", *flags)
+    done = as_module.run("evaluate", flags)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith(f"error: {file} record 4: ")
     file.write_bytes(whole)
-    done = run_python("-m", "evaluate", *flags)
+    done = as_module.run("evaluate", flags)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(pandas.read_csv(tmp_path / "scores" / "scores.csv")) == 1
 

@@ -5,7 +5,6 @@ import html
 import io
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 from multiberts.stats.results.content import flat_values
+from multiberts.tests import warm
 
 pytestmark = pytest.mark.seconds
 
@@ -267,9 +267,7 @@ def test_two_files_and_what_does_not_fit(arms: Path, tmp_path: Path) -> None:
 def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
     write_arms(tmp_path / "a.csv", {"a": 0.0}, num_seeds=1)
     write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=1)
-    program = "from multiberts.runs.command_line.command import main; main()"
-    command = [sys.executable, "-c", program, "compare", "a.csv", "b.csv", "--html=page.html"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = warm.run(["compare", "a.csv", "b.csv", "--html=page.html"], tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert (
         done.stderr.startswith("error: b against a on a.csv, mean: ")

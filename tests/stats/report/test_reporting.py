@@ -21,6 +21,7 @@ from multiberts.stats.report.page import _effect, _warnings
 from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import finished_runs
 from multiberts.stats.settings import ComparisonSettings
+from multiberts.tests import as_module, warm
 from multiberts.tests.browser import CONTRASTS
 
 pytestmark = pytest.mark.seconds
@@ -498,7 +499,7 @@ def test_truth_that_fits_no_run_is_refused(tmp_path, arguments):
     assert not (tmp_path / "report").exists()
 
 
-def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path, run_python):
+def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path):
     given = {
         "RUN_DIR": str(tmp_path / "report"),
         "PREDICTIONS": str(world / "runs"),
@@ -507,11 +508,14 @@ def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path, 
         "report.n_resamples": 40,
     }
     bindings = [f"--gin_param={name} = {value!r}" for name, value in given.items()]
-    command = ["-m", "stats", "--gin_file=configs/stats/paired.gin", *bindings]
-    done = run_python(*command)
+    flags = ["--gin_file=configs/stats/paired.gin", *bindings]
+    done = warm.run(["stats", *flags])
     assert done.returncode == 0, done.stderr
     assert "Experiment against base" in (tmp_path / "report" / "index.html").read_text()
-    refused = run_python(*command, "--gin_param=EXPERIMENT = 'cda'")
+    # A process of its own draws its figures.
+    figures = list((tmp_path / "report" / "figures").iterdir())
+    assert len(figures) > 20 and all(file.stat().st_size > 5000 for file in figures)
+    refused = as_module.run("stats", [*flags, "--gin_param=EXPERIMENT = 'cda'"])
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: comparison 'Experiment against base', experiment: no ")
     assert len(refused.stderr.splitlines()) == 1
