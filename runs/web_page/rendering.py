@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from multiberts.runs.errors import counted
+
+
+@cache
+def _compiled() -> Any:
+    """Returns the code of templates that this process has compiled, which takes longer than a page."""
+    import jinja2
+
+    class Compiled(jinja2.BytecodeCache):
+        def __init__(self) -> None:
+            self.codes: dict[tuple[str, str], CodeType | None] = {}
+
+        def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+            bucket.code = self.codes.get((bucket.key, bucket.checksum))
+
+        def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+            self.codes[bucket.key, bucket.checksum] = bucket.code
+
+    return Compiled()
 
 
 def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
@@ -28,6 +48,8 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
+        bytecode_cache=_compiled(),
+        optimized=False,  # or what a filter makes of a constant would be kept, too
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
