@@ -535,7 +535,9 @@ def _scattered(
     return _mapped(parts, lambda value: function(value, next(ratios)))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(
+    maxsize=256
+)  # the three searches of a range ask for the same ones, and other comparisons
 def _chi_squared(freedoms: tuple[float, ...], number: int) -> tuple[NDArray[np.float64], ...]:
     """Returns points of independent chi-squared variables over their degrees of freedom, each [D].
 
