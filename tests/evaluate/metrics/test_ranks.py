@@ -65,7 +65,7 @@ def check(name, labels, predictions, weights, observed=None):
         max_size=10,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_small_samples_with_ties_and_missing_cells(name, rows):
     labels, *others = (np.array(column) for column in zip(*rows, strict=True))
     if name != "spearman":
