@@ -404,6 +404,18 @@ def test_the_lower_limit_holds_where_the_bound_does_not(num_seeds, spread, share
         assert np.mean(np.array(bounds) > share) > 0.4
 
 
+def test_each_half_of_the_examples_has_the_threshold_that_the_other_chose():
+    small, large = simulated(np.random.default_rng(17), 5, 0.3, 0.2, 0.3)
+    order = np.random.Generator(np.random.Philox(key=0)).permutation(300)
+    values = []
+    for own, other in itertools.permutations((order[:150], order[150:])):
+        chosen = decay_bound(small[:, other], large[:, other]).threshold
+        values.append(decay_bound(small[:, own], large[:, own], threshold=chosen).bound)
+    assert values[0] != values[1]
+    # Nothing is taken off at a confidence of a half.
+    assert decay_bound(small, large).lower_limit(0.5) == pytest.approx(np.mean(values))
+
+
 def test_the_lower_limit_finds_decay_and_is_shown_first():
     random = np.random.default_rng(18)
     small, large = simulated(random, 10, 0.0, 0.2, 0.3)
