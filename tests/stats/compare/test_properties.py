@@ -15,8 +15,8 @@ DESIGNS = ("paired", "unpaired", "fixed_baseline")
 FEW = {"n_resamples": 39}
 # Of each property: studies in every run of the tests, and in the slow ones.
 STUDIES = [
-    pytest.param(range(25), id="some"),
-    pytest.param(range(25, 225), id="many", marks=pytest.mark.slow),
+    pytest.param(range(15), id="some"),
+    pytest.param(range(15, 225), id="many", marks=pytest.mark.slow),
 ]
 
 

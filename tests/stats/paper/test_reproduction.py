@@ -16,7 +16,7 @@ from multiberts.stats.paper.reproduction import NUMBERED, paper_report
 
 pytestmark = pytest.mark.seconds
 
-SETTINGS = replace(PUBLISHED, n_resamples=100)
+SETTINGS = replace(PUBLISHED, n_resamples=40)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def test_monte_carlo_standard_error_agrees_with_the_exact_one(paired):
         make_arm("arm", (random.random((len(seeds), 80)) < 0.7) == labels, labels, seeds)
         for seeds in (base_seeds, experiment_seeds)
     ]
-    n_resamples = 20_000
+    n_resamples = 6_000
     pools = ("seeds", "seeds") if paired else ("seeds of base", "seeds of experiment")
     jobs = [
         ScoreJob(arm, METRICS["accuracy"], pool, "examples")
@@ -183,7 +183,7 @@ def simulated(random, num_seeds, num_examples, sa, sb, se):
 
 def test_unbiased_where_the_bootstrap_is_not():
     """sa/R + sb/C + se/(RC), against the expectation of the bootstrap's own variance."""
-    sa, sb, se, num_seeds, num_examples, trials = 1.0, 0.4, 0.3, 5, 20, 4000
+    sa, sb, se, num_seeds, num_examples, trials = 1.0, 0.4, 0.3, 5, 20, 1500
     random = np.random.default_rng(7)
     true = sa / num_seeds + sb / num_examples + se / (num_seeds * num_examples)
     x, y = 1 - 1 / num_seeds, 1 - 1 / num_examples
@@ -257,7 +257,7 @@ def test_resampling_runs_too_would_add_their_variance_once_more():
 
 def test_unpaired_is_unbiased_too():
     random = np.random.default_rng(8)
-    trials, num_examples = 4000, 15
+    trials, num_examples = 1500, 15
     estimates = np.empty(trials)
     for trial in range(trials):
         shared = random.normal(scale=3.0, size=(1, num_examples))  # cancels in the difference
