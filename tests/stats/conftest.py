@@ -123,7 +123,11 @@ def paper_datasets(seeds=6, runs=2, examples=120, early_seeds=5):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def sketched() -> Iterator[None]:
+def sketched(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where a module has the mark itself, its fixtures draw, too."""
+    if request.node.get_closest_marker("figures"):
+        yield
+        return
     with sketched_figures():
         yield
 

@@ -34,6 +34,7 @@ def made_run(folder: Path, seed: int, step: int) -> None:
     write_run(folder / f"{seed}-{step}", facts, "masked", ["accuracy"], **columns)
 
 
+@pytest.mark.figures
 def test_examples_are_learned_when_the_world_has_it(tmp_path: Path) -> None:
     for seed in range(3):
         for step in STEPS:

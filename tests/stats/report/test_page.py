@@ -26,7 +26,7 @@ from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.tests.browser import CONTRASTS, Browser
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.figures]
 
 HOSTILE = '</script><b onclick="x">{{ 7 * 7 }} & \N{RIGHT-TO-LEFT OVERRIDE}'
 

@@ -30,6 +30,7 @@ def shares(folder: Path) -> dict[str, dict[str, str]]:
         return {row["Source"]: row for row in csv.DictReader(lines)}
 
 
+@pytest.mark.figures
 def test_a_source_that_is_switched_off_has_a_share_of_nothing(tmp_path: Path) -> None:
     skills = np.random.default_rng(0).uniform(0.5, 0.9, 4)
     cells = itertools.product(range(4), range(3))

@@ -23,6 +23,7 @@ from multiberts.stats.report.selection import finished_runs
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.tests import as_module, warm
 from multiberts.tests.browser import CONTRASTS
+from multiberts.tests.sketches import drawn_figures
 
 pytestmark = pytest.mark.seconds
 
@@ -156,6 +157,13 @@ def arguments(world):
 def written(world, arguments):
     report(run_dir=str(world / "report"), **arguments)
     return world / "report"
+
+
+@pytest.fixture(scope="module")
+def drawn(world, arguments):
+    with drawn_figures():
+        report(run_dir=str(world / "drawn"), **arguments)
+    return world / "drawn"
 
 
 def read_table(path: Path) -> list[dict]:
@@ -417,9 +425,9 @@ def test_the_first_screen_answers(written):
 @pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [400, 1400])
-def test_nothing_keeps_people_from_reading_the_report(written, browser, width, dark):
+def test_nothing_keeps_people_from_reading_the_report(drawn, browser, width, dark):
     """At 1400 pixels the picture is next to the answer; unfolded, nothing leaves the page."""
-    browser.open(written / "index.html", width, dark=dark)
+    browser.open(drawn / "index.html", width, dark=dark)
     place = "document.querySelector('{}').getBoundingClientRect().{}"
     left, right = (
         browser.run(place.format(*what)) for what in (("figure", "left"), (".answer", "right"))
