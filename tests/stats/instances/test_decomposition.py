@@ -3,8 +3,6 @@
 import numpy as np
 import pandas
 import pytest
-import statsmodels.api
-import statsmodels.formula.api
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.decomposition import decompose
@@ -40,13 +38,16 @@ def test_two_balanced_levels_follow_the_definitions():
 
 
 def test_balanced_levels_equal_nested_anova():
+    import statsmodels.formula.api
+    from statsmodels.stats.anova import anova_lm
+
     scores = np.random.default_rng(2).normal(size=(5, 4, 3, 1))
     frame = pandas.DataFrame(
         [{"p": str(p), "f": f"{p}-{f}", "y": scores[p, f, c, 0]} for p, f, c in np.ndindex(5, 4, 3)]
     )
     # Squares of the nested term are those of its cells beyond the seeds'.
-    cells = statsmodels.api.stats.anova_lm(statsmodels.formula.api.ols("y ~ C(f)", frame).fit())
-    seeds = statsmodels.api.stats.anova_lm(statsmodels.formula.api.ols("y ~ C(p)", frame).fit())
+    cells = anova_lm(statsmodels.formula.api.ols("y ~ C(f)", frame).fit())
+    seeds = anova_lm(statsmodels.formula.api.ols("y ~ C(p)", frame).fit())
     mean_checkpoint = cells.loc["Residual", "mean_sq"]
     mean_fine = (cells.loc["C(f)", "sum_sq"] - seeds.loc["C(p)", "sum_sq"]) / 15
     mean_pretrain = seeds.loc["C(p)", "mean_sq"]

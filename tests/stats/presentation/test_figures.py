@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import statsmodels.api
 import xarray
 
 from multiberts.runs.figure_style import COLOURS, LINES, MARKERS, save_figure
@@ -86,13 +85,15 @@ def test_fit_and_truth_lines():
 
 
 def test_the_band_of_the_fit_is_that_of_least_squares():
+    from statsmodels.regression.linear_model import OLS
+
     random = np.random.default_rng(0)
     share = random.random(20)
     values = 0.4 * share + random.normal(0, 0.1, 20)
     (axes,) = figures.bias_figure([figures.OccupationScores("base", share, values)], "bias").axes
     (band,) = [item for item in axes.collections if item.get_label() == "95% band over occupations"]
     corners = band.get_paths()[0].vertices
-    fit = statsmodels.api.OLS(values, statsmodels.api.add_constant(share)).fit()
+    fit = OLS(values, np.column_stack([np.ones(20), share])).fit()
     for end in (share.min(), share.max()):
         expected = fit.get_prediction([[1.0, end]]).conf_int()[0]
         drawn = corners[np.isclose(corners[:, 0], 100 * end), 1]

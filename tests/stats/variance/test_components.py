@@ -4,8 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-import statsmodels.formula.api
-from statsmodels.stats.anova import anova_lm
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.variance.components import (
@@ -25,6 +23,8 @@ SHROUT_FLEISS = np.array(
 
 def test_mean_squares_equal_statsmodels():
     import pandas
+    import statsmodels.formula.api
+    from statsmodels.stats.anova import anova_lm
 
     table = np.random.default_rng(0).normal(size=(4, 6))
     rows = [(i, j, table[i, j]) for i, j in itertools.product(range(4), range(6))]
@@ -147,6 +147,7 @@ def test_nested_components_of_run_means_equal_statsmodels():
     """Balanced and with positive estimates, restricted likelihood is the ANOVA estimate: a mixed
     model of the runs' means, whose variances are sa + sab/C, and sf + sfb/C."""
     import pandas
+    import statsmodels.formula.api
 
     runs = simulated_runs(np.random.default_rng(4), (5,) * 8, 30, 2.0, 0.5, 1.0, 0.6, 0.3)
     rows = [(i, score) for i, run in enumerate(runs) for score in run.mean(axis=1)]
