@@ -151,7 +151,7 @@ def test_scores_of_few_positives_cover(metric):
     """Of 200 examples 10 are positive; with the plain t recall covers .82, with 6 of them .62."""
     random, labels = np.random.default_rng(3), np.arange(200) < 10
     truth = {"recall": 0.95, "f1": 0.8891, "matthews": 0.8848}[metric]
-    scale, covered, trials = np.sqrt(2 + 0.2**2), 0, 150
+    scale, covered, trials = np.sqrt(2 + 0.2**2), 0, 80
     cut = np.where(labels, ndtri(0.95), ndtri(0.99)) * scale
     for _ in range(trials):
         latent = 0.2 * random.normal(size=(5, 1)) + random.normal(size=200)

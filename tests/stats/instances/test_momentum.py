@@ -15,7 +15,7 @@ def drawn(random, world, number, seeds):
 
 
 @pytest.mark.parametrize("name", ["steps alike", "unrelated steps", "kinds of examples"])
-@pytest.mark.parametrize("seeds", [5, 10, 25])
+@pytest.mark.parametrize("seeds", [5, pytest.param(10, marks=pytest.mark.slow), 25])
 def test_the_interval_covers_the_true_correlation(name, seeds):
     """At a level of .95, 60 samples in which 53 or fewer cover are one case in 120."""
     random, world = np.random.default_rng(seeds), WORLDS[name]
