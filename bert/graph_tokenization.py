@@ -190,6 +190,7 @@ def _tables(lower_case: bool) -> tuple[_Table, _Table, _Table, list[list[int]]]:
     return numbers, classes, combining, [list(expansion) for expansion in expansions]
 
 
+@functools.cache
 def _in_blocks(function: Callable[[str], int]) -> _Table:
     """Returns a function of code points as its distinct blocks, and which block each code point is in."""
     values = np.array([function(chr(code)) for code in range(sys.maxunicode + 1)], np.int32)

@@ -90,6 +90,9 @@ _CJK_IDEOGRAPHS = (
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
     (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
 )  # fmt: skip
+_CJK_IDEOGRAPH = re.compile(
+    "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _CJK_IDEOGRAPHS) + "]"
+)
 
 _NORMALIZERS = {
     lower_case: normalizers.BertNormalizer(
@@ -490,7 +493,7 @@ def cleaned(character: str) -> str:
         return ""
     if category == "Zs":
         return " "
-    if any(first <= ord(character) <= last for first, last in _CJK_IDEOGRAPHS):
+    if _CJK_IDEOGRAPH.match(character):
         return f" {character} "
     return character
 
