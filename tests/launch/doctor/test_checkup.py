@@ -265,7 +265,7 @@ def quotas() -> Iterator[Quotas]:
             """Prints nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield Quotas("p", requests.Session(), f"http://127.0.0.1:{server.server_port}")
     server.shutdown()
     server.server_close()

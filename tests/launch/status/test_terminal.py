@@ -6,8 +6,6 @@ import os
 import pty
 import select
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,15 +19,9 @@ from multiberts.launch.status.plan_report import show_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.status.terminal import print_status, terminal_view
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
 from multiberts.tests.patience import PATIENCE
-from multiberts.tests.terminal_signals import obey_a_terminal
-
-SHOW = """
-import sys
-from multiberts.launch.status.command import show_status
-show_status(root=sys.argv[1], watch=len(sys.argv) > 2)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +81,8 @@ def test_few_rows_show_trouble_first_and_tell_what_is_left_out(root: Path) -> No
 
 
 def test_no_terminal_no_control_characters(root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW, str(root)], capture_output=True, text=True, check=True
-    )
+    done = warm.run(["launch", "status", f"--root={root}"])
+    assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout and "813 of 2,528" in done.stdout
 
 
@@ -158,14 +149,12 @@ def test_the_plan_shows_no_control_characters(
 
 def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", SHOW, str(root), "watch"],
-        stdin=theirs,
+    process = warm.Process(
+        warm.COMMAND,
+        [["launch", "status", f"--root={root}", "--watch"]],
+        environment={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
-        start_new_session=True,
-        preexec_fn=obey_a_terminal,
     )
     os.close(theirs)
     drawn = b""
