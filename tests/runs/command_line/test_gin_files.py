@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import gin
@@ -12,6 +10,7 @@ import pytest
 from multiberts.evaluate.scoring import score
 from multiberts.runs.command_line.gin_files import parse_gin
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 
@@ -108,11 +107,7 @@ def test_files_that_include_each_other_or_one_file_often_are_refused(tmp_path: P
 def test_the_launcher_refuses_a_file_that_would_make_a_world(tmp_path: Path) -> None:
     file = tmp_path / "plan.gin"
     file.write_text("launch.root = @make_world()\nmake_world.run_dir = 'made'\n")
-    done = subprocess.run(
-        [sys.executable, "-c", "from multiberts.runs.command_line.command import main; main()",
-         "launch", "plan", "--gin_file=plan.gin"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+    done = warm.run(["launch", "plan", "--gin_file=plan.gin"], tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "plan.gin line 1: refers to a function, @make_world()" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["plan.gin"]
