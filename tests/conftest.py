@@ -18,6 +18,7 @@ import pytest
 
 from multiberts.tests import warm
 from multiberts.tests.browser import CHROMIUM, Browser
+from multiberts.tests.costs import Costs
 from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,10 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out what is marked `seconds` or `processes`, and skip a test at the point where it "
         "starts a process or imports TensorFlow",
     )
+    parser.addoption("--costs", metavar="FILE", help="write the table of costs there, too")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Starts the servers of warm processes, which pytest-xdist's workers share."""
+    """Measures costs, and starts the servers of warm processes, which pytest-xdist's workers share."""
+    config.pluginmanager.register(Costs(config.getoption("costs")))
     config.stash[_SERVERS] = contextlib.ExitStack()
     if not (hasattr(config, "workerinput") or config.getoption("quick")):
         config.stash[_SERVERS].enter_context(warm.servers())

@@ -73,10 +73,12 @@ class Process:
     Attributes:
       pid: of the process, which leads a session of its own.
       returncode: as `subprocess.Popen` has it; None before `wait` or `poll` has seen the end.
-      seconds: of a processor, that it and its children used; 0 before its end was seen.
       stdout: what it has printed so far can be read from it; None where a file was given.
       stderr: likewise.
+      seconds_of_all: CPU seconds of all these processes, and of their children, whose end was seen.
     """
+
+    seconds_of_all = 0.0
 
     def __init__(
         self,
@@ -104,9 +106,8 @@ class Process:
         """
         self._kind = kind
         self.returncode: int | None = None
-        self.seconds = 0.0
-        self.stdout, self._out = _stream(stdout)
-        self.stderr, self._err = _stream(stderr)
+        self.stdout, out = _stream(stdout)
+        self.stderr, err = _stream(stderr)
         request = {
             "target": target,
             "arguments": list(arguments),
@@ -120,9 +121,12 @@ class Process:
         self._server.settimeout(PATIENCE)
         self._server.connect(os.path.join(os.environ[_VARIABLE], kind))
         with open(os.devnull) as nothing:
-            streams = [nothing.fileno(), self._out, self._err]
+            streams = [nothing.fileno(), out, err]
             socket.send_fds(self._server, [_NUMBER.pack(len(content))], streams)
         self._server.sendall(content)
+        for asked, number in ((stdout, out), (stderr, err)):
+            if asked is None:
+                os.close(number)
         [self.pid] = self._receive(_NUMBER)
 
     def _receive(self, message: struct.Struct) -> tuple[Any, ...]:
@@ -143,9 +147,10 @@ class Process:
         if self.returncode is None:
             self._server.settimeout(timeout or 1e-4)
             try:
-                self.returncode, self.seconds = self._receive(_END)
+                self.returncode, seconds = self._receive(_END)
             except TimeoutError:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout) from None
+            Process.seconds_of_all += seconds
             self._server.close()
         return self.returncode
 
@@ -326,6 +331,7 @@ def _enter(request: Mapping[str, Any], streams: Sequence[int], connection: socke
         os.close(stream)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - `multiprocessing` has closed it
     obey_a_terminal()
+    tempfile.tempdir = None  # the environment may name another one
     os.environ.clear()
     os.environ.update(request["environment"])
     importlib.reload(importlib.import_module("multiberts.runs.environment"))  # sets what is not
