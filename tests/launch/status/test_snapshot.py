@@ -33,7 +33,6 @@ from multiberts.tests.launch.made_up import (
     MadeUp,
     make_sweep,
 )
-from multiberts.tests.stats.report.test_reporting import pair_columns, write_run
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +196,8 @@ def test_the_end_and_the_cost_of_the_plan_follow_what_done_runs_took(made: MadeU
 
 
 def test_scores_so_far_name_the_seed_that_collapsed(made: MadeUp) -> None:
+    from multiberts.tests.stats.report.test_reporting import pair_columns, write_run
+
     seeds = [made.add_seed(seed) for seed in range(6)]
     trials = [made.add_trial(seed, "pairs", 2e-5, 0) for seed in seeds]
     for number, trial in enumerate(trials[:5]):
