@@ -329,7 +329,9 @@ class Pool:
             info = self._client.scheduler_info(n_workers=-1)
         except Exception:  # it is gone, or connects again
             return {}
-        return {str(worker["name"]): False for worker in info["workers"].values()}
+        # While the client connects again, there is nothing in it.
+        workers = info.get("workers", {})
+        return {str(worker["name"]): False for worker in workers.values()}
 
     def end(self, seconds: float) -> None:
         """Asks all workers to save; on this machine and on Slurm, ends them and removes the pool's folder.
