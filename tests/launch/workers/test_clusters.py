@@ -20,39 +20,42 @@ from distributed import Client
 from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.reaping import reap
 from multiberts.launch.running import run_plan
+from multiberts.launch.workers import pool
 from multiberts.runs.errors import UserError
 from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
 from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
 from multiberts.tests.patience import PATIENCE
 
 
-def start_cluster(folder: Path) -> DaskCluster:
-    path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(HERE)])
-    return DaskCluster(folder, PYTHONPATH=path)
+def is_whole(cluster: DaskCluster) -> bool:
+    return all(process.poll() is None for process in cluster.processes)
 
 
 @pytest.fixture(scope="module")
-def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
-    with start_cluster(tmp_path_factory.mktemp("cluster")) as started:
-        yield started
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], DaskCluster]]:
+    """Returns the cluster of these tests, or another where one of them has ended a part of it."""
+    path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(HERE)])
+    started: list[DaskCluster] = []
+    with contextlib.ExitStack() as stack:
+
+        def whole() -> DaskCluster:
+            if not started or not is_whole(started[-1]):
+                cluster = DaskCluster(tmp_path_factory.mktemp("cluster"), PYTHONPATH=path)
+                started.append(stack.enter_context(cluster))
+            return started[-1]
+
+        yield whole
 
 
 @pytest.fixture
-def cluster(started_cluster: DaskCluster) -> Iterator[DaskCluster]:
+def cluster(clusters: Callable[[], DaskCluster]) -> Iterator[DaskCluster]:
     """A cluster with both its workers, which other tests have used, too."""
-    with keys_in_place(started_cluster):
-        yield started_cluster
+    cluster = clusters()
+    with keys_in_place(cluster):
+        yield cluster
         # One that is just starting again would not hear that it is to end.
-        wait_for_workers(started_cluster)
-
-
-@pytest.fixture
-def own_cluster(tmp_path: Path) -> Iterator[DaskCluster]:
-    """A cluster of which a test may end something."""
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    with start_cluster(folder) as started, keys_in_place(started):
-        yield started
+        if is_whole(cluster):
+            wait_for_workers(cluster)
 
 
 def wait_for_workers(cluster: DaskCluster) -> None:
@@ -100,7 +103,7 @@ def test_its_workers_carry_a_plan_out_and_stay(
     assert "only after 300 to 600 s (worker-ttl; run.silent_seconds is 90)" in said
     assert "passed on up to 3 times before it counts as lost (allowed-failures)" in said
     assert "given up by its cluster manager (lost-worker-timeout)" in said
-    assert all(process.poll() is None for process in cluster.processes)
+    assert is_whole(cluster)
 
 
 def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
@@ -117,7 +120,7 @@ def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
         assert wait_until(lambda path=path: outcomes(root, path) == ["preempted"]), path
     assert int((root / "wait" / "saved").read_text()) > 0
     reap(root=root, engine="dask")
-    assert all(process.poll() is None for process in cluster.processes)
+    assert is_whole(cluster)
     wait_for_workers(cluster)
     release.touch()
     again = start_launcher([waits], workers=None, **on(cluster))
@@ -127,15 +130,15 @@ def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
 
 @pytest.mark.slow
 def test_asked_to_stop_runs_save_and_the_workers_serve_the_next_launcher(
-    own_cluster: DaskCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
+    cluster: DaskCluster, tmp_path: Path, start_launcher: Callable[..., Launcher]
 ) -> None:
     root, release = tmp_path / "root", tmp_path / "release"
     waits = [quick_run("wait", f"wait_{number}", release=str(release)) for number in range(2)]
-    launcher = start_launcher(waits, workers=None, **on(own_cluster))
+    launcher = start_launcher(waits, workers=None, **on(cluster))
     launcher.wait_for(*waits)
     # A worker that is asked to leave has its run's time to save.
-    own_cluster.workers[0].terminate()
-    assert wait_until(lambda: own_cluster.workers[0].poll() is not None)
+    cluster.workers[0].terminate()
+    assert wait_until(lambda: cluster.workers[0].poll() is not None)
     assert wait_until(
         lambda: (
             sorted(outcomes(root, "wait_0") + outcomes(root, "wait_1"), key=str)
@@ -147,29 +150,40 @@ def test_asked_to_stop_runs_save_and_the_workers_serve_the_next_launcher(
     assert status == 75 and "asked to stop: 0 of 2 runs" in errors, errors
     assert None not in outcomes(root, "wait_0") + outcomes(root, "wait_1")
     release.touch()
-    again = start_launcher(waits, workers=None, **on(own_cluster))
+    again = start_launcher(waits, workers=None, **on(cluster))
     assert again.end()[0] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_stages")
-def test_a_scheduler_that_ends_is_said_in_one_line(
-    own_cluster: DaskCluster, tmp_path: Path
+def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said_in_one_line(
+    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Before it gives up, the client tries to connect for a minute.
+    monkeypatch.setitem(pool._SETTINGS_OF_WORKERS, "distributed.comm.timeouts.connect", "5s")
     root = tmp_path / "root"
     waits = quick_run("wait", "wait", release="never")
 
-    def end_the_scheduler() -> None:
-        wait_until(lambda: outcomes(root, "wait") == [None])
-        own_cluster.processes[0].kill()
+    def has_begun(times: int) -> bool:
+        log = root / "logs" / "wait.log"
+        return log.exists() and log.read_text().count("begun") == times
 
-    ending = in_thread(end_the_scheduler)
+    def end_a_worker_and_the_scheduler() -> None:
+        assert wait_until(lambda: has_begun(1))
+        nanny = psutil.Process(attempts_at(root, "wait")[0].pid).parent()
+        assert nanny is not None
+        nanny.terminate()
+        assert wait_until(lambda: has_begun(2))
+        cluster.processes[0].kill()
+
+    ending = in_thread(end_a_worker_and_the_scheduler)
     with pytest.raises(
         UserError, match="the scheduler of engine 'dask' is gone; start it, and give"
     ):
-        run_plan(plan=[waits], root=str(root), **on(own_cluster))
+        run_plan(plan=[waits], root=str(root), **on(cluster))
     ending.join()
-    assert wait_until(lambda: outcomes(root, "wait") == ["preempted"])
+    assert wait_until(lambda: outcomes(root, "wait") == ["preempted"] * 2)
+    errors = [attempt.error or {} for attempt in attempts_at(root, "wait")]
+    assert all(error["message"].startswith("asked to stop: saved") for error in errors)
 
 
 def answer(port: int, over_tls: bool) -> bytes:
