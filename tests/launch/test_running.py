@@ -376,11 +376,17 @@ def test_settings_that_make_no_sense_are_refused(
     assert not (tmp_path / "root").exists()
 
 
-def test_a_folder_of_logs_that_cannot_be_made_is_told(tmp_path: Path, quick_stages: None) -> None:
+def test_a_folder_of_logs_that_cannot_be_made_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The worker is this process, to which no GPU is to be given.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "logs").write_text("in the way")
     call = Call(
         "first", "quick_stages:note", {"run_dir": str(tmp_path / "first")}, "logs/first.log"
     )
-    [(outcome, error)], _ = carry_out_calls([call], WorkerPlace(str(tmp_path), "local", "owner"), 0)
+    ((outcome, error),), _ = carry_out_calls(
+        [call], WorkerPlace(str(tmp_path), "local", "owner"), 0
+    )
     assert outcome == "failed" and error is not None and error["kind"] == "FileExistsError"
     assert outcomes(tmp_path, "first") == ["failed"]
