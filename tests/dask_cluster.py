@@ -28,14 +28,16 @@ class DaskCluster:
       workers: the processes of `dask worker`, each with one worker.
     """
 
-    def __init__(self, folder: Path, **environment: str):
+    def __init__(self, folder: Path, num_workers: int = 2, **environment: str):
         """Writes the keys.
 
         Args:
           folder: for keys and what is printed.
+          num_workers: processes of `dask worker`.
           environment: further variables of all processes.
         """
         self._folder = folder
+        self._num_workers = num_workers
         keys = Security.temporary()
         files = {"CA_FILE": keys.tls_ca_file}
         for role in _ROLES:
@@ -55,10 +57,13 @@ class DaskCluster:
         # The file is there before its content.
         assert wait_until(lambda: described.exists() and "}" in described.read_text()), self.said()
         self.address = json.loads(described.read_text())["address"]
-        for number in range(2):
-            one = (f"--name=worker-{number}", "--nthreads=1", "--host=127.0.0.1")
+        for number in range(self._num_workers):
+            # Importing its own pages would take a worker as long as all the rest.
+            one = (f"--name=worker-{number}", "--nthreads=1", "--host=127.0.0.1", "--no-dashboard")
             self._start("worker", self.address, *one, f"--local-directory={self._folder}")
-        assert wait_until(lambda: self.said().count("Registered to") == 2), self.said()
+        assert wait_until(lambda: self.said().count("Registered to") == self._num_workers), (
+            self.said()
+        )
         return self
 
     def __exit__(self, *exception: object) -> None:

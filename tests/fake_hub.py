@@ -9,15 +9,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from multiberts.tests import warm
 from multiberts.tests.http_server import Answer, serving
 
-PROGRAM = "from multiberts.runs.command_line.command import main; main()"
 TOKEN = "hf_of_the_tests"
 _JSON = {"Content-Type": "application/json"}
 
@@ -205,9 +204,7 @@ def hub_command(
     for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
         environment.pop(name, None)
     environment |= {} if token is None else {"HF_TOKEN": token}
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, env=environment
-    )
+    return warm.run(arguments, environment=environment)
 
 
 def _part(answer: Answer, wanted: str | None) -> Answer:

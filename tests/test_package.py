@@ -39,7 +39,7 @@ ENTRIES = {
     "python -m": ["-m", "multiberts.pretrain"],
     "library import": ["-c", "import multiberts.bert.training.engine"],
     "worker": ["-c", WORKER],
-    "pytest": ["-m", "pytest", "-s", "-p", "no:cacheprovider", "tests/bert/test_randomness.py"],
+    "pytest": ["-m", "pytest", "-s", "-p", "no:cacheprovider", "tests/test_quick.py"],
 }
 
 
@@ -54,6 +54,7 @@ def test_the_environment_is_set_before_keras_is_imported(entry: str, tmp_path: P
     if entry == "pytest":
         # conftest.py comes first, and imports no Keras itself.
         environment["PYTEST_ADDOPTS"] = "-p keras_after_conftest"
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         (tmp_path / "keras_after_conftest.py").write_text(
             "def pytest_collection_modifyitems():\n    import keras\n"
         )

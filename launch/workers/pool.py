@@ -197,7 +197,8 @@ class Pool:
                 host=options.host,
                 # Its HTTP server takes port 8787 of all interfaces otherwise, without a dashboard, too.
                 dashboard_address="127.0.0.1:8787" if dashboard else "127.0.0.1:0",
-                worker_dashboard_address="127.0.0.1:0",
+                # Importing its own pages would take a worker as long as all the rest of its start.
+                worker_dashboard_address="127.0.0.1:0" if dashboard else None,
                 scheduler_kwargs={"dashboard": dashboard},
                 security=keys,
                 silence_logs=False,
@@ -328,7 +329,9 @@ class Pool:
             info = self._client.scheduler_info(n_workers=-1)
         except Exception:  # it is gone, or connects again
             return {}
-        return {str(worker["name"]): False for worker in info["workers"].values()}
+        # While the client connects again, there is nothing in it.
+        workers = info.get("workers", {})
+        return {str(worker["name"]): False for worker in workers.values()}
 
     def end(self, seconds: float) -> None:
         """Asks all workers to save; on this machine and on Slurm, ends them and removes the pool's folder.

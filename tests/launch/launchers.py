@@ -13,34 +13,37 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import dask.config
 import psutil
 
 from multiberts.launch.plan.planned_run import Output, PlannedRun
+from multiberts.launch.running import describe, run_plan
 from multiberts.launch.workers.mark import VARIABLE
+from multiberts.runs.command_line.command import run_main
+from multiberts.tests import warm
 from multiberts.tests.patience import PATIENCE
-from multiberts.tests.terminal_signals import obey_a_terminal
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 
-# Builds the same plan as `quick_run` does, from JSON, and launches it as the command would.
-LAUNCHER = """
-import json, sys
-from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.running import describe, run_plan
-from multiberts.runs.command_line.command import run_main
 
-settings, runs = json.loads(sys.argv.pop()), {}
-for stage, path, parameters, parents in settings.pop("runs"):
-    runs[path] = PlannedRun(stage, path, parameters, tuple(map(runs.get, parents)), path, path)
+def launch(content: str) -> None:
+    """Builds the same plan as `quick_run` does, from JSON, and launches it as the command would."""
+    # What a new process would read of its environment.
+    tempfile.tempdir = None
+    dask.config.refresh()
+    settings, runs = json.loads(content), {}
+    for stage, path, parameters, parents in settings.pop("runs"):
+        runs[path] = PlannedRun(
+            stage, path, parameters, tuple(runs[parent] for parent in parents), path, path
+        )
 
-def main(arguments):
-    failures = run_plan(plan=list(runs.values()), **settings)
-    print(describe(failures), file=sys.stderr)
-    sys.exit(bool(failures))
+    def main(_arguments: Sequence[str]) -> None:
+        failures = run_plan(plan=list(runs.values()), **settings)
+        print(describe(failures), file=sys.stderr)
+        sys.exit(bool(failures))
 
-run_main(main)
-"""
+    sys.argv[1:] = []
+    run_main(main)
 
 
 def quick_run(stage: str, path: str, *parents: PlannedRun, **parameters: Any) -> PlannedRun:
@@ -51,7 +54,7 @@ def quick_run(stage: str, path: str, *parents: PlannedRun, **parameters: Any) ->
 
 
 class Launcher:
-    """A launcher in a process and session of its own."""
+    """A launcher in a process and session of its own, which is a fork of one that imports no more."""
 
     def __init__(
         self,
@@ -64,47 +67,38 @@ class Launcher:
         self.root = root
         # Not below the test's own folder, whose path is too long for sockets.
         self.scratch = Path(tempfile.mkdtemp())
-        self._begun: dict[str, int] = {}
+        # As launchers before have left it.
+        self._begun = {run.path: self._beginnings(run) for run in plan}
         runs = []
         for run in plan:
             # Runs within the parameters are not JSON: here parents only come before.
             plain = {name: value for name, value in run.parameters.items() if name != "inputs"}
             runs.append((run.stage, run.path, plain, [parent.path for parent in run.parents]))
         content = json.dumps({"runs": runs, "root": str(root), "workers": 2, **settings})
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, content],
-            cwd=ROOT,
-            env={
+        self.process = warm.Process(
+            f"{__name__}:launch",
+            [content],
+            environment={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)]),
+                "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
                 "TMPDIR": str(self.scratch),
             },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=lambda: (
-                obey_a_terminal(),
-                # Writing more fails as it does on a full disk.
-                resource.setrlimit(
-                    resource.RLIMIT_FSIZE, (max_bytes_of_file, resource.RLIM_INFINITY)
-                ),
-            ),
+            max_bytes_of_file=max_bytes_of_file,
         )
 
     def wait_for(self, *runs: PlannedRun) -> None:
         """Waits until these runs have begun (once more, if they had) as they say in their logs."""
 
-        def beginnings(run: PlannedRun) -> int:
-            log = self.root / "logs" / f"{run.path.replace('/', '-')}.log"
-            return log.read_text().count("begun") if log.exists() else 0
-
         def all_have_begun() -> bool:
-            return all(beginnings(run) > self._begun.get(run.path, 0) for run in runs)
+            return all(self._beginnings(run) > self._begun[run.path] for run in runs)
 
         found = wait_until(lambda: self.process.poll() is not None or all_have_begun())
         assert found and self.process.poll() is None, self.process.communicate()
-        self._begun.update({run.path: beginnings(run) for run in runs})
+        self._begun.update({run.path: self._beginnings(run) for run in runs})
+
+    def _beginnings(self, run: PlannedRun) -> int:
+        log = self.root / "logs" / f"{run.path.replace('/', '-')}.log"
+        return log.read_text().count("begun") if log.exists() else 0
 
     def end(self) -> tuple[int, str]:
         """Waits for the end; returns the status and what it printed on standard error."""

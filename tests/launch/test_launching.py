@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from multiberts.bert.training.log import read_metrics
 from multiberts.launch.markers.attempts import attempts_of
+from multiberts.tests import warm
 from multiberts.tests.launch.launchers import wait_until
 from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
-RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
 # A world and its corpus: two stages that take a second and need no TensorFlow.
 WORLD_ONLY = """
@@ -44,29 +45,43 @@ def files_with_times(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_same_command_again_touches_nothing(tmp_path: Path, run_python: RunPython) -> None:
-    config = write_config(tmp_path)
-    first = run_python("-m", "launch", f"--gin_file={config}")
-    assert first.returncode == 0, first.stderr
-    assert "[2/2]" in first.stdout
+def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return warm.run(["launch", *arguments])
+
+
+def test_what_is_done_stays_what_is_lost_is_made_again_and_what_failed_is_told(
+    tmp_path: Path,
+) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"A sentence.\n\xff\xfe\n")
+    os.utime(bad, (1e9, 1e9))
+    more = (
+        f"run.workers = 1\nlaunch.corpora = ['base', 'bad']\nbad/prepare.sources = [{str(bad)!r}]\n"
+    )
+    first = launch(f"--gin_file={write_config(tmp_path, more=more)}")
+    assert first.returncode == 2
+    assert "error: prepare bad: " in first.stderr and "bad.txt" in first.stderr
+    corpora = tmp_path / "root" / "corpora"
+    (marker,) = corpora.glob("base-*/DONE")
+    content = marker.read_bytes()
+    assert not list(corpora.glob("bad-*/DONE"))
+    # A corpus of many gigabytes is not read again whenever the same command starts.
+    inputs = json.loads((tmp_path / "root" / "launch" / "inputs.json").read_text())
+    assert inputs[str(bad)][-1] == hashlib.sha256(bad.read_bytes()).hexdigest()
+
+    marker.unlink()
+    config = f"--gin_file={write_config(tmp_path, more='run.workers = 1')}"
+    second = launch(config)
+    assert second.returncode == 0, second.stderr
+    assert "[2/2]" in second.stdout and marker.read_bytes() == content
     before = files_with_times(tmp_path)
-    second = run_python("-m", "launch", f"--gin_file={config}")
-    assert second.returncode == 0 and "all 2 runs" in second.stdout
+    third = launch(config)
+    assert third.returncode == 0 and "all 2 runs" in third.stdout
     assert files_with_times(tmp_path) == before
 
 
-def test_a_run_that_lost_its_marker_is_made_again(tmp_path: Path, run_python: RunPython) -> None:
-    config = write_config(tmp_path)
-    assert run_python("-m", "launch", f"--gin_file={config}").returncode == 0
-    (marker,) = (tmp_path / "root" / "corpora").glob("base-*/DONE")
-    content = marker.read_bytes()
-    marker.unlink()
-    assert run_python("-m", "launch", f"--gin_file={config}").returncode == 0
-    assert marker.read_bytes() == content
-
-
-def test_a_plan_creates_nothing(tmp_path: Path, run_python: RunPython) -> None:
-    result = run_python("-m", "launch", "plan", f"--gin_file={write_config(tmp_path)}")
+def test_a_plan_creates_nothing(tmp_path: Path) -> None:
+    result = launch("plan", f"--gin_file={write_config(tmp_path)}")
     assert result.returncode == 0
     assert "2 runs, 0 done" in result.stdout
     assert not (tmp_path / "root").exists()
@@ -87,25 +102,12 @@ def test_a_plan_creates_nothing(tmp_path: Path, run_python: RunPython) -> None:
         ("run.engine = 'abacus'", "run.engine is 'abacus', expected 'local' or 'slurm'"),
     ],
 )
-def test_a_wrong_name_is_refused_with_one_line(
-    tmp_path: Path, run_python: RunPython, binding: str, message: str
-) -> None:
+def test_a_wrong_name_is_refused_with_one_line(tmp_path: Path, binding: str, message: str) -> None:
     config = write_config(tmp_path)
-    result = run_python("-m", "launch", f"--gin_file={config}", f"--gin_param={binding}")
+    result = launch(f"--gin_file={config}", f"--gin_param={binding}")
     assert result.returncode == 2
     assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "root").exists()
-
-
-def test_a_failed_run_is_told_and_the_others_go_on(tmp_path: Path, run_python: RunPython) -> None:
-    bad = tmp_path / "bad.txt"
-    bad.write_bytes(b"A sentence.\n\xff\xfe\n")
-    more = f"launch.corpora = ['base', 'bad']\nbad/prepare.sources = [{str(bad)!r}]\n"
-    result = run_python("-m", "launch", f"--gin_file={write_config(tmp_path, more=more)}")
-    assert result.returncode == 2
-    assert "error: prepare bad: " in result.stderr and "bad.txt" in result.stderr
-    assert list((tmp_path / "root" / "corpora").glob("base-*/DONE"))
-    assert not list((tmp_path / "root" / "corpora").glob("bad-*/DONE"))
 
 
 TRAINED = """

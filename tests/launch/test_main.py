@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from multiberts.runs.command_line.command import COMMANDS, load
+from multiberts.tests import warm
 
-ROOT = Path(__file__).resolve().parents[2]
 RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
 EXPERIMENT = """
@@ -38,6 +34,10 @@ import_released.checkpoints = 'somewhere'
 """
 
 
+def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return warm.run(["launch", *arguments])
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> str:
     path = tmp_path / "experiment.gin"
@@ -57,21 +57,19 @@ def test_every_command_is_a_plain_function(name: str) -> None:
     assert parameters["root"].default is inspect.Parameter.empty or name == "launch doctor"
 
 
-def test_no_command_needs_tensorflow_to_start() -> None:
+def test_no_command_needs_tensorflow_to_start(run_python: RunPython) -> None:
     code = (
         "import sys, multiberts.launch.command\n"
         "from multiberts.runs.command_line.command import COMMANDS, load\n"
         "[load(one.target) for name, one in COMMANDS.items() if name.startswith('launch ')]\n"
         "print([name for name in ('tensorflow', 'keras', 'pandas') if name in sys.modules])\n"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert found.stdout == "[]\n"
+    found = run_python("-c", code)
+    assert found.stdout == "[]\n", found.stderr
 
 
-def test_the_plan_is_shown(tmp_path: Path, run_python: RunPython, config: str) -> None:
-    plan = run_python("-m", "launch", "plan", config, "--device=v4-8")
+def test_the_plan_is_shown(tmp_path: Path, config: str) -> None:
+    plan = launch("plan", config, "--device=v4-8")
     assert plan.returncode == 0, plan.stderr
     # A world, two corpora, two seeds, each fine-tuned once at its last step, scores.
     assert plan.stdout.startswith("estimate of what is left, on 1 x v4-8")
@@ -79,9 +77,9 @@ def test_the_plan_is_shown(tmp_path: Path, run_python: RunPython, config: str) -
     assert not (tmp_path / "root").exists()
 
 
-def test_options_come_from_gin_flags_and_those_of_run(run_python: RunPython, config: str) -> None:
+def test_options_come_from_gin_flags_and_those_of_run(config: str) -> None:
     def shown(*more: str) -> str:
-        result = run_python("-m", "launch", "plan", config, *more)
+        result = launch("plan", config, *more)
         assert result.returncode == 0, result.stderr
         return result.stdout
 
@@ -92,10 +90,8 @@ def test_options_come_from_gin_flags_and_those_of_run(run_python: RunPython, con
     )
 
 
-def test_a_root_on_the_command_line_wins(
-    tmp_path: Path, run_python: RunPython, config: str
-) -> None:
-    result = run_python("-m", "launch", "plan", config, f"--root={tmp_path / 'elsewhere'}")
+def test_a_root_on_the_command_line_wins(tmp_path: Path, config: str) -> None:
+    result = launch("plan", config, f"--root={tmp_path / 'elsewhere'}")
     assert f"\n{tmp_path / 'elsewhere'}: 8 runs" in result.stdout
 
 
@@ -130,36 +126,36 @@ def test_a_root_on_the_command_line_wins(
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_one_line(
-    tmp_path: Path, run_python: RunPython, config: str, arguments: list[str], message: str
+    tmp_path: Path, config: str, arguments: list[str], message: str
 ) -> None:
     words = [argument for argument in arguments[:1] if not argument.startswith("-")]
-    result = run_python("-m", "launch", *words, config, *arguments[len(words) :])
+    result = launch(*words, config, *arguments[len(words) :])
     assert result.returncode == 2
     assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "root").exists()
 
 
-@pytest.mark.parametrize("command", ["plan", "status"])
-def test_what_is_missing_is_named(run_python: RunPython, command: str) -> None:
-    result = run_python("-m", "launch", command)
-    assert result.returncode == 2
-    assert f"{command} lacks launch.root" in result.stderr
-    if command == "plan":
-        result = run_python("-m", "launch", command, "--root=root")
-        assert "launch lacks launch.corpora, launch.procedures" in result.stderr
+def test_what_is_missing_is_named(run_python: RunPython) -> None:
+    # A process that only Python starts: `python -m launch` is a command of its own.
+    result = run_python("-m", "launch", "status")
+    assert result.returncode == 2 and "status lacks launch.root" in result.stderr
+    result = launch("plan")
+    assert result.returncode == 2 and "plan lacks launch.root" in result.stderr
+    result = launch("plan", "--root=root")
+    assert "launch lacks launch.corpora, launch.procedures" in result.stderr
 
 
 def test_help_shows_options_and_the_experiment(run_python: RunPython) -> None:
-    options = run_python("-m", "launch", "plan", "--help")
+    options = launch("plan", "--help")
     assert "--budget (float at least 0; optional)\n      dollars that" in options.stdout
     assert "--pretrain_seeds (list of int at least 0; required)\n      seeds of" in options.stdout
     assert options.returncode == 0 and options.stderr == ""
-    doctor = run_python("-m", "launch", "doctor", "--help").stdout
+    doctor = launch("doctor", "--help").stdout
     assert "--pretrain_seeds" not in doctor
 
 
 def test_tasks_are_those_of_the_register_and_of_the_users_modules(
-    tmp_path: Path, run_python: RunPython, config: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In Gin a hyphen is an underscore; a module of your own says that its task trains nothing."""
     (tmp_path / "my_tasks.py").write_text(
@@ -178,7 +174,7 @@ def test_tasks_are_those_of_the_register_and_of_the_users_modules(
         "finetune.task_modules = ['my_tasks']",
     )
     flags = [f"--gin_param={binding}" for binding in bindings]
-    result = run_python("-m", "launch", "plan", config, *flags)
+    result = launch("plan", config, *flags)
     assert result.returncode == 0, result.stderr
     # Of each of two checkpoints one run of the probe; of SST-2 two rates, with and without a fold.
     assert "finetune: 10 runs" in result.stdout
@@ -189,24 +185,9 @@ def test_the_release_on_cloud_tpu_needs_its_vocabulary(tmp_path: Path) -> None:
     """The release used BERT's published word pieces: learning others would be another experiment."""
     given = {"PROJECT": "'p'", "BUCKET": "'gs://b/e'", "TEXT": "['a.txt']", "ROOT": f"'{tmp_path}'"}
     params = [f"--gin_param={name} = {value}" for name, value in given.items()]
-    command = [sys.executable, "-m", "launch", "plan", "--gin_file=configs/launch/tpu.gin"]
-    said = subprocess.run([*command, *params], cwd=ROOT, capture_output=True, text=True)
+    said = launch("plan", "--gin_file=configs/launch/tpu.gin", *params)
     assert said.returncode == 2
     assert said.stderr == (
         "error: the configuration uses VOCABULARY, which is not set; give --gin_param='VOCABULARY = "
         "...'\n"
     )
-
-
-def test_what_inputs_hold_is_kept_from_the_first_launch_on(
-    tmp_path: Path, run_python: RunPython, config: str
-) -> None:
-    """A corpus of many gigabytes is not read again whenever the same command starts."""
-    text = tmp_path / "text.txt"
-    text.write_text("one sentence\n")
-    os.utime(text, (1e9, 1e9))
-    source = f"--gin_param=prepare.sources = [{str(text)!r}]"
-    result = run_python("-m", "launch", config, source, "--gin_param=run.workers = 1")
-    assert result.returncode == 2 and "error: prepare base: " in result.stderr
-    kept = json.loads((tmp_path / "root" / "launch" / "inputs.json").read_text())
-    assert kept[str(text)][-1] == hashlib.sha256(b"one sentence\n").hexdigest()

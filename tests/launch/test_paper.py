@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from multiberts.tests import warm
 from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
-from multiberts.tests.patience import PATIENCE
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 # Of the report, at the size of the smoke test as at full size; and for each GLUE-like task a curve.
 TABLES = {
@@ -30,11 +26,8 @@ FIGURES = {
 }  # fmt: skip
 
 
-def launch(*arguments: str, seconds: float = PATIENCE) -> str:
-    result = subprocess.run(
-        [sys.executable, "-m", "launch", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=seconds, check=False,
-    )  # fmt: skip
+def launch(*arguments: str) -> str:
+    result = warm.run(["launch", *arguments])
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

@@ -230,27 +230,22 @@ def test_a_launcher_elsewhere_is_watched_before_its_processes_are_ended(
 
 
 @pytest.mark.usefixtures("quick_stages")
-def test_stopped_workers_of_a_killed_launcher_leave_no_process_and_their_attempts_are_closed(
+def test_a_stopped_worker_of_a_killed_launcher_leaves_no_process_and_its_attempt_is_closed(
     start_launcher: Callable[..., Launcher],
 ) -> None:
-    waits = [quick_run("wait", f"wait_{number}", release="never") for number in range(2)]
-    launcher = start_launcher(waits)
-    launcher.wait_for(*waits)
+    waits = quick_run("wait", "wait", release="never")
+    launcher = start_launcher([waits], workers=1)
+    launcher.wait_for(waits)
     assert left_processes(launcher.root, Lease.held(launcher.root)) == []
     # The kernel hangs up a group whose leader's parent is gone if some of its processes are stopped.
-    for run in waits:
-        launcher.worker_of(run).suspend()
+    launcher.worker_of(waits).suspend()
     launcher.process.kill()
     launcher.process.wait()
     assert wait_until(lambda: not launcher.processes())
     reap(root=launcher.root)
     status = collect_status(launcher.root)
     assert status.launcher is None and status.orphans == ()
-    found = attempts_of(launcher.root)
-    assert {path: one.outcome for path, (one,) in found.items()} == {
-        "wait_0": "lost",
-        "wait_1": "lost",
-    }
+    assert [one.outcome for one in attempts_of(launcher.root)["wait"]] == ["lost"]
 
 
 def test_a_missing_root_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from multiberts.launch.workers import pool
 from multiberts.launch.workers.bundles import Bundle
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import OnePass
-from multiberts.launch.workers.worker import WorkerPlace
+from multiberts.launch.workers.worker import Call, WorkerPlace, carry_out_calls
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 
@@ -53,7 +53,6 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     after = quick_run("note", "after", second, raised_once, value=4)
     raises = quick_run("stumble", "raises", times=9, how="raises")
     refused = quick_run("stumble", "refused", times=9, how="refused")
-    killed_once = quick_run("stumble", "killed_once", times=1, how="killed")
     killed = quick_run("stumble", "killed", times=9, how="killed")
     child = quick_run("note", "child", raises, first)
     grandchild = quick_run("note", "grandchild", child, refused)
@@ -64,39 +63,37 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
         after,
         raises,
         refused,
-        killed_once,
         killed,
         child,
         grandchild,
     ]
 
-    failures = run_plan(plan=plan, root=str(root), workers=2, attempts=3)
+    failures = run_plan(plan=plan, root=str(root), workers=2, attempts=2)
 
     assert (root / "after" / "total").read_text() == "7"
     assert {failure.run for failure in failures} == {raises, refused, killed, child, grandchild}
-    assert [outcomes(root, run.path) for run in (first, raised_once, killed_once)] == [
+    assert [outcomes(root, run.path) for run in (first, raised_once)] == [
         ["done"],
         ["failed", "done"],
-        ["lost", "done"],
     ]
-    assert outcomes(root, "raises") == ["failed"] * 3
-    assert outcomes(root, "killed") == ["lost", "lost", "failed"]
+    assert outcomes(root, "raises") == ["failed"] * 2
+    assert outcomes(root, "killed") == ["lost", "failed"]
     (in_status,) = [row for row in collect_status(root).failures if row.path == "killed"]
-    assert in_status.attempts == 3 and "its worker process died" in in_status.message
+    assert in_status.attempts == 2 and "its worker process died" in in_status.message
     assert in_status.log == "logs/killed.log" and "about to stumble" in in_status.log_lines
     assert outcomes(root, "refused") == ["failed"]  # trying again would not mend the input
     assert outcomes(root, "child") == []
     told = describe(failures)
-    assert "error: raises: ArithmeticError: two and two made five (tried 3 times)\n" in told
+    assert "error: raises: ArithmeticError: two and two made five (tried 2 times)\n" in told
     assert "    or more\n" in told and f"(log: {root / 'logs' / 'raises.log'})" in told
     assert "error: refused: the input is bad; mend it\n" in told
     assert (
-        "error: killed: its worker process died (killed, or out of memory) (tried 3 times)" in told
+        "error: killed: its worker process died (killed, or out of memory) (tried 2 times)" in told
     )
     assert "error: child: not started, for raises failed" in told
     assert told.count("error: grandchild: ") == 1
     lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("[") for line in lines) >= 5 and "[5/10]" in lines[-1]
+    assert sum(line.startswith("[") for line in lines) >= 4 and "[4/9]" in lines[-1]
 
     # Again: what is done is not touched, what failed is tried again.
     before = files_with_times(root / "after")
@@ -140,7 +137,7 @@ def test_a_folder_in_the_place_of_a_link_is_refused(tmp_path: Path) -> None:
     assert os.readlink(tmp_path / "scores") == run.path
 
 
-def test_a_killed_launcher_leaves_nothing_and_the_same_command_goes_on(
+def test_a_killed_launcher_leaves_nothing_the_next_goes_on_and_ctrl_c_stops_all(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
@@ -156,32 +153,38 @@ def test_a_killed_launcher_leaves_nothing_and_the_same_command_goes_on(
 
     # The next one has the lease at once, and closes what was left open.
     note = quick_run("note", "note")
-    again = start_launcher([note, quick_run("hold", "hold", seconds=600)], workers=1)
+    again = start_launcher([note, holds], workers=1)
     again.wait_for(note)
-    assert wait_until(lambda: outcomes(root, "hold")[0] == "lost")
-    again.process.send_signal(signal.SIGTERM)
-    assert again.end()[0] == 75
+    assert wait_until(lambda: outcomes(root, "hold") == ["lost", None])
+    # The terminal sends the signal to the whole group.
+    os.killpg(again.process.pid, signal.SIGINT)
+    status, errors = again.end()
+    assert status == 130
+    assert errors == "stopped; the same command resumes from here\n"
+    assert wait_until(lambda: not again.processes())
+    assert not (root / "launch" / "lease.json").exists()
+    assert None not in outcomes(root, "hold")
+    assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def test_what_dies_beside_the_launcher_is_replaced(
+def test_what_dies_or_is_stopped_beside_the_launcher_is_replaced(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
-    release = str(tmp_path / "release")
+    root, release = tmp_path / "root", str(tmp_path / "release")
     waits = quick_run("wait", "wait", release=release)
     more = quick_run("wait", "more", release=release)
-    launcher = start_launcher([waits, more, quick_run("note", "note", waits, more)], attempts=3)
+    plan = [waits, more, quick_run("note", "note", waits, more)]
+    launcher = start_launcher(plan, silent_seconds=2)
     launcher.wait_for(waits, more)
-    launcher.worker_of(more).kill()
-    launcher.wait_for(more)
-    launcher.worker_of(waits).kill()
+    stopped = launcher.worker_of(waits)
+    stopped.suspend()
     launcher.worker_of(more).kill()
     launcher.wait_for(waits, more)
+    assert not stopped.is_running()
     Path(release).touch()
-    status, errors = launcher.end()
-    assert status == 0, errors
-    assert (tmp_path / "root" / "note" / "DONE").is_file()
-    assert outcomes(tmp_path / "root", "wait") == ["lost", "done"]
-    assert outcomes(tmp_path / "root", "more") == ["lost", "lost", "done"]
+    assert launcher.end() == (0, "\n")
+    assert (root / "note" / "DONE").is_file()
+    assert outcomes(root, "wait") == outcomes(root, "more") == ["lost", "done"]
 
 
 def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None:
@@ -195,22 +198,6 @@ def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None
     (failure,) = one_pass._failures.values()
     assert failure.run is runs[0] and failure.attempts == 3
     assert "its worker process died" in failure.message
-
-
-def test_a_stopped_worker_is_ended_and_its_run_is_tried_again(
-    start_launcher: StartLauncher, tmp_path: Path
-) -> None:
-    release = tmp_path / "release"
-    waits = quick_run("wait", "wait", release=str(release))
-    launcher = start_launcher([waits], silent_seconds=2)
-    launcher.wait_for(waits)
-    worker = launcher.worker_of(waits)
-    worker.suspend()
-    launcher.wait_for(waits)
-    assert not worker.is_running()
-    release.touch()
-    assert launcher.end() == (0, "\n")
-    assert outcomes(tmp_path / "root", "wait") == ["lost", "done"]
 
 
 @pytest.mark.slow
@@ -241,7 +228,9 @@ def full_disk(tmp_path: Path, size: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("kind", ["limit of a file's size", "disk"])
+@pytest.mark.parametrize(
+    "kind", ["limit of a file's size", pytest.param("disk", marks=pytest.mark.slow)]
+)
 def test_a_full_disk_is_one_line_and_the_same_command_resumes(
     start_launcher: StartLauncher, tmp_path: Path, kind: str
 ) -> None:
@@ -268,30 +257,32 @@ def test_a_full_disk_is_one_line_and_the_same_command_resumes(
         if kind == "disk":
             subprocess.run(["mount", "-o", "remount,size=8m", str(root.resolve())], check=True)
         (tmp_path / "release").touch()
-        again = start_launcher([waits, fills])
+        again = start_launcher([waits, fills], workers=1)
         assert again.end() == (0, "\n")
         assert (root / "fill" / "DONE").is_file() and (root / "wait" / "DONE").is_file()
 
 
-def test_ctrl_c_stops_all(start_launcher: StartLauncher, tmp_path: Path) -> None:
-    runs = [quick_run("hold", "hold", seconds=600), quick_run("wait", "wait", release="never")]
-    launcher = start_launcher(runs)
-    launcher.wait_for(*runs)
-    # The terminal sends the signal to the whole group.
-    os.killpg(launcher.process.pid, signal.SIGINT)
-    status, errors = launcher.end()
-    assert status == 130
-    assert errors == "stopped; the same command resumes from here\n"
-    assert wait_until(lambda: not launcher.processes())
-    assert not (tmp_path / "root" / "launch" / "lease.json").exists()
-    assert None not in outcomes(tmp_path / "root", "hold")
-    assert not list(tmp_path.rglob("*.unfinished"))
-
-
-def test_a_worker_that_is_killed_while_it_starts_is_started_again(
+def test_a_disk_without_room_for_the_plan_is_one_line(
     start_launcher: StartLauncher, tmp_path: Path
 ) -> None:
-    launcher = start_launcher([quick_run("note", "note")], workers=1)
+    """The launcher itself is the first to write."""
+    plan = [quick_run("note", f"note_{number}") for number in range(20)]
+    launcher = start_launcher(plan, max_bytes_of_file=2**10)
+    status, errors = launcher.end()
+    assert status == 2
+    assert re.fullmatch(r"error: cannot write [^\n]+; free some space[^\n]+\n", errors)
+    assert not list((tmp_path / "root").rglob("*.unfinished"))
+    assert not (tmp_path / "root" / "launch" / "lease.json").exists()
+
+
+def test_asked_to_stop_workers_save_and_the_same_command_goes_on_but_not_a_second_beside_it(
+    start_launcher: StartLauncher, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    waits = quick_run("wait", "wait", release="never", seconds_to_leave=0.5)
+    note = quick_run("note", "note")
+    said = f"asked to stop: 1 of 2 runs of {root} are done; the same command resumes from here\n"
+    launcher = start_launcher([note, waits], workers=1)
 
     def kill_worker() -> bool:
         for process in launcher.processes():
@@ -301,55 +292,32 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again(
                     return True
         return False
 
+    # While it starts, it is not Dask that replaces it.
     assert wait_until(kill_worker)
-    assert launcher.end() == (0, "\n")
-    assert outcomes(tmp_path / "root", "note") == ["done"]
-
-
-def test_a_closed_connection_lets_all_save(start_launcher: StartLauncher, tmp_path: Path) -> None:
-    root, release = tmp_path / "root", tmp_path / "release"
-    waits = quick_run("wait", "wait", release=str(release))
-    launcher = start_launcher([waits], workers=1)
     launcher.wait_for(waits)
-    # ssh's end hangs up every process of the session that has not left its group.
-    os.killpg(launcher.process.pid, signal.SIGHUP)
-    status, errors = launcher.end()
-    assert status == 75
-    assert errors == (
-        f"asked to stop: 0 of 1 runs of {root} are done; the same command resumes from here\n"
-    )
-    assert wait_until(lambda: not launcher.processes())
-    assert outcomes(root, "wait") == ["preempted"]
-    [attempt] = attempts_of(root)["wait"]
-    assert attempt.error is not None and attempt.error["message"].startswith("asked to stop: saved")
-
-
-def test_asked_to_stop_workers_save_and_the_same_command_goes_on(
-    start_launcher: StartLauncher, tmp_path: Path
-) -> None:
-    root = tmp_path / "root"
-    release = tmp_path / "release"
-    waits = quick_run("wait", "wait", release=str(release), seconds_to_leave=0.5)
-    note = quick_run("note", "note")
-    launcher = start_launcher([note, waits], workers=1)
-    launcher.wait_for(waits)
+    assert outcomes(root, "note") == ["done"]
+    # Another launcher leaves them alone.
+    with pytest.raises(UserError, match=f"is being launched by process {launcher.process.pid} on"):
+        run_plan(plan=[waits], root=str(root))
+    status, errors = start_launcher([waits]).end()
+    assert status == 2 and errors.count("\n") == 1 and errors.startswith("error: ")
     # A worker that alone is asked to stop has not failed: its run is started again.
     launcher.worker_of(waits).terminate()
     launcher.wait_for(waits)
     launcher.process.send_signal(signal.SIGTERM)
-    status, errors = launcher.end()
-    assert status == 75
-    assert errors == (
-        f"asked to stop: 1 of 2 runs of {root} are done; the same command resumes from here\n"
-    )
+    assert launcher.end() == (75, said)
     # A process of Python's that waits for its parent may take a moment.
     assert wait_until(lambda: not launcher.processes())
-    assert outcomes(root, "wait") == ["preempted", "preempted"]
+
+    again = start_launcher([note, waits], workers=1)
+    again.wait_for(waits)
+    # ssh's end hangs up every process of the session that has not left its group.
+    os.killpg(again.process.pid, signal.SIGHUP)
+    assert again.end() == (75, said)
+    assert wait_until(lambda: not again.processes())
+    assert outcomes(root, "wait") == ["preempted"] * 3
     errors_of = [attempt.error or {} for attempt in attempts_of(root)["wait"]]
     assert all(error["message"].startswith("asked to stop: saved") for error in errors_of)
-    release.touch()
-    again = start_launcher([note, waits], workers=1)
-    assert again.end() == (0, "\n")
     log = (root / "logs" / "wait.log").read_text().splitlines()
     starts = [int(line.split()[2]) for line in log if line.startswith("begun at")]
     assert starts[0] == 0 and starts == sorted(starts) and starts[-1] > 0
@@ -361,12 +329,13 @@ def test_the_dashboard_is_served_to_this_machine_alone(
     pytest.importorskip("bokeh", reason="needs bokeh, the extra `dashboard`")
     release = tmp_path / "release"
     waits = quick_run("wait", "wait", release=str(release))
-    launcher = start_launcher([waits], dashboard=True)
+    launcher = start_launcher([waits], workers=1, dashboard=True)
     launcher.wait_for(waits)
-    assert launcher.process.stderr is not None
+    shown = launcher.process.stderr
+    assert shown is not None
     said = "Dask's dashboard: "
     # The port's number is another where the usual one is taken, which Dask says first.
-    line = next(line for line in launcher.process.stderr if line.startswith(said))
+    line = next(line for line in shown if line.startswith(said))
     address = line.removeprefix(said).strip()
     assert address.startswith("http://127.0.0.1:"), line
     with urllib.request.urlopen(address) as page:
@@ -383,20 +352,6 @@ def test_a_dashboard_without_its_package_is_refused(
         UserError, match=r"needs the package bokeh, .*install multiberts\[dashboard\]"
     ):
         run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), dashboard=True)
-
-
-def test_a_second_launcher_is_refused_with_one_line(
-    start_launcher: StartLauncher, tmp_path: Path
-) -> None:
-    waits = quick_run("wait", "wait", release="never")
-    launcher = start_launcher([waits])
-    launcher.wait_for(waits)
-    with pytest.raises(UserError, match=f"is being launched by process {launcher.process.pid} on"):
-        run_plan(plan=[waits], root=str(tmp_path / "root"))
-    second = start_launcher([waits])
-    status, errors = second.end()
-    assert status == 2 and errors.count("\n") == 1 and errors.startswith("error: ")
-    assert launcher.process.poll() is None
 
 
 @pytest.mark.parametrize(
@@ -421,12 +376,17 @@ def test_settings_that_make_no_sense_are_refused(
     assert not (tmp_path / "root").exists()
 
 
-@pytest.mark.usefixtures("quick_stages")
-def test_a_folder_of_logs_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_logs_that_cannot_be_made_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The worker is this process, to which no GPU is to be given.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     (tmp_path / "logs").write_text("in the way")
-    first = quick_run("note", "first")
-    plan = [first, quick_run("note", "second", first)]
-    failures = run_plan(plan=plan, root=str(tmp_path), workers=1, attempts=1)
-    assert [failure.is_user_error for failure in failures] == [False, False]
-    assert "FileExistsError" in describe(failures[:1])
-    assert "not started, for first failed" in failures[1].message
+    call = Call(
+        "first", "quick_stages:note", {"run_dir": str(tmp_path / "first")}, "logs/first.log"
+    )
+    ((outcome, error),), _ = carry_out_calls(
+        [call], WorkerPlace(str(tmp_path), "local", "owner"), 0
+    )
+    assert outcome == "failed" and error is not None and error["kind"] == "FileExistsError"
+    assert outcomes(tmp_path, "first") == ["failed"]

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import gin
 import pytest
 
 from multiberts.finetune.finetuning import finetune
 from multiberts.launch.sweeping import sweep, sweep_plan
+from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin, scoped_bindings
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"batch_size": 16, "num_epochs": 1, "sequence_length": 32, "compile_step": False}
@@ -214,7 +214,7 @@ def command(root: Path, checkpoint: Path, data: Path) -> list[str]:
         "RTE/finetune.data_dir": "elsewhere",
     }
     flags = [f"--gin_param={name} = {value!r}" for name, value in bindings.items()]
-    return [sys.executable, "-m", "multiberts", "sweep", *flags]
+    return ["sweep", *flags]
 
 
 @pytest.mark.slow
@@ -226,8 +226,8 @@ def test_stopped_anywhere_the_same_command_ends_in_the_same_bytes(
     whole = arguments(tmp_path / "whole", [checkpoint], pair_data)
     whole["tasks"]["pair"]["num_epochs"] = 30
     sweep(**{**whole, "learning_rates": [1e-3], "finetune_seeds": [0, 1, 2]})
-    process = subprocess.Popen(
-        command(root, checkpoint, pair_data), cwd=ROOT, stderr=subprocess.PIPE, text=True
+    process = warm.Process(
+        warm.COMMAND, [command(root, checkpoint, pair_data)], kind=warm.TENSORFLOW
     )
     state = root / "pair" / checkpoint.name / "lr_0.001-ft_seed_1/state"
     while process.poll() is None and not list(state.glob("step_*.npz")):
@@ -237,9 +237,7 @@ def test_stopped_anywhere_the_same_command_ends_in_the_same_bytes(
     expected = -signal.SIGKILL if notice == signal.SIGKILL else EXIT_PREEMPTED
     assert process.returncode == expected, messages
     assert len(list(root.rglob("DONE"))) == 1
-    again = subprocess.run(
-        command(root, checkpoint, pair_data), cwd=ROOT, capture_output=True, text=True
-    )
+    again = warm.run(command(root, checkpoint, pair_data), kind=warm.TENSORFLOW)
     assert again.returncode == 0, again.stderr
     # The finished run is not made again, so its line is not there.
     assert [line.split()[0] for line in again.stdout.splitlines()] == ["[2/3]", "[3/3]"]
@@ -250,15 +248,23 @@ def test_a_slip_in_a_scope_is_refused_by_the_command(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
     flags = command(tmp_path / "sweep", make_checkpoint(), pair_data)
-    result = subprocess.run(
-        [*flags, "--gin_param=pairs/finetune.num_epochs = 2"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    result = warm.run([*flags, "--gin_param=pairs/finetune.num_epochs = 2"])
     assert result.returncode == 2
     assert result.stderr.startswith("error: pairs/finetune.num_epochs is set")
     assert len(result.stderr.splitlines()) == 1
+
+
+def plan_of_configuration(config: str, checkpoint: str, data: str) -> tuple[int, dict]:
+    """How many runs a configuration plans, and the parameters of the first."""
+    gin.external_configurable(finetune, name="finetune")
+    gin.external_configurable(sweep, name="sweep")
+    parse_gin([config], [f"CHECKPOINTS = [{checkpoint!r}]", f"DATA = {data!r}", "ROOT = 'root'"])
+    bindings = dict(gin.get_bindings("sweep"))
+    assert bindings.pop("root") == "root"
+    tasks = {name: scoped_bindings("finetune", name) for name in bindings["tasks"]}
+    bindings["tasks"] = in_data_folder(tasks)
+    plan = sweep_plan(**bindings)
+    return len(plan), dict(plan[0].parameters)
 
 
 @pytest.mark.parametrize(
@@ -271,38 +277,19 @@ def test_a_slip_in_a_scope_is_refused_by_the_command(
 def test_configurations_plan_the_papers_runs(
     tmp_path: Path, make_checkpoint: Callable[..., Path], name: str, runs: int, arguments: dict
 ) -> None:
-    """In a process of its own: Gin's configuration is one per process."""
-    program = (
-        "import gin, json, sys\n"
-        "from multiberts.finetune import finetuning\n"
-        "from multiberts.launch import sweeping as sweep\n"
-        "from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin\n"
-        "from multiberts.runs.command_line.gin_files import scoped_bindings\n"
-        "gin.external_configurable(finetuning.finetune, name='finetune')\n"
-        "gin.external_configurable(sweep.sweep, name='sweep')\n"
-        "macros = [f'CHECKPOINTS = [{sys.argv[2]!r}]', f'DATA = {sys.argv[3]!r}', 'ROOT = \"root\"']\n"
-        "parse_gin([sys.argv[1]], macros)\n"
-        "given = dict(gin.get_bindings('sweep'))\n"
-        "assert given.pop('root') == 'root'\n"
-        "tasks = {name: scoped_bindings('finetune', name) for name in given['tasks']}\n"
-        "given['tasks'] = in_data_folder(tasks)\n"
-        "plan = sweep.sweep_plan(**given)\n"
-        "print(json.dumps([len(plan), dict(plan[0].parameters)]))\n"
-    )
     config = str(ROOT / f"configs/finetune/{name}.gin")
     for task in ("RTE", "MRPC", "CoLA", "SST-2", "QQP", "QNLI", "MNLI"):
         data = tmp_path / "data" / "glue" / task
         data.mkdir(parents=True)
         for split in ("train", "dev", "dev_matched", "dev_mismatched"):
             (data / f"{split}.tsv").write_text("")
-    result = subprocess.run(
-        [sys.executable, "-c", program, config, str(make_checkpoint()), str(tmp_path / "data")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+    # Gin's configuration is one per process.
+    count, first = warm.call(
+        "launch.test_sweeping:plan_of_configuration",
+        config,
+        str(make_checkpoint()),
+        str(tmp_path / "data"),
     )
-    assert result.returncode == 0, result.stderr
-    count, first = json.loads(result.stdout)
     assert count == runs
     assert arguments.items() <= first.items()
     assert first["sequence_length"] == 128

@@ -54,6 +54,8 @@ class Refused(Exception):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer in two packets would wait for the client's word on the first, forty milliseconds.
+    wbufsize = -1
     storage: CloudStorage
 
     def log_message(self, *arguments: object) -> None:
@@ -213,7 +215,7 @@ def cloud_storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudStorage]:
     # A client that has its answer elsewhere already closes the connection.
     server.handle_error = lambda *given: None
     storage.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
     yield storage
     server.shutdown()

@@ -230,13 +230,13 @@ def test_stages_of_others_are_estimated_too(tmp_path: Path) -> None:
     assert math.isfinite(estimate.wall_seconds) and estimate.wall_seconds > 0
 
 
-def test_of_ten_thousand_runs_those_that_are_done_are_left_out(tmp_path: Path) -> None:
-    """How long it takes: `make bench-launch`."""
-    plan = small(pretrain_seeds=range(5), finetune_seeds=range(2000))
-    for run in of_stage(plan, "finetune")[:4000]:
+def test_of_many_runs_those_that_are_done_are_left_out(tmp_path: Path) -> None:
+    """How long it takes with many more: `make bench-launch`."""
+    plan = small(pretrain_seeds=range(5), finetune_seeds=range(200))
+    for run in of_stage(plan, "finetune")[:400]:
         finish(tmp_path, run)
     estimate = estimate_plan(plan=plan, root=tmp_path)
-    assert len(estimate.runs) == len(plan) - 4000 > 6000
+    assert len(estimate.runs) == len(plan) - 400 > 600
 
 
 def run_of(path: str, *parents: PlannedRun) -> PlannedRun:

@@ -317,10 +317,10 @@ def test_seeds_that_are_listed_twice_run_once() -> None:
 
 
 @pytest.mark.seconds
-def test_ten_thousand_runs_have_paths_of_their_own() -> None:
-    """How long it takes: `make bench-launch`."""
-    plan = planned(pretrain_seeds=range(5), finetune_seeds=range(250))
-    assert len(plan) == len(paths(plan)) > 10_000
+def test_runs_have_paths_of_their_own() -> None:
+    """How long it takes with many more: `make bench-launch`."""
+    plan = planned(pretrain_seeds=range(5), finetune_seeds=range(25))
+    assert len(plan) == len(paths(plan)) > 1000
 
 
 def test_directories_keep_their_names() -> None:

@@ -107,10 +107,11 @@ def test_a_budget_is_kept_after_the_plan_is_shown(
 def test_a_disk_that_is_too_small_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    procedures = {"base": {"model": {}, "num_steps": 10**8, "checkpoint_steps": range(10**6)}}
+    model = {"hidden_size": 2**14, "num_attention_heads": 128, "intermediate_size": 2**16}
+    procedures = {"base": {"model": model, "num_steps": 10**8, "checkpoint_steps": range(10**4)}}
     show_plan(plan=planned(procedures=procedures, tasks={}), root=tmp_path, device="v4-8")
-    # A million checkpoints of 440 MB, twice.
-    assert "881 TB of disk, MORE THAN THE" in capsys.readouterr().out
+    # Ten thousand checkpoints of 159 GB, twice.
+    assert "3.18e+03 TB of disk, MORE THAN THE" in capsys.readouterr().out
 
 
 def test_sizes_in_words() -> None:

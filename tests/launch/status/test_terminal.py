@@ -6,8 +6,6 @@ import os
 import pty
 import select
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,18 +16,12 @@ from multiberts.launch.estimate import quantities
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.page import render_status_page
 from multiberts.launch.status.plan_report import show_plan
-from multiberts.launch.status.snapshot import collect_status
+from multiberts.launch.status.snapshot import Status, collect_status
 from multiberts.launch.status.terminal import print_status, terminal_view
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 from multiberts.tests.launch.made_up import MadeUp, make_sweep
 from multiberts.tests.patience import PATIENCE
-from multiberts.tests.terminal_signals import obey_a_terminal
-
-SHOW = """
-import sys
-from multiberts.launch.status.command import show_status
-show_status(root=sys.argv[1], watch=len(sys.argv) > 2)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +31,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def shown(root: Path, width: int, rows: int = 40) -> str:
+@pytest.fixture(scope="module")
+def status(root: Path) -> Status:
+    return collect_status(root)
+
+
+def shown(status: Status, width: int, rows: int = 40) -> str:
     console = Console(width=width, color_system=None, highlight=False)
     with console.capture() as capture:
-        console.print(terminal_view(collect_status(root), width, rows))
+        console.print(terminal_view(status, width, rows))
     return capture.get()
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
-def test_every_width_shows_what_counts(root: Path, width: int) -> None:
-    text = shown(root, width)
+def test_every_width_shows_what_counts(status: Status, width: int) -> None:
+    text = shown(status, width)
     assert max(map(len, text.splitlines())) <= width
     words = " ".join(text.split())
     for fact in ("813 of 2,528 runs done (32 %)", "1,980,000", "running", "MNLI", "is not finite"):
@@ -57,8 +54,8 @@ def test_every_width_shows_what_counts(root: Path, width: int) -> None:
     assert "…" not in text.split("Failures")[0]
 
 
-def test_wide_terminals_show_all_columns(root: Path) -> None:
-    text = shown(root, 140)
+def test_wide_terminals_show_all_columns(status: Status) -> None:
+    text = shown(status, 140)
     line = next(line for line in text.splitlines() if line.startswith("base 9 "))
     for fact in ("1,980,000", "2,000,000", "99 %", "8.00", "42 min", "6 min", "tpu · v4-8"):
         assert fact in line, fact
@@ -72,7 +69,11 @@ def test_a_long_host_never_hides_the_names_of_runs(tmp_path: Path) -> None:
         made.attempt(made.add_seed(seed), 1, engine="slurm", device="gpu 0", host=host, job="1")
     made.write_plan()
     for width in (110, 120, 200):
-        table = shown(made.root, width).split("Pre-training")[1].split("Attempts without")[0]
+        table = (
+            shown(collect_status(made.root), width)
+            .split("Pre-training")[1]
+            .split("Attempts without")[0]
+        )
         lines = table.splitlines()
         for seed in range(3):
             (line,) = [line for line in lines if line.startswith(f"base {seed} ")]
@@ -80,8 +81,8 @@ def test_a_long_host_never_hides_the_names_of_runs(tmp_path: Path) -> None:
         assert len([line for line in lines if line.strip()]) == 4
 
 
-def test_few_rows_show_trouble_first_and_tell_what_is_left_out(root: Path) -> None:
-    text = shown(root, 100, rows=6)
+def test_few_rows_show_trouble_first_and_tell_what_is_left_out(status: Status) -> None:
+    text = shown(status, 100, rows=6)
     table = text.split("Pre-training")[1].split("Fine-tuning")[0]
     assert "failed" in table and "lost" in table
     assert "base 0 " not in table and "and 9 done, 5 running, 1 retrying, 4 waiting" in table
@@ -89,19 +90,20 @@ def test_few_rows_show_trouble_first_and_tell_what_is_left_out(root: Path) -> No
 
 
 def test_no_terminal_no_control_characters(root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW, str(root)], capture_output=True, text=True, check=True
-    )
+    done = warm.run(["launch", "status", f"--root={root}"])
+    assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout and "813 of 2,528" in done.stdout
 
 
 def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
     root = tmp_path / "[bold]experiment[/bold]"
-    make_sweep(root, time.time())
+    made = MadeUp(root, time.time())
+    made.add_seed(0)
+    made.write_plan()
     console = Console(width=200, color_system=None)
     with console.capture() as capture:
         print_status(collect_status(root), console)
-    assert "[bold]experiment[/bold]: 813" in capture.get()
+    assert "[bold]experiment[/bold]: 0 of 1" in capture.get()
 
 
 # Ends markup that was not opened, a tag, an emoji; clears the screen, rings, turns the line round, hides
@@ -131,7 +133,7 @@ def hostile_experiment(root: Path) -> None:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_names_neither_steer_the_terminal_nor_end_the_view(tmp_path: Path, width: int) -> None:
     hostile_experiment(tmp_path)
-    text = shown(tmp_path, width)
+    text = shown(collect_status(tmp_path), width)
     assert all(character == "\n" or character.isprintable() for character in text)
     assert not any(line.startswith("error: forged") for line in text.splitlines())
     joined = "".join(text.split())
@@ -158,14 +160,12 @@ def test_the_plan_shows_no_control_characters(
 
 def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", SHOW, str(root), "watch"],
-        stdin=theirs,
+    process = warm.Process(
+        warm.COMMAND,
+        [["launch", "status", f"--root={root}", "--watch"]],
+        environment={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
-        start_new_session=True,
-        preexec_fn=obey_a_terminal,
     )
     os.close(theirs)
     drawn = b""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from multiberts.launch.markers.attempts import attempts_at, begin_attempt
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.graph import complete
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.tpu import running
 from multiberts.launch.tpu.client import LABEL, OUR_LABEL, Provisioner
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.reconcile import Beat
-from multiberts.launch.tpu.running import run_on_tpu
 from multiberts.launch.tpu.settings import TpuSettings
 from multiberts.runs.bucket.mirror import Mirror
 from multiberts.runs.directory import RunDirectory
@@ -66,6 +67,14 @@ def make_run(root: Path, number: int = 0, **changes: Any) -> PlannedRun:
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def packed_once() -> Iterator[None]:
+    """Packs the program for the first look of all, as its files stay the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "pack", functools.cache(running.pack))
+        yield
+
+
 @pytest.fixture
 def look(tmp_path: Path) -> Callable[..., Any]:
     """One look at a plan: `look(service, plan, **changes)`."""
@@ -86,7 +95,7 @@ def look(tmp_path: Path) -> Callable[..., Any]:
         names = {field.name for field in dataclasses.fields(TpuSettings)}
         pace = arguments.pop("pace", Pace)
         settings = pace(**{name: arguments.pop(name) for name in names & arguments.keys()})
-        return run_on_tpu(plan=plan, settings=settings, **arguments)
+        return running.run_on_tpu(plan=plan, settings=settings, **arguments)
 
     return once
 

@@ -113,7 +113,7 @@ def test_values_reach_the_node_as_they_are(tmp_path: Path) -> None:
 
 
 # Like Ubuntu 24.04's: pip installs into no folder but one that is named.
-STUB = """#!{python}
+STUB = """#!{python} -IS
 import os, pathlib, sys
 arguments = sys.argv[1:]
 if arguments[:3] == ["-m", "pip", "install"] and "--target" not in arguments:
@@ -266,7 +266,7 @@ def test_a_node_that_is_done_and_forgotten_deletes_itself(
     launcher.start()
     forgotten = threading.Thread(target=wait_until_forgotten, args=(bucket, 1.0))
     forgotten.start()
-    forgotten.join(3.0)
+    forgotten.join(2.0)
     assert forgotten.is_alive()
     stop.set()
     launcher.join()

@@ -20,18 +20,47 @@ from distributed import Client
 from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.reaping import reap
 from multiberts.launch.running import run_plan
+from multiberts.launch.workers import pool
 from multiberts.runs.errors import UserError
 from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
 from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
+from multiberts.tests.patience import PATIENCE
+
+
+def is_whole(cluster: DaskCluster) -> bool:
+    return all(process.poll() is None for process in cluster.processes)
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], DaskCluster]]:
+    """Returns the cluster of these tests, or another where one of them has ended a part of it."""
+    path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(HERE)])
+    started: list[DaskCluster] = []
+    with contextlib.ExitStack() as stack:
+
+        def whole() -> DaskCluster:
+            if not started or not is_whole(started[-1]):
+                cluster = DaskCluster(tmp_path_factory.mktemp("cluster"), PYTHONPATH=path)
+                started.append(stack.enter_context(cluster))
+            return started[-1]
+
+        yield whole
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[DaskCluster]:
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(HERE)])
-    with DaskCluster(folder, PYTHONPATH=path) as started, keys_in_place(started):
-        yield started
+def cluster(clusters: Callable[[], DaskCluster]) -> Iterator[DaskCluster]:
+    """A cluster with both its workers, which other tests have used, too."""
+    cluster = clusters()
+    with keys_in_place(cluster):
+        yield cluster
+        # One that is just starting again would not hear that it is to end.
+        if is_whole(cluster):
+            wait_for_workers(cluster)
+
+
+def wait_for_workers(cluster: DaskCluster) -> None:
+    with Client(cluster.address) as client:
+        client.wait_for_workers(len(cluster.workers), timeout=PATIENCE)
 
 
 def on(cluster: DaskCluster) -> dict[str, Any]:
@@ -62,21 +91,19 @@ def test_its_workers_carry_a_plan_out_and_stay(
     plan = [
         first,
         quick_run("note", "second", first, value=2),
-        quick_run("stumble", "killed_once", times=1, how="killed"),
         quick_run("stumble", "killed", times=9, how="killed"),
         quick_run("stumble", "raises", times=9, how="raises"),
     ]
     failures = run_plan(plan=plan, root=str(root), attempts=2, **on(cluster))
     assert {failure.run.path for failure in failures} == {"killed", "raises"}
     assert (root / "second" / "total").read_text() == "3"
-    assert outcomes(root, "killed_once") == ["lost", "done"]
     assert outcomes(root, "killed") == ["lost", "failed"]
     assert outcomes(root, "raises") == ["failed"] * 2
     said = capsys.readouterr().err
     assert "only after 300 to 600 s (worker-ttl; run.silent_seconds is 90)" in said
     assert "passed on up to 3 times before it counts as lost (allowed-failures)" in said
     assert "given up by its cluster manager (lost-worker-timeout)" in said
-    assert all(process.poll() is None for process in cluster.processes)
+    assert is_whole(cluster)
 
 
 def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
@@ -93,9 +120,8 @@ def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
         assert wait_until(lambda path=path: outcomes(root, path) == ["preempted"]), path
     assert int((root / "wait" / "saved").read_text()) > 0
     reap(root=root, engine="dask")
-    assert all(process.poll() is None for process in cluster.processes)
-    with Client(cluster.address) as client:
-        client.wait_for_workers(2)
+    assert is_whole(cluster)
+    wait_for_workers(cluster)
     release.touch()
     again = start_launcher([waits], workers=None, **on(cluster))
     assert again.end()[0] == 0
@@ -128,23 +154,36 @@ def test_asked_to_stop_runs_save_and_the_workers_serve_the_next_launcher(
     assert again.end()[0] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick_stages")
-def test_a_scheduler_that_ends_is_said_in_one_line(cluster: DaskCluster, tmp_path: Path) -> None:
+def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said_in_one_line(
+    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Before it gives up, the client tries to connect for a minute.
+    monkeypatch.setitem(pool._SETTINGS_OF_WORKERS, "distributed.comm.timeouts.connect", "5s")
     root = tmp_path / "root"
     waits = quick_run("wait", "wait", release="never")
 
-    def end_the_scheduler() -> None:
-        wait_until(lambda: outcomes(root, "wait") == [None])
+    def has_begun(times: int) -> bool:
+        log = root / "logs" / "wait.log"
+        return log.exists() and log.read_text().count("begun") == times
+
+    def end_a_worker_and_the_scheduler() -> None:
+        assert wait_until(lambda: has_begun(1))
+        nanny = psutil.Process(attempts_at(root, "wait")[0].pid).parent()
+        assert nanny is not None
+        nanny.terminate()
+        assert wait_until(lambda: has_begun(2))
         cluster.processes[0].kill()
 
-    ending = in_thread(end_the_scheduler)
+    ending = in_thread(end_a_worker_and_the_scheduler)
     with pytest.raises(
         UserError, match="the scheduler of engine 'dask' is gone; start it, and give"
     ):
         run_plan(plan=[waits], root=str(root), **on(cluster))
     ending.join()
-    assert wait_until(lambda: outcomes(root, "wait") == ["preempted"])
+    assert wait_until(lambda: outcomes(root, "wait") == ["preempted"] * 2)
+    errors = [attempt.error or {} for attempt in attempts_at(root, "wait")]
+    assert all(error["message"].startswith("asked to stop: saved") for error in errors)
 
 
 def answer(port: int, over_tls: bool) -> bytes:
@@ -169,7 +208,7 @@ def test_strangers_are_refused_and_workers_are_served_all_the_same(
     """A launch has keys of its own; no port of it is open to other machines."""
     release = tmp_path / "release"
     waits = quick_run("wait", "wait", release=str(release))
-    launcher = start_launcher([waits])
+    launcher = start_launcher([waits], workers=1)
     launcher.wait_for(waits)
     addresses = [
         connection.laddr
@@ -204,6 +243,6 @@ def test_workers_without_the_project_are_said_in_one_line(tmp_path: Path) -> Non
     (broken / "__init__.py").write_text("raise ImportError('not here')")
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with DaskCluster(folder, PYTHONPATH=str(broken.parent)) as cluster, keys_in_place(cluster):
+    with DaskCluster(folder, 1, PYTHONPATH=str(broken.parent)) as cluster, keys_in_place(cluster):
         with pytest.raises(UserError, match="cannot carry out runs .*not here.*; they need this"):
             run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), **on(cluster))

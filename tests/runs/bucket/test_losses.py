@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,12 @@ from multiberts.runs.bucket.copies import fetch, push_finished
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.bucket.mirror import MANIFEST, Mirror, read_manifest
 from multiberts.runs.bucket.objects import Bucket, MirrorLostError
+from multiberts.runs.command_line.command import run_main
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove, replaced, write_atomically
+from multiberts.runs.preemption import PreemptedError, preemption_notice
+from multiberts.tests import warm
 from multiberts.tests.patience import PATIENCE
 
 pytestmark = pytest.mark.seconds
@@ -126,28 +128,20 @@ def test_a_run_that_was_refused_and_removed_leaves_an_empty_bucket(url: str) -> 
     assert read_manifest(Bucket(url)) == {}
 
 
-TRAIN = """
-import sys, time
-from pathlib import Path
-from multiberts.runs.bucket.localising import local_arguments
-from multiberts.runs.command_line.command import run_main
-from multiberts.runs.files import write_atomically
-from multiberts.runs.preemption import PreemptedError, preemption_notice
+def train(url: str, stage: str) -> None:
+    def main(_arguments: Sequence[str]) -> None:
+        with local_arguments({"run_dir": url}) as local:
+            path = Path(local["run_dir"])
+            write_atomically(path / "config.gin", "x")
+            print(path, flush=True)
+            if stage == "prepare":
+                time.sleep(600)  # as it cannot save
+            with preemption_notice() as should_stop:
+                while not should_stop():
+                    time.sleep(0.05)
+                raise PreemptedError("asked to stop: saved")
 
-def main(arguments):
-    with local_arguments({"run_dir": sys.argv[1]}) as local:
-        path = Path(local["run_dir"])
-        write_atomically(path / "config.gin", "x")
-        print(path, flush=True)
-        if sys.argv[2] == "prepare":
-            time.sleep(600)  # as it cannot save
-        with preemption_notice() as should_stop:
-            while not should_stop():
-                time.sleep(0.05)
-            raise PreemptedError("asked to stop: saved")
-
-run_main(main)
-"""
+    run_main(main)
 
 
 @pytest.mark.parametrize("stage", ["pretrain", "prepare"])
@@ -155,15 +149,12 @@ def test_a_stage_whose_copy_is_removed_ends_with_one_line(
     url: str, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     monkeypatch.setenv("RUNS_PUSH_SECONDS", "0.1")
-    process = subprocess.Popen(
-        [sys.executable, "-c", TRAIN, url, stage], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    path = Path(process.stdout.readline().strip())
+    process = warm.Process("multiberts.tests.runs.bucket.test_losses:train", [url, stage])
     end = time.monotonic() + PATIENCE
     while MANIFEST not in content(url) and time.monotonic() < end:
         time.sleep(0.02)
+    assert process.stdout is not None
+    path = Path(process.stdout.readline().strip())
     before = content(url)
     shutil.rmtree(path)
     _, message = process.communicate(timeout=PATIENCE)

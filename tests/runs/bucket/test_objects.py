@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from multiberts.runs.bucket.lease import BucketLease, LeaseLostError
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.bucket.mirror import MANIFEST, Mirror, read_manifest
 from multiberts.runs.bucket.objects import Bucket, is_url
+from multiberts.runs.command_line.command import run_main
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove, write_atomically
-from multiberts.runs.preemption import PreemptedError
+from multiberts.runs.preemption import PreemptedError, preemption_notice
+from multiberts.tests import warm
 from multiberts.tests.patience import PATIENCE
 
 pytestmark = pytest.mark.seconds
@@ -156,7 +159,7 @@ ELSEWHERE = {
     "pid": 1,
     "created": 1.0,
     "started": 1.0,
-    "seconds_until_stale": 1.0,
+    "seconds_until_stale": 0.6,
 }
 
 
@@ -167,10 +170,10 @@ def test_a_silent_lease_of_another_machine_is_taken_over_whatever_its_clock(
     bucket = Bucket(place)
     left = {**ELSEWHERE, "renewed": time.time() + seconds_ahead}
     assert bucket.write_if("LEASE.json", json.dumps(left).encode(), None)
-    lease = BucketLease(bucket, seconds_until_stale=1.0)
+    lease = BucketLease(bucket, seconds_until_stale=0.6)
     before = time.monotonic()
     lease.acquire()
-    assert time.monotonic() - before >= 1.0, "it was watched for as long as it asks"
+    assert time.monotonic() - before >= 0.6, "it was watched for as long as it asks"
     assert "waiting up to 1 s" in capsys.readouterr().err
     lease.check()
     lease.release()
@@ -179,7 +182,7 @@ def test_a_silent_lease_of_another_machine_is_taken_over_whatever_its_clock(
 def test_no_lease_is_waited_for_as_long_as_it_likes(
     place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("multiberts.runs.bucket.lease._LONGEST_PATIENCE", 1.0)
+    monkeypatch.setattr("multiberts.runs.bucket.lease._LONGEST_PATIENCE", 0.6)
     bucket = Bucket(place)
     left = {**ELSEWHERE, "renewed": time.time(), "seconds_until_stale": 3.0}
     assert bucket.write_if("LEASE.json", json.dumps(left).encode(), None)
@@ -210,7 +213,7 @@ def test_a_lease_that_is_renewed_elsewhere_is_not_taken_over_though_its_clock_is
     thread.start()
     try:
         with pytest.raises(UserError, match="being written by process 1 on h; wait for"):
-            BucketLease(bucket, seconds_until_stale=60.0).acquire()
+            BucketLease(bucket, seconds_until_stale=6.0).acquire()
     finally:
         ended.set()
         thread.join()
@@ -316,7 +319,7 @@ def test_who_lost_the_lease_pushes_nothing_more(
     slow.push()
     # As if this machine had been frozen for long and another had taken over.
     lease = json.loads(cloud_storage.objects["ours", "run/LEASE.json"][0])
-    taken = json.dumps({**lease, "machine": "another", "seconds_until_stale": 1.0}).encode()
+    taken = json.dumps({**lease, "machine": "another", "seconds_until_stale": 0.6}).encode()
     Bucket("gs://ours/run").write("LEASE.json", taken)
     on_another_machine(tmp_path, monkeypatch, "another")
     with Mirror("gs://ours/run") as mirror:
@@ -331,39 +334,27 @@ def test_who_lost_the_lease_pushes_nothing_more(
         assert [name for name in cloud_storage.written() if "LEASE" not in name] == []
 
 
-LOSE = """
-import os, sys, time
-from multiberts.runs.bucket.objects import Bucket
-from multiberts.runs.command_line.command import run_main
-from multiberts.runs.bucket.mirror import Mirror
-from multiberts.runs.preemption import PreemptedError, preemption_notice
+def lose(place: str) -> None:
+    """Holds a lease that another process takes."""
 
-def main(arguments):
-    with Mirror(sys.argv[1], seconds_between_pushes=0.1) as mirror:
-        with preemption_notice() as should_stop:
-            Bucket(sys.argv[1]).write("LEASE.json", b"another's")
-            for number in range(600):
-                (mirror.path / "log").write_text(str(number))
-                time.sleep(0.1)
-                if should_stop():
-                    raise PreemptedError("asked to stop")
+    def main(_arguments: Sequence[str]) -> None:
+        with Mirror(place, seconds_between_pushes=0.1) as mirror:
+            with preemption_notice() as should_stop:
+                Bucket(place).write("LEASE.json", b"another's")
+                for number in range(600):
+                    (mirror.path / "log").write_text(str(number))
+                    time.sleep(0.1)
+                    if should_stop():
+                        raise PreemptedError("asked to stop")
 
-sys.argv, arguments = sys.argv, sys.argv
-from absl import flags
-run_main(main)
-"""
+    run_main(main)
 
 
 def test_a_stage_that_lost_the_lease_is_stopped(place: str) -> None:
-    process = subprocess.run(
-        [sys.executable, "-c", LOSE, place],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    process = warm.Process("multiberts.tests.runs.bucket.test_objects:lose", [place])
+    _, errors = process.communicate()
     assert process.returncode == 2
-    assert "error: " in process.stderr and "was taken over by another process" in process.stderr
+    assert "error: " in errors and "was taken over by another process" in errors
 
 
 @pytest.mark.parametrize(
@@ -394,13 +385,7 @@ def test_commands_exit_with_two_and_write_nothing(cloud_storage: Any, tmp_path: 
         "prepare.source_format = 'sentences'",
         "prepare.vocabulary_size = 60",
     ]
-    process = subprocess.run(
-        [sys.executable, "-m", "multiberts", "prepare", *(f"--gin_param={flag}" for flag in flags)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    process = warm.run(["prepare", *(f"--gin_param={flag}" for flag in flags)])
     assert process.returncode == 2
     assert process.stderr.startswith("error: gs://nowhere does not exist")
     assert process.stderr.count("\n") == 1
@@ -586,13 +571,13 @@ def test_real_stages_from_bucket_to_bucket(
 NOUNS = ["cat", "dog", "house", "tree", "river", "king"]
 
 
-def run_stage(command: str, **stages: dict[str, Any]) -> subprocess.Popen[bytes]:
+def run_stage(command: str, **stages: dict[str, Any]) -> warm.Process:
     flags = [
         f"--gin_param={stage}.{name} = {value!r}"
         for stage, given in stages.items()
         for name, value in given.items()
     ]
-    return subprocess.Popen([sys.executable, "-m", "multiberts", command, *flags], cwd=ROOT)
+    return warm.Process(warm.COMMAND, [[command, *flags]], kind=warm.TENSORFLOW)
 
 
 def until_pushed(storage: Any, prefix: str) -> None:

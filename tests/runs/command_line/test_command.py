@@ -8,7 +8,15 @@ import sys
 
 import pytest
 
-from multiberts.runs.command_line.command import COMMANDS, help_of, load, positional_texts
+from multiberts.runs.command_line.command import (
+    COMMANDS,
+    help_of,
+    load,
+    positional_texts,
+    run_main,
+)
+from multiberts.runs.preemption import PreemptedError
+from multiberts.tests import warm
 
 PROGRAM = """
 from multiberts.runs.command_line.command import run_main
@@ -31,21 +39,17 @@ def test_a_reader_that_stops_early_is_no_error():
     assert process.wait() == 141
 
 
-STOPPED = """
-from multiberts.runs.command_line.command import run_main
-from multiberts.runs.preemption import PreemptedError
+def stopped() -> None:
+    def main(_arguments):
+        raise PreemptedError("asked to stop: saved at step 3")
 
-def main(arguments):
-    raise PreemptedError("asked to stop: saved at step 3")
-
-run_main(main)
-"""
+    run_main(main)
 
 
 def test_a_stage_that_was_asked_to_stop_exits_with_its_own_status():
-    process = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True)
+    process = warm.Process("multiberts.tests.runs.command_line.test_command:stopped", [])
+    assert process.communicate() == ("", "asked to stop: saved at step 3\n")
     assert process.returncode == 75
-    assert process.stderr == "asked to stop: saved at step 3\n"
 
 
 def test_help_of_every_command_names_its_parameters_and_ends_well():
@@ -55,6 +59,10 @@ def test_help_of_every_command_names_its_parameters_and_ends_well():
             assert word not in shown, name
         assert len(shown) > 200, name
         assert "; required)" in shown or "; default " in shown, name
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return warm.run(arguments)
 
 
 def test_help_of_finetune_shows_the_options_of_tasks():
@@ -102,11 +110,6 @@ def test_a_sweep_from_flags_alone(tmp_path):
     wrong = call("sweep", *given, "--checkpoints=a,b", "--finetune_seeds=0,x")
     assert wrong.stderr.startswith("error: sweep.finetune_seeds is [0, 'x'], expected list of int")
     assert "sweep lacks sweep.checkpoints; give --checkpoints=..." in call("sweep", *given).stderr
-
-
-def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    code = f"from multiberts.runs.command_line.command import main; main({list(arguments)!r})"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
 def test_quiet_and_verbose(tmp_path):

@@ -134,7 +134,7 @@ class Metadata:
                 """Prints nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return f"127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:

@@ -15,14 +15,12 @@ from multiberts.tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("google.cloud.tpu_v2", reason="needs the extra cloud")
-
-from multiberts.tests.launch.tpu.rehearsal.rehearsal import ANNOUNCED  # noqa: E402
-
 
 @pytest.fixture(scope="module")
 def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A rehearsal's folder and the lines that it printed."""
+    # Not at the top, where every session that collects it would import it.
+    pytest.importorskip("google.cloud.tpu_v2", reason="needs the extra cloud")
     root = tmp_path_factory.mktemp("rehearsal")
     command = [sys.executable, "-m", "multiberts.tests.launch.tpu.rehearsal.rehearsal", str(root)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
@@ -50,6 +48,8 @@ def test_ends_in_the_bytes_of_an_uninterrupted_run(rehearsed: tuple[Path, str]) 
 
 
 def test_every_mishap_came_and_is_accounted_for(rehearsed: tuple[Path, str]) -> None:
+    from multiberts.tests.launch.tpu.rehearsal.rehearsal import ANNOUNCED
+
     folder, printed = rehearsed
     [path] = (folder / "experiment" / "launch" / "attempts").glob("pretrain*")
     attempts = attempts_at(folder / "experiment", path.name.replace("---", "/"))
