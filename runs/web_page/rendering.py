@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from types import CodeType
 from typing import Any
 
 from multiberts.runs.errors import counted
 
 
 @cache
-def _compiled() -> Any:
-    """Returns the code of templates that this process has compiled, which takes longer than a page."""
+def _environment(folder: Path) -> Any:
+    """Returns the environment of a folder's templates, which compiles each of them once."""
     import jinja2
 
-    class Compiled(jinja2.BytecodeCache):
-        def __init__(self) -> None:
-            self.codes: dict[tuple[str, str], CodeType | None] = {}
-
-        def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
-            bucket.code = self.codes.get((bucket.key, bucket.checksum))
-
-        def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
-            self.codes[bucket.key, bucket.checksum] = bucket.code
-
-    return Compiled()
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, Path(__file__).parent]),
+        optimized=False,  # or what a filter makes of a constant would be kept, too
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
 
 
 def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
@@ -44,16 +40,6 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
     Returns:
       The page as HTML.
     """
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([template.parent, Path(__file__).parent]),
-        bytecode_cache=_compiled(),
-        optimized=False,  # or what a filter makes of a constant would be kept, too
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
+    environment = _environment(template.parent)
     environment.filters |= {"counted": counted, **filters}
     return environment.get_template(template.name).render(**values)

@@ -535,9 +535,7 @@ def _scattered(
     return _mapped(parts, lambda value: function(value, next(ratios)))
 
 
-@lru_cache(
-    maxsize=256
-)  # the three searches of a range ask for the same ones, and other comparisons
+@lru_cache(maxsize=32)  # the three searches of a range ask for the same ones
 def _chi_squared(freedoms: tuple[float, ...], number: int) -> tuple[NDArray[np.float64], ...]:
     """Returns points of independent chi-squared variables over their degrees of freedom, each [D].
 
