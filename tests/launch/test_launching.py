@@ -93,13 +93,10 @@ def test_a_plan_creates_nothing(tmp_path: Path) -> None:
         ("prepare.vocabulary_sise = 300", "vocabulary_sise"),
         ("launch.pretrain_seed = [0]", "pretrain_seed"),
         ("pretrian.num_steps = 1", "pretrian"),
-        (
-            "bas/prepare.dupe_factor = 1",
-            "bas/prepare.dupe_factor is set, but the names there are base",
-        ),
+        ("bas/prepare.dupe_factor = 1", "bas/prepare.dupe_factor is set"),
         ("base/prepare.vocabulary = 'nowhere.txt'", "nowhere.txt does not exist"),
         ("run.workers = -1", "run.workers is -1"),
-        ("run.engine = 'abacus'", "run.engine is 'abacus', expected 'local' or 'slurm'"),
+        ("run.engine = 'abacus'", "run.engine is 'abacus',"),
     ],
 )
 def test_a_wrong_name_is_refused_with_one_line(tmp_path: Path, binding: str, message: str) -> None:

@@ -132,7 +132,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(
     assert [failure.run.path for failure in failures] == [
         f"pair/checkpoint_1/lr_0.001-ft_seed_{seed}" for seed in (0, 3)
     ]
-    assert all("numbers that are NaN or infinite" in failure.message for failure in failures)
+    assert all("NaN or infinite" in failure.message for failure in failures)
     assert all(failure.is_user_error for failure in failures)
     done = sorted(path.parent.name for path in (tmp_path / "sweep").rglob("DONE"))
     assert done == ["lr_0.001-ft_seed_0", "lr_0.001-ft_seed_3"]
@@ -173,15 +173,15 @@ def test_names_say_the_run_of_a_checkpoint_and_the_fold(
         ({"tasks": {"pair": {"finetune_seed": 3}}}, "pair/finetune.finetune_seed is set"),
         (
             {"tasks": {"pair": {"stride": 3}}},
-            "pair checkpoint_0 learning rate 0.001 seed 0: finetune has no parameter 'stride'",
+            "pair checkpoint_0 learning rate 0.001 seed 0: .*'stride'",
         ),
         ({"checkpoints": ["nowhere"]}, "nowhere does not exist"),
         (
             {"learning_rates": {"RTE": [1e-5]}},
-            "sweep.learning_rates is given by task (RTE) but not",
+            "sweep.learning_rates .*RTE",
         ),
         ({"tasks": {"pair": {"data_dir": "nowhere"}}}, "nowhere has no table named train"),
-        ({"held_out_folds": {"RTE": [0]}}, "sweep.held_out_folds names RTE, expected one of pair"),
+        ({"held_out_folds": {"RTE": [0]}}, "sweep.held_out_folds names RTE"),
         ({"held_out_folds": {"pair": []}}, "sweep.held_out_folds of pair is empty"),
     ],
 )
@@ -193,9 +193,8 @@ def test_what_cannot_be_run_is_refused_before_anything_is(
     message: str,
 ) -> None:
     given = arguments(tmp_path / "sweep", [make_checkpoint()], pair_data)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=message):
         sweep(**{**given, **changes})
-    assert message in str(caught.value)
     assert not (tmp_path / "sweep").exists()
 
 

@@ -72,14 +72,14 @@ def test_inputs_are_compared_by_content_not_by_path(tmp_path: Path) -> None:
 def test_output_of_another_size_is_noticed(tmp_path: Path, content: str) -> None:
     _finish(tmp_path / "run")
     (tmp_path / "run" / "out.txt").write_text(content)
-    with pytest.raises(UserError, match=r"out\.txt is missing or has another size"):
+    with pytest.raises(UserError, match=r"out\.txt .*another size"):
         _run(tmp_path / "run")
 
 
 def test_changed_output_fails_verification(tmp_path: Path) -> None:
     _finish(tmp_path / "run")
     (tmp_path / "run" / "out.txt").write_text("RESULT")
-    with pytest.raises(UserError, match="changed after the run"):
+    with pytest.raises(UserError, match=r"out\.txt changed"):
         _run(tmp_path / "run").verify()
 
 
@@ -108,7 +108,7 @@ def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
     )
     assert holder.stdin and holder.stdout
     assert holder.stdout.readline() == b"in\n"
-    with pytest.raises(UserError, match="being written by another process"):
+    with pytest.raises(UserError, match="another process"):
         _run(tmp_path / "run").__enter__()
     holder.kill()
     holder.communicate()
@@ -209,8 +209,8 @@ def test_a_marker_that_is_not_whole_is_refused_in_one_line(tmp_path: Path, conte
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"\x93NUMPY\xff\x00", r"line 1: byte 0x93 at offset 0 is not UTF-8"),
-        (b"stage.steps\n", r"line 1: found 'stage.steps', expected `name = value`"),
+        (b"\x93NUMPY\xff\x00", "line 1: byte 0x93 at offset 0"),
+        (b"stage.steps\n", "line 1: found 'stage.steps'"),
     ],
 )
 def test_a_frozen_configuration_that_is_not_ours_is_refused_in_one_line(
@@ -232,7 +232,7 @@ def test_a_frozen_configuration_is_literals_alone(tmp_path: Path, value: str) ->
     with pytest.raises(UserError, match="line 2: found 'import os'"):
         list(read_config(config))
     config.write_text(f"stage.steps = {value}\n")
-    with pytest.raises(UserError, match=r"line 1: .* is not a Python literal"):
+    with pytest.raises(UserError, match="line 1: .* literal"):
         list(read_config(config))
 
 
@@ -268,7 +268,7 @@ def test_large_inputs_of_a_finished_run_are_read_again_only_where_they_changed(
     # Other text of the same size under the old date is another input: its status changed.
     text.write_text("five and more")
     os.utime(text, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    with pytest.raises(UserError, match=r"was made with other parameters: s.texts"):
+    with pytest.raises(UserError, match=r"s\.texts"):
         run()
     text.write_text("four and more")
     # What cannot be read counts as nothing recorded.
@@ -289,8 +289,6 @@ def test_a_run_that_lost_an_output_is_not_done(tmp_path: Path) -> None:
     with RunDirectory(tmp_path / "run", stage="count", parameters={}) as run:
         write_atomically(run.path / "a", "a")
         (run.path / "a").unlink()
-        with pytest.raises(
-            UserError, match=r"run/a was removed while the run worked; run the same"
-        ):
+        with pytest.raises(UserError, match="run/a was removed"):
             run.finish(["a"])
     assert not (run.path / "DONE").exists()

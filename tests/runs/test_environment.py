@@ -14,14 +14,14 @@ from multiberts.runs.errors import UserError
         (
             (3, 13, 1),
             "tensorflow",
-            r"which is not installed; install multiberts\[tensorflow\], or ",
+            r"not installed; .*multiberts\[tensorflow\]",
         ),
         (
             (3, 14, 0),
             "tensorflow",
-            r"no wheels for Python 3\.14; install multiberts\[jax\] and set ",
+            r"Python 3\.14; .*multiberts\[jax\]",
         ),
-        ((3, 14, 0), "jax", r"which is not installed; install multiberts\[jax\], or "),
+        ((3, 14, 0), "jax", r"not installed; .*multiberts\[jax\]"),
     ],
 )
 def test_an_engine_that_is_missing_is_refused(

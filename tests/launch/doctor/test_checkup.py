@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ def test_what_packages_declare_is_compared(tmp_path: Path, monkeypatch: pytest.M
     assert declared_conflicts(installed_versions()) == []
     monkeypatch.syspath_prepend(str(tmp_path))
     (finding,) = declared_conflicts(installed_versions())
-    assert "keras needs no-such-package, which is missing" in finding.found
+    assert "keras needs no-such-package, " in finding.found
     assert "keras needs absl-py<1, not " in finding.found
     assert "neither" not in finding.found and "numpy" not in finding.found
 
@@ -205,9 +206,7 @@ def test_clock_and_launcher(tmp_path: Path) -> None:
 def test_buckets(tmp_path: Path) -> None:
     assert check_bucket(f"file://{tmp_path}/bucket").level == OK
     finding = check_bucket("no-bucket")
-    assert (
-        finding.level == PROBLEM and "expected a URL such as gs://" in finding.found + finding.cure
-    )
+    assert finding.level == PROBLEM and "gs://" in finding.found + finding.cure
 
 
 def test_zones_are_looked_up_with_the_service(tmp_path: Path) -> None:
@@ -278,14 +277,13 @@ def test_quotas_say_how_many_nodes_there_can_be(quotas: Quotas) -> None:
     page = "https://console.cloud.google.com/iam-admin/quotas?project=p"
     zone, address = check("us-b1-a")
     assert (zone.level, address.level) == (OK, OK)
-    assert zone.found.startswith(
-        "us-b1-a: room for 4 nodes of v5litepod-4 (TPUV5sPreemptibleLitepodS"
-    )
-    assert address.found == "us-b1: 3 of 4 external addresses (IN_USE_ADDRESSES) free"
+    assert zone.found.startswith("us-b1-a: room for 4 nodes")
+    assert "TPUV5sPreemptibleLitepodS" in zone.found
+    assert address.found.startswith("us-b1: 3 of 4 ") and "IN_USE_ADDRESSES" in address.found
     # One machine counts as serving: 4 chips per zone are one half of a v5litepod-8.
     [zone] = check("us-a1-b", slices="v5litepod-8", addresses=False)
     assert zone.level == PROBLEM and "room for 0 nodes" in zone.found and "is 4 in" in zone.found
-    assert zone.cure == f"ask for 8 or a multiple at {page}; a person decides on it"
+    assert zone.cure.startswith("ask for 8 ") and page in zone.cure
     [zone] = check("us-c1-a", addresses=False)
     assert zone.level == PROBLEM and "is 0 in us-c1-a" in zone.found
     # All addresses are in use.
@@ -297,9 +295,7 @@ def test_quotas_say_how_many_nodes_there_can_be(quotas: Quotas) -> None:
     assert zone.level == PROBLEM and "PerRegionForTPUAPI is 0 in us-a1" in zone.found
     assert check("us-b1-a", slices="v6e-8")[0].found.startswith("us-b1-a: room for 2 nodes")
     assert check("us-b1-a", nodes=3)[-1].level == OK
-    assert check("us-b1-a", nodes=4)[-1].found == (
-        "the quotas allow 3 nodes at a time, 4 are wanted"
-    )
+    assert re.search(r"\b3 nodes .*\b4\b", check("us-b1-a", nodes=4)[-1].found)
     [unknown] = check("us-b1-a", slices="v2-8", addresses=False)
     assert unknown.level == WARNING and "no quota is known that v2-8" in unknown.found
     [unread] = check("us-q1-a", slices="v2-8")[1:]

@@ -154,7 +154,7 @@ def test_own_runs_and_folders_by_procedure(
             own / "checkpoints/step_40", read.parameters, read.config, read.vocabulary_path,
             {"procedure": "cda_full", "pretrain_seed": 4, "data_seed": 9, "step": 40},
         )  # fmt: skip
-        with pytest.raises(UserError, match="seed_4-0123abcd is a run that has not finished"):
+        with pytest.raises(UserError, match="seed_4-0123abcd .*not finished"):
             find_checkpoints(tmp_path / "own")
         run.finish(["checkpoints/step_40/checkpoint.json"])
     original = tmp_path / "uncased_L-12_H-768_A-12"
@@ -218,12 +218,12 @@ def _flipped(place: Path) -> None:
         (
             "multiberts-seed_1",
             lambda place: (place / "bert.ckpt.index").rename(place / "bert.ckpt.index.part"),
-            "holds bert.ckpt.index.part, a download that has not finished",
+            r"holds bert\.ckpt\.index\.part",
         ),
         ("multiberts-seed_1", lambda place: [file.unlink() for file in place.iterdir()], "seed_1 has no"),
         (
             "models--google--multiberts-seed_2/snapshots/0a1b", _removed("model.safetensors"),
-            r"has no bert\.ckpt\.index and no model\.safetensors",
+            r"bert\.ckpt\.index .*model\.safetensors",
         ),
         (
             "models--google--multiberts-seed_2/snapshots/0a1b", _cut("model.safetensors"),
@@ -249,23 +249,21 @@ def test_what_is_not_whole_is_refused_in_one_line(
 def test_a_folder_that_says_too_little(
     tmp_path: Path, release: Path, weights: Callable[[str, int], Path]
 ) -> None:
-    with pytest.raises(UserError, match=r"nothing to import; give import_released\.checkpoints"):
+    with pytest.raises(UserError, match=r"nothing .*import_released\.checkpoints"):
         import_released(root=str(tmp_path / "root"))
     with pytest.raises(UserError, match="is not a folder"):
         import_released(root=str(tmp_path / "root"), checkpoints=str(tmp_path / "none"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no checkpoint; give the folder"):
+    with pytest.raises(UserError, match="empty holds no checkpoint"):
         find_checkpoints(tmp_path / "empty")
     for name in ("one", "two"):
         shutil.copytree(weights("tf1", 0), tmp_path / "nameless" / name)
-    with pytest.raises(UserError, match="does not say which procedure it is of"):
+    with pytest.raises(UserError, match="nameless.* which procedure"):
         find_checkpoints(tmp_path / "nameless")
-    with pytest.raises(
-        UserError, match="does not say its pre-training seed; call it seed_<number>"
-    ):
+    with pytest.raises(UserError, match="nameless.* pre-training seed"):
         find_checkpoints(tmp_path / "nameless", "base")
     shutil.copytree(weights("hugging_face", 0), release / "again" / "multiberts-seed_0")
-    with pytest.raises(UserError, match=r"\(tf1\) and .*\(hugging_face\) are both base, seed 0"):
+    with pytest.raises(UserError, match=r"\(tf1\) and .*\(hugging_face\) .*base, seed 0"):
         find_checkpoints(release)
 
 
@@ -295,9 +293,9 @@ def test_predictions_become_done_runs_with_the_identity_of_what_they_hold(tmp_pa
         tmp_path / "two" / runs[0].path
     )
     shutil.rmtree(tmp_path / "two" / runs[0].path)
-    with pytest.raises(UserError, match=r"was imported and is gone \(1 such\); import it again"):
+    with pytest.raises(UserError, match=rf"{runs[0].path} .*gone \(1"):
         imported_runs(tmp_path / "two")
-    with pytest.raises(UserError, match="expected layout, source and other arguments"):
+    with pytest.raises(UserError, match="expected layout, source"):
         import_released(root=str(tmp_path / "one"), predictions={"source": "x"})
 
 
@@ -359,12 +357,10 @@ def test_procedures_start_from_imported_checkpoints(tmp_path: Path) -> None:
             last = base[2 * run.parameters["pretrain_seed"]]
             expected = f"root/{last.path}/checkpoints/step_20"
             assert run.arguments("root")["initial_checkpoint"] == expected
-    with pytest.raises(UserError, match="'base', of which no seed 2 was imported; import it"):
+    with pytest.raises(UserError, match="'base', .*no seed 2"):
         plan(tmp_path, base, **{**changes, "pretrain_seeds": [2]})
     changes["procedures"] = {"base": {"model": MODEL, "num_steps": 5, "checkpoint_steps": []}}
-    with pytest.raises(
-        UserError, match="seed 0 of base was imported and is to be pre-trained, too"
-    ):
+    with pytest.raises(UserError, match="seed 0 of base was imported"):
         plan(tmp_path, base, **changes)
 
 
@@ -405,12 +401,12 @@ def test_checkpoints_of_the_hub_are_imported_and_planned_from(
         (tmp_path / "text.txt").write_text("One. Three.\n")
         missing = [binding.replace(name, "google/nothing") for binding in bindings]
         refused = hub_command(endpoint, home, "launch", "plan", *missing)
-    assert refused.returncode == 2 and "the Hub has no such repository" in refused.stderr
+    assert refused.returncode == 2 and "no such repository" in refused.stderr
 
 
 def test_paths_in_the_folder_of_data(tmp_path: Path, release: Path) -> None:
     root = tmp_path / "root"
-    with pytest.raises(UserError, match="'data:multiberts' lies in the folder of data, but launch"):
+    with pytest.raises(UserError, match="'data:multiberts' .*launch"):
         import_released(root=str(root), checkpoints="data:multiberts")
     import_released(root=str(root), checkpoints="data:multiberts", data=str(release.parent))
     assert len(imported_runs(root)) == 4
@@ -420,9 +416,7 @@ def test_a_plan_without_imports_has_none(tmp_path: Path) -> None:
     assert imported_runs(tmp_path) == []
     (tmp_path / FILE).parent.mkdir()
     (tmp_path / FILE).write_text("{")
-    with pytest.raises(
-        UserError, match=r"imported\.json is not whole JSON .*; remove it and import again"
-    ):
+    with pytest.raises(UserError, match=r"imported\.json is not whole JSON"):
         imported_runs(tmp_path)
 
 
@@ -432,7 +426,7 @@ def test_an_imported_run_stays_below_the_root(
     checkpoint = tmp_path / "checkpoints" / "multiberts-seed_0"
     shutil.copytree(weights("hugging_face", 0), checkpoint)
     before = set(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match="outside the experiment's root; choose other names"):
+    with pytest.raises(UserError, match="outside the experiment's root"):
         import_released(root=str(tmp_path / "a" / "b"), checkpoints={"../../../x": str(checkpoint)})
     added = {path.relative_to(tmp_path).parts[0] for path in set(tmp_path.rglob("*")) - before}
     assert added <= {"a"} and not list((tmp_path / "a" / "b").glob("pretrain/*"))

@@ -185,7 +185,7 @@ def test_held_out_text_is_a_corpus_of_the_plan(tmp_path: Path) -> None:
     assert "/corpora/held_out-" in run.arguments("root")["evaluation_corpus"]
     assert run.path not in paths(planned())
     base["evaluation_corpus"] = "held"
-    with pytest.raises(UserError, match=r"evaluation_corpus is 'held', expected one of .*held_out"):
+    with pytest.raises(UserError, match="evaluation_corpus is 'held', .*held_out"):
         planned(corpora=corpora, procedures={"base": base})
 
 
@@ -218,16 +218,16 @@ BASE = experiment()["procedures"]["base"]
         ({"world": None}, "no world is made"),
         (
             {"procedures": {"../../x": experiment()["procedures"]["base"]}},
-            "outside the experiment's root; choose other names",
+            "outside the experiment's root",
         ),
         ({"tasks": {"facts": {"data_dir": "data:facts"}}}, "launch.data is not set"),
         ({"corpora": {}}, "expected one of launch.corpora"),
         ({"world": {"world_sed": 1}}, "no parameter 'world_sed'"),
         (
             {"procedures": {"base": {**BASE, "model": {**MODEL, "vocab_size": 1000}}}},
-            r"model\['vocab_size'\] is 1000, expected \d+, .* of the corpus base, or no such field",
+            r"model\['vocab_size'\] is 1000, expected \d+, .* corpus base",
         ),
-        ({"finetune_steps": [3]}, "holds no step that pre-training keeps"),
+        ({"finetune_steps": [3]}, r"launch\.finetune_steps .* no step"),
         ({"learning_rates": {"facts": [1e-3]}}, "but not for 'pronoun_probe'"),
         (
             {"tasks": {"facts": {"data_dir": "nowhere/at/all"}}},
@@ -246,8 +246,7 @@ def test_what_refers_to_nothing_is_refused(changes: dict[str, Any], message: str
     [
         (
             {"one": "two", "two": "one"},
-            r"one/pretrain.initial_checkpoint is 'two', which closes a circle in launch.procedures "
-            r"\(one -> two -> one\)",
+            r"one/pretrain.initial_checkpoint is 'two', .*\(one -> two -> one\)",
         ),
         ({"one": "one"}, r"one/pretrain.initial_checkpoint is 'one', .*\(one -> one\)"),
         # What only leads to a circle is not named as a part of it.
@@ -255,7 +254,7 @@ def test_what_refers_to_nothing_is_refused(changes: dict[str, Any], message: str
             {"zero": "one", "one": "two", "two": "three", "three": "one"},
             r"\(one -> two -> three -> one\)",
         ),
-        ({"one": "other"}, r"is 'other', expected another of launch.procedures \(one\)"),
+        ({"one": "other"}, r"is 'other', .*launch\.procedures \(one\)"),
     ],
 )
 def test_a_circle_of_procedures_is_refused(starts: dict[str, str], message: str) -> None:
@@ -271,9 +270,7 @@ def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
     assert list(turned) != list(corpora)
     assert paths(planned(corpora=turned)) == paths(planned())
     turned["base"] = {**turned["base"], "vocabulary": "swapped:vocab.txt"}
-    with pytest.raises(
-        UserError, match=r"prepare uses files of .* closes a circle in launch.corpora"
-    ):
+    with pytest.raises(UserError, match=r"circle in launch\.corpora"):
         planned(corpora=turned)
 
 
@@ -282,19 +279,19 @@ def test_corpora_may_be_listed_in_any_order_but_not_in_a_circle() -> None:
     [
         (
             {"pretrain_seeds": []},
-            "launch.pretrain_seeds is empty, so cda_incr, base would have no runs",
+            "launch.pretrain_seeds is empty, .*cda_incr, base",
         ),
         ({"finetune_seeds": []}, "launch.finetune_seeds is empty for facts"),
         ({"finetune_seeds": {"facts": [], "pronoun_probe": []}}, "is empty for facts"),
-        ({"procedures": {}}, "launch.procedures is empty, so facts, pronoun_probe would have no"),
-        ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5, expected list of int"),
-        ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01', expected list of int"),
-        ({"pretrain_seeds": [0.5]}, r"launch.pretrain_seeds is \[0.5\], expected list of int"),
+        ({"procedures": {}}, "launch.procedures is empty, .*facts, pronoun_probe"),
+        ({"pretrain_seeds": 5}, "launch.pretrain_seeds is 5,"),
+        ({"pretrain_seeds": "01"}, "launch.pretrain_seeds is '01',"),
+        ({"pretrain_seeds": [0.5]}, r"launch.pretrain_seeds is \[0.5\],"),
         (
             {"learning_rates": [0.0]},
-            r"launch.learning_rates is \[0.0\], expected list of float above 0",
+            r"launch.learning_rates is \[0.0\],",
         ),
-        ({"learning_rates": ["1e-4"]}, r"launch.learning_rates is \['1e-4'\], expected list of f"),
+        ({"learning_rates": ["1e-4"]}, r"launch.learning_rates is \['1e-4'\],"),
     ],
 )
 def test_lists_that_would_leave_nothing_to_run_are_refused(
@@ -457,12 +454,11 @@ def test_steps_that_are_asked_for_and_not_kept_are_named(
     assert capsys.readouterr().out == ""
     steps = {"facts": {"base": [10, 15, 20]}, "pronoun_probe": [5, 15, 20]}
     make_plan(Experiment(**experiment(finetune_steps=steps)))
-    cure = (
-        "is asked for, and no run keeps it; add it to pretrain.checkpoint_steps before training\n"
-    )
-    assert capsys.readouterr().out == (
-        f"note: facts: step 15 of base {cure}note: pronoun_probe: step 15 of cda_incr, base {cure}"
-    ).replace("cda_incr, base", "base, cda_incr")
+    notes = [line.partition(" is asked")[0] for line in capsys.readouterr().out.splitlines()]
+    assert notes == [
+        "note: facts: step 15 of base",
+        "note: pronoun_probe: step 15 of base, cda_incr",
+    ]
 
 
 def test_seeds_of_sources_are_crossed_and_the_rest_is_held() -> None:
@@ -502,7 +498,7 @@ def test_seeds_of_sources_vary_one_at_a_time() -> None:
 def test_a_seed_that_the_design_varies_is_not_set_beside_it() -> None:
     procedures = experiment()["procedures"]
     procedures["base"] = {**procedures["base"], "dropout_seed": 5}
-    refused = "base/pretrain.dropout_seed is set; set launch.pretrain_seeds instead, or leave"
+    refused = "base/pretrain.dropout_seed is set; .*launch.pretrain_seeds"
     with pytest.raises(UserError, match=refused):
         planned(procedures=procedures, pretrain_sources=["dropout_seed"])
     plan = planned(procedures=procedures, pretrain_sources=["data_seed"])

@@ -383,7 +383,7 @@ def test_the_status_as_json(sweep: Status, capsys: pytest.CaptureFixture[str]) -
     shown = json.loads(capsys.readouterr().out)
     assert shown["counts"] == sweep.counts and shown["root"] == sweep.root
     assert len(shown["pretraining"]) == len(sweep.pretraining)
-    with pytest.raises(UserError, match="--json prints the status once"):
+    with pytest.raises(UserError, match="--json"):
         show_status(root=sweep.root, json=True, watch=True)
 
 

@@ -122,7 +122,7 @@ def test_a_name_that_is_taken_is_looked_at(make_service: MakeService) -> None:
         state=tpu_v2.QueuedResourceState.State.DELETING
     )
     service._advance = lambda: None  # deleting takes its time
-    with pytest.raises(TpuError, match="is still being deleted") as error:
+    with pytest.raises(TpuError, match="still being deleted") as error:
         create(cloud, attempt=2)
     assert error.value.kind == "Busy"
     held.resource.tpu.node_spec[0].node.labels = {LABEL: "somebody else"}
@@ -145,7 +145,7 @@ def test_only_what_has_our_label_is_seen_or_deleted(make_service: MakeService) -
     assert cloud.resources("zone-a") == []
     for name in ("x", "bare"):
         found = Resource(name, "zone-a", "ACTIVE", 0.0, {LABEL: "somebody else"})
-        with pytest.raises(ValueError, match=rf"{name} does not have the label launched-by"):
+        with pytest.raises(ValueError, match=f"{name} .* launched-by"):
             cloud.delete(found)
     assert len(service.resources()) == 2
     assert "delete" not in service.calls
@@ -318,13 +318,13 @@ def test_calls_are_repeated_until_the_service_answers(make_service: MakeService)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"zones": ["zone-a", "zone-z"]}, r"zones names 'zone-z', .*\(zone-a, zone-b, zone-c\)"),
+        ({"zones": ["zone-a", "zone-z"]}, r"'zone-z', .*\(zone-a, zone-b, zone-c\)"),
         (
             {"accelerator_type": "v4-16"},
-            r"accelerator_type names 'v4-16', .* zone-a offers \(v4-8\)",
+            r"'v4-16', .* zone-a offers \(v4-8\)",
         ),
-        ({"bucket": "bucket"}, r"'bucket' is not a place in a bucket"),
-        ({"bucket": "file:///dev/null/x"}, r"no permission to write file:///dev/null/x"),
+        ({"bucket": "bucket"}, "'bucket' is not a place"),
+        ({"bucket": "file:///dev/null/x"}, r"no permission .*file:///dev/null/x"),
     ],
 )
 def test_what_is_not_on_offer_is_one_line(
@@ -348,16 +348,15 @@ def test_software_that_a_zone_does_not_list_is_a_warning(
         SETTINGS, bucket=f"file://{tmp_path}", zones=["zone-a"], runtime_version="tpu-vm-x"
     )
     preflight(provisioner(service), wanted)
-    assert capsys.readouterr().err == (
-        "warning: zone-a does not list runtime_version 'tpu-vm-x' (it lists tpu-ubuntu2204-base); its "
-        "list may be incomplete, so it is asked for all the same\n"
-    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: zone-a ")
+    assert "runtime_version 'tpu-vm-x' (it lists tpu-ubuntu2204-base)" in line
 
 
 def test_the_accelerator_is_looked_for_in_every_zone(
     make_service: MakeService, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"'v4-16', which is not among what zone-a offers"):
+    with pytest.raises(UserError, match="'v4-16', .*zone-a"):
         preflight(
             provisioner(make_service()),
             dataclasses.replace(

@@ -316,9 +316,8 @@ def test_health_is_reported_of_a_silent_node() -> None:
         Observation(NOW, False, (resource("ACTIVE"),), (), OPEN, ill, word(age=1800)), SETTINGS
     )
     assert isinstance(action, Delete) and action.error is not None
-    assert action.error["message"] == (
-        "no heartbeat or step for 30 minutes; its node is READY, UNHEALTHY_TENSORFLOW no answer"
-    )
+    assert "30 minutes" in action.error["message"]
+    assert "READY, UNHEALTHY_TENSORFLOW no answer" in action.error["message"]
 
 
 def test_budget_deletes_what_runs_and_makes_nothing_new() -> None:
@@ -328,9 +327,9 @@ def test_budget_deletes_what_runs_and_makes_nothing_new() -> None:
     assert isinstance(action, Delete) and (action.error or {})["kind"] == "Budget"
     assert decide(dataclasses.replace(running, spent=9.99), wanted) == Show(word())
     nothing = Observation(NOW, attempts=(over(1, "preempted"),), spent=12.5)
-    assert decide(nothing, wanted) == GiveUp(
-        "$12.50 of the budget of $10.00 are spent; raise --budget", is_user_error=True
-    )
+    action = decide(nothing, wanted)
+    assert isinstance(action, GiveUp) and action.is_user_error
+    assert "$12.50 of the budget of $10.00" in action.message
 
 
 def test_of_two_resources_of_a_run_the_last_attempts_is_kept() -> None:
@@ -397,9 +396,9 @@ def test_a_queue_of_weeks_ends_nothing() -> None:
 def test_failures_in_a_row_end_it_and_the_zones_do_not_count() -> None:
     kinds = ["Crashed", "Stockout", "Accelerator", "Quota", "Silent", "Crashed", "Internal", "Gone"]
     attempts = tuple(over(n, "failed", kind, ago=1e5) for n, kind in enumerate(kinds, start=1))
-    assert decide(Observation(NOW, attempts=attempts), SETTINGS) == GiveUp(
-        "5 attempts in a row failed; the last: Gone it was"
-    )
+    action = decide(Observation(NOW, attempts=attempts), SETTINGS)
+    assert isinstance(action, GiveUp) and not action.is_user_error
+    assert action.message.startswith("5 attempts ") and action.message.endswith("Gone it was")
     assert isinstance(decide(Observation(NOW, attempts=attempts[:-1]), SETTINGS), Create)
     broken = (
         *attempts[:6],

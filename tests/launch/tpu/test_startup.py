@@ -163,7 +163,7 @@ def test_pinned_requirements_are_installed_once(tmp_path: Path) -> None:
     for _ in range(2):
         assert start_node(folder, text, environment).wait(PATIENCE) == 1
     log = (folder / "log").read_text()
-    assert f"{archive.name} is not what the launcher packed" in log
+    assert f"{archive.name} is not what" in log
     assert log.endswith("error: no source\n")
     assert calls.read_text().splitlines() == [
         f"-m pip install --quiet --upgrade --target {folder}/uv uv=={UV_VERSION}",
@@ -187,10 +187,10 @@ def test_nodes_compute_with_what_the_compile_table_was_made_with() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"zone": "z"}, "has 'zone', which engine 'tpu' does not know; did you mean zones"),
-        ({"patience_minutes": "2"}, "'patience_minutes'. is '2', expected float"),
-        ({"zones": "us-central2-b"}, "'zones'. is 'us-central2-b', expected list of str"),
-        ({"project": None}, "'project'. is None, expected str"),
+        ({"zone": "z"}, "'zone', .*did you mean zones"),
+        ({"patience_minutes": "2"}, "'patience_minutes'. is '2',"),
+        ({"zones": "us-central2-b"}, "'zones'. is 'us-central2-b',"),
+        ({"project": None}, "'project'. is None,"),
     ],
 )
 def test_options_are_checked(changes: dict[str, Any], message: str) -> None:
@@ -352,7 +352,7 @@ def test_a_stopped_trainer_is_ended_and_started_again(tmp_path: Path) -> None:
         assert not trainer.is_running()
         reached = beat().get("step") or 0  # none until the new trainer has logged one
         assert wait_until(lambda: (beat().get("step") or 0) > reached), log.read_text()
-        assert "the trainer was silent for 20 s and was ended" in log.read_text()
+        assert "silent for 20 s" in log.read_text()
     finally:
         for process in [*node.children(recursive=True), node]:
             process.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import ssl
@@ -100,9 +101,9 @@ def test_its_workers_carry_a_plan_out_and_stay(
     assert outcomes(root, "killed") == ["lost", "failed"]
     assert outcomes(root, "raises") == ["failed"] * 2
     said = capsys.readouterr().err
-    assert "only after 300 to 600 s (worker-ttl; run.silent_seconds is 90)" in said
-    assert "passed on up to 3 times before it counts as lost (allowed-failures)" in said
-    assert "given up by its cluster manager (lost-worker-timeout)" in said
+    assert re.search(r"300 to 600 s .*worker-ttl; run\.silent_seconds is 90", said)
+    assert re.search(r"up to 3 times .*\(allowed-failures\)", said)
+    assert "(lost-worker-timeout)" in said
     assert is_whole(cluster)
 
 
@@ -176,9 +177,7 @@ def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said
         cluster.processes[0].kill()
 
     ending = in_thread(end_a_worker_and_the_scheduler)
-    with pytest.raises(
-        UserError, match="the scheduler of engine 'dask' is gone; start it, and give"
-    ):
+    with pytest.raises(UserError, match="scheduler of engine 'dask' is gone"):
         run_plan(plan=[waits], root=str(root), **on(cluster))
     ending.join()
     assert wait_until(lambda: outcomes(root, "wait") == ["preempted"] * 2)
@@ -230,9 +229,7 @@ def test_strangers_are_refused_and_workers_are_served_all_the_same(
 @pytest.mark.usefixtures("quick_stages")
 def test_without_dask_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)  # as if it were not there
-    with pytest.raises(
-        UserError, match=r"distributed is not installed; install multiberts\[launch\]"
-    ):
+    with pytest.raises(UserError, match=r"distributed is not .*multiberts\[launch\]"):
         run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"))
 
 
@@ -244,5 +241,5 @@ def test_workers_without_the_project_are_said_in_one_line(tmp_path: Path) -> Non
     folder = tmp_path / "cluster"
     folder.mkdir()
     with DaskCluster(folder, 1, PYTHONPATH=str(broken.parent)) as cluster, keys_in_place(cluster):
-        with pytest.raises(UserError, match="cannot carry out runs .*not here.*; they need this"):
+        with pytest.raises(UserError, match="cannot carry out runs .*not here"):
             run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), **on(cluster))

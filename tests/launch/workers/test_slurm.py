@@ -165,7 +165,7 @@ def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
             engine="slurm",
             engine_options={**OPTIONS, "partition": "nowhere"},
         )
-    with pytest.raises(UserError, match="ended its workers before they connected"):
+    with pytest.raises(UserError, match="ended its workers"):
         run_plan(
             plan=[quick_run("note", "note")],
             root=str(tmp_path / "root"),
@@ -222,7 +222,7 @@ def test_a_controller_that_stays_silent_is_given_up(
 ) -> None:
     monkeypatch.setattr(slurm_jobs, "SECONDS_OF_PATIENCE", 5.0)
     slurm.kill_controller()
-    with pytest.raises(UserError, match="Slurm has not answered for 5 s .*; give the same command"):
+    with pytest.raises(UserError, match="Slurm has not answered for 5 s"):
         run_plan(
             plan=[quick_run("note", "note")],
             root=str(tmp_path / "root"),

@@ -89,7 +89,7 @@ def test_a_run_whose_copy_was_removed_keeps_its_bucket(
 
 
 def test_a_copy_that_is_lost_before_the_first_push_pushes_nothing(url: str) -> None:
-    with pytest.raises(MirrorLostError, match="somebody removed the whole folder"):
+    with pytest.raises(MirrorLostError, match="whole folder"):
         with Mirror(url, seconds_between_pushes=1e6) as mirror:
             shutil.rmtree(mirror.path)
             save_state(mirror.path, 1)
@@ -111,7 +111,7 @@ def test_what_the_run_removes_leaves_the_bucket(url: str) -> None:
         write_atomically(path / "notes.txt", "again")  # so its removal is over
         mirror.push()
         (path / "notes.txt").unlink()
-        with pytest.raises(MirrorLostError, match=r"removed notes\.txt"):
+        with pytest.raises(MirrorLostError, match=r"notes\.txt"):
             mirror.push()
         write_atomically(path / "notes.txt", "again")
     assert (read_manifest(Bucket(url)) or {}).keys() == {"figures/b.png", "notes.txt"}
@@ -159,7 +159,7 @@ def test_a_stage_whose_copy_is_removed_ends_with_one_line(
     shutil.rmtree(path)
     _, message = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75
-    assert message.startswith(f"somebody removed the whole folder from {path}, the local copy of")
+    assert f"whole folder from {path}" in message
     assert message.count("\n") == 1
     assert content(url) == before
 
@@ -221,7 +221,7 @@ def test_an_input_that_lost_a_file_here_is_fetched_again(url: str, is_run: bool)
 def test_a_finished_run_that_lost_an_output_is_not_copied(url: str, tmp_path: Path) -> None:
     path = report_on("old", tmp_path / "run", tmp_path).path
     (path / "page").unlink()
-    with pytest.raises(UserError, match=r"run/page is missing or is not what .*DONE says; remove"):
+    with pytest.raises(UserError, match=r"run/page.*DONE"):
         push_finished(path, url)
     assert content(url) == {}
     (path / "DONE").unlink()  # the cure
@@ -270,7 +270,7 @@ def test_a_report_that_is_lost_when_it_is_made_again_leaves_the_old_one(
     with Mirror(url) as mirror:
         report_on("old", mirror.path, tmp_path)
     before = content(url)
-    with pytest.raises(MirrorLostError, match="same command resumes"):
+    with pytest.raises(MirrorLostError, match=lost or "whole folder"):
         with Mirror(url) as mirror:
             report_on("new", mirror.path, tmp_path)
             subprocess.run(["rm", "-r", str(mirror.path / lost)], check=True)

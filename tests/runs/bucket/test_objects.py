@@ -57,7 +57,7 @@ def test_what_is_a_url() -> None:
     assert is_url("gs://bucket/x") and is_url("file:///x") and is_url("memory://x")
     for other in ("runs/a", "/runs/a", "data:glue/RTE", "tfds:wikipedia", 3, "https://x.org/y"):
         assert not is_url(other)
-    with pytest.raises(UserError, match=r"'gs://' is not a place in a bucket"):
+    with pytest.raises(UserError, match="'gs://'"):
         Bucket("gs://")
 
 
@@ -114,7 +114,7 @@ def test_a_service_that_fails_now_and_then_is_asked_again(cloud_storage: Any) ->
 def test_one_holder_a_lease(place: str) -> None:
     first, second = (BucketLease(Bucket(place), seconds_until_stale=1.0) for _ in range(2))
     first.acquire()
-    with pytest.raises(UserError, match=rf"being written by process {os.getpid()} on .*; wait for"):
+    with pytest.raises(UserError, match=f"process {os.getpid()} on"):
         second.acquire()
     first.check()
     first.release()
@@ -212,7 +212,7 @@ def test_a_lease_that_is_renewed_elsewhere_is_not_taken_over_though_its_clock_is
     thread = threading.Thread(target=keep_renewing)
     thread.start()
     try:
-        with pytest.raises(UserError, match="being written by process 1 on h; wait for"):
+        with pytest.raises(UserError, match="process 1 on h"):
             BucketLease(bucket, seconds_until_stale=6.0).acquire()
     finally:
         ended.set()
@@ -327,7 +327,7 @@ def test_who_lost_the_lease_pushes_nothing_more(
         mirror.push()
         cloud_storage.log.clear()
         (slow.path / "old").write_bytes(b"old")
-        with pytest.raises(LeaseLostError, match=r"taken over by another process.*continues"):
+        with pytest.raises(LeaseLostError, match="taken over"):
             slow.push()
         with pytest.raises(LeaseLostError):
             slow.__exit__(None, None, None)
@@ -354,7 +354,7 @@ def test_a_stage_that_lost_the_lease_is_stopped(place: str) -> None:
     process = warm.Process("multiberts.tests.runs.bucket.test_objects:lose", [place])
     _, errors = process.communicate()
     assert process.returncode == 2
-    assert "error: " in errors and "was taken over by another process" in errors
+    assert "error: " in errors and "taken over" in errors
 
 
 @pytest.mark.parametrize(
@@ -362,9 +362,9 @@ def test_a_stage_that_lost_the_lease_is_stopped(place: str) -> None:
     [
         (
             "gs://theirs/run",
-            r"no permission for gs://theirs: storage\.objects\.create, .*delete not",
+            r"gs://theirs: storage\.objects\.create, .*delete",
         ),
-        ("gs://nowhere/run", r"gs://nowhere does not exist.*check the name, or create the bucket"),
+        ("gs://nowhere/run", "gs://nowhere does not exist"),
     ],
 )
 def test_a_bucket_that_cannot_be_had_is_one_line(
@@ -394,9 +394,7 @@ def test_commands_exit_with_two_and_write_nothing(cloud_storage: Any, tmp_path: 
 
 def test_a_folder_of_other_things_is_no_run(place: str) -> None:
     Bucket(place).write("precious.txt", b"data")
-    with pytest.raises(
-        UserError, match=r"holds other files \(precious\.txt\) and no MANIFEST\.json"
-    ):
+    with pytest.raises(UserError, match=r"precious\.txt.*MANIFEST\.json"):
         Mirror(place).__enter__()
     assert Bucket(place).read("precious.txt") == b"data"
     assert Bucket(place).read("LEASE.json") is None
@@ -407,17 +405,15 @@ def test_a_damaged_object_is_refused(place: str, tmp_path: Path, monkeypatch: An
         (mirror.path / "a").write_bytes(b"right")
     Bucket(place).write("a", b"wrong")
     on_another_machine(tmp_path, monkeypatch, "another")
-    with pytest.raises(
-        UserError, match=r"/a is not what .*MANIFEST\.json says; put it back, or rem"
-    ):
+    with pytest.raises(UserError, match=r"/a is not what .*MANIFEST\.json"):
         Mirror(place).__enter__()
 
 
 def test_a_kind_of_bucket_without_conditions_holds_inputs_only() -> None:
     bucket = Bucket("local:///some/folder")
-    with pytest.raises(UserError, match=r"runs can be kept in file, gcs, gs, memory buckets"):
+    with pytest.raises(UserError, match="file, gcs, gs, memory"):
         bucket.check_conditional()
-    with pytest.raises(UserError, match=r"nosuchthing://b/x: Protocol not known"):
+    with pytest.raises(UserError, match="nosuchthing://b/x"):
         Bucket("nosuchthing://b/x")
 
 
@@ -455,12 +451,10 @@ def test_stages_see_local_paths(
     with local_arguments(arguments) as local:
         assert stage(**local) == {"done": True}
     Bucket(inputs).write("a.txt", b"changed")
-    with pytest.raises(
-        UserError, match=rf"{place} was made with other parameters: stage.text \(there"
-    ):
+    with pytest.raises(UserError, match=rf"{place} .*stage\.text \(there"):
         with local_arguments(arguments) as local:
             stage(**local)
-    with pytest.raises(UserError, match=r"output_dir is '.*', expected a local path"):
+    with pytest.raises(UserError, match=f"output_dir is '{place}'"):
         with local_arguments({"output_dir": place}):
             pass
 
@@ -468,10 +462,10 @@ def test_stages_see_local_paths(
 def test_a_bucket_out_of_reach_is_no_fault_of_the_input(cloud_storage: Any) -> None:
     """Status 75: whoever looks after the command starts it again."""
     cloud_storage.failures += [505]
-    with pytest.raises(PreemptedError, match=r"cannot reach gs://ours/run: .*run the same command"):
+    with pytest.raises(PreemptedError, match="gs://ours/run"):
         with local_arguments({"run_dir": "gs://ours/run"}):
             pass
-    with pytest.raises(PreemptedError, match=r"cannot reach gs://ours/run"):
+    with pytest.raises(PreemptedError, match="gs://ours/run"):
         with local_arguments({"run_dir": "gs://ours/run"}) as local:
             Path(local["run_dir"], "a").write_text("a")
             cloud_storage.failures += [505]
@@ -495,14 +489,14 @@ def test_a_finished_run_is_an_input_and_an_unfinished_one_is_not(
     assert (copy / "out").read_bytes() == b"texttext"
     other = tmp_path / "other"
     stage(run_dir=str(other), text=str(source), factor=3)
-    with pytest.raises(UserError, match=r"holds another run than"):
+    with pytest.raises(UserError, match="another run"):
         push_finished(other, place)
-    with pytest.raises(UserError, match=r"does not exist; check the path"):
+    with pytest.raises(UserError, match="/nothing does not exist"):
         fetch(place + "/nothing")
     unfinished = place + "-unfinished"
     with Mirror(unfinished) as mirror:
         (mirror.path / "config.gin").write_text("")
-    with pytest.raises(UserError, match=r"is a run that has not finished; finish it first"):
+    with pytest.raises(UserError, match="-unfinished .*not finished"):
         fetch(unfinished)
 
 

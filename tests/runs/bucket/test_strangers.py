@@ -21,7 +21,7 @@ def test_a_name_in_the_manifest_stays_inside_the_folder(tmp_path: Path, name: st
     entry = {"bytes": 1, "sha256": "0" * 64, "object": "fine"}
     for files in ({name: entry}, {"fine": entry | {"object": name}}):
         (tmp_path / MANIFEST).write_text(json.dumps({"files": files}))
-        with pytest.raises(UserError, match="lies outside the folder"):
+        with pytest.raises(UserError, match="outside"):
             read_manifest(Bucket(f"file://{tmp_path}"))
 
 
@@ -35,7 +35,7 @@ def test_a_name_in_the_manifest_stays_inside_the_folder(tmp_path: Path, name: st
 )
 def test_a_manifest_that_is_not_whole_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / MANIFEST).write_text(content)
-    with pytest.raises(UserError, match=r"MANIFEST\.json.*; put it back"):
+    with pytest.raises(UserError, match=r"MANIFEST\.json"):
         read_manifest(Bucket(f"file://{tmp_path}"))
 
 
@@ -52,11 +52,11 @@ def test_local_copies_lie_in_a_folder_of_the_users_own(
     assert place.is_relative_to(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o777)
-    with pytest.raises(UserError, match="may be written by others"):
+    with pytest.raises(UserError, match="others"):
         local_copy(Bucket(f"file://{tmp_path}/bucket"))
     folder.chmod(0o700)
     monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
-    with pytest.raises(UserError, match="belongs to another user"):
+    with pytest.raises(UserError, match="another user"):
         local_copy(Bucket(f"file://{tmp_path}/bucket"))
 
 
@@ -67,7 +67,7 @@ def test_an_object_outside_the_folder_is_not_copied(
     (tmp_path / "bucket").mkdir()
     (tmp_path / "bucket" / "text").write_text("text")
     monkeypatch.setattr(Bucket, "list", lambda self: {"../text": {"size": 4}})
-    with pytest.raises(UserError, match="lies outside the folder"):
+    with pytest.raises(UserError, match="outside"):
         fetch(f"file://{tmp_path}/bucket")
     assert not (tmp_path / "mirror" / "file" / "text").exists()
 

@@ -42,9 +42,7 @@ def test_a_reference_to_a_function_is_refused_before_it_acts(tmp_path: Path, tex
     inner.write_text(text + "\n")
     outer.write_text(f"include '{inner}'\n")
     for file in (inner, outer):
-        with pytest.raises(
-            UserError, match=r"inner.gin line \d: refers to a function, @"
-        ) as refused:
+        with pytest.raises(UserError, match=r"inner\.gin line \d: .*@") as refused:
             parse(file)
         assert "would run" in str(refused.value)
 
@@ -65,16 +63,16 @@ def test_a_text_with_the_sign_of_a_reference_is_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("A = %A", "stands for itself, or for macros"),
-        ("A = [%B]\nB = {'a': %C}\nC = %A", "stands for itself, or for macros"),
-        ("A = %B\nB/gin.macro.value = %A", "stands for itself, or for macros"),
+        ("A = %A", "stands for itself"),
+        ("A = [%B]\nB = {'a': %C}\nC = %A", "stands for itself"),
+        ("A = %B\nB/gin.macro.value = %A", "stands for itself"),
         (
             "M0 = [1, 2, 3, 4]\n" + "".join(f"M{n + 1} = [%M{n}, %M{n}]\n" for n in range(40)),
-            "values, expected at most 1,000,000",
+            "1,000,000",
         ),
         (
             "M0 = 1\n" + "".join(f"M{n + 1} = %M{n}\n" for n in range(60)),
-            "stands for itself, or for macros",
+            "stands for itself",
         ),
         ("A = " + "[" * 5000 + "]" * 5000, "too deep|too many nested"),
     ],
@@ -95,16 +93,14 @@ def test_files_that_include_each_other_or_one_file_often_are_refused(
     one, other = tmp_path / "one.gin", tmp_path / "other.gin"
     one.write_text(f"include '{other}'\n")
     other.write_text(f"include '{one}'\n")
-    with pytest.raises(
-        UserError, match=r"other.gin line 1 includes .*one.gin, which includes itself"
-    ):
+    with pytest.raises(UserError, match=r"other\.gin line 1 .*one\.gin, .*itself"):
         parse(one)
     for number in range(1, 30):
         twice = f"include '{tmp_path}/{number + 1}.gin'\n" * 2
         (tmp_path / f"{number}.gin").write_text(twice)
     (tmp_path / "30.gin").write_text("NAME = 1\n")
     monkeypatch.setattr(gin_files, "_MOST_STATEMENTS", 1000)
-    with pytest.raises(UserError, match="more than 1,000 statements"):
+    with pytest.raises(UserError, match="1,000 statements"):
         parse(tmp_path / "1.gin")
 
 
@@ -113,7 +109,7 @@ def test_the_launcher_refuses_a_file_that_would_make_a_world(tmp_path: Path) -> 
     file.write_text("launch.root = @make_world()\nmake_world.run_dir = 'made'\n")
     done = warm.run(["launch", "plan", "--gin_file=plan.gin"], tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "plan.gin line 1: refers to a function, @make_world()" in done.stderr
+    assert "plan.gin line 1:" in done.stderr and "@make_world()" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["plan.gin"]
 
 
@@ -159,7 +155,7 @@ def test_a_flag_sets_the_macro_that_its_parameter_is_bound_to(tmp_path: Path) ->
 
     # C has a default, B: a flag wins over it where it is read, and the macro stays.
     assert bound(a="x", c=7, d=2) == {"a": "x", "b": ["x", 1], "c": 1, "d": 2}
-    with pytest.raises(UserError, match=r"uses A, which is not set; give --a=\.\.\.$"):
+    with pytest.raises(UserError, match=r"uses A, .*--a=\.\.\.$"):
         bound(d=2)
-    with pytest.raises(UserError, match=r"uses D, which is not set; give --d=\.\.\.$"):
+    with pytest.raises(UserError, match=r"uses D, .*--d=\.\.\.$"):
         bound(a="x")
