@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from multiberts.bert.randomness import generator
-from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
 
 NOUNS = ["cat", "dog", "house", "tree", "river", "king", "stone", "bird"]
 VERBS = ["sees", "finds", "likes", "leaves"]
@@ -60,7 +59,7 @@ def arguments(corpus: Path) -> Arguments:
             "corpus": str(corpus),
             "model": {
                 "hidden_size": 32,
-                "num_hidden_layers": 2,
+                "num_hidden_layers": 1,
                 "num_attention_heads": 2,
                 "intermediate_size": 64,
                 "max_position_embeddings": 32,
@@ -72,6 +71,8 @@ def arguments(corpus: Path) -> Arguments:
             "learning_rate": 2e-3,
             "gradient_shards": 2,
             "warmup_steps": 0,
+            # Compiling takes seconds: tests of what is compiled ask for it.
+            "compile_step": False,
             **changes,
         }
 
@@ -81,5 +82,7 @@ def arguments(corpus: Path) -> Arguments:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a cluster of Dask with two workers."""
+    from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
+
     with DaskCluster(tmp_path_factory.mktemp("cluster")) as started, keys_in_place(started):
         yield started.address

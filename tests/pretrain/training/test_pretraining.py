@@ -32,7 +32,7 @@ from multiberts.tests.patience import PATIENCE
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 MODEL = {
     "hidden_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 64,
     "max_position_embeddings": 32,
@@ -45,6 +45,7 @@ RECIPE = {
     "max_predictions_per_sequence": 5,
     "learning_rate": 2e-3,
     "gradient_shards": 2,
+    "compile_step": False,  # compiling takes seconds
 }
 
 
