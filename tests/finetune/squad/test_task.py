@@ -288,7 +288,7 @@ def test_loss_and_logits_are_those_of_transformers(
     np.testing.assert_allclose(ends[rows, :length], expected.end_logits.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
     make_checkpoint: Callable[..., Path],
     squad_data: Callable[..., Path],
@@ -318,7 +318,8 @@ def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
     found: list[tuple[int, ...]] = []
     whole, packed = updated(()), updated((Shape(8 // shards, 60, 3),))
     assert found[0][0] == 16 and found[1] == (8, 60)
-    for name in whole:
+    # It moves the scores of all places alike: its gradient is rounding alone.
+    for name in whole.keys() - {"output_bias"}:
         np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
 
 

@@ -26,7 +26,7 @@ from multiberts.tests.checkpoint_command import checkpoint_command
 
 SMALL: dict[str, Any] = {
     "batch_size": 16,
-    "num_epochs": 20,
+    "num_epochs": 40,
     "sequence_length": 32,
     "compile_step": False,
     "learning_rate": 2e-3,
