@@ -19,19 +19,22 @@ demo: $(VENV)/installed
 	$(BIN)/multiberts launch --gin_file=configs/demo.gin
 	@echo "Open report/index.html: all seeds and tasks"
 
-# The README's command and CI's: style, types, and all tests but the slow ones. Three at a time on two
-# cores, as the launcher's tests often wait.
-TESTS = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
-test: lint
+# The README's command and CI's: style, types, and all tests but the slow ones. Types are checked beside the
+# tests. Three at a time on two cores, as the launcher's tests often wait.
+TESTS = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+test: style
+	$(MAKE) --no-print-directory --jobs=2 types most-tests
+most-tests: $(VENV)/installed-for-tests
 	$(TESTS) -m "not slow"
 
-# Tests that start no process and import no TensorFlow: 1.5 minutes on 2 cores.
+# Tests that start no process and import no TensorFlow: a minute on 2 cores.
 quick: $(VENV)/installed-for-tests
-	$(BIN)/python -m pytest -n 2 --quick -m "not slow" --durations=25
+	$(BIN)/python -m pytest -n 2 --quick -m "not slow"
 
-# All tests, those that are slow by nature included (installs, browser, compiles, rehearsals).
+# All tests, those that are slow by nature included (installs, browser, compiles, rehearsals). What they
+# cost is written to results/test_costs.md.
 test-all: lint
-	$(TESTS)
+	$(TESTS) --costs=results/test_costs.md
 
 # The same pipeline on real text and real tasks: make real DATA=folder.
 real: check-data $(VENV)/installed
@@ -153,15 +156,18 @@ bench-preemption: $(VENV)/installed
 # Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
 ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
 
-# Style, types, which folder may import which, and generated lists that are stale.
-lint: $(VENV)/installed-for-tests
+# Style, which folder may import which, generated lists that are stale, and types.
+lint: style types
+style: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=$(VENV)/link $(BIN)/mypy $(ROOMS:%=-p multiberts.%) -p multiberts.tests
 	PYTHONPATH=$(VENV)/link $(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/lint/packages.py
 	$(BIN)/python tests/lint/pins.py
 	$(BIN)/python tests/lint/prose.py
+
+types: $(VENV)/installed-for-tests
+	MYPYPATH=$(VENV)/link $(BIN)/mypy $(ROOMS:%=-p multiberts.%) -p multiberts.tests
 
 # Source distribution and wheel of what is committed, in dist/. The quick tests then run in an empty folder on the files
 # of the wheel alone: the checkout gives only the tests and what they read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import os
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.tests import warm
 from multiberts.tests.browser import CHROMIUM, Browser
+from multiberts.tests.costs import Costs
 from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,12 +30,16 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = ""
 
 # What `--quick` leaves out: Python reports these to audit hooks.
 _SLOW_IMPORTS = {"keras", "tensorflow"}
-_STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+_STARTS = {
+    *("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"),
+    warm.STARTS,
+}
 # Of a processor: a test that takes more is marked `seconds`.
 _MOST_SECONDS = 5.0
 # Names of what threads of the current test started.
 _started_by_threads: list[str] = []
 _BEGINNING = pytest.StashKey[float]()
+_SERVERS = pytest.StashKey[contextlib.ExitStack]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +49,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="leave out what is marked `seconds` or `processes`, and skip a test at the point where it "
         "starts a process or imports TensorFlow",
     )
+    parser.addoption("--costs", metavar="FILE", help="write the table of costs there, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measures costs, and starts the servers of warm processes, which pytest-xdist's workers share."""
+    config.pluginmanager.register(Costs(config.getoption("costs")))
+    config.stash[_SERVERS] = contextlib.ExitStack()
+    if not (hasattr(config, "workerinput") or config.getoption("quick")):
+        config.stash[_SERVERS].enter_context(warm.servers())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_SERVERS].close()
 
 
 def pytest_collection(session: pytest.Session) -> None:

@@ -22,27 +22,24 @@ import collections
 import contextlib
 import itertools
 import json
-import multiprocessing
 import os
 import random
-import resource
-import runpy
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from multiberts.runs import console
+from multiberts.runs.command_line import command as command_line
 from multiberts.runs.directory import CONFIG, DONE, read_done
 from multiberts.runs.files import remove
-from multiberts.tests.forking import fork_command, preload
-from multiberts.tests.pretrain.training.stress_resume import ARGUMENTS, IMPORTED, make_corpora
+from multiberts.tests import warm
+from multiberts.tests.pretrain.training.stress_resume import ARGUMENTS, make_corpora
 
 TWO = "two launchers"
 DELETION = "deletion"
@@ -89,10 +86,7 @@ def commands(folder: Path) -> dict[str, dict[str, Any]]:
     inputs = folder / "inputs"
     if not (inputs / "held_out" / DONE).is_file():
         inputs.mkdir(parents=True, exist_ok=True)
-        # In a process of its own: others are forked from this one, which uses nothing of TensorFlow.
-        maker = multiprocessing.get_context("fork").Process(target=make_corpora, args=(inputs,))
-        maker.start()
-        maker.join()
+        make_corpora(inputs)
     pairs = inputs / "pairs"
     pairs.mkdir(exist_ok=True)
     for split, count in (("train", 64), ("dev", 24)):
@@ -190,7 +184,7 @@ def start(
     *,
     offset: float = 0.0,
     limit: int = -1,
-) -> ForkProcess:
+) -> warm.Process:
     """Starts a command.
 
     Args:
@@ -204,21 +198,36 @@ def start(
     name = _NAMES.get(command, command.partition("_")[0])
     flags = [f"--gin_param={key} = {value!r}" for key, value in bindings.items()]
 
-    def enter() -> None:
-        os.environ["RUNS_MIRROR"] = str(place / MIRRORS)
-        os.environ["RUNS_PUSH_SECONDS"] = _SECONDS_BETWEEN_PUSHES
-        if offset:
-            clock = place.parent / "clock"
-            clock.mkdir(exist_ok=True)
-            (clock / "sitecustomize.py").write_text(_CLOCK)
-            os.environ["STRESS_CLOCK_OFFSET"] = str(offset)
-            known = filter(None, [str(clock), os.environ.get("PYTHONPATH")])
-            os.environ["PYTHONPATH"] = os.pathsep.join(known)
-            # This process has started already; those that it starts read it themselves.
-            runpy.run_path(str(clock / "sitecustomize.py"))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+    environment = {
+        **os.environ,
+        "RUNS_MIRROR": str(place / MIRRORS),
+        "RUNS_PUSH_SECONDS": _SECONDS_BETWEEN_PUSHES,
+    }
+    if offset:
+        clock = place.parent / "clock"
+        clock.mkdir(exist_ok=True)
+        (clock / "sitecustomize.py").write_text(_CLOCK)
+        environment["STRESS_CLOCK_OFFSET"] = str(offset)
+        known = filter(None, [str(clock), os.environ.get("PYTHONPATH")])
+        environment["PYTHONPATH"] = os.pathsep.join(known)
+    return warm.Process(
+        f"{__spec__.name}:call_command", [[name, *flags]], place, kind=warm.TENSORFLOW,
+        environment=environment, stdout=output, stderr=output, max_bytes_of_file=limit,
+    )  # fmt: skip
 
-    return fork_command([name, *flags], place, output, output, enter)
+
+def call_command(arguments: Sequence[str]) -> None:
+    """In a process of its own: the command, by the clock that the environment asks for."""
+    if "STRESS_CLOCK_OFFSET" in os.environ:
+        # This process has started already; those that it starts read it themselves.
+        exec(_CLOCK, {})
+    command_line.main(arguments)
+
+
+def wait(process: warm.Process, seconds: float = _SECONDS_AT_MOST) -> None:
+    """Waits for its end at most so long."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
 
 
 @contextlib.contextmanager
@@ -265,10 +274,10 @@ def run_to_end(
         os.close(writing)
         with open(reading) as stream:
             printed = stream.read()
-        process.join()
+        process.wait()
     with open(place / "log", "a") as log:
         log.write(printed)
-    return process.exitcode, printed
+    return process.returncode, printed
 
 
 def run_twice(
@@ -282,22 +291,22 @@ def run_twice(
     logs = [place / name for name in ("log", "log of the second")]
     with open(logs[0], "ab") as log:
         first = start(command, bindings, place, log.fileno())
-    while first.is_alive() and seconds_of(family_of(first)) < moment:
-        first.join(0.05)
-    has_met = first.is_alive()
+    while first.poll() is None and seconds_of(family_of(first)) < moment:
+        wait(first, 0.05)
+    has_met = first.poll() is None
     with open(logs[1], "ab") as log:
         second = start(command, bindings, place, log.fileno())
-    second.join(_SECONDS_AT_MOST)
-    first.join(_SECONDS_AT_MOST)
+    wait(second)
+    wait(first)
     printed = [log.read_text() for log in logs]
-    is_refused = second.exitcode == 2 and printed[1].count("error: ") == 1
+    is_refused = second.returncode == 2 and printed[1].count("error: ") == 1
     # The first may have ended, or not have begun, when the second looked: then one of them did all.
-    is_well = {first.exitcode, second.exitcode} in ({0}, {0, 2})
-    is_clear = is_well and (is_refused or second.exitcode == 0 or first.exitcode == 2)
+    is_well = {first.returncode, second.returncode} in ({0}, {0, 2})
+    is_clear = is_well and (is_refused or second.returncode == 0 or first.returncode == 2)
     verdict = "unclear" if not is_clear or "Traceback" in "".join(printed) else CLEAR
     return {
         "moment": round(moment, 2),
-        "status": [first.exitcode, second.exitcode],
+        "status": [first.returncode, second.returncode],
         "verdict": verdict if has_met else MISSED,
     }
 
@@ -322,11 +331,11 @@ def run_with_deletion(
         subprocess.run(mount, check=True)
     with open(place / "log", "ab") as log:
         process = start(command, in_bucket(bindings, place), place, log.fileno())
-    while process.is_alive() and (
+    while process.poll() is None and (
         seconds_of(family_of(process)) < moment or not (copy / CONFIG).is_file()
     ):
-        process.join(0.01)
-    has_met, pushed = process.is_alive(), _kept_in(bucket)
+        wait(process, 0.01)
+    has_met, pushed = process.poll() is None, _kept_in(bucket)
     if what == "the mount":
         subprocess.run(["umount", "--lazy", str(mirrors)], check=True)
     else:
@@ -334,15 +343,15 @@ def run_with_deletion(
         chosen = {"one file": draw.choice(files), "the copy": copy, "all copies": mirrors}[what]
         subprocess.run(["rm", "-rf", str(chosen)], check=False)
         what = str(chosen.relative_to(place))
-    process.join(_SECONDS_AT_MOST)
+    wait(process)
     printed = (place / "log").read_text()
-    is_line = process.exitcode == 2 and printed.count("error: ") == 1
-    is_clear = process.exitcode in (0, 75) or is_line
+    is_line = process.returncode == 2 and printed.count("error: ") == 1
+    is_clear = process.returncode in (0, 75) or is_line
     lost = sorted(pushed - _kept_in(bucket))
     return {
         "moment": round(moment, 2),
         "removed": what,
-        "status": process.exitcode,
+        "status": process.returncode,
         "lost": lost,
         "verdict": MISSED
         if not has_met
@@ -367,7 +376,7 @@ def seconds_of(family: Sequence[psutil.Process]) -> float:
     return total
 
 
-def family_of(process: ForkProcess) -> list[psutil.Process]:
+def family_of(process: warm.Process) -> list[psutil.Process]:
     """Returns a process and all that it and its children have started; none where it has ended."""
     try:
         parent = psutil.Process(process.pid)
@@ -434,16 +443,16 @@ def meet(
         with open(place / "log", "ab") as log:
             process = start(command, bindings, place, log.fileno(), offset=offset)
         has_met = False
-        while process.is_alive() and not has_met:
+        while process.poll() is None and not has_met:
             # Processor time: seconds say little where others use the machine, too.
-            process.join(min(0.05, facts["seconds"] / 50))
+            wait(process, min(0.05, facts["seconds"] / 50))
             family = family_of(process)
             if seconds_of(family) >= moment:
                 with contextlib.suppress(psutil.Error):
                     harm(fault, family, draw)
                     has_met = True
-        process.join(_SECONDS_AT_MOST)
-        status, printed = process.exitcode, (place / "log").read_text()
+        wait(process)
+        status, printed = process.returncode, (place / "log").read_text()
         is_expected = status in _STATUS_AFTER.get(fault, (0, -9))
         stop = {"moment": round(moment, 2)}
     is_clear = is_expected and "Traceback" not in printed
@@ -492,10 +501,10 @@ def undisturbed(folder: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[st
             with open(place / "log", "ab") as log:
                 process = start(command, bindings, place, log.fileno())
             seconds = 0.0
-            while process.is_alive():
-                process.join(0.05)
+            while process.poll() is None:
+                wait(process, 0.05)
                 seconds = max(seconds, seconds_of(family_of(process)))
-            if process.exitcode:
+            if process.returncode:
                 raise RuntimeError((place / "log").read_text()[-2000:])
             sizes = [*map(len, outputs(place).values())]
             known = {"seconds": seconds, "bytes": max(sizes), "total": sum(sizes)}
@@ -556,14 +565,19 @@ def main() -> int:
     parser.add_argument("--stops_seed", type=int, default=0)
     options = parser.parse_args()
     folder = options.folder.absolute()
-    preload(IMPORTED)
+    with warm.servers():
+        return make_stops(folder, options.stops, options.stops_seed)
+
+
+def make_stops(folder: Path, num_stops: int, stops_seed: int) -> int:
+    """See `main`."""
     given = commands(folder)
     facts = undisturbed(folder, given)
     notes = folder / "stops.jsonl"
     tried = [json.loads(line) for line in notes.read_text().splitlines()] if notes.is_file() else []
-    while len(met := [stop for stop in tried if stop["verdict"] != MISSED]) < options.stops:
+    while len(met := [stop for stop in tried if stop["verdict"] != MISSED]) < num_stops:
         number = len(tried)
-        command, draw = ORDER[number % len(ORDER)], random.Random(f"{options.stops_seed} {number}")
+        command, draw = ORDER[number % len(ORDER)], random.Random(f"{stops_seed} {number}")
         place = folder / "stopped"
         free(place)
         place.mkdir()

@@ -2,9 +2,8 @@
 
 `bad_inputs.csv` has a row for each kind of fault: the command, the parameter, the value in Gin, and the line
 on standard error. That a value of another type is refused holds for every parameter, and is tried without
-a table. Every third row is tried in `make test`, all of them in `make test-all`: the first of each command
-in a Python of its own, the others in forks of one. To try all, or those of some commands, and count what
-came of them; or to write the lines anew after a change of annotations (read the diff):
+a table. Every third row is tried in `make test`, all of them in `make test-all`. To try all, or those of
+some commands, and count what came of them; or to write the lines anew (read the diff):
 
     python tests/test_bad_inputs.py [--write] [command ...]
 """
@@ -15,12 +14,11 @@ import collections
 import csv
 import functools
 import inspect
-import json
 import subprocess
 import sys
 import tempfile
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +27,12 @@ import pytest
 from multiberts.runs.command_line.command import COMMANDS, gin_name_of, load
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import annotations_of, check_arguments, fits
-from multiberts.tests.forking import fork_command, preload
+from multiberts.tests import warm
 
 TABLE = Path(__file__).with_name("bad_inputs.csv")
 COLUMNS = ("command", "parameter", "value", "line")
 # None takes a second; a row that takes this long is called endless.
 SECONDS_AT_MOST = 600
-PROGRAM = "from multiberts.runs.command_line.command import main; main()"
 CLEAR, OTHER, TRACEBACK, SILENT, ENDLESS = OUTCOMES = (
     "clear line",
     "another line, or files left",
@@ -104,88 +101,29 @@ def bindings(row: dict[str, str]) -> list[str]:
     return [*values, f"{row['parameter']} = {row['value']}"]
 
 
-def try_row(row: dict[str, str], *, forks: bool) -> tuple[str, str]:
-    """Returns what came of a row's command in an empty folder, and what it printed as an error.
-
-    Args:
-      row: of the table.
-      forks: in a fork of this process, not in a Python of its own.
-    """
+def try_row(row: dict[str, str]) -> tuple[str, str]:
+    """Returns what came of a row's command in an empty folder, and what it printed as an error."""
     given = [*row["command"].split(), *(f"--gin_param={binding}" for binding in bindings(row))]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "folder")
         folder.mkdir()
-        texts = Path(name, "stdout"), Path(name, "stderr")
-        with open(texts[0], "w") as stdout, open(texts[1], "w") as stderr:
-            status = exit_status(given, folder, stdout.fileno(), stderr.fileno(), forks)
-        printed, error = (text.read_text() for text in texts)
-        found = (status, printed, error, list(folder.iterdir()))
-    if status is None:
-        return ENDLESS, error
-    if status == 0:
-        return SILENT, error
-    if "Traceback" in error:
-        return TRACEBACK, error
-    return CLEAR if found == (2, "", row["line"] + "\n", []) else OTHER, error
-
-
-def exit_status(
-    arguments: list[str], folder: Path, stdout: int, stderr: int, forks: bool
-) -> int | None:
-    """Returns how a command ended; None where it did not."""
-    if forks:
-        process = fork_command(arguments, folder, stdout, stderr)
-        process.join(SECONDS_AT_MOST)
-        if process.is_alive():
-            process.kill()
-            process.join()
-            return None
-        return process.exitcode
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    try:
-        return subprocess.run(
-            command, cwd=folder, stdout=stdout, stderr=stderr, timeout=SECONDS_AT_MOST
-        ).returncode
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def firsts(table: list[dict[str, str]]) -> set[int]:
-    """Returns the number of each command's first row, which is tried in a Python of its own."""
-    return set({row["command"]: number for number, row in reversed([*enumerate(table)])}.values())
-
-
-def try_rows(numbers: Iterable[int]) -> Iterator[tuple[int, str, str]]:
-    """Yields the number, the outcome and the printed error of rows."""
-    table = rows()
-    preload(["multiberts.launch.sweeping", "multiberts.launch.status.plan_report"])
-    alone = firsts(table)
-    for number in numbers:
-        yield number, *try_row(table[number], forks=number not in alone)
-
-
-@pytest.fixture(scope="module")
-def outcomes(request: pytest.FixtureRequest) -> dict[int, tuple[str, str]]:
-    """What came of the rows that are to be tested, by their number."""
-    # In a process without threads, as this one may have used TensorFlow.
-    wanted = [
-        item.callspec.params["number"]
-        for item in request.session.items
-        if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
-    ]
-    done = subprocess.run(
-        [sys.executable, __file__, "--numbers", *map(str, wanted)],
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return {number: (kind, printed) for number, kind, printed in json.loads(done.stdout)}
+        try:
+            done = warm.run(given, folder, timeout=SECONDS_AT_MOST)
+        except subprocess.TimeoutExpired:
+            return ENDLESS, ""
+        files = list(folder.iterdir())
+    if done.returncode == 0:
+        return SILENT, done.stderr
+    if "Traceback" in done.stderr:
+        return TRACEBACK, done.stderr
+    found = (done.returncode, done.stdout, done.stderr, files)
+    return CLEAR if found == (2, "", row["line"] + "\n", []) else OTHER, done.stderr
 
 
 @pytest.mark.parametrize("number", parameters())
-def test_a_bad_value_gets_one_line_and_leaves_nothing(
-    outcomes: dict[int, tuple[str, str]], number: int
-) -> None:
-    assert outcomes[number] == (CLEAR, rows()[number]["line"] + "\n")
+def test_a_bad_value_gets_one_line_and_leaves_nothing(number: int) -> None:
+    row = rows()[number]
+    assert try_row(row) == (CLEAR, row["line"] + "\n")
 
 
 def test_the_table_has_rows_for_every_command_with_parameters() -> None:
@@ -215,10 +153,10 @@ def main(commands: set[str], writes: bool) -> int:
       The status to exit with: 1 if any row has another outcome than a clear line.
     """
     table = rows()
-    wanted = [n for n, row in enumerate(table) if not commands or row["command"] in commands]
+    wanted = [row for row in table if not commands or row["command"] in commands]
     counts = collections.Counter[str]()
-    for number, kind, printed in try_rows(wanted):
-        row = table[number]
+    for row in wanted:
+        kind, printed = try_row(row)
         counts[kind] += 1
         if kind == OTHER and writes and printed.count("\n") == 1:
             row["line"] = printed.strip()
@@ -235,8 +173,6 @@ def main(commands: set[str], writes: bool) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--numbers"]:
-        print(json.dumps([*try_rows(map(int, sys.argv[2:]))]))
-        sys.exit()
     given = set(sys.argv[1:])
-    sys.exit(main(given - {"--write"}, writes="--write" in given))
+    with warm.servers():
+        sys.exit(main(given - {"--write"}, writes="--write" in given))

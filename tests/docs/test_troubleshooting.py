@@ -4,7 +4,6 @@
 """
 
 import re
-import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 
 from multiberts.pretrain.world.synthetic_world import make_world
-from multiberts.tests.forking import fork_command, preload
+from multiberts.tests import warm
 
 pytestmark = pytest.mark.processes
 
@@ -23,20 +22,13 @@ QUOTED = re.compile(r"^    \$ multiberts (.*)\n    (.*)$", flags=re.MULTILINE)
 def printed(command: str, folder: Path) -> str:
     """Returns the line that a command ends with, which reports a mistake of its input."""
 
-    def enter() -> None:
-        sys.stderr = sys.__stderr__  # pytest replaced it
-
-    with open(folder / "printed", "w+") as file:
-        process = fork_command(command.split(), folder, file.fileno(), file.fileno(), enter)
-        process.join()
-        assert process.exitcode == 2, command
-        file.seek(0)
-        return file.read().strip()
+    done = warm.run(command.split(), folder)
+    assert done.returncode == 2, command
+    return (done.stdout + done.stderr).strip()
 
 
 def page_as_printed(folder: Path) -> str:
     """Returns the page with what its commands print now, on damaged files in a folder."""
-    preload()
     predictions = folder / "world" / "predictions"
     make_world(run_dir=str(folder / "world"))
     good = pd.read_csv(predictions / "new.csv")
@@ -72,5 +64,5 @@ def test_the_page_quotes_what_the_commands_print(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warm.servers():
         PAGE.write_text(page_as_printed(Path(folder)), encoding="utf-8")
