@@ -43,6 +43,7 @@ def test_without_dask_the_way_out_is_said(monkeypatch):
         DaskRunner("tls://127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_and_the_first_refusal_in_order(cluster, tmp_path):
     runner = DaskRunner(cluster)
     assert runner.run(math.factorial, list(range(12)), "numbers") == [

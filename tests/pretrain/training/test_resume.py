@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from multiberts.bert.training.log import TrainingLog, read_metrics
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.tests import warm
 from multiberts.tests.patience import PATIENCE
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 from multiberts.tests.pretrain.training.stress_resume import (
@@ -82,13 +82,11 @@ def test_sigterm_finishes_the_step_saves_and_exits_with_75(
     run = tmp_path / "run"
     endless = arguments(run, **{**SCHEDULE, "num_steps": 10**6, "save_state_every_steps": 10**6})
     flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in endless.items()]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pretrain", *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
+    process = warm.Process(warm.COMMAND, [["pretrain", *flags]], kind=warm.TENSORFLOW)
     while process.poll() is None and last_logged_step(run) < 5:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, message = process.communicate(timeout=PATIENCE)
+    _, message = process.communicate()
     assert process.returncode == EXIT_PREEMPTED == 75
     [state] = (run / "state").glob("*.npz")
     step = int(state.stem.removeprefix("step_"))
