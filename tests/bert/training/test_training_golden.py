@@ -289,22 +289,20 @@ def reference_gradient(
 
 
 @pytest.mark.parametrize(
-    ("dropout", "shards", "compiled", "layers"),
+    ("dropout", "shards", "compiled"),
     [
-        (True, 4, False, 2),
-        (False, 4, True, 1),  # a layer more costs the compiler seconds
+        (True, 4, False),
+        (False, 4, False),
+        # The compiler takes seconds; test_engines.py compares what two of them make.
         *(
-            pytest.param(dropout, shards, compiled, 2, marks=pytest.mark.slow)
-            for dropout, shards, compiled in (
-                (False, 1, True), (False, 4, False), (True, 1, False), (True, 4, True)
-            )
+            pytest.param(dropout, shards, True, marks=pytest.mark.slow)
+            for dropout in (False, True)
+            for shards in (1, 4)
         ),
     ],
-)  # fmt: skip
-def test_one_step_equals_float64_numpy(
-    shards: int, dropout: bool, compiled: bool, layers: int
-) -> None:
-    config = dataclasses.replace(CONFIG, num_hidden_layers=layers)
+)
+def test_one_step_equals_float64_numpy(shards: int, dropout: bool, compiled: bool) -> None:
+    config = CONFIG
     if not dropout:
         config = dataclasses.replace(
             config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
