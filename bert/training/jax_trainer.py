@@ -200,7 +200,11 @@ class JaxTrainer(Trainer):
         return value, metrics, gradients
 
     def _sum_in_order(
-        self, gradients_of: Callable[[Named, Array], ShardGradients], shards: Named, keys: Array
+        self,
+        gradients_of: Callable[[Named, Array], ShardGradients],
+        shape_of: Callable[[Named, Array], Sums],
+        shards: Named,
+        keys: Array,
     ) -> Sums:
         at_once = shards_at_once(keys.shape[0], shards["input_ids"].shape[-1])
 
@@ -214,7 +218,7 @@ class JaxTrainer(Trainer):
             return total, None
 
         one = jax.tree.map(operator.itemgetter(0), (shards, keys))
-        shapes = jax.eval_shape(lambda *part: clipped(*gradients_of(*part)), *one)
+        shapes = jax.eval_shape(shape_of, *one)
         zeros: Sums = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
         parts = (shards, keys)
         if at_once > 1:

@@ -130,16 +130,21 @@ class TensorFlowTrainer(Trainer):
         return value, metrics, dict(pairs)
 
     def _sum_in_order(
-        self, gradients_of: Callable[[Named, Array], ShardGradients], shards: Named, keys: Array
+        self,
+        gradients_of: Callable[[Named, Array], ShardGradients],
+        shape_of: Callable[[Named, Array], Sums],
+        shards: Named,
+        keys: Array,
     ) -> Sums:
-        def of_shard(number: Array) -> Sums:
-            part = {name: values[number] for name, values in shards.items()}
-            return clipped(*gradients_of(part, keys[number]))
+        def shard(number: Array) -> tuple[Named, Array]:
+            return {name: values[number] for name, values in shards.items()}, keys[number]
 
         def add(number: Array, total: Any) -> tuple[Array, Any]:
-            return number + 1, tf.nest.map_structure(tf.add, total, of_shard(number))
+            part = clipped(*gradients_of(*shard(number)))
+            return number + 1, tf.nest.map_structure(tf.add, total, part)
 
-        zeros = tf.nest.map_structure(tf.zeros_like, of_shard(0))  # XLA drops the values
+        # XLA drops the values.
+        zeros = tf.nest.map_structure(tf.zeros_like, shape_of(*shard(0)))
         count = keys.shape[0]
         sums: Sums = tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), zeros))[
             1

@@ -252,9 +252,8 @@ class Trainer(abc.ABC):
           num_steps: how many updates are made, from the first.
         """
         first = {name: values[0] for name, values in arrays.items()}
-        shapes = self._shapes(
-            lambda *given: self._updated(*given)[1], state, first, learning_rates[0]
-        )
+        key = first.pop(DROPOUT_KEYS)[0]
+        shapes = self._shapes(self._scalars, state[0], first, key)
         empty = {
             name: ops.zeros(learning_rates.shape[:1], value.dtype) for name, value in shapes.items()
         }
@@ -283,7 +282,16 @@ class Trainer(abc.ABC):
             name: ops.reshape(values, (count, values.shape[0] // count, *values.shape[1:]))
             for name, values in batch.items()
         }
-        return self._sum_in_order(gradients_of, shards, keys)
+
+        def shape_of(shard: Named, key: Array) -> Sums:
+            return parameters, self._scalars(parameters, shard, key)
+
+        return self._sum_in_order(gradients_of, shape_of, shards, keys)
+
+    def _scalars(self, parameters: Named, batch: Named, dropout_key: Array) -> Named:
+        """Returns scalars with the names and types of a shard's: the loss alone is traced quickly."""
+        value, metrics = self._loss(parameters, batch, dropout_key, self._backend)
+        return {"loss": value, "gradient_norm": value, **metrics}
 
     def _shard_gradients(
         self, parameters: Named, batch: Named, dropout_key: Array
@@ -347,9 +355,20 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def _sum_in_order(
-        self, gradients_of: Callable[[Named, Array], ShardGradients], shards: Named, keys: Array
+        self,
+        gradients_of: Callable[[Named, Array], ShardGradients],
+        shape_of: Callable[[Named, Array], Sums],
+        shards: Named,
+        keys: Array,
     ) -> Sums:
-        """Sums what `clipped` makes of each shard, in their order; in the memory of one or a few."""
+        """Sums what `clipped` makes of each shard, in their order; in the memory of one or a few.
+
+        Args:
+          gradients_of: a shard and its dropout key.
+          shape_of: likewise, arrays like the sums, of other values.
+          shards: arrays [shards, ...] by name.
+          keys: of dropout, [shards, 2].
+        """
 
     @abc.abstractmethod
     def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:

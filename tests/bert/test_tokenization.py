@@ -8,11 +8,11 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer, WordpieceTokenizer
 
 from multiberts.bert import tokenization
 from multiberts.bert.tokenization import SPECIAL_TOKENS, Tokenizer, lower_cases
 from multiberts.runs.errors import UserError
+from multiberts.tests.bert.code_points import assigned_characters, telling_characters
 
 pytestmark = pytest.mark.seconds
 
@@ -46,6 +46,11 @@ class Oracle:
     """The classes behind BertTokenizerLegacy, with the word limit of the original (200)."""
 
     def __init__(self, vocabulary):
+        from transformers.models.bert.tokenization_bert_legacy import (
+            BasicTokenizer,
+            WordpieceTokenizer,
+        )
+
         self.ids = {piece: number for number, piece in enumerate(vocabulary)}
         self.basic = BasicTokenizer(do_lower_case=True)
         self.wordpiece = WordpieceTokenizer(self.ids, "[UNK]", max_input_chars_per_word=200)
@@ -60,19 +65,6 @@ def oracle(tokenizer):
     return Oracle(tokenizer.vocabulary)
 
 
-def assigned_characters():
-    """Every code point to which the running Python's Unicode assigns a character.
-
-    Without surrogates and the private use areas, which stand for no character; the copy in
-    transformers drops those, the original's last version keeps them (see the test below).
-    """
-    return [
-        chr(point)
-        for point in range(sys.maxunicode + 1)
-        if unicodedata.category(chr(point)) not in ("Cn", "Co", "Cs")
-    ]
-
-
 def agreed_characters():
     return [
         chr(point)
@@ -81,23 +73,35 @@ def agreed_characters():
     ]
 
 
-CONTEXTS = ("a{}b", "{} x", "x{}", "a{}", "{0}{0}.", "\u03a3{}", "a\u0301{}\u0323")
+CONTEXTS = ("{}", "a{}b", "{} x", "x{}", "a{}", "{0}{0}.", "\u03a3{}", "a\u0301{}\u0323")
+CHARACTERS = pytest.mark.parametrize(
+    "characters",
+    [
+        pytest.param(telling_characters, id="telling"),
+        pytest.param(assigned_characters, id="every", marks=pytest.mark.slow),
+    ],
+)
 
 
 @pytest.mark.parametrize(
-    "context", ["{}", *(pytest.param(each, marks=pytest.mark.slow) for each in CONTEXTS)]
+    ("context", "characters"),
+    [
+        ("{}", telling_characters),
+        *(pytest.param(each, assigned_characters, marks=pytest.mark.slow) for each in CONTEXTS),
+    ],
 )
-def test_ids_are_the_originals_on_every_assigned_code_point(tokenizer, oracle, context):
-    texts = [context.format(character) for character in assigned_characters()]
-    assert len(texts) > 140_000
+def test_ids_are_the_originals_on_assigned_code_points(tokenizer, oracle, context, characters):
+    texts = [context.format(character) for character in characters()]
+    assert len(texts) > (140_000 if characters is assigned_characters else 25_000)
     found = tokenizer.encode_batch(texts)
     wrong = [t for t, ids in zip(texts, found, strict=True) if ids != oracle.encode(t)]
     assert not wrong, f"{len(wrong)} texts differ, the first are {wrong[:10]!r}"
 
 
-def test_every_assigned_code_point_gives_the_originals_words(oracle):
+@CHARACTERS
+def test_assigned_code_points_give_the_originals_words(oracle, characters):
     """Ids can hide a wrong character behind [UNK]; words cannot."""
-    for character in assigned_characters():
+    for character in characters():
         text = f"a{character}b {character}"
         assert tokenization.split_words(text) == oracle.basic.tokenize(text), hex(ord(character))
 
@@ -125,12 +129,14 @@ def test_both_routes_give_the_same_words_on_the_alphabet(lower_case):
         assert found == exact, hex(ord(character))
 
 
-def test_a_cased_model_reads_what_transformers_reads(tmp_path):
-    """The copy of the original on every code point, and the library's tokeniser on mixed text."""
+@CHARACTERS
+def test_a_cased_model_reads_what_transformers_reads(tmp_path, characters):
+    """The copy of the original on code points, and the library's tokeniser on mixed text."""
     transformers = pytest.importorskip("transformers")
+    from transformers.models.bert.tokenization_bert_legacy import BasicTokenizer
 
     basic = BasicTokenizer(do_lower_case=False)
-    for character in assigned_characters():
+    for character in characters():
         # Where it composes characters (NFC), which the original and BertTokenizerFast do not.
         if unicodedata.normalize("NFC", character) == character:
             text = f"A{character}b {character}"
@@ -173,7 +179,9 @@ def test_characters_outside_the_alphabet_take_the_exact_route():
             raise AssertionError(hex(point))
 
 
-@pytest.mark.parametrize("string_seed", range(4))
+@pytest.mark.parametrize(
+    "string_seed", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2, 3))]
+)
 def test_ids_are_the_originals_on_random_strings(tokenizer, oracle, string_seed):
     draw = random.Random(string_seed)
     everything = assigned_characters()
@@ -314,10 +322,11 @@ def test_long_chunks_are_not_remembered(vocabulary_path):
     assert set(tokenizer._chunks) == {"a" * 100}
 
 
-def test_every_assigned_code_point_with_the_released_vocabulary(shared_data):
+@CHARACTERS
+def test_assigned_code_points_with_the_released_vocabulary(shared_data, characters):
     tokenizer = Tokenizer(shared_data / "bert" / "vocab.txt")
     oracle = Oracle(tokenizer.vocabulary)
-    texts = [f"the {character} a{character}b" for character in assigned_characters()]
+    texts = [f"the {character} a{character}b" for character in characters()]
     found = tokenizer.encode_batch(texts)
     wrong = [t for t, ids in zip(texts, found, strict=True) if ids != oracle.encode(t)]
     assert not wrong, f"{len(wrong)} texts differ, the first are {wrong[:10]!r}"

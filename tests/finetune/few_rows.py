@@ -13,7 +13,7 @@ import pytest
 
 from multiberts.finetune.prediction import predict
 from multiberts.runs.environment import ENGINE, is_engine_open
-from multiberts.tests import own_process
+from multiberts.tests import warm
 
 _HEAVY = ("tensorflow", "keras", "jax", "torch")
 
@@ -35,9 +35,7 @@ def check_few_rows(model: Path, *files: Path | str) -> None:
     if not is_engine_open():
         pytest.skip("an engine is named, or there is an accelerator")
     call = str(model), list(map(str, files))
-    lines, imported = own_process.call(
-        "finetune.few_rows:printed_by_default", *call, **{ENGINE: ""}
-    )
+    lines, imported = warm.call("finetune.few_rows:printed_by_default", *call, **{ENGINE: ""})
     assert imported == []
     expected = printed(*call, compile_step=False)
     assert [list(line) for line in lines] == [list(line) for line in expected]

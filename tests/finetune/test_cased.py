@@ -14,8 +14,6 @@ from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.predictor import Predictor
 from multiberts.tests.checkpoint_command import checkpoint_command
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -30,6 +28,8 @@ TEXTS = [
 
 
 def logits_of(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
+    import torch
+
     with torch.no_grad():
         rows = [model(**tokenizer(text, return_tensors="pt")).logits[0] for text in texts]
     return torch.stack(rows).numpy()
@@ -41,6 +41,8 @@ def scores(model: Path, texts: list[str]) -> np.ndarray:
 
 
 def test_a_cased_model_is_asked_fine_tuned_exported_and_served(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=len(PIECES), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,

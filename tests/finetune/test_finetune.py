@@ -412,6 +412,7 @@ def test_killed_anywhere_it_ends_in_the_same_bytes(
     assert not (killed / "state").exists()
 
 
+@pytest.mark.slow
 def test_asked_to_stop_it_saves_and_goes_on_to_the_same_bytes(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:

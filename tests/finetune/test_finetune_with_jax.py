@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -21,7 +22,9 @@ from multiberts.runs.environment import ENGINE, ENGINES
 from multiberts.tests.finetune.squad.test_task import squad_content
 from multiberts.tests.patience import PATIENCE
 
-pytest.importorskip("jax", reason="needs JAX: the extra jax")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"
+)
 
 # Imports of the other engine fail.
 COMMAND = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from multiberts.finetune.prediction import predict
 from multiberts.runs.errors import UserError
 from multiberts.tests.checkpoint_command import checkpoint_command
 
-pytest.importorskip("tensorflow_text", reason="needs the extra tensorflow")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow_text") is None, reason="needs the extra tensorflow"
+)
 
 USUAL_WORDS = ["mary", "told", "the", "plumber", "late", "about", "guest", "sun"]
 SMALL = {"batch_size": 16, "num_epochs": 3, "compile_step": False, "learning_rate": 2e-3}

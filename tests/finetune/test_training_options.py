@@ -47,9 +47,9 @@ def trained(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> Callable[..., dict[str, np.ndarray]]:
     """Trains for some steps with these options and returns how far each variable moved."""
-    start = make_checkpoint()
 
-    def run(name: str, **options: Any) -> dict[str, np.ndarray]:
+    def run(name: str, num_layers: int = 2, **options: Any) -> dict[str, np.ndarray]:
+        start = make_checkpoint(num_layers, num_hidden_layers=num_layers)
         finetune(run_dir=str(tmp_path / name), checkpoint=str(start), data_dir=str(pair_data),
                  **{**SMALL, "max_steps": 3, **options})  # fmt: skip
         model, before = read_checkpoint(tmp_path / name / "model"), read_checkpoint(start)
@@ -72,10 +72,10 @@ def test_frozen_layers_stay_bit_for_bit(trained: Callable[..., dict[str, np.ndar
 
 def test_layers_below_move_less(trained: Callable[..., dict[str, np.ndarray]]) -> None:
     """The first update has the learning rate 0; one of Adam is the rate times a function of the gradient."""
-    given = {"max_steps": 2, "warmup_proportion": 0.5}
+    given: dict[str, Any] = {"max_steps": 2, "warmup_proportion": 0.5, "num_layers": 1}
     plain, decayed = trained("plain", **given), trained("decayed", layer_decay=0.5, **given)
-    depths = {"bert/embeddings/word_embeddings": 3, "bert/encoder/layer_0/output/dense/kernel": 2,
-              "bert/encoder/layer_1/output/dense/kernel": 1, "bert/pooler/dense/kernel": 0}  # fmt: skip
+    depths = {"bert/embeddings/word_embeddings": 2, "bert/encoder/layer_0/output/dense/kernel": 1,
+              "bert/pooler/dense/kernel": 0}  # fmt: skip
     for name, depth in depths.items():
         assert np.abs(plain[name]).max() > 1e-5
         np.testing.assert_allclose(decayed[name], plain[name] * 0.5**depth, atol=3e-8)
@@ -86,14 +86,15 @@ def test_the_log_has_the_rates_of_the_schedule_and_adam_its_own_settings(
 ) -> None:
     """The first update of Adam without correction is rate x (1 - beta_1) g / (sqrt(1 - beta_2) |g| + eps)."""
     given = {"max_steps": 1, "warmup_proportion": 0.0, "learning_rate": 1e-4}
-    given |= {"learning_rate_decay": "constant"}
+    given |= {"learning_rate_decay": "constant", "num_layers": 1}
     name, moved = "bert/pooler/dense/bias", {}  # not decayed
     for run, beta_2 in (("usual", 0.999), ("other", 0.996)):
         moved[run] = trained(run, **given, adam_beta_2=beta_2, adam_epsilon=1e-12)[name]
     expected = 1e-4 * 0.1 / 0.001**0.5
     assert np.abs(moved["usual"]).max() == pytest.approx(expected, rel=1e-2)
     np.testing.assert_allclose(moved["usual"], moved["other"] * 2, rtol=1e-2, atol=1e-8)
-    trained("cosine", log_every_steps=1, learning_rate_decay="cosine", warmup_proportion=0.0)
+    trained("cosine", 1, log_every_steps=1, learning_rate_decay="cosine", warmup_proportion=0.0,
+            adam_beta_2=0.996, adam_epsilon=1e-12)  # fmt: skip
     lines = (tmp_path / "cosine" / "metrics.jsonl").read_text().splitlines()
     rates = [json.loads(line)["learning_rate"] for line in lines]
     np.testing.assert_allclose(rates, [2e-3, 1.5e-3, 0.5e-3])

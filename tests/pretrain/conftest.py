@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from multiberts.bert.randomness import generator
-from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
+from multiberts.tests import warm
+
+if TYPE_CHECKING:
+    import subprocess
 
 NOUNS = ["cat", "dog", "house", "tree", "river", "king", "stone", "bird"]
 VERBS = ["sees", "finds", "likes", "leaves"]
@@ -60,7 +64,7 @@ def arguments(corpus: Path) -> Arguments:
             "corpus": str(corpus),
             "model": {
                 "hidden_size": 32,
-                "num_hidden_layers": 2,
+                "num_hidden_layers": 1,
                 "num_attention_heads": 2,
                 "intermediate_size": 64,
                 "max_position_embeddings": 32,
@@ -72,6 +76,8 @@ def arguments(corpus: Path) -> Arguments:
             "learning_rate": 2e-3,
             "gradient_shards": 2,
             "warmup_steps": 0,
+            # Compiling takes seconds: tests of what is compiled ask for it.
+            "compile_step": False,
             **changes,
         }
 
@@ -81,5 +87,22 @@ def arguments(corpus: Path) -> Arguments:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a cluster of Dask with two workers."""
-    with DaskCluster(tmp_path_factory.mktemp("cluster")) as started, keys_in_place(started):
+    from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
+
+    class WarmCluster(DaskCluster):
+        """Its processes are forks: starting and watching each worker by another takes seconds."""
+
+        def _start(self, program: str, *arguments: str) -> None:
+            more = ["--dashboard-address=127.0.0.1:0", *(["--no-nanny"] * (program == "worker"))]
+            with open(self._folder / f"{len(self.processes)}.output", "ab") as stream:
+                process = warm.Process(
+                    "multiberts.tests.pretrain.dask_program:run",
+                    [program, [*arguments, *more]],
+                    environment={**os.environ, **self.environment},
+                    stdout=stream.fileno(),
+                    stderr=stream.fileno(),
+                )
+            self.processes.append(cast("subprocess.Popen[bytes]", process))
+
+    with WarmCluster(tmp_path_factory.mktemp("cluster")) as started, keys_in_place(started):
         yield started.address

@@ -17,6 +17,7 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpo
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 from multiberts.tests.checkpoint_command import checkpoint_command
 
 CONFIG = BertConfig(
@@ -253,15 +254,13 @@ def test_inspect_needs_neither_vocabulary_nor_tensorflow(
     assert "there is no vocab.txt" in done.stdout and "procedure      unknown" in done.stdout
 
 
-def test_damaged_checkpoint_through_the_module(
-    make: Callable[..., Path], run_python: Callable[..., Any]
-) -> None:
+def test_damaged_checkpoint_through_the_command(make: Callable[..., Path]) -> None:
     directory = make("damaged")
     path = directory / "bert.ckpt.data-00000-of-00001"
     content = bytearray(path.read_bytes())
     content[100] ^= 1
     path.write_bytes(content)
-    done = run_python("-m", "multiberts", "checkpoint", "inspect", str(directory))
+    done = warm.run(["checkpoint", "inspect", directory])
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"error: .*data-00000-of-00001 does not match .*\n", done.stderr)
 

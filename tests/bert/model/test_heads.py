@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from multiberts.bert.model.backend_ops import PLAIN, BackendOps, compare_labels
 from multiberts.bert.model.configuration import BertConfig
@@ -39,6 +38,8 @@ def test_labels_that_are_compared_have_the_same_losses() -> None:
 
 
 def test_labels_that_are_compared_have_the_same_gradient() -> None:
+    import tensorflow as tf
+
     draw = generator("heads test", 2)
     logits = tf.constant(draw.normal(size=(5, 6, 7)), tf.float32)
     labels = draw.integers(0, 7, (5, 6)).astype(np.int32)

@@ -52,8 +52,3 @@ def differences() -> dict[str, float]:
         ),
         "gradient_norm": alone["gradient_norm"],
     }
-
-
-def at_once(devices: list[tuple[int, int]]) -> list[int]:
-    """Returns how many shards are computed at once, for numbers of shards and lengths."""
-    return [jax_trainer.shards_at_once(count, length) for count, length in devices]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from multiberts.runs.environment import ATTENTION, ENGINE, JAX, attention
 from multiberts.runs.errors import UserError
 from multiberts.tests import own_process
 
-pytest.importorskip("jax", reason="needs JAX: the extra jax")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"
+)
 
 
 @pytest.mark.slow

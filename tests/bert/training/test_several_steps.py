@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keras import ops
 
 from multiberts.bert.randomness import generator
 from multiberts.bert.training.engine import Trainer, TrainerSettings, new_trainer
@@ -22,6 +21,8 @@ STEPS, BLOCK = 11, 4
 
 def loss(parameters: Any, batch: Any, dropout_key: Any, backend: Any) -> Any:
     """A regression whose targets depend on the dropout key, so that a wrong key shows."""
+    from keras import ops
+
     found = ops.tanh(backend.dense(batch["x"], parameters["kernel"], parameters["bias"]))
     noise = ops.cast(dropout_key[0] % 7, "float32")
     value = ops.mean((found - batch["y"] - noise) ** 2)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from multiberts.runs.environment import ENGINE, JAX
 from multiberts.tests import own_process
 
-pytest.importorskip("jax", reason="needs JAX: the extra jax")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"
+)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
@@ -70,6 +69,8 @@ def test_training_follows_float32() -> None:
 
 @pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16"])
 def test_types_of_the_operations(compute_dtype: str) -> None:
+    import tensorflow as tf
+
     """Big products are of compute_dtype; softmax, normalisation, losses and gradients float32."""
     parameters = {
         name: tf.TensorSpec(values.shape, tf.float32)

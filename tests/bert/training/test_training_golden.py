@@ -255,12 +255,12 @@ def made_up_batch() -> Arrays:
     }
 
 
-def starting_state(fresh: bool) -> TrainingState:
+def starting_state(config: BertConfig, fresh: bool) -> TrainingState:
     """Weights far from their initial values; moments of zero, or as in the middle of training."""
     draw = generator("golden training state", 0)
     parameters = {
         name: (values + draw.normal(0.0, 0.2, values.shape)).astype(np.float32)
-        for name, values in initial_parameters(CONFIG, 0).items()
+        for name, values in initial_parameters(config, 0).items()
     }
     scale = 0.0 if fresh else 0.01
     m = {n: (scale * draw.normal(size=v.shape)).astype(np.float32) for n, v in parameters.items()}
@@ -289,21 +289,25 @@ def reference_gradient(
 
 
 @pytest.mark.parametrize(
-    ("dropout", "shards"),
+    ("dropout", "shards", "compiled"),
     [
-        pytest.param(False, 1, marks=pytest.mark.slow),
-        (False, 4),
-        pytest.param(True, 1, marks=pytest.mark.slow),
-        (True, 4),
+        (True, 4, False),
+        (False, 4, False),
+        # The compiler takes seconds; test_engines.py compares what two of them make.
+        *(
+            pytest.param(dropout, shards, True, marks=pytest.mark.slow)
+            for dropout in (False, True)
+            for shards in (1, 4)
+        ),
     ],
 )
-def test_one_step_equals_float64_numpy(shards: int, dropout: bool) -> None:
+def test_one_step_equals_float64_numpy(shards: int, dropout: bool, compiled: bool) -> None:
     config = CONFIG
     if not dropout:
         config = dataclasses.replace(
             config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
         )
-    state, batch = starting_state(fresh=not dropout), made_up_batch()
+    state, batch = starting_state(config, fresh=not dropout), made_up_batch()
     gradient, loss, norms = reference_gradient(state.parameters, config, batch, shards)
     assert max(norms) > 1.0, "no shard was clipped"
     # After the warm-up the global step decays to zero at the last one, not offset by the warm-up.
@@ -313,8 +317,7 @@ def test_one_step_equals_float64_numpy(shards: int, dropout: bool) -> None:
         lambda parameters, features, key, backend: pretraining_loss(
             parameters, config, features, key, backend=backend
         ),
-        # Each number of shards with and without XLA.
-        TrainerSettings(gradient_shards=shards, compile_step=dropout == (shards == 4)),
+        TrainerSettings(gradient_shards=shards, compile_step=compiled),
     )
     trainer.restore(state)
     schedule = learning_rate_schedule(STEP, PEAK, WARMUP, NUM_STEPS)
@@ -350,7 +353,7 @@ def test_one_step_equals_float64_numpy(shards: int, dropout: bool) -> None:
 
 def test_the_float64_gradient_is_that_of_the_float64_loss() -> None:
     """Central differences along one random direction of all variables, dropout on."""
-    state, batch = starting_state(fresh=True), made_up_batch()
+    state, batch = starting_state(CONFIG, fresh=True), made_up_batch()
     draw = generator("golden training direction", 0)
     direction = {name: draw.normal(size=v.shape) for name, v in state.parameters.items()}
 

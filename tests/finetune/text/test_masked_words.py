@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import write_checkpoint
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.initialization import initial_parameters
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.finetune.finetuning import finetune
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
@@ -39,15 +42,30 @@ def trained(
     return run
 
 
-def asked(folder: Path, run: Path, step: int, corpus: Path, **options: Any) -> Path:
+@pytest.fixture(scope="module")
+def random_checkpoint(
+    corpus: Path, arguments: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A checkpoint of such a run's sizes, with weights that were never trained."""
+    vocabulary = corpus / "vocab.txt"
+    sizes = {**arguments(corpus)["model"], "vocab_size": len(vocabulary.read_text().splitlines())}
+    config = BertConfig.from_mapping(sizes, "test")
+    path = tmp_path_factory.mktemp("random") / "checkpoint"
+    write_checkpoint(path, initial_parameters(config, 0), config, vocabulary, {"step": 60})
+    return path
+
+
+def asked(folder: Path, checkpoint: Path, corpus: Path, **options: Any) -> Path:
+    run = folder / checkpoint.name
     finetune(
-        run_dir=str(folder / f"step_{step}"),
-        checkpoint=str(checkpoint_path(run, step)),
+        run_dir=str(run),
+        checkpoint=str(checkpoint),
         task="masked_words",
         data_dir=str(corpus.parent / "held_out"),
         options=MASKS | options,
+        compile_step=False,
     )
-    return folder / f"step_{step}"
+    return run
 
 
 @pytest.mark.slow
@@ -58,7 +76,9 @@ def test_losses_are_those_of_the_evaluation_with_the_same_masks(
     held_out = json.loads((corpus.parent / "held_out/corpus.json").read_text())
     for step in (0, 30, 60):
         record = json.loads((checkpoint_path(trained, step) / "checkpoint.json").read_text())
-        run = asked(tmp_path, trained, step, corpus, mask_seed=held_out["instance_seed"])
+        run = asked(
+            tmp_path, checkpoint_path(trained, step), corpus, mask_seed=held_out["instance_seed"]
+        )
         found = read_predictions([run], "masked_words")
         logged = record["evaluation"]
         assert found["loss"].values.mean() == pytest.approx(
@@ -73,7 +93,7 @@ def test_checkpoints_answer_the_same_examples_and_learn_frequent_words_first(
     trained: Path, corpus: Path, tmp_path: Path
 ) -> None:
     """Twice in a sentence is "the", and each of 8 nouns a quarter as often."""
-    runs = [asked(tmp_path, trained, step, corpus) for step in (0, 30, 60)]
+    runs = [asked(tmp_path, checkpoint_path(trained, step), corpus) for step in (0, 30, 60)]
     found = read_predictions(runs, "masked_words")
     assert found.sizes["run"] == 3 and found["step"].values.tolist() == [0, 30, 60]
     losses, words = found["loss"].values, found["word"].values
@@ -84,9 +104,9 @@ def test_checkpoints_answer_the_same_examples_and_learn_frequent_words_first(
 
 
 def test_the_masks_and_texts_are_those_of_the_corpus(
-    trained: Path, corpus: Path, tmp_path: Path
+    random_checkpoint: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    found = read_predictions([asked(tmp_path, trained, 60, corpus)], "masked_words")
+    found = read_predictions([asked(tmp_path, random_checkpoint, corpus)], "masked_words")
     masking = Masking(sequence_length=32, max_predictions_per_sequence=5)
     batches = Batches(
         corpus.parent / "held_out", masking, data_seed=EVALUATION_DATA_SEED, batch_size=SEQUENCES,
@@ -123,12 +143,12 @@ def test_the_masks_and_texts_are_those_of_the_corpus(
     ],
 )
 def test_what_cannot_be_asked_is_refused(
-    trained: Path, corpus: Path, tmp_path: Path, changes: dict[str, Any], reason: str
+    random_checkpoint: Path, corpus: Path, tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     given = {"data_dir": str(corpus.parent / "held_out"), "options": MASKS, **changes}
     with pytest.raises(UserError, match=reason):
         finetune(
-            run_dir=str(tmp_path / "run"), checkpoint=str(checkpoint_path(trained, 60)),
+            run_dir=str(tmp_path / "run"), checkpoint=str(random_checkpoint),
             task="masked_words", **given,
         )  # fmt: skip
     assert not (tmp_path / "run").exists()

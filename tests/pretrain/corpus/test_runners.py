@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 
-import dask
 import pytest
 
 from multiberts.pretrain.corpus.runners import DaskRunner, LocalRunner
@@ -44,6 +43,7 @@ def test_without_dask_the_way_out_is_said(monkeypatch):
         DaskRunner("tls://127.0.0.1:1")
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_and_the_first_refusal_in_order(cluster, tmp_path):
     runner = DaskRunner(cluster)
     assert runner.run(math.factorial, list(range(12)), "numbers") == [
@@ -58,6 +58,8 @@ def test_a_cluster_gives_the_same_and_the_first_refusal_in_order(cluster, tmp_pa
 
 @pytest.mark.slow
 def test_a_scheduler_that_does_not_answer_is_said():
+    import dask
+
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
         with pytest.raises(
             UserError, match="prepare.scheduler is 'tcp://127.0.0.1:1', which does not"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from multiberts.bert.training.engine import Trainer
 from multiberts.pretrain.inspection.batch_view import show_batch
 from multiberts.pretrain.training.pretraining import pretrain
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 
 Arguments = Callable[..., dict[str, Any]]
 
@@ -85,15 +85,15 @@ def test_corpus_that_was_moved_or_changed(seen: Any, corpus: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_command(seen: Any, run_python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_command(seen: Any) -> None:
     run, _, _ = seen
-    shown = run_python("-m", "multiberts", "show-batch", f"--run_dir={run}", "--step=3", "--rows=1")
+    shown = warm.run(["show-batch", f"--run_dir={run}", "--step=3", "--rows=1"])
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout.strip() == show_batch(run_dir=run, step=3, rows=1)
-    late = run_python("-m", "multiberts", "show-batch", f"--run_dir={run}", "--step=7")
+    late = warm.run(["show-batch", f"--run_dir={run}", "--step=7"])
     assert late.returncode == 2
     assert late.stderr.strip() == (
         f"error: --step is 7, but the steps of {run} are 1 to 6; give one of them"
     )
-    nothing = run_python("-m", "multiberts", "show-batch", "--step=7")
+    nothing = warm.run(["show-batch", "--step=7"])
     assert (nothing.returncode, nothing.stderr.count("\n")) == (2, 1)

@@ -11,6 +11,7 @@ from multiberts.pretrain.corpus.instances import InstanceTable
 from multiberts.pretrain.corpus.preparation import prepare
 from multiberts.pretrain.corpus.token_store import TokenStore
 from multiberts.pretrain.inspection.corpus_summary import corpus_statistics, describe
+from multiberts.tests import warm
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +95,9 @@ def test_what_is_told(corpus, statistics):
     assert 0.45 < share < 0.55
 
 
-def test_command(corpus, run_python):
-    done = run_python("-m", "multiberts", "describe", f"--corpus={corpus}")
+def test_command(corpus):
+    done = warm.run(["describe", f"--corpus={corpus}"])
     assert (done.returncode, done.stdout) == (0, describe(corpus=corpus) + "\n"), done.stderr
-    nothing = run_python("-m", "multiberts", "describe")
+    nothing = warm.run(["describe"])
     assert nothing.returncode == 2
     assert nothing.stderr.startswith("error: describe lacks describe.corpus; give ")

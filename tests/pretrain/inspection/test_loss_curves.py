@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from multiberts.pretrain.inspection.loss_curves import curves
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 
 ACCURACIES = {0: [0.1, 0.30, 0.40], 1: [0.1, 0.32, 0.44], 2: [0.1, 0.31, 0.39, 0.45]}
 
@@ -114,14 +113,8 @@ def test_half_of_an_evaluation_is_refused(run_dirs: list[Path], tmp_path: Path) 
         curves(run_dirs=run_dirs, output_dir=tmp_path / "out")
 
 
-def test_command(
-    run_dirs: list[Path],
-    tmp_path: Path,
-    run_python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_command(run_dirs: list[Path], tmp_path: Path) -> None:
     listed = ",".join(str(run) for run in run_dirs)
-    done = run_python(
-        "-m", "multiberts", "curves", f"--run_dirs={listed}", f"--output_dir={tmp_path / 'out'}"
-    )
+    done = warm.run(["curves", f"--run_dirs={listed}", f"--output_dir={tmp_path / 'out'}"])
     assert done.returncode == 0, done.stderr
     assert "held-out masked-word accuracy at step 200" in done.stdout

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,13 +23,13 @@ from multiberts.bert.model.initialization import initial_parameters
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
+from multiberts.tests import warm
 from multiberts.tests.fake_hub import FakeHub, hub_command
-from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 MODEL = {
     "hidden_size": 32,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 64,
     "max_position_embeddings": 32,
@@ -45,6 +42,7 @@ RECIPE = {
     "max_predictions_per_sequence": 5,
     "learning_rate": 2e-3,
     "gradient_shards": 2,
+    "compile_step": False,  # compiling takes seconds
 }
 
 
@@ -355,23 +353,16 @@ def test_checkpoint_of_another_vocabulary_is_refused(corpus: Path, tmp_path: Pat
 def test_command_line_refusals(corpus: Path, tmp_path: Path) -> None:
     """One line on standard error, exit status 2, nothing written, TensorFlow never loaded."""
 
-    def run(*flags: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            [sys.executable, "-m", "pretrain", *flags],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE,
-        )  # fmt: skip
-
-    unknown = run("--gin_param=pretrain.lerning_rate = 1e-4")
-    incomplete = run(f"--gin_param=pretrain.corpus = {str(corpus)!r}")
-    no_file = run("--gin_file=absent.gin")
-    no_flag = run("--steps=3")
-    for result, message in [
-        (unknown, "lerning_rate"),
-        (incomplete, "pretrain.model, pretrain.num_steps, pretrain.pretrain_seed"),
-        (no_file, "--gin_file absent.gin does not exist"),
-        (no_flag, "unknown flag --steps; did you mean num_steps?"),
+    for flag, message in [
+        ("--gin_param=pretrain.lerning_rate = 1e-4", "lerning_rate"),
+        (
+            f"--gin_param=pretrain.corpus = {str(corpus)!r}",
+            "pretrain.model, pretrain.num_steps, pretrain.pretrain_seed",
+        ),
+        ("--gin_file=absent.gin", "--gin_file absent.gin does not exist"),
+        ("--steps=3", "unknown flag --steps; did you mean num_steps?"),
     ]:
+        result = warm.run(["pretrain", flag], tmp_path)
         assert result.returncode == 2, result.stderr
         assert message in result.stderr
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr

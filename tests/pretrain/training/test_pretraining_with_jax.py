@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -21,7 +22,9 @@ from multiberts.runs.environment import ENGINE, JAX, TENSORFLOW
 from multiberts.tests.patience import PATIENCE
 from multiberts.tests.pretrain.training.stress_resume import differing_files, last_logged_step
 
-pytest.importorskip("jax", reason="needs JAX: the extra jax")
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="needs JAX: the extra jax"
+)
 
 Arguments = Callable[..., dict[str, Any]]
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from multiberts.bert.training.log import TrainingLog, read_metrics
 from multiberts.pretrain.training.pretraining import checkpoint_path, pretrain
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.tests import warm
 from multiberts.tests.patience import PATIENCE
 from multiberts.tests.pretrain.training.breaking_off import pretrain_until
 from multiberts.tests.pretrain.training.stress_resume import (
@@ -34,10 +34,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 Arguments = Callable[..., dict[str, Any]]
 
 SCHEDULE = {
-    "num_steps": 240,
-    "warmup_steps": 20,
-    "checkpoint_steps": [0, 60, 120],
-    "save_state_every_steps": 25,
+    "num_steps": 96,
+    "warmup_steps": 8,
+    "checkpoint_steps": [0, 24, 48],
+    "save_state_every_steps": 10,
     "log_every_steps": 1,
     # Compiling would take most of the time; `make stress-resume` stops compiled runs.
     "compile_step": False,
@@ -64,7 +64,7 @@ def test_stopped_at_random_moments_ends_in_the_same_bytes(
     assert all(stop.exit_code in allowed[stop.kind] for stop in stops), stops
     assert differing_files(whole, stopped) == []
     steps = [line["step"] for line in read_metrics(stopped / "metrics.jsonl")]
-    assert steps == list(range(1, 241))
+    assert steps == list(range(1, 97))
 
 
 @pytest.mark.slow
@@ -82,13 +82,11 @@ def test_sigterm_finishes_the_step_saves_and_exits_with_75(
     run = tmp_path / "run"
     endless = arguments(run, **{**SCHEDULE, "num_steps": 10**6, "save_state_every_steps": 10**6})
     flags = [f"--gin_param=pretrain.{name} = {value!r}" for name, value in endless.items()]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pretrain", *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
+    process = warm.Process(warm.COMMAND, [["pretrain", *flags]], kind=warm.TENSORFLOW)
     while process.poll() is None and last_logged_step(run) < 5:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, message = process.communicate(timeout=PATIENCE)
+    _, message = process.communicate()
     assert process.returncode == EXIT_PREEMPTED == 75
     [state] = (run / "state").glob("*.npz")
     step = int(state.stem.removeprefix("step_"))
@@ -103,10 +101,10 @@ def test_sigterm_finishes_the_step_saves_and_exits_with_75(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 700 kB, which a few states of the tiny model fill."""
+    """A file system of 450 kB, which a few states of the tiny model fill."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(disk)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=450k", "tmpfs", str(disk)]
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("a file system can only be mounted by root")
     yield disk
@@ -117,10 +115,10 @@ def test_full_disk_is_one_line_and_keeps_what_was_saved(
     arguments: Arguments, whole: Path, small_disk: Path
 ) -> None:
     run = small_disk / "run"
-    schedule = {**SCHEDULE, "save_state_every_steps": 50, "tensorboard": False}
+    schedule = {**SCHEDULE, "save_state_every_steps": 20, "tensorboard": False}
     with pytest.raises(UserError, match=r"cannot write .*No space left on device; free some space"):
         pretrain(**arguments(run, **schedule))
-    assert (run / "state" / "step_50.npz").exists()
+    assert (run / "state" / "step_20.npz").exists()
     assert checkpoint_path(run, 0).exists()
     assert list(run.rglob("*.unfinished")) == []
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
@@ -169,13 +167,13 @@ def test_flipped_byte_is_reported_and_the_state_before_it_does(
     arguments: Arguments, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    pretrain_until(55, arguments(run, **SCHEDULE))
-    last = run / "state" / "step_50.npz"
+    pretrain_until(22, arguments(run, **SCHEDULE))
+    last = run / "state" / "step_20.npz"
     data = bytearray(last.read_bytes())
     data[len(data) // 2] ^= 1
     last.write_bytes(data)
     pretrain(**arguments(run, **SCHEDULE))
-    assert re.search(r"step_50\.npz is damaged .* resuming from step 25 instead", _said(capsys))
+    assert re.search(r"step_20\.npz is damaged .* resuming from step 10 instead", _said(capsys))
     assert differing_files(whole, run) == []
 
 
@@ -289,7 +287,7 @@ def test_states_are_saved_by_time(arguments: Arguments, whole: Path, tmp_path: P
     pretrain_until(30, arguments(run, **{**SCHEDULE, **by_time}))
     assert _saved_steps(run) == [29, 30]
     pretrain(**arguments(run, **{**SCHEDULE, **by_time}))
-    for step in (60, 120, 240):
+    for step in (24, 48, 96):
         name = "bert.ckpt.data-00000-of-00001"
         found, wanted = (checkpoint_path(folder, step) / name for folder in (run, whole))
         assert found.read_bytes() == wanted.read_bytes()
@@ -304,7 +302,7 @@ def test_resuming_on_another_machine_is_reported(
     from multiberts.bert.training.state import load_newest_state
 
     run = tmp_path / "run"
-    pretrain_until(70, arguments(run, **SCHEDULE))
+    pretrain_until(28, arguments(run, **SCHEDULE))
     state = load_newest_state(run)
     assert state is not None
     named = {"devices", "steps_per_dispatch", "compile_step", "processor", "tensorflow", "threads"}
@@ -327,7 +325,7 @@ def _said(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_checkpoint_lost_from_the_past_is_refused(arguments: Arguments, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    pretrain_until(70, arguments(run, **SCHEDULE))
+    pretrain_until(28, arguments(run, **SCHEDULE))
     first = checkpoint_path(run, 0)
     first.rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"step_0 is missing, but .*state is past that step"):
@@ -340,10 +338,10 @@ def test_retention_keeps_the_schedule_and_the_last_states(
     arguments: Arguments, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    pretrain_until(130, arguments(run, **SCHEDULE))
-    assert _saved_steps(run) == [100, 125]
+    pretrain_until(52, arguments(run, **SCHEDULE))
+    assert _saved_steps(run) == [40, 50]
     kept = sorted(int(path.name[5:]) for path in (run / "checkpoints").iterdir())
-    assert kept == [0, 60, 120]
+    assert kept == [0, 24, 48]
 
 
 def test_states_go_when_the_run_is_done(arguments: Arguments, whole: Path, tmp_path: Path) -> None:
@@ -352,7 +350,7 @@ def test_states_go_when_the_run_is_done(arguments: Arguments, whole: Path, tmp_p
     assert not (whole / "state").exists()
     run = tmp_path / "run"
     shutil.copytree(whole, run)
-    _save_states(run, 200, 225)
+    _save_states(run, 80, 90)
     pretrain(**arguments(run, **SCHEDULE))
     assert not (run / "state").exists()
     assert differing_files(whole, run) == []
@@ -389,7 +387,7 @@ def test_training_continues_while_a_state_is_written(
     assert differing_files(whole, run) == []
 
 
-@pytest.mark.parametrize("last", [25, 225], ids=["at a step", "at the end"])
+@pytest.mark.parametrize("last", [10, 90], ids=["at a step", "at the end"])
 def test_a_state_that_cannot_be_written_stops_training(
     arguments: Arguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int
 ) -> None:
@@ -415,16 +413,16 @@ def test_what_vanished_from_a_run_is_made_again_and_said(
     arguments: Arguments, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    pretrain_until(61, arguments(run, **SCHEDULE))
+    pretrain_until(25, arguments(run, **SCHEDULE))
     shutil.rmtree(run / "state")  # so it is trained again past the checkpoint that lost a file
-    (checkpoint_path(run, 60) / "vocab.txt").unlink()
-    pretrain_until(100, arguments(run, **SCHEDULE))
+    (checkpoint_path(run, 24) / "vocab.txt").unlink()
+    pretrain_until(40, arguments(run, **SCHEDULE))
     assert re.search(
-        r"metrics\.jsonl has step 61, but no state is saved: training starts", _said(capsys)
+        r"metrics\.jsonl has step 25, but no state is saved: training starts", _said(capsys)
     )
     (run / "metrics.jsonl").unlink()
     pretrain(**arguments(run, **SCHEDULE))
-    assert "metrics.jsonl is missing: it will begin after step 100" in _said(capsys)
+    assert "metrics.jsonl is missing: it will begin after step 40" in _said(capsys)
     assert differing_files(whole, run) == []
 
 

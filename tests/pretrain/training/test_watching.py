@@ -34,6 +34,9 @@ SHORT = {
     "log_every_steps": 5,
     "evaluate_every_steps": 15,
     "evaluation_batches": 3,
+    # Updates in blocks, which end where something is told or kept.
+    "compile_step": True,
+    "gradient_shards": 1,
 }
 
 
