@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import resource
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -35,13 +35,15 @@ class Costs:
         self._tests: dict[str, tuple[float, float]] = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Notes what the test has used; what fixtures and imports used is the first test's."""
         self._seconds = seconds_used()
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         now = seconds_used()
         # Each report has a copy of the list, which goes to pytest-xdist's parent.

@@ -42,4 +42,5 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
     """
     environment = _environment(template.parent)
     environment.filters |= {"counted": counted, **filters}
-    return environment.get_template(template.name).render(**values)
+    page: str = environment.get_template(template.name).render(**values)
+    return page
