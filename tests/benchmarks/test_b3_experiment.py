@@ -158,12 +158,12 @@ def test_summary_by_hand():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noises": ()}, "expected shares"),
-        ({"noises": (1.0,)}, "expected shares"),
-        ({"directions": "three"}, "expected 'one' or 'two'"),
-        ({"num_repetitions": 1}, "found num_repetitions 1, expected at least 2"),
-        ({"num_train": 1000}, "expected at most num_clusters x cluster_size = 80"),
-        ({"noises": (0.95,)}, "lower it or raise cluster_size"),
+        ({"noises": ()}, r"noises \[\]"),
+        ({"noises": (1.0,)}, r"noises \[1\.0\]"),
+        ({"directions": "three"}, "directions 'three'"),
+        ({"num_repetitions": 1}, "num_repetitions 1, .* 2"),
+        ({"num_train": 1000}, "num_train 1000, .* 80"),
+        ({"noises": (0.95,)}, r"noise 0\.95, .*cluster_size"),
     ],
 )
 def test_bad_parameters_are_refused_before_anything_is_written(tmp_path, options, message):

@@ -117,10 +117,8 @@ def test_a_student_compares_two_messy_tables(tmp_path: Path) -> None:
         "--html=answer.html",
         tmp_path,
     )
-    assert said.startswith(
-        "Across 5 paired seeds (5 and 5 runs) and 60 shared examples, accuracy of"
-    )
-    assert "accuracy of new is higher than that of old by" in said and "Report " in said
+    assert re.match(r"Across 5 paired .* 60 shared ", said)
+    assert re.search("of new is higher .* old ", said) and "Report " in said
     assert "seed = 'run'" in said and "seed = 'seed'" in said
     page = (tmp_path / "answer.html").read_text(encoding="utf-8")
     assert "accuracy of new is higher" in page and "which decide nothing" in page
@@ -147,10 +145,7 @@ def test_an_evaluator_compares_the_logs_of_a_harness(tmp_path: Path) -> None:
             file.write_text("\n".join(lines) + "\n")
     said = typed('multiberts compare results --names="Small,Large" --task_name=Sums', tmp_path)
     first, second = ("Small", "Large") if "of Large is" in said else ("Large", "Small")
-    assert re.match(
-        rf"Across 3 .* 50 shared examples, mean of {second} is (higher|lower) than that of {first} ",
-        said,
-    )
+    assert re.match(rf"Across 3 .* 50 .* of {second} is (higher|lower) .* {first} ", said)
     assert "task Sums" in said
 
 

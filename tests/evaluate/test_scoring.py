@@ -124,11 +124,11 @@ def test_occupation_measures_average_within_occupations(tmp_path: Path) -> None:
 
 def test_bad_input_leaves_no_directory(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no finished fine-tuning run"):
+    with pytest.raises(UserError, match="empty holds no"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "empty"))
     columns = {"labels": np.ones(2), "predictions": np.ones(2)}
     write_run(tmp_path / "a", task="t", sets={"dev": columns}, metric_names={"dev": ["charm"]})
-    with pytest.raises(UserError, match="names metric 'charm', expected one of accuracy"):
+    with pytest.raises(UserError, match="metric 'charm'"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "a"))
     assert not (tmp_path / "scores").exists()
 
@@ -161,12 +161,12 @@ def test_scores_are_replaced_after_new_runs_and_only_then(
             inputs={"predictions": sorted((tmp_path / "runs").iterdir())},
         ).verify()
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"{scores} has the scores of other runs than are there now; they are replaced"
+    assert line.startswith(f"{scores} has") and "replaced" in line
     before = (scores / "DONE").stat().st_mtime_ns
     assert scored() == ([0, 1], marker)
     assert (scores / "DONE").stat().st_mtime_ns == before
     # Other metrics are other parameters, which belong in another directory.
-    with pytest.raises(UserError, match="was made with other parameters: score.extra_metrics"):
+    with pytest.raises(UserError, match=r"score\.extra_metrics .*'f1'"):
         scored(extra_metrics=["f1"])
     assert scored() == ([0, 1], marker)
     # As a process leaves it that was killed between the two writes.
@@ -190,7 +190,7 @@ def test_a_metric_that_was_removed_is_warned_of_and_the_others_are_scored(
         ["unknown metric", "no task of ours", "dev"]
     ]
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"warning: {tmp_path}/a/run.json names metric 'charm', expected one of")
+    assert line.startswith(f"warning: {tmp_path}/a/run.json ") and "metric 'charm'" in line
 
 
 def test_parts_of_made_up_examples():

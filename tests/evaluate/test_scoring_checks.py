@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -39,17 +40,16 @@ def test_damaged_and_disagreeing_prediction_files_are_each_named_and_nothing_is_
     other = {**PLAIN, "labels": [0, 1, 1, 1]}
     make_run(tmp_path / "runs" / "3", {"dev": other}, pretrain_seed=3)
     (tmp_path / "runs" / "4" / "run.json").write_text("{")
-    with pytest.raises(UserError, match="1/predictions|run.json") as caught:
+    with pytest.raises(UserError, match=r"4/run\.json .*JSON"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs" / "4"))
-    assert "is not whole JSON" in str(caught.value)
     (tmp_path / "runs" / "4" / "DONE").unlink()
-    with pytest.raises(UserError, match=r"^3 prediction files cannot be scored"):
+    with pytest.raises(UserError, match="^3 prediction files"):
         score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
     lines = capsys.readouterr().err.splitlines()
     assert [line.startswith("found: ") for line in lines] == [True] * 3
     assert "1/predictions/dev.tfrecord record 4" in lines[0]
     assert "2/predictions/dev.tfrecord does not exist" in lines[1]
-    assert "3: label of example 'x/3' is 1.0, but 0.0 in" in lines[2]
+    assert re.search(r"runs/3: .*'x/3' .*1\.0.* 0\.0", lines[2])
     assert not (tmp_path / "scores").exists()
 
 
@@ -83,7 +83,7 @@ def test_sets_without_labels_are_said_and_not_scored(tmp_path: Path, make_run, c
         make_run(tmp_path / "runs" / str(seed), {"dev": PLAIN, "ax": unknown}, pretrain_seed=seed)
     found = scored(tmp_path)
     assert set(found["scores"]["evaluation_set"]) == {"dev"}
-    assert "t, ax: labels are unknown; 2 runs not scored on it" in capsys.readouterr().err
+    assert re.search(r"t, ax: labels .*\b2 runs", capsys.readouterr().err)
     assert found["checks"]["check"].tolist() == ["no labels"]
 
 
@@ -97,7 +97,7 @@ def test_early_checkpoints_are_rows_of_their_own(tmp_path: Path, make_run):
 def test_early_labels_must_be_the_late_ones(tmp_path: Path, make_run):
     early = {**PLAIN, "labels": [1, 1, 1, 0], "entry": {"set": "dev", "epochs": 0.5}}
     make_run(tmp_path / "runs" / "a", {"dev": PLAIN, "dev@0.5": early})
-    with pytest.raises(UserError, match=r"label of example 'x/0' is 1.0, but 0.0"):
+    with pytest.raises(UserError, match=r"'x/0' .*1\.0.* 0\.0"):
         scored(tmp_path)
 
 
@@ -161,7 +161,7 @@ def test_calibration_and_extra_metrics(tmp_path: Path, make_run):
     table = found["calibration"].query("examples > 0")
     gap = (table["examples"] * (table["accuracy"] - table["confidence"]).abs()).sum() / 60
     assert gap == pytest.approx(expected)
-    with pytest.raises(UserError, match=r"names 'zzz', which is not a metric; expected one of"):
+    with pytest.raises(UserError, match=r"score\.extra_metrics .*'zzz'"):
         score(run_dir=str(tmp_path / "x"), predictions="nowhere", extra_metrics=["zzz"])
 
 
@@ -193,10 +193,8 @@ def test_answers_that_no_label_has_and_exchanged_classes_are_warned_of(
         make_run(tmp_path / "runs" / str(seed), {"dev": answers}, pretrain_seed=seed)
     checks = scored(tmp_path)["checks"]
     notes = checks[checks["check"] == "answers"].set_index("pretrain_seed")["message"]
-    assert notes[0].startswith("2 of 200 answers of ") and notes[0].endswith(
-        "(1 %) are of classes that no label has: 2 (2)."
-    )
-    assert "are right on 0.0 % of the examples" in notes[1] and "exchanged" in notes[1]
+    assert re.match(r"2 of 200 .*\(1 %\) .*: 2 \(2\)\.$", notes[0])
+    assert " 0.0 % " in notes[1] and "exchanged" in notes[1]
     assert f"warning: {notes[0]}" in capsys.readouterr().err
 
 
@@ -205,7 +203,7 @@ def test_labels_that_are_all_a_placeholder_are_no_labels(tmp_path: Path, make_ru
     make_run(tmp_path / "runs" / "0", {"dev": PLAIN, "test": hidden})
     found = scored(tmp_path)
     assert found["scores"]["evaluation_set"].tolist() == ["dev"]
-    assert "test: labels are unknown; 1 run not scored on it" in capsys.readouterr().err
+    assert re.search(r"test: labels .*\b1 run\b", capsys.readouterr().err)
 
 
 def test_a_score_that_is_zero_over_zero_is_named(tmp_path: Path, make_run):
@@ -217,6 +215,4 @@ def test_a_score_that_is_zero_over_zero_is_named(tmp_path: Path, make_run):
     make_run(tmp_path / "runs" / "0", {"dev": entry})
     checks = scored(tmp_path)["checks"]
     (note,) = checks[checks["check"] == "answers"]["message"]
-    assert note.startswith("matthews of ") and note.endswith(
-        "is 0/0 (all 4 labels are 1); its score is the value defined for that."
-    )
+    assert re.match(r"matthews .* 0/0 .*4 labels .*1\b", note)

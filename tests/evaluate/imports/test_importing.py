@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -147,9 +148,9 @@ def test_release_of_squad(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("index.tsv", "file\ttask\nx\tRTE\n", "index.tsv line 1: found the columns file, task"),
-        ("RTE_dev_labels", "0\n1\n", "found 5 rows of 2, expected 2 as"),
-        ("RTE_dev_labels", "entailment\n", "RTE_dev_labels: expected rows of numbers"),
+        ("index.tsv", "file\ttask\nx\tRTE\n", r"index\.tsv line 1: .*lacking pretrain_id"),
+        ("RTE_dev_labels", "0\n1\n", "5 rows of 2, .* 2 as .*RTE_dev_labels"),
+        ("RTE_dev_labels", "entailment\n", "RTE_dev_labels: .*'entailment'"),
     ],
 )
 def test_a_release_that_is_not_as_described_is_refused(tmp_path, glue, name, text, message):
@@ -161,23 +162,23 @@ def test_a_release_that_is_not_as_described_is_refused(tmp_path, glue, name, tex
 def test_odd_index_lines_are_refused(tmp_path: Path, glue: Path):
     index = (glue / "index.tsv").read_text()
     for old, new, message in (
-        ("\t1M\t", "\tmany\t", "line 2: found n_steps 'many'"),
+        ("\t1M\t", "\tmany\t", "line 2: .*n_steps 'many'"),
         (
             "\tmultiberts\n",
             "\tother\n",
-            "line 2: found release 'other', expected multiberts or public",
+            "line 2: .*release 'other'",
         ),
         (
             "\t4\tmultiberts",
             "\tx\tmultiberts",
-            "line 2: found ft_seed 'x', expected a whole number",
+            "line 2: .*ft_seed 'x'",
         ),
     ):
         (glue / "index.tsv").write_text(index.replace(old, new))
         with pytest.raises(UserError, match=message):
             imported(tmp_path, "multiberts", glue)
     (glue / "index.tsv").write_text(index.replace("RTE/", "x/").replace("STS-B/", "y/"))
-    with pytest.raises(UserError, match="found none of the 6 files"):
+    with pytest.raises(UserError, match="none of the 6"):
         imported(tmp_path, "multiberts", glue)
     assert not (tmp_path / "runs").exists()
 
@@ -247,15 +248,15 @@ def test_coreference_groups(tmp_path: Path, coreference: Path):
 def test_coreference_groups_that_do_not_fit_are_refused(tmp_path: Path, coreference: Path):
     table = np.loadtxt(coreference / "base" / "preds.tsv")
     np.savetxt(coreference / "base" / "preds.tsv", table[:, 1:])
-    with pytest.raises(UserError, match="found 4 rows of 35, expected 4 runs of 36 sentences"):
+    with pytest.raises(UserError, match="4 rows of 35, .* 36"):
         list(imported_array(read_coreference_groups(coreference), "winogender"))
     np.savetxt(coreference / "base" / "preds.tsv", table + 0.5)
-    with pytest.raises(UserError, match="found numbers other than 0 and 1"):
+    with pytest.raises(UserError, match=r"preds\.tsv: .*0 and 1"):
         imported(tmp_path, "multiberts_coreference", coreference)
-    with pytest.raises(UserError, match="has none of the folders base, base_extra_seeds"):
+    with pytest.raises(UserError, match="none .*base, base_extra_seeds"):
         imported(tmp_path, "multiberts_coreference", coreference / "base")
     (coreference / "occupations-stats.tsv").unlink()
-    with pytest.raises(UserError, match="occupations-stats.tsv does not exist"):
+    with pytest.raises(UserError, match=r"occupations-stats\.tsv does not"):
         imported(tmp_path, "multiberts_coreference", coreference)
 
 
@@ -343,20 +344,20 @@ def test_folds_are_put_together(tmp_path: Path, sizes: Path):
     assert data["prediction"].values.tolist() == [[0, 1, 0, 0]]
     assert data.attrs["task"] == "SST-2"
     file.unlink()
-    with pytest.raises(UserError, match=r"slargep1f1epoch12over3\.tsv is in 1 of 2 folds"):
+    with pytest.raises(UserError, match=r"slargep1f1epoch12over3\.tsv .*1 of 2 folds"):
         list(read_sizes(folder))
 
 
 def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, sizes: Path):
     file = sizes / "results" / "sminip1f5epoch9over3.tsv"
     file.write_text("0.5\t0.5\n")
-    with pytest.raises(UserError, match="found 1 row of 2, expected 4 of 3"):
+    with pytest.raises(UserError, match="1 row of 2, .*4 of"):
         imported(tmp_path, "model_sizes", sizes)
     assert not (tmp_path / "runs" / "MNLI" / "mini-pretrain_seed_1-finetune_seed_5").exists()
     (sizes / "data.json").write_text('{"predict": []}')
-    with pytest.raises(UserError, match=r"data\.json: label_list is missing"):
+    with pytest.raises(UserError, match=r"data\.json: label_list"):
         imported(tmp_path, "model_sizes", sizes)
-    with pytest.raises(UserError, match="has no results/s<size>"):
+    with pytest.raises(UserError, match="no results/s<size>"):
         imported(tmp_path, "model_sizes", tmp_path)
 
 
@@ -364,9 +365,9 @@ def test_sizes_that_do_not_fit_are_refused(tmp_path: Path, sizes: Path):
 
 
 def test_layouts_and_needs_are_named(tmp_path: Path):
-    with pytest.raises(UserError, match="layout is 'x', expected one of files, multiberts,"):
+    with pytest.raises(UserError, match=r"import_predictions\.layout is 'x'"):
         imported(tmp_path, "x", tmp_path)
-    with pytest.raises(UserError, match="layout squad needs import_predictions.questions"):
+    with pytest.raises(UserError, match=r"squad .*import_predictions\.questions"):
         imported(tmp_path, "squad", tmp_path)
 
 
@@ -490,10 +491,10 @@ def test_runs_have_every_evaluation_set_of_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("seed,id,score\na,1,1\n", "found the seed 'a', expected whole numbers"),
+        ("seed,id,score\na,1,1\n", "seed 'a', .*--seed"),
         ("seed,id,score\n1,1,\n", "1 score missing"),
-        ("seed,id,score\n1,1,1\n1,1,1\n", "two rows of .*seed 1, example 1"),
-        ("seed,id,prediction,label\n1,1,0.5,1\n", "name a metric with --metric"),
+        ("seed,id,score\n1,1,1\n1,1,1\n", "two rows .*seed 1, example 1"),
+        ("seed,id,prediction,label\n1,1,0.5,1\n", "fractions.*--metric"),
     ],
 )
 def test_files_that_make_no_runs_are_refused(text: str, line: str, tmp_path: Path) -> None:
@@ -508,14 +509,12 @@ def test_what_was_read_is_recorded_and_classes_that_do_not_fit_are_refused(tmp_p
     frame = pandas.DataFrame(rows, columns=["seed", "uid", "y_pred", "gold"])
     frame.to_csv(tmp_path / "a.csv", index=False)
     imported(tmp_path, "files", tmp_path / "a.csv")
-    assert describe_imports(tmp_path / "runs").endswith(
-        "2 runs of a; read from a.csv, a: prediction = 'y_pred', label = 'gold', example = 'uid', "
-        "seed = 'seed'"
+    described = describe_imports(tmp_path / "runs").splitlines()[-1]
+    assert "2 runs of a; " in described and described.endswith(
+        "a.csv, a: prediction = 'y_pred', label = 'gold', example = 'uid', seed = 'seed'"
     )
     frame.assign(y_pred=frame["y_pred"] + 1).to_csv(tmp_path / "b.csv", index=False)
-    with pytest.raises(
-        UserError, match="no run predicts the label 0, and no label is the prediction 2"
-    ):
+    with pytest.raises(UserError, match=r"b\.csv, b: .*label 0\b.*prediction 2\b"):
         imported(tmp_path, "files", tmp_path / "b.csv")
 
 
@@ -528,13 +527,11 @@ def test_answers_are_looked_at_before_they_are_imported(tmp_path: Path, capsys) 
     frame.to_csv(tmp_path / "a.csv", index=False)
     imported(tmp_path, "files", tmp_path / "a.csv", metric="f1_macro")
     error = capsys.readouterr().err
-    assert "1 of 60 answers of a (1.7 %) is of classes that no label has: 'n/a' (1)." in error
-    assert "Over the 2 classes of the labels alone macro F1 is 99.2 % for a." in error
+    assert re.search(r"1 of 60 .* a \(1\.7 %\) .*'n/a' \(1\)", error)
+    assert re.search(r"2 classes .*macro F1 .*99\.2 % .*a\.", error)
     score(run_dir=str(tmp_path / "scores"), predictions=str(tmp_path / "runs"))
     assert "'n/a' (1)" in capsys.readouterr().err
     hidden = frame.assign(label=-1, prediction=1)
     hidden.to_csv(tmp_path / "test.csv", index=False)
-    with pytest.raises(
-        UserError, match=r"test.csv, test: all 60 labels are -1.*use examples with lab"
-    ):
+    with pytest.raises(UserError, match=r"test\.csv, test: .*60 labels .*-1"):
         imported(tmp_path, "files", tmp_path / "test.csv")

@@ -1,5 +1,7 @@
 """Answers are looked at against labels before they are scored."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score, precision_score, recall_score
@@ -39,7 +41,8 @@ def test_stray_answers_are_counted_and_the_score_over_the_labels_classes_is_said
     of_base, of_experiment = check_answers(metric, labels, [Answers(base), Answers(experiment)])
     assert of_base == []
     number = int((~np.isin(experiment, CLASSES)).sum())
-    assert of_experiment[0].startswith(f"{number} of 1,200 answers of {{arm}} (2.7 %)")
+    assert of_experiment[0].startswith(f"{number} of 1,200 answers of {{arm}} (")
+    assert "(2.7 %)" in of_experiment[0]
     words, counts = np.unique(experiment[~np.isin(experiment, CLASSES)], return_counts=True)
     for word, count in zip(words, counts, strict=True):
         assert f"'{word}' ({count})" in of_experiment[0]
@@ -48,10 +51,12 @@ def test_stray_answers_are_counted_and_the_score_over_the_labels_classes_is_said
         100 * np.mean([of_sklearn(labels, row, **options) for row in arm])
         for arm in (base, experiment)
     ]
-    assert (
-        f"is {scores[0]:.1f} % for {{base}} and {scores[1]:.1f} % for {{experiment}}, a difference of "
-        f"{scores[1] - scores[0]:+.1f} points."
-    ) in of_experiment[1]
+    for said in (
+        f" {scores[0]:.1f} % for {{base}}",
+        f" {scores[1]:.1f} % for {{experiment}}",
+        f" {scores[1] - scores[0]:+.1f} points",
+    ):
+        assert said in of_experiment[1]
     # What the metric itself says is the opposite.
     shown = [METRICS[metric].score(labels, arm).mean() for arm in (base, experiment)]
     assert scores[1] - scores[0] > 4 and shown[1] < shown[0]
@@ -78,7 +83,7 @@ def test_missing_answers_do_not_count_and_runs_of_a_seed_weigh_as_one():
 
 def test_placeholders_are_refused_and_a_class_of_that_name_is_not():
     labels = np.full(40, -1)
-    with pytest.raises(ValueError, match="all 40 labels are -1.*use examples with labels"):
+    with pytest.raises(ValueError, match="all 40 labels are -1"):
         check_answers("accuracy", labels, [Answers(np.ones((3, 40), int))])
     both = np.where(np.arange(40) % 2, 1, -1)[None]
     assert check_answers("accuracy", labels, [Answers(both)]) == [[]]
@@ -88,25 +93,25 @@ def test_placeholders_are_refused_and_a_class_of_that_name_is_not():
 
 def test_a_label_that_no_run_predicts_is_named():
     labels = np.arange(60) % 3
-    (notes,) = check_answers("accuracy", labels, [Answers(np.minimum(labels, 1)[None])])
-    assert notes == ["No run of {arm} predicts the label 2, which 20 examples of 60 have."]
+    ((note,),) = check_answers("accuracy", labels, [Answers(np.minimum(labels, 1)[None])])
+    assert re.search(r"\{arm\} .*label 2\b.* 20 .* 60 ", note)
 
 
 @pytest.mark.parametrize(
     ("metric", "says"),
     [
-        ("accuracy", "far below chance: as many of each class at random would be on 50.0 %. Are classes ex"),
-        ("f1", "Are classes exchanged?"),
-        ("auc", r"AUC of {arm} is 0.1, far below chance (0.5). Are its scores of the other class?"),
-        ("average_precision", "Are its scores of the other class?"),
-        ("pearson", "Spearman's correlation of {arm} is -0.8, far below chance (0). Do its numbers run the"),
+        ("accuracy", r"{arm} .* 10\.0 % .* 50\.0 %.* exchanged"),
+        ("f1", "exchanged"),
+        ("auc", r"AUC of {arm} is 0\.1, .*\(0\.5\).* other class"),
+        ("average_precision", "other class"),
+        ("pearson", r"Spearman.* of {arm} is -0\.8, .*\(0\).* other way"),
     ],
 )  # fmt: skip
 def test_answers_far_below_chance_are_noted(metric, says):
     labels = np.arange(200) % 2
     exchanged = np.where(np.arange(200) // 2 % 10, 1 - labels, labels)[None]
     ((note,),) = check_answers(metric, labels, [Answers(exchanged)])
-    assert says in note
+    assert re.search(says, note)
     assert check_answers(metric, labels, [Answers(1 - exchanged)]) == [[]]
     # Ten clusters of twenty examples are ten answers: they may well be wrong by chance.
     assert check_answers(metric, labels, [Answers(exchanged, num_units=10)]) == [[]]

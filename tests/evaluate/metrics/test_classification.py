@@ -143,24 +143,18 @@ def test_distinct_values_of_every_type():
 
 
 def test_bad_values_are_refused():
-    with pytest.raises(
-        ValueError, match="f1 is for two classes 0 and 1, found .* in labels; .*f1_m"
-    ):
+    with pytest.raises(ValueError, match="f1 .*found 2 in labels"):
         METRICS["f1"].score([0, 1, 2], [0, 1, 1])
-    with pytest.raises(
-        ValueError, match="f1 is for two classes 0 and 1, found .*2.* in predictions"
-    ):
+    with pytest.raises(ValueError, match="f1 .*found 2 in predictions"):
         METRICS["f1"].score([0, 1, 0], [0, 1, 2])
     for name in ("f1_macro", "f1_micro", "matthews"):
-        with pytest.raises(ValueError, match=f"{name} is for classes, found the fraction .*0.25"):
+        with pytest.raises(ValueError, match=rf"{name} .*fraction 0\.25"):
             METRICS[name].score([0, 1], [0.25, 1])
 
 
 def test_numbers_and_texts_do_not_mix():
     for name in MULTICLASS:
-        with pytest.raises(
-            ValueError, match=f"{name}: found labels such as 0 and .* such as '0', "
-        ):
+        with pytest.raises(ValueError, match=f"{name}: .*labels .* 0 .*predictions .*'0'"):
             METRICS[name].score([0, 1], ["0", "1"])
         mixed = METRICS[name].score(np.array([0, 1, 1], dtype=object), [0, 1, 0])
         assert mixed == METRICS[name].score([0, 1, 1], [0, 1, 0])

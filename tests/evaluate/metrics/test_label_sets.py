@@ -49,7 +49,5 @@ def test_exact_sets_and_each_label_are_those_of_scikit_learn() -> None:
 def test_nothing_anywhere_is_zero_and_numbers_are_refused() -> None:
     assert METRICS["multilabel_f1_macro"].score(["", ""], ["", ""]) == 0
     assert METRICS["multilabel_accuracy"].score(["", ""], ["", ""]) == 1
-    with pytest.raises(
-        ValueError, match=r"found 1 in labels; give the names of an example with \| "
-    ):
+    with pytest.raises(ValueError, match=r"found 1 in labels.* \| "):
         METRICS["multilabel_f1_micro"].score([1, 0], ["a", "b"])

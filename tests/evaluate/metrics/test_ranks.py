@@ -213,17 +213,17 @@ def test_known_values():
 
 
 def test_bad_values_are_refused():
-    with pytest.raises(ValueError, match="auc is for two classes 0 and 1, found .*2.* in labels"):
+    with pytest.raises(ValueError, match="auc .*found 2 in labels"):
         METRICS["auc"].score([0, 1, 2], [0.1, 0.2, 0.3])
-    with pytest.raises(ValueError, match="auc: found nan in predictions"):
+    with pytest.raises(ValueError, match="auc: found nan"):
         METRICS["auc"].score([0, 1], [0.1, np.nan])
-    with pytest.raises(ValueError, match="spearman is for numbers, found .*'a'"):
+    with pytest.raises(ValueError, match="spearman .*found 'a' in labels"):
         METRICS["spearman"].score(["a", "b"], [0.1, 0.2])
     with pytest.raises(ValueError, match="expected \\[replicates, 2\\]"):
         METRICS["auc"].bind([0, 1], [[0.1, 0.2]]).weighted([1, 1])
     with pytest.raises(ValueError, match="expected \\[runs, examples\\]"):
         METRICS["auc"].bind([0, 1], [0.1, 0.2])
-    with pytest.raises(ValueError, match="expected that of the predictions"):
+    with pytest.raises(ValueError, match=r"observed .*\(2,\).*\(1, 2\)"):
         check("auc", [0, 1], [[0.1, 0.2]], [[1, 1]], observed=[True, False])
 
 

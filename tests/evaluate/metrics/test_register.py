@@ -172,7 +172,7 @@ def test_the_registry():
     assert lower == {"error", "ece", "brier", "log_loss", "mse", "mae"}
     assert metric_named("auc") is METRICS["auc"]
     assert isinstance(metric_named("spearman"), RankMetric)
-    with pytest.raises(ValueError, match="found metric 'acuracy'; did you mean accuracy"):
+    with pytest.raises(ValueError, match="'acuracy'.* mean accuracy"):
         metric_named("acuracy")
 
 
@@ -192,23 +192,23 @@ def test_what_a_metric_is_given():
     assert metric_input(METRICS["accuracy"], prediction, logits) is prediction
     np.testing.assert_allclose(metric_input(METRICS["ece"], prediction, logits).sum(axis=-1), 1)
     np.testing.assert_array_equal(metric_input(METRICS["auc"], prediction, logits), [[2.0, -0.5]])
-    with pytest.raises(ValueError, match="brier needs the scores of all classes"):
+    with pytest.raises(ValueError, match="brier needs the scores"):
         metric_input(METRICS["brier"], prediction)
     probability = np.array([[0.75, 0.0]])
     assert metric_input(METRICS["auc"], probability) is probability
     expected = [[[0.25, 0.75], [1.0, 0.0]]]
     np.testing.assert_array_equal(metric_input(METRICS["brier"], probability), expected)
-    with pytest.raises(ValueError, match="auc is for two classes, found scores of 3"):
+    with pytest.raises(ValueError, match="auc .*two classes.* 3"):
         metric_input(METRICS["auc"], prediction, np.zeros((1, 2, 3)))
 
 
 @pytest.mark.parametrize("name", ["accuracy", "auc"])
 def test_shapes_that_do_not_fit_are_refused(name):
-    with pytest.raises(ValueError, match="examples are the last axis"):
+    with pytest.raises(ValueError, match=r"shape \(2,\) .*\(2, 3\)"):
         METRICS[name].score([0, 1], [[0, 0, 1], [1, 1, 0]])
     with pytest.raises(ValueError, match="no examples"):
         METRICS[name].score([], [])
-    with pytest.raises(ValueError, match="examples are the last axis"):
+    with pytest.raises(ValueError, match=r"shape \(1, 2\) .*\(1, 2\)"):
         METRICS[name].bind([[0, 1]], [[0, 1]])
 
 

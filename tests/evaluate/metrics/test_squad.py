@@ -109,11 +109,11 @@ def test_references_may_be_lists():
 
 def test_bad_values_are_refused():
     for name in ("squad_f1", "squad_exact_match"):
-        with pytest.raises(ValueError, match=f"{name}: found label 1, expected a tuple of ref"):
+        with pytest.raises(ValueError, match=f"{name}: .*label 1, .*tuple"):
             METRICS[name].score(np.array([1], dtype=object), ["a"])
-        with pytest.raises(ValueError, match=f"{name}: found prediction None, expected a text"):
+        with pytest.raises(ValueError, match=f"{name}: .*prediction None"):
             METRICS[name].score(["a"], np.array([None], dtype=object))
-        with pytest.raises(ValueError, match="found label None"):
+        with pytest.raises(ValueError, match="label None"):
             METRICS[name].score(np.array([("a", None), None], dtype=object)[1:], ["a"])
 
 
@@ -253,7 +253,7 @@ def test_equal_null_odds_count_one_after_the_other() -> None:
 
 
 def test_bad_columns_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected one value per question in each"):
+    with pytest.raises(ValueError, match=r"\(1,\), \(2,\)"):
         best_threshold([1.0], [0.5, 0.1], [True], [True])
-    with pytest.raises(ValueError, match="null odds are not numbers"):
+    with pytest.raises(ValueError, match="null odds"):
         best_threshold([1.0], [float("nan")], [True], [True])

@@ -41,9 +41,9 @@ def test_known_values() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ("B-a O O", "found 3 tags for the 2 of"),
-        ("B-a S-a", "found 'S-a', expected O"),
-        ("B-a I", "found 'I', expected O"),
+        ("B-a O O", "3 tags .* 2 of 'B-a O'"),
+        ("B-a S-a", "found 'S-a'"),
+        ("B-a I", "found 'I'"),
     ],
 )
 def test_what_is_not_bio_is_refused(answer: str, message: str) -> None:

@@ -80,13 +80,13 @@ def test_measures_equal_scipy_on_a_plain_loop(measure):
 
 
 def test_missing_features_and_conflicts_are_named():
-    with pytest.raises(UserError, match="needs the feature gender"):
+    with pytest.raises(UserError, match="bias_slope .*feature gender"):
         occupation_scores(probe_dataset(genders=False), "bias_slope")
     dataset = probe_dataset()
     dataset["percent_feminine"][0] = 3.0
-    with pytest.raises(UserError, match="occupation 0.*expected one number"):
+    with pytest.raises(UserError, match=r"'occupation 0' has percent_feminine \[3\.0, "):
         occupation_scores(dataset, "probe_slope")
-    with pytest.raises(ValueError, match="no masculine sentence"):
+    with pytest.raises(ValueError, match="'nurse' .*no masculine"):
         occupation_bias([[0, 1]], ["nurse", "nurse"], ["feminine", "neutral"])
     with pytest.raises(ValueError, match="found gender 'female'"):
         occupation_bias([[0]], ["nurse"], ["female"])
@@ -122,7 +122,7 @@ def test_gotchas_by_hand():
     assert gotcha_column(genders, share, answers).tolist() == expected
     with pytest.raises(ValueError, match="found gender 'male'"):
         gotcha_column(["male"], [3.0], [0])
-    with pytest.raises(ValueError, match="found answers other than 0"):
+    with pytest.raises(ValueError, match="answers other than 0"):
         gotcha_column(["feminine"], [3.0], [2])
 
 

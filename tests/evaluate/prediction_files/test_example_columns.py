@@ -91,10 +91,10 @@ def test_floats_written_one_by_one_are_read_as_well():
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (b"no example at all", "something else than a tf.train.Example"),
+        (b"no example at all", r"tf\.train\.Example"),
         ({"x": np.ones((1, 2), np.float32)}, "found 2 values"),
         ({"x": np.ones((1, 1), np.int64)}, "int64_list"),
-        ({"x": [["text"]]}, "found texts in x, expected 1 values"),
+        ({"x": [["text"]]}, "texts in x, .* 1 values"),
         ({"y": np.ones((1, 1), np.float32)}, "found no feature x"),
         (b"", "found no feature x"),
     ],

@@ -64,10 +64,10 @@ def test_disagreement_in_lists_of_texts_and_outputs_is_named(tmp_path: Path, mak
     first = make_run(tmp_path / "a", {"dev": squad(["x", "y", "z"])})
     other = squad(["x", "y", "z"], extras={"answers": [ANSWERS[0], ("some",), ANSWERS[2]]})
     second = make_run(tmp_path / "b", {"dev": other})
-    with pytest.raises(UserError, match=r"answers of example 'x/1' is \('some',\), but \(\) in"):
+    with pytest.raises(UserError, match=r"answers .*'x/1' .*\('some',\), .*\(\) "):
         read_predictions([first, second], "dev")
     third = make_run(tmp_path / "c", {"dev": squad(["x", "y", "z"], outputs={})})
-    with pytest.raises(UserError, match="do not both have the column null_odds"):
+    with pytest.raises(UserError, match="column null_odds"):
         read_predictions([first, third], "dev")
 
 
@@ -95,7 +95,7 @@ def test_unknown_labels_agree_with_each_other_only(tmp_path: Path, make_run):
     runs = [make_run(tmp_path / name, {"test": unknown}) for name in "ab"]
     assert np.isnan(read_predictions(runs, "test")["label"]).all()
     runs.append(make_run(tmp_path / "c", {"test": {**unknown, "labels": [0, 1]}}))
-    with pytest.raises(UserError, match=r"label of example 'x/0' is 0\.0, but nan in"):
+    with pytest.raises(UserError, match=r"label .*'x/0' .*0\.0.* nan "):
         read_predictions(runs, "test")
 
 
@@ -105,5 +105,5 @@ def test_a_whole_file_of_another_run_is_refused(tmp_path: Path, make_run):
     other = make_run(tmp_path / "b", {"dev": {"labels": [0, 1], "predictions": [1, 1]}})
     file = "predictions/dev.tfrecord"
     (first / file).write_bytes((other / file).read_bytes())
-    with pytest.raises(UserError, match=r"its SHA-256 is not that of run.json"):
+    with pytest.raises(UserError, match=r"dev\.tfrecord: .*SHA-256"):
         read_predictions([first], "dev")

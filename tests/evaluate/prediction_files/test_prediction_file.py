@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def test_columns_of_every_kind_are_read_back(tmp_path: Path):
 def test_unknown_labels(tmp_path: Path):
     write_predictions(tmp_path / "x", **{**BASE, "labels": None})
     assert np.isnan(read_file(tmp_path / "x").labels).all()
-    with pytest.raises(ValueError, match="1 of 2 labels are NaN"):
+    with pytest.raises(ValueError, match="1 of 2 labels"):
         write_predictions(tmp_path / "y", **{**BASE, "labels": [1, np.nan]})
 
 
@@ -62,7 +63,7 @@ def test_some_labels_missing_in_a_file_are_refused(tmp_path: Path):
         }
     )
     (tmp_path / "x").write_bytes(framed(records))
-    with pytest.raises(UserError, match="x record 2: found no label, expected one as in record 1"):
+    with pytest.raises(UserError, match="x record 2: .*no label"):
         read_file(tmp_path / "x")
 
 
@@ -72,7 +73,7 @@ def test_some_labels_missing_in_a_file_are_refused(tmp_path: Path):
 )
 def test_names_that_are_taken_or_odd_are_refused(tmp_path: Path, name: str):
     for kind in ("extras", "outputs"):
-        with pytest.raises(ValueError, match="expected a name of at most 40 lower-case"):
+        with pytest.raises(ValueError, match=re.escape(f"column '{name}': ")):
             write_predictions(tmp_path / "x", **BASE, **{kind: {name: [1, 2]}})
     assert not list(tmp_path.iterdir())
 

@@ -135,7 +135,7 @@ def test_runs_that_disagree_are_refused(tmp_path: Path, changes: dict, message: 
 def test_further_examples_are_refused(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a", example_ids=IDS[:2], labels=(0, 1), predictions=(0, 1))
     second = write_run(tmp_path / "b")
-    with pytest.raises(UserError, match=r"a lacks example 't/dev/2', which .*b has"):
+    with pytest.raises(UserError, match=r"a lacks .*'t/dev/2', .*b has"):
         read_predictions([first, second], "dev")
 
 
@@ -178,7 +178,7 @@ def test_foreign_records_are_refused(tmp_path: Path) -> None:
     with tf.io.TFRecordWriter(str(file)) as writer:
         writer.write(record.numpy())
         writer.write(foreign)
-    with pytest.raises(UserError, match=r"other\.tfrecord record 2: found something else"):
+    with pytest.raises(UserError, match=r"other\.tfrecord record 2: .*example_id"):
         read_file(file)
     file.write_text("a text file, not a TFRecord\n")
     with pytest.raises(UserError, match=r"other\.tfrecord record 1: "):
@@ -198,7 +198,7 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
     with tf.io.TFRecordWriter(str(file)) as writer:
         writer.write(record.numpy())
         writer.write(record.numpy())
-    with pytest.raises(UserError, match=r"record 2: example id 'x' is in record 1 already"):
+    with pytest.raises(UserError, match=r"b\.tfrecord record 2: .*'x' .*record 1\b"):
         read_file(file)
 
 
@@ -217,14 +217,14 @@ def test_only_finished_runs_are_found(tmp_path: Path) -> None:
 def test_other_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "DONE").write_text('{"outputs": {}}')
     (tmp_path / "run.json").write_text('{"task": "t"}')
-    with pytest.raises(UserError, match=r"run\.json lacks data_seed, evaluation_sets"):
+    with pytest.raises(UserError, match=r"run\.json lacks data_seed, "):
         find_runs(tmp_path)
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(UserError, match=r"run\.json is not whole JSON"):
+    with pytest.raises(UserError, match=r"run\.json .*JSON"):
         find_runs(tmp_path)
 
 
 def test_unknown_evaluation_set_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a")
-    with pytest.raises(UserError, match=r"lists no evaluation set 'test', only dev"):
+    with pytest.raises(UserError, match=r"no evaluation set 'test', .* dev\b"):
         read_predictions([run], "test")

@@ -45,11 +45,9 @@ def test_early_checkpoints_are_told_from_the_last(tmp_path: Path):
     assert find_entry("", CONTENT, "dev", 2.5)[0] == "dev@2.5"
     thirds = {"evaluation_sets": {"dev@3.333": {**ENTRY, "set": "dev", "epochs": 10 / 3}}}
     assert find_entry("", thirds, "dev", 3.3333)[0] == "dev@3.333"
-    with pytest.raises(
-        UserError, match=r"lists no evaluation set 'dev' at 3 epochs, only dev, dev@2.5"
-    ):
+    with pytest.raises(UserError, match=r"'dev' at 3 epochs, .*dev, dev@2\.5"):
         find_entry("", CONTENT, "dev", 3)
-    with pytest.raises(UserError, match=r"lists no evaluation set 'dev', only dev@3.333"):
+    with pytest.raises(UserError, match=r"'dev', .*dev@3\.333"):
         find_entry("", thirds, "dev")
 
 
@@ -137,7 +135,7 @@ def test_a_run_whose_marker_is_damaged_is_refused(tmp_path: Path, marker: str):
     (tmp_path / "DONE").write_text('{"outputs": {}}')
     assert len(find_runs(tmp_path)) == 1
     (tmp_path / "DONE").write_text(marker)
-    with pytest.raises(UserError, match="DONE.*; remove it and run the same command"):
+    with pytest.raises(UserError, match="DONE.*; remove it"):
         find_runs(tmp_path)
 
 
@@ -148,5 +146,5 @@ def test_a_run_json_that_changed_after_its_run_is_refused(tmp_path: Path):
     (tmp_path / "DONE").write_text(json.dumps({"outputs": {"run.json": recorded}}))
     assert len(find_runs(tmp_path)) == 1
     write_run(tmp_path, {**CONTENT, "task": "another"})
-    with pytest.raises(UserError, match=r"run.json does not have the checksum"):
+    with pytest.raises(UserError, match=r"run\.json .*checksum .*DONE"):
         find_runs(tmp_path)

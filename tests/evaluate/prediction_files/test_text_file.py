@@ -83,20 +83,20 @@ def test_texts_take_one_file_of_the_same_bytes(make, tmp_path: Path) -> None:
 def test_other_or_damaged_texts_are_refused(make, tmp_path: Path) -> None:
     good = make("0")
     other = make("1", {**TEXTS, "premise": ["It snows.", "x", "y"]})
-    with pytest.raises(UserError, match=r"holds other texts than .*; compare runs on the same"):
+    with pytest.raises(UserError, match=r"1/texts/dev\.tfrecord\.gz holds other texts than .*0/"):
         read_predictions([good, other], "dev")
     (good / FILE).write_bytes(gzip.compress(b"something else"))
-    with pytest.raises(UserError, match=r"dev\.tfrecord\.gz does not hold what run\.json says"):
+    with pytest.raises(UserError, match=r"dev\.tfrecord\.gz does not hold .*run\.json"):
         read_predictions([good], "dev")
     (good / FILE).unlink()
-    with pytest.raises(UserError, match=r"dev\.tfrecord\.gz"):
+    with pytest.raises(UserError, match=r"dev\.tfrecord\.gz does not exist"):
         read_predictions([good], "dev")
     few = write_texts(tmp_path, "few", ["x/0"], {"premise": ["It rains."]})
     with pytest.raises(UserError, match="lacks example 'x/1'"):
         read_texts(tmp_path, few, IDS)
-    with pytest.raises(UserError, match=r"has the columns \['example_id', 'premise'\], expected"):
+    with pytest.raises(UserError, match=r"columns \['example_id', 'premise'\]"):
         read_texts(tmp_path, {**few, "columns": ["question"]}, ["x/0"])
     for texts in ({}, {"label": ["a", "b", "c"]}, {"premise": ["a"]}):
-        with pytest.raises(ValueError, match="expected texts of 3 examples"):
+        with pytest.raises(ValueError, match="texts of 3"):
             write_texts(tmp_path, "bad", IDS, texts)
     assert not (tmp_path / "texts" / "bad.tfrecord.gz").exists()

@@ -1,6 +1,7 @@
 """Which column is the score, the label or the id is decided by the rows where names leave it open."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_a_column_that_differs_between_runs_is_the_score(
 
 def test_where_score_and_label_cannot_be_told_apart_both_columns_are_named(tmp_path: Path) -> None:
     frame = rows(num_seeds=1).rename(columns={"label": "correct"})
-    with pytest.raises(UserError, match="'correct' beside the predictions 'prediction' may hold"):
+    with pytest.raises(UserError, match="'correct' .*'prediction' .*--label=correct"):
         read(frame, tmp_path)
     assert "label" in read(frame, tmp_path, label="correct")
     assert "prediction" not in read(frame, tmp_path, score="correct")
@@ -66,18 +67,16 @@ def test_where_score_and_label_cannot_be_told_apart_both_columns_are_named(tmp_p
 
 def test_classes_alone_are_no_scores(tmp_path: Path) -> None:
     frame = rows((1, 2)).drop(columns="prediction").rename(columns={"label": "correct"})
-    with pytest.raises(UserError, match="'correct' holds .*, expected 0 and 1"):
+    with pytest.raises(UserError, match="'correct' holds 2, 1, .*--score=correct"):
         read(frame, tmp_path)
 
 
 def test_two_columns_for_one_role_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match="2 columns for the seed, 'seed' and 'Seed'; name the right"
-    ):
+    with pytest.raises(UserError, match="seed, 'seed' and 'Seed'; .*--seed="):
         read(rows().assign(Seed=1), tmp_path)
     assert read(rows().assign(Seed=1), tmp_path, seed="seed")["seed"].nunique() == 3
     (tmp_path / "b.csv").write_text("seed,id,prediction,label,prediction\n0,a,1,1,0\n1,a,1,1,1\n")
-    with pytest.raises(UserError, match="'prediction' and 'prediction'; rename or remove one"):
+    with pytest.raises(UserError, match="'prediction' and 'prediction'; rename"):
         read_frame(str(tmp_path / "b.csv"))
     (tmp_path / "b.csv").write_text("seed,id,score,note,note\n0,a,1,x,y\n1,a,1,x,y\n")
     assert read_frame(str(tmp_path / "b.csv"))["score"].tolist() == [1, 1]
@@ -107,7 +106,7 @@ def test_several_ids_must_pair_alike(tmp_path: Path) -> None:
     found = read(shuffled(frame), tmp_path)
     assert found.attrs["columns"]["example"] == "first" and "second" in found.attrs["identifying"]
     frame["second"] = np.concatenate([np.roll(frame["second"][:30], seed) for seed in range(3)])
-    with pytest.raises(UserError, match="'first' and 'second' both look like ids, but pair"):
+    with pytest.raises(UserError, match="'first' and 'second' .*--example=second"):
         read(shuffled(frame), tmp_path)
     assert "first" in read(shuffled(frame), tmp_path, example="second")
 
@@ -116,7 +115,7 @@ def test_row_numbers_are_no_ids_where_texts_say_otherwise(tmp_path: Path) -> Non
     frame = rows()
     frame["sentence"] = "about " + frame["id"]
     frame = shuffled(frame).assign(id=np.tile(np.arange(30), 3)).drop(columns="label")
-    with pytest.raises(UserError, match="'id' and 'sentence' both look like ids"):
+    with pytest.raises(UserError, match="'id' and 'sentence' .*--example="):
         read(frame, tmp_path)
 
 
@@ -141,7 +140,7 @@ def test_a_tab_between_commas_does_not_separate(tmp_path: Path) -> None:
 def test_rows_with_more_cells_than_the_header_are_refused(tmp_path: Path) -> None:
     """pandas would take the first cells of rows for an index, and shift all others."""
     (tmp_path / "a.csv").write_text("seed,id,prediction,label\n0,a,1,1,x\n1,a,1,0,y\n")
-    with pytest.raises(UserError, match="rows have more cells than the header"):
+    with pytest.raises(UserError, match=r"a\.csv: .*more cells"):
         read_frame(str(tmp_path / "a.csv"))
 
 
@@ -154,7 +153,7 @@ def test_utf_16_is_read_with_or_without_a_mark(encoding: str, tmp_path: Path) ->
 def test_a_file_named_for_another_seed_than_its_column_says_is_refused(tmp_path: Path) -> None:
     for seed, own in rows().groupby("seed"):
         own.assign(seed=7 if seed == 2 else seed).to_csv(tmp_path / f"seed_{seed}.csv", index=False)
-    line = r"seed_2.csv: the path names seed 2, but its column of seeds \('seed'\) says 7"
+    line = r"seed_2\.csv: .* seed 2, .*\('seed'\) .*\b7\b"
     for path in (tmp_path, tmp_path / "seed_2.csv"):
         with pytest.raises(UserError, match=line):
             read_frame(str(path))
@@ -173,7 +172,7 @@ def test_numbers_that_are_rarely_seeds_are_warned_of(
     wide.to_csv(tmp_path / "wide.csv", index=False)
     for path in ("folder", "wide.csv"):
         read_frame(str(tmp_path / path))
-        assert "are taken for seeds; if they are something else" in capsys.readouterr().err
+        assert "taken for seeds" in capsys.readouterr().err
 
 
 def test_usual_names_are_not_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,8 +191,8 @@ def test_averaged_epochs_and_broken_links_are_warned_of(
     (tmp_path / "gone.csv").symlink_to(tmp_path / "nowhere.csv")
     read_frame(str(tmp_path))
     printed = capsys.readouterr().err
-    assert "the 3 epochs of each seed (1, 2, 3) are averaged" in printed
-    assert "gone.csv is left out: it is a link to a file that does not exist" in printed
+    assert re.search(r"3 epochs .*\(1, 2, 3\) .*averaged", printed)
+    assert re.search(r"gone\.csv .*left out: .*link", printed)
 
 
 def test_a_harness_that_had_other_documents_is_refused(tmp_path: Path) -> None:
@@ -206,14 +205,14 @@ def test_a_harness_that_had_other_documents_is_refused(tmp_path: Path) -> None:
         (tmp_path / f"seed_{seed}").mkdir()
         text = "\n".join(map(json.dumps, lines))
         (tmp_path / f"seed_{seed}/samples_t_2025-01-01T00-00-00.0.jsonl").write_text(text)
-    with pytest.raises(UserError, match="'doc_hash'|look like ids"):
+    with pytest.raises(UserError, match="'doc_hash' .*--example"):
         read_frame(str(tmp_path))
 
 
 def test_a_failed_run_of_inspect_says_so(tmp_path: Path) -> None:
     log = {"status": "error", "error": {"message": "key invalid"}, "eval": {}, "samples": []}
     (tmp_path / "seed_1.json").write_text(json.dumps(log))
-    with pytest.raises(UserError, match="ended with status 'error': key invalid"):
+    with pytest.raises(UserError, match="status 'error': key invalid"):
         read_frame(str(tmp_path / "seed_1.json"))
 
 

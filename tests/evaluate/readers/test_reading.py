@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+import re
 import shutil
 import sys
 import zipfile
@@ -136,7 +137,7 @@ def test_labels_but_for_spaces_or_capitals_are_warned_of(
     path = tmp_path / "a.csv"
     path.write_text("seed,id,prediction,label\n0,a, yes,yes\n0,b,No,no\n1,a,yes,yes\n1,b,no,no\n")
     assert read_frame(str(path))["prediction"].tolist() == [" yes", "No", "yes", "no"]
-    assert "the prediction ' yes' is the label 'yes' but for spaces" in capsys.readouterr().err
+    assert re.search("' yes' .*'yes' .*spaces", capsys.readouterr().err)
     path.write_text("seed,id,prediction,label\n0,a,maybe,yes\n1,a,yes,yes\n")
     read_frame(str(path))
     assert capsys.readouterr().err == ""
@@ -171,7 +172,7 @@ def test_scores_of_the_harness_by_filter_and_task(tmp_path: Path) -> None:
     found = read_frame(str(tmp_path), names, task="gsm8k")
     assert found.groupby("seed")["score"].agg(list).to_dict() == {1: [0, 1, 0], 2: [0, 0, 1]}
     assert found["question"].tolist() == ["q0", "q1", "q2"] * 2
-    with pytest.raises(UserError, match="found no task 'arc', only gsm8k"):
+    with pytest.raises(UserError, match="task 'arc', .*gsm8k"):
         read_frame(str(tmp_path), names, task="arc")
 
 
@@ -222,17 +223,17 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a,b\n1,2\n", "found no column of seeds among 'a', 'b'; name it with --seed=COLUMN"),
-        ("seed,b\n1,2\n", "predictions or scores among 'seed', 'b'; name it with --prediction=COLUMN"),
-        ("", "is empty; expected CSV, TSV"),
-        (" []\n", "is empty; expected CSV, TSV"),
-        ("0,ex0,1,1\n0,ex1,1,0\n", "the first line must name the columns, such as seed, id"),
-        ('seed\tid\tscore\ttext\n0\ta\t1\t"x\n0\tb\t1\ty\n0\tc\t1\t"z\n', "mark were not closed"),
-        ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "line 2 is not whole JSON"),
-        ('{"seed": [1, 2], "score": [1]}', "a list of one length for each column"),
+        ("a,b\n1,2\n", "seeds among 'a', 'b'; .*--seed=COLUMN"),
+        ("seed,b\n1,2\n", "scores among 'seed', 'b'; .*--prediction=COLUMN"),
+        ("", "is empty; "),
+        (" []\n", "is empty; "),
+        ("0,ex0,1,1\n0,ex1,1,0\n", "'0', 'ex0', '1'; the first line "),
+        ('seed\tid\tscore\ttext\n0\ta\t1\t"x\n0\tb\t1\ty\n0\tc\t1\t"z\n', "'text' .*quotation mark"),
+        ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "line 2 is not .*JSON"),
+        ('{"seed": [1, 2], "score": [1]}', r"found {'seed': \[1, 2\], "),
         ("[" * 100_000, "nested too deep"),
         ("\x00\x01", "is UTF-16, UTF-32 or no text"),
-        ("task,seed,score\nx,1,1\ny,1,1\n", "holds 2 tasks .x, y.; choose one with --task=NAME"),
+        ("task,seed,score\nx,1,1\ny,1,1\n", "2 tasks .x, y.; .*--task=NAME"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_gets_one_line(text: str, line: str, tmp_path: Path) -> None:
@@ -263,23 +264,23 @@ def test_without_labels_scores_count(tmp_path: Path) -> None:
 
 def test_a_column_that_is_named_must_exist(tmp_path: Path) -> None:
     _csv(tmp_path / "a.csv")
-    with pytest.raises(UserError, match="no column 'x' for --seed, only 'seed', 'example'"):
+    with pytest.raises(UserError, match="column 'x' for --seed, .*'seed', 'example'"):
         read_frame(str(tmp_path / "a.csv"), ColumnNames(seed="x"))
 
 
 def test_files_whose_seeds_cannot_be_told_are_refused(tmp_path: Path) -> None:
     for name in ("first", "second"):
         long_frame()[:3].drop(columns="seed").to_csv(tmp_path / f"{name}.csv", index=False)
-    with pytest.raises(UserError, match="found no column of seeds"):
+    with pytest.raises(UserError, match="no column of seeds"):
         read_frame(str(tmp_path))
     (tmp_path / "second.csv").rename(tmp_path / "2.csv")
-    with pytest.raises(UserError, match="do not say which seed they are of"):
+    with pytest.raises(UserError, match=r"2 files.* seed .*2\.csv, first\.csv"):
         read_frame(str(tmp_path))
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", predictions=np.array([[{}]], dtype=object))
-    with pytest.raises(UserError, match="is not a whole .npz file .Object arrays"):
+    with pytest.raises(UserError, match=r"a\.npz .*Object arrays"):
         read_frame(str(tmp_path / "a.npz"))
 
 
@@ -344,7 +345,7 @@ def test_times_in_names_are_not_seeds(tmp_path: Path) -> None:
             tmp_path / f"result-2026_11_22-08_50_{time}.json"
         )
         (tmp_path / f"run{run}").rmdir()
-    with pytest.raises(UserError, match="found no column of seeds"):
+    with pytest.raises(UserError, match="no column of seeds"):
         read_frame(str(tmp_path))
 
 
@@ -395,14 +396,14 @@ def test_models_are_folders_and_their_logs_runs_in_order_of_time(
     assert found.groupby("arm")["seed"].unique().map(list).to_dict() == {
         "org__model_a": [1, 2], "org__model_b": [1, 2],
     }  # fmt: skip
-    assert "the 2 logs of org__model_a have the same score" in capsys.readouterr().err
+    assert "2 logs of org__model_a have" in capsys.readouterr().err
     alone = read_frame(str(tmp_path / "run1/org__model_a"))
     assert alone["seed"].unique().tolist() == [1] and "arm" not in alone
 
 
 def test_figures_of_whole_sets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"exact_match": 0.5, "_timestamp": "now"}')
-    with pytest.raises(UserError, match="found one value per name .exact_match, _timestamp"):
+    with pytest.raises(UserError, match="one value .*exact_match, _timestamp"):
         read_frame(str(tmp_path / "a.json"))
 
 
@@ -423,7 +424,7 @@ def test_the_reader_of_inspect_itself_gives_the_same_rows(
         log.write_bytes(log.read_bytes()[:200])
     else:
         log.write_text(json.dumps({**json.loads(log.read_text()), "version": 99}))
-    with pytest.raises(UserError, match="is not a whole|inspect_ai cannot read it .* version 99"):
+    with pytest.raises(UserError, match="not a whole|inspect_ai .*version 99"):
         read_frame(str(tmp_path / "logs"), names)
 
 
