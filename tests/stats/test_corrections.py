@@ -42,7 +42,7 @@ def test_examples_by_hand():
 
 def test_values_that_are_no_p():
     for wrong in ([0.1, 1.2], [np.nan], [-0.1]):
-        with pytest.raises(DataError, match="expected .m. numbers from 0 to 1"):
+        with pytest.raises(DataError, match="numbers from 0 to 1"):
             adjusted_p_values(wrong, "bh")
-    with pytest.raises(DataError, match="found method 'fdr', expected one of bonferroni"):
+    with pytest.raises(DataError, match="method 'fdr', .*bonferroni"):
         adjusted_p_values([0.1], "fdr")

@@ -153,13 +153,13 @@ def test_tensors_and_dicts_by_seed_give_the_numbers_of_arrays(expected):
 
 def test_data_of_too_many_or_unknown_arms_are_refused_in_one_line():
     three = pandas.concat([long(BASE, arm) for arm in "abc"])
-    with pytest.raises(DataError, match="found 3 arms .a, b, c., expected two; give them to"):
+    with pytest.raises(DataError, match="3 arms .a, b, c."):
         compare(three, metric="accuracy")
     with pytest.raises(DataError, match="experiment: found 3 arms"):
         compare(BASE, three, metric="accuracy")
     with pytest.raises(DataError, match="missing.csv does not exist"):
         compare("missing.csv", "other.csv")
-    with pytest.raises(DataError, match="base: found no column of .*in Python stats.from_frame"):
+    with pytest.raises(DataError, match="base: found no column .*stats.from_frame"):
         compare(long(BASE).drop(columns="prediction"), BASE)
 
 
@@ -186,9 +186,9 @@ def test_scores_need_no_labels():
     assert compare(*frames, **OPTIONS).ci == pytest.approx(expected.ci)
     family = compare_tasks({"one": TaskData(*right), "two": TaskData(*right)}, n_resamples=50)
     assert family.macro_average.estimate == pytest.approx(expected.estimate)
-    with pytest.raises(UserError, match="found no labels, which f1 compares"):
+    with pytest.raises(UserError, match="no labels, .*f1"):
         compare(*right, "f1")
-    with pytest.raises(UserError, match="found labels without a metric"):
+    with pytest.raises(UserError, match="labels without a metric"):
         compare(BASE, EXPERIMENT, labels=LABELS)
 
 
@@ -228,43 +228,43 @@ def test_labels_and_clusters_are_put_in_order_by_their_coordinates(expected):
 def test_ids_that_do_not_agree_are_refused():
     base, experiment = with_ids(BASE), with_ids(EXPERIMENT)
     short = pandas.Series(LABELS[:-2], IDS[:-2])
-    with pytest.raises(UserError, match=r"labels: 2 of 30 examples have none \(such as 'id 28'\)"):
+    with pytest.raises(UserError, match="labels: 2 of 30 .*'id 28'"):
         compare(base, experiment, "accuracy", labels=short)
     more = pandas.Series([*LABELS, 1], [*IDS, "id 99"])
-    with pytest.raises(UserError, match=r"1 are of other examples \(such as 'id 99'\)"):
+    with pytest.raises(UserError, match="1 are .*'id 99'"):
         compare(base, experiment, "accuracy", labels=more)
     with pytest.raises(UserError, match="example id appears twice"):
         compare(base, experiment, "accuracy", labels=pandas.Series([*LABELS, 1], [*IDS, "id 3"]))
-    with pytest.raises(UserError, match="clusters: 2 of 30 examples have none"):
+    with pytest.raises(UserError, match="clusters: 2 of 30"):
         compare(base, experiment, "accuracy", labels=LABELS, clusters=short)
-    with pytest.raises(UserError, match="base has example ids and experiment has none"):
+    with pytest.raises(UserError, match="base has example ids .*experiment"):
         compare(base, EXPERIMENT, "accuracy", labels=LABELS)
-    with pytest.raises(UserError, match=r"have dims \('x',\), expected \(example,\)"):
+    with pytest.raises(UserError, match=r"dims \('x',\), .*\(example,\)"):
         compare(base, experiment, "accuracy", labels=xarray.DataArray(LABELS, dims="x"))
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
 def test_empty_sides_are_refused(shape):
-    with pytest.raises(DataError, match="base: found no runs or no examples"):
+    with pytest.raises(DataError, match="base: .*no runs or no examples"):
         compare(np.ones(shape), np.ones((3, 4)))
 
 
 def test_kinds_that_cannot_agree_are_refused():
     compared = {"labels": LABELS, **OPTIONS}
-    with pytest.raises(ValueError, match=r"accuracy is for classes, found the fraction 0.3"):
+    with pytest.raises(ValueError, match="accuracy .*fraction 0.3"):
         compare(BASE * 0.3, EXPERIMENT, "accuracy", **compared)
     texts = BASE.astype(str).astype(object)
-    with pytest.raises(UserError, match="labels that are numbers and predictions that are texts"):
+    with pytest.raises(UserError, match="labels .*numbers .*predictions .*texts"):
         compare(texts, EXPERIMENT.astype(str).astype(object), "accuracy", **compared)
     mixed = BASE.astype(object)
     mixed[0, 0] = "1"
-    with pytest.raises(UserError, match="base predictions: found numbers and texts mixed"):
+    with pytest.raises(UserError, match="base predictions: .*mixed"):
         compare(mixed, EXPERIMENT, "accuracy", **compared)
-    with pytest.raises(UserError, match="labels: found nan.*give every example a label"):
+    with pytest.raises(UserError, match="labels: found nan"):
         compare(BASE, EXPERIMENT, "accuracy", labels=np.where(LABELS == 1, np.nan, LABELS))
-    with pytest.raises(UserError, match="clusters: found numbers and texts mixed"):
+    with pytest.raises(UserError, match="clusters: .*mixed"):
         compare(BASE, EXPERIMENT, "accuracy", clusters=["a"] * 15 + [1] * 15, **compared)
-    with pytest.raises(UserError, match="found missing 'drop', expected one of refuse, omit"):
+    with pytest.raises(UserError, match="missing 'drop', .*refuse, omit"):
         compare(BASE, EXPERIMENT, "accuracy", missing="drop", **compared)
 
 
@@ -277,19 +277,17 @@ def test_a_square_matrix_of_probabilities_is_not_taken_for_classes():
 
 
 def test_wrong_shapes_get_a_message_with_the_right_one():
-    with pytest.raises(UserError, match="which would be 30 seeds x 4 examples; transpose it"):
+    with pytest.raises(UserError, match="30 seeds x 4 examples"):
         compare(BASE.T, EXPERIMENT.T)
-    with pytest.raises(UserError, match="found predictions of shape .4, 30., expected 4 runs x 29"):
+    with pytest.raises(UserError, match="shape .4, 30., .*x 29"):
         compare(BASE, EXPERIMENT, "accuracy", labels=LABELS[:-1])
-    with pytest.raises(
-        UserError, match=r"expected \[pretrain_seed, example\] or .*resample='seeds'"
-    ):
+    with pytest.raises(UserError, match=r"\[pretrain_seed, example\] .*resample='seeds'"):
         compare(BASE[0], EXPERIMENT[0])
     with pytest.raises(UserError, match="rows of different lengths"):
         compare([[1, 2], [1]], BASE)
-    with pytest.raises(UserError, match="found int, expected an xarray Dataset"):
+    with pytest.raises(UserError, match="found int"):
         compare(3, BASE)
-    with pytest.raises(UserError, match=r"found seeds as columns.*give frame.T"):
+    with pytest.raises(UserError, match=r"seeds as columns.*frame\.T"):
         compare(pandas.DataFrame(BASE.T, columns=pandas.Index(range(4), name="seed")), BASE)
     with pytest.raises(UserError, match="found the variables x"):
         compare(xarray.Dataset({"x": ("example", LABELS)}), BASE)
@@ -298,18 +296,18 @@ def test_wrong_shapes_get_a_message_with_the_right_one():
 def test_frames_that_cannot_be_read_are_refused():
     frame = long(BASE)
     names = {"seed": "seed", "example": "example", "prediction": "prediction"}
-    with pytest.raises(UserError, match="found no column 'guess' in the frame, only arm, seed"):
+    with pytest.raises(UserError, match="no column 'guess' .*only arm, seed"):
         from_frame(frame, seed="seed", example="example", score="guess")
     with pytest.raises(UserError, match="and not both"):
         from_frame(frame, score="label", **names)
-    with pytest.raises(UserError, match="found two rows of seed 0, example 'id 1'"):
+    with pytest.raises(UserError, match="rows of seed 0, .*'id 1'"):
         from_frame(
             pandas.concat([frame, frame[(frame.seed == 0) & (frame.example == "id 1")]]), **names
         )
     broken = frame.assign(label=[2, *frame["label"][1:]])
-    with pytest.raises(UserError, match="column 'label': found several values for the example"):
+    with pytest.raises(UserError, match="column 'label': .*several values"):
         from_frame(broken, label="label", **names)
-    with pytest.raises(UserError, match="column 'seed': found 1 row without a value"):
+    with pytest.raises(UserError, match="column 'seed': .*1 row"):
         from_frame(frame.assign(seed=[np.nan, *frame["seed"][1:]]), **names)
 
 
@@ -390,7 +388,7 @@ def test_many_examples_are_left_out_in_groups():
         for metric in (lambda _labels, values: values.mean(), "mean")
     )
     assert ours.standard_error == pytest.approx(exact.standard_error, rel=4 / np.sqrt(2 * 1000))
-    with pytest.raises(UserError, match="found nan or infinite scores|returned nan"):
+    with pytest.raises(UserError, match="infinite scores|returned nan"):
         compare(
             scores[:, :9],
             None,

@@ -1,5 +1,7 @@
 """The rule of the recommended interval: what it counts, whatever the design, missing cells and clusters."""
 
+import re
+
 import numpy as np
 import pytest
 import xarray
@@ -159,6 +161,6 @@ def test_a_cluster_of_a_tenth_is_named():
     few = stats.compare(
         base, experiment, clusters=np.r_[np.zeros(12), np.arange(48)], n_resamples=39
     )
-    assert "The largest of 48 clusters holds 22 % of the examples" in str(few)
+    assert re.search("largest of 48 clusters .*22 %", str(few))
     many = stats.compare(base, experiment, clusters=np.arange(60) // 3, n_resamples=39)
     assert "largest of" not in str(many)

@@ -36,7 +36,7 @@ def test_cells_that_are_nan_throughout_are_runs_that_were_not_made():
     assert runs.keys == ((0, 0), (0, 1), (1, 0), (2, 0), (2, 1))
     assert runs.levels == ("pretrain_seed", "finetune_seed")
     scores[0, 0, 2] = np.nan
-    with pytest.raises(DataError, match=r"nan at \(0, 2\), run \(0, 0\), example 2"):
+    with pytest.raises(DataError, match=r"nan at \(0, 2\), run \(0, 0\)"):
         runs_from_array(scores)
 
 
@@ -71,7 +71,7 @@ def test_examples_are_matched_by_id():
     other = make_runs([[5, 6, 7]], [0], example_ids=["c", "a", "x"])
     with pytest.raises(DataError, match="such as 'b'"):
         aligned(first, other)
-    with pytest.raises(DataError, match="set 1 has 3 examples and set 2 2"):
+    with pytest.raises(DataError, match="set 1 .*3 .*set 2 2"):
         aligned(first, make_runs([[5, 6]], [0], example_ids=["a", "b"]))
 
 
@@ -80,9 +80,9 @@ def test_ids_in_some_sets_of_runs_only_are_refused():
     known = make_runs([[0, 1, 1]], [0], example_ids=["a", "b", "c"])
     unknown = make_runs([[0, 1, 1]], [0])
     for sides, expected in [
-        ((unknown, known), "set 2 has example ids and set 1 has none"),
-        ((known, unknown), "set 1 has example ids and set 2 has none"),
-        ((known, known, unknown), "set 1 has example ids and set 3 has none"),
+        ((unknown, known), "set 2 has .*set 1"),
+        ((known, unknown), "set 1 has .*set 2"),
+        ((known, known, unknown), "set 1 has .*set 3"),
     ]:
         with pytest.raises(DataError, match=expected):
             aligned(*sides)
@@ -93,7 +93,7 @@ def test_ids_in_some_sets_of_runs_only_are_refused():
     ("scores", "keys", "message"),
     [
         ([[1, 0], [0, 1]], [0], "1 keys"),
-        ([[1, 0], [0, 1]], [(0, 0), (0, 0)], "two runs have the key"),
+        ([[1, 0], [0, 1]], [(0, 0), (0, 0)], "two runs"),
         ([[1, 0], [0, 1]], [(0, 0), (1,)], r"\[1, 2\] parts"),
         ([1, 0], [0, 1], "expected \\[runs, examples\\]"),
         ([["x"]], [0], "expected numbers"),

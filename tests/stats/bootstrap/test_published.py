@@ -164,7 +164,7 @@ def test_bad_input_is_refused():
     run_info, predictions, labels = example_data()
     with pytest.raises(ValueError, match="axes are swapped"):
         multibootstrap(run_info, predictions.T, labels, "accuracy", verbose=False)
-    with pytest.raises(ValueError, match="expected 12 runs x 22 examples"):
+    with pytest.raises(ValueError, match="12 runs x 22 examples"):
         multibootstrap(run_info, predictions, labels[1:], "accuracy", verbose=False)
     broken = predictions.astype(float)
     broken[2, 4] = np.nan
@@ -172,7 +172,7 @@ def test_bad_input_is_refused():
         multibootstrap(run_info, broken, labels, "accuracy", verbose=False)
     with pytest.raises(ValueError, match="lacks the column 'intervention'"):
         multibootstrap(run_info[["seed"]], predictions, labels, "accuracy", verbose=False)
-    with pytest.raises(ValueError, match="no row of the intervention"):
+    with pytest.raises(ValueError, match="no row of .*intervention"):
         multibootstrap(run_info.assign(intervention=False), predictions, labels, "accuracy")
     with pytest.raises(ValueError, match="none in common"):
         other = run_info.assign(seed=run_info["seed"] + 100 * run_info["intervention"])

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -268,8 +269,8 @@ def test_trainings_of_one_name_and_other_weights_pair_no_seeds():
 def test_readers_get_words_tables_figures_and_json():
     found = stats.compare_arms(SIX, name="six", design="unpaired", **FEW)
     text = str(found)
-    assert text.startswith("Among 6 arms with 5 seeds each and 200 shared examples, ")
-    assert "cannot be distinguished from it. 11 of 15 differences are clear" in text
+    assert re.match("Among 6 arms .*5 seeds .*200 shared", text)
+    assert "cannot be distinguished" in text and "11 of 15 differences" in text
     assert "| 6    | 6         | a " in text
     assert "<table>" in found._repr_html_() and "\\toprule" in found.latex()
     assert "Mogstad" in found.methods() and "Smyth" in found.methods()
@@ -289,13 +290,13 @@ def test_readers_get_words_tables_figures_and_json():
 def test_unusable_arms_are_refused_in_one_line():
     table = SIX["a"]
     refusals = [
-        ({"a": table}, {}, "found 1 arm .a., expected two or more"),
-        (SIX, {"against": "x"}, "found no arm 'x' to compare with, only a, b, c, d, e, f"),
-        (SIX, {"design": "single"}, "found design 'single', expected one of unpaired, paired"),
-        ([table, table], {}, "found list, expected arms by name"),
-        (pd.DataFrame({"model": [1]}), {}, "found DataFrame of columns model, expected arms by name"),
-        ({"a": table, "b": table[:1]}, {}, "b has one seed .0., expected two or more"),
-        ({"a": table, "b": table[:, :9]}, {}, "b .experiment. against a .base.: .* 200 examples and"),
+        ({"a": table}, {}, "found 1 arm .a."),
+        (SIX, {"against": "x"}, "no arm 'x' .*a, b, c, d, e, f"),
+        (SIX, {"design": "single"}, "design 'single', .*unpaired, paired"),
+        ([table, table], {}, "found list"),
+        (pd.DataFrame({"model": [1]}), {}, "DataFrame of columns model"),
+        ({"a": table, "b": table[:1]}, {}, "b has one seed .0."),
+        ({"a": table, "b": table[:, :9]}, {}, "b .experiment. against a .base.: .*200 examples"),
     ]  # fmt: skip
     for arms, options, line in refusals:
         with pytest.raises(DataError, match=line) as refused:
@@ -305,9 +306,9 @@ def test_unusable_arms_are_refused_in_one_line():
         pd.DataFrame(table, index=pd.Index(range(first, first + 5), name="seed"))
         for first in (0, 7)
     )
-    with pytest.raises(DataError, match="found no seed that all of a, b have"):
+    with pytest.raises(DataError, match="no seed .*a, b"):
         stats.compare_arms({"a": pd.DataFrame(table), "b": other}, design="paired")
-    with pytest.raises(DataError, match="found rows 'pairs', expected one of"):
+    with pytest.raises(DataError, match="rows 'pairs'"):
         stats.compare_arms(SIX, design="unpaired", **FEW).to_frame("pairs")
 
 

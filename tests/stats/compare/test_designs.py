@@ -312,7 +312,7 @@ def test_p_values_are_corrected_for_the_number_of_tasks():
     raw = [item.p_value for item in family.comparisons.values()]
     np.testing.assert_allclose(family.adjusted["bonferroni"], np.minimum(1, 2 * np.array(raw)))
     assert set(family.adjusted) == {"bonferroni", "holm", "bh", "by"}
-    with pytest.raises(UserError, match="found n_resamples 19, expected at least 39"):
+    with pytest.raises(UserError, match="n_resamples 19, .*39"):
         compare_tasks(tasks_of(), n_resamples=19)
 
 
@@ -346,41 +346,41 @@ def test_seeds_that_a_task_lacks_are_left_out_and_named():
 def test_bad_tasks_are_refused_by_name():
     tasks = tasks_of()
     broken = TaskData(tasks["one"].base, tasks["one"].experiment.isel(example=slice(5)), "accuracy")
-    with pytest.raises(UserError, match="task 'bad': base has 40 examples and experiment 5"):
+    with pytest.raises(UserError, match="task 'bad': .*40 examples .*5"):
         compare_tasks({**tasks, "bad": broken}, n_resamples=200)
     far = TaskData(arm(first_seed=50), arm(first_seed=50, key=1), "accuracy")
-    with pytest.raises(UserError, match="no seed of the base in common"):
+    with pytest.raises(UserError, match="no seed .*in common"):
         compare_tasks({**tasks, "far": far}, n_resamples=200)
     short = arm(num_examples=12)
     sharing = {
         "one": TaskData(tasks["one"].base, None, "accuracy", examples_of="dev"),
         "two": TaskData(short, None, "accuracy", examples_of="dev"),
     }
-    with pytest.raises(UserError, match="share their examples by examples_of and have 40 and 12"):
+    with pytest.raises(UserError, match="examples_of .*40 and 12"):
         compare_tasks(sharing, design="single", n_resamples=200)
 
 
 def test_bad_designs_are_refused():
     base, experiment = arm(), arm(key=1)
-    with pytest.raises(UserError, match="no coordinate 'template' to cluster by"):
+    with pytest.raises(UserError, match="no coordinate 'template'"):
         compare(base, experiment, "accuracy", clusters="template")
-    with pytest.raises(UserError, match="all examples are in the cluster"):
+    with pytest.raises(UserError, match="all examples are in"):
         compare(base, experiment, "accuracy", clusters=np.zeros(40))
-    with pytest.raises(UserError, match="one for each of 40 examples"):
+    with pytest.raises(UserError, match="each of 40 examples"):
         compare(base, experiment, "accuracy", clusters=np.zeros(39))
     with pytest.raises(UserError, match="has one seed.*fixed_baseline"):
         compare(arm(seeds=1), experiment, "accuracy", design="unpaired")
     with (
         warnings.catch_warnings(),
-        pytest.raises(UserError, match="found one example, expected two"),
+        pytest.raises(UserError, match="one example"),
     ):
         warnings.simplefilter("error")
         compare(np.ones((3, 1)), np.zeros((3, 1)))
-    with pytest.raises(UserError, match="auc needs the scores of all classes"):
+    with pytest.raises(UserError, match="auc needs the scores"):
         compare(base, experiment, "auc")
-    with pytest.raises(UserError, match="found metric 3, expected a name, a Metric or a function"):
+    with pytest.raises(UserError, match="found metric 3"):
         compare(base, experiment, 3)
     empty = base.assign(prediction=base["prediction"].astype(float))
     empty["prediction"][3] = np.nan
-    with pytest.raises(UserError, match="run 3 has no prediction at all"):
+    with pytest.raises(UserError, match="run 3 has no prediction"):
         compare(empty, None, "mean", design="single", missing="omit")

@@ -3,6 +3,8 @@
 Seeds alone vary (they dominate): a trial is R normal scores, and its bootstrap draws R of them.
 """
 
+import re
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -280,12 +282,12 @@ def test_a_failed_seed_is_named_with_the_rate_and_the_rest():
     )  # fmt: skip
     assert found.base.failed_seeds == (3,)
     text = str(found)
-    assert "(seed 3) lies a wide gap away from all others" in text and "0.005 to 0.716" in text
+    assert "(seed 3) lies a wide gap" in text and "0.005 to 0.716" in text
     others = (
         f"The others score {100 * np.delete(right, 3, axis=0).mean():.2f} % on average, which is"
     )
-    assert f"{others} too good a score should these have trained." in text
-    assert "Up to 2 in 100 arms whose seeds all trained show such a gap" in text
+    assert f"{others} too good a score" in text
+    assert "2 in 100 arms" in text
     assert found.without_failed is None  # of one arm, only its top scores would be left
 
 
@@ -415,17 +417,14 @@ def test_seeds_of_which_none_can_be_seen_to_fail_say_nothing_of_a_rate():
     fixed = compare(predictions, predictions, "accuracy", design="fixed_baseline", **options)
     assert fixed.base.failure_rate is None and fixed.experiment.failure_rate is not None
     unlike = compare(predictions, predictions[:3], "accuracy", design="unpaired", **options)
-    assert (
-        "None of the 5 seeds of base and none of the 3 seeds of experiment failed to train"
-        in str(unlike)
-    )
-    assert "failure rates of up to 52 % and 71 % (95 % CI)" in str(unlike)
+    assert re.search("None of .*5 seeds of base and none of .*3 .*experiment failed", str(unlike))
+    assert "up to 52 % and 71 %" in str(unlike)
     failed = predictions.copy()
     failed[2] = 1
     some = compare(predictions, failed, "accuracy", design="unpaired", **options)
     assert some.experiment.failure_rate == pytest.approx((0.0050507634, 0.716417936))
-    assert "None of the 5 seeds of base failed to train" in str(some)
-    assert "seeds of experiment failed to train" not in str(some)
+    assert re.search("None .*5 seeds of base failed", str(some))
+    assert "of experiment failed" not in str(some)
 
 
 def test_a_seed_of_one_class_is_flagged_among_any_number():
@@ -461,8 +460,8 @@ def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
     assert found.experiment.failure_rate is None and found.base.failure_rate.high < 0.53
     assert found.to_dict()["experiment"]["constant_seeds"] == [0, 1, 2, 3, 4]
     text = str(found)
-    assert "All 5 seeds of new predict one class" in text
-    assert "None of the 5 seeds of old failed to train" in text
+    assert re.search("All 5 seeds of new .*one class", text)
+    assert re.search("None .*5 seeds of old failed", text)
     assert "None of the 5 seeds failed" not in text and "seeds of new failed" not in text
     both = compare(constant, constant, metric, **options)
     assert "failed to train" not in str(both).replace("training failed", "")
@@ -474,10 +473,8 @@ def test_a_seed_of_one_class_is_said_to_predict_it():
     mixed = np.concatenate([trained[:4], constant[:1]])
     found = compare(trained, mixed, "accuracy", labels=labels, n_resamples=40)
     assert found.experiment.failed_seeds == found.experiment.constant_seeds == (4,)
-    assert "1 of 5 seeds of experiment (seed 4) predicts one class, and may have failed" in str(
-        found
-    )
-    assert "None of the 5 seeds of base failed to train" in str(found)
+    assert re.search(r"1 of 5 seeds of experiment \(seed 4\) .*one class", str(found))
+    assert re.search("None .*5 seeds of base failed", str(found))
 
 
 def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
@@ -488,10 +485,10 @@ def test_own_scores_of_a_seed_that_is_wrong_on_every_example():
     some[2], some[3] = 0, 1
     found = compare(right, some, n_resamples=40)
     assert found.experiment.constant_seeds == found.experiment.failed_seeds == (2,)
-    assert "(seed 2) scores 0 on every example" in str(found)
+    assert "(seed 2) scores 0" in str(found)
     found = compare(right, 0 * right, n_resamples=40)
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4)
-    assert "All 5 seeds of experiment score 0 on every example" in str(found)
+    assert "5 seeds of experiment score 0" in str(found)
     assert not compare(right, 1 + 0 * right, n_resamples=40).experiment.constant_seeds
     of_seeds = np.repeat([[0.2], [0.4], [0.5]], 20, axis=1)  # one score per seed
     assert not compare(of_seeds, of_seeds, n_resamples=40).base.constant_seeds
@@ -550,5 +547,5 @@ def test_the_result_of_the_rest_is_that_without_failed_seeds():
         assert found.without_failed.p_value == pytest.approx(alone.p_value)
         difference = f"{100 * alone.estimate:.1f} points"
         assert f"Without failed seeds the difference is {difference}" in str(found)
-        assert "which holds only if they did fail." in str(found)
+        assert "only if they did fail" in str(found)
     assert alone.without_failed is None

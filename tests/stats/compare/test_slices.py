@@ -125,11 +125,11 @@ def test_slices_come_from_columns_labels_lengths_and_numbers():
     labels = np.arange(270) % 2
     of_labels = stats.compare(base, experiment, "accuracy", labels=labels, by="label", **FEW).slices
     assert [(item.name, item.num_examples) for item in of_labels.slices] == [("0", 135), ("1", 135)]
-    with pytest.raises(DataError, match="found 270 slices by the values given, expected 2 to 50"):
+    with pytest.raises(DataError, match="270 slices .*2 to 50"):
         stats.compare(base, experiment, by=[f"id {n}" for n in range(270)], **FEW)
-    with pytest.raises(DataError, match="found 1 example of 270 without a value of by; give each"):
+    with pytest.raises(DataError, match="1 example of 270"):
         stats.compare(base, experiment, by=[np.nan, *range(269)], **FEW)
-    with pytest.raises(DataError, match="found no texts to count the words of"):
+    with pytest.raises(DataError, match="no texts"):
         stats.compare(base, experiment, by="length", **FEW)
     with pytest.raises(DataError, match="found no coordinate 'topic'"):
         stats.compare(*sides, by="topic", **FEW)
@@ -155,6 +155,6 @@ def test_the_command_and_the_page_have_the_table(tmp_path):
     ]  # fmt: skip
     assert "by = 'kind'" in text
     for shown in (text, page.read_text(), str(stats.compare(frame, by="kind"))):
-        assert "Slices of fewer than 30 examples (or clusters) have no interval" in shown
-    with pytest.raises(UserError, match="found no column 'topic' for --by"):
+        assert "Slices of fewer than 30 examples" in shown
+    with pytest.raises(UserError, match="no column 'topic' for --by"):
         compare_files(base=str(path), by="topic")

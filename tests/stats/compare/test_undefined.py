@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -34,11 +35,8 @@ def test_a_slice_without_a_score_is_not_tested():
     assert of_one.against_rest is of_one.against_rest_p is of_one.against_rest_p_holm is None
     table = slices_table(found)
     assert table.texts()[0][2:] == ("-",) * 8
-    assert (
-        "F1 has no value where label is 0: it is 0/0 in every seed, as all 180 labels and all "
-        "predictions are 0." in table.note
-    )
-    assert "Where label is 1, nothing is set against the rest, which has no score." in table.note
+    assert re.search("F1 .*label is 0: .*0/0 .*180 labels and all predictions are 0", table.note)
+    assert "Where label is 1, nothing" in table.note
     slices_figure(found)
     assert json.loads(json.dumps(found.to_dict()))["slices"]["slices"][0]["estimate"] is None
 
@@ -50,9 +48,7 @@ def test_a_slice_without_positives_has_no_f1_whatever_is_predicted():
     of_zero, of_one = found.slices.slices
     assert of_zero.estimate is of_zero.p_value is of_one.against_rest is None
     note = slices_table(found).note
-    assert (
-        "F1 has no value where label is 0: it is 0 whatever is predicted, as all 180 labels" in note
-    )
+    assert re.search("F1 .*label is 0: .*0 whatever is predicted, .*180 labels", note)
 
 
 def test_a_slice_names_the_arm_and_the_seeds_without_a_score():
@@ -68,11 +64,8 @@ def test_a_slice_names_the_arm_and_the_seeds_without_a_score():
     assert first.base is None and first.experiment == 0.75 and first.estimate is None
     assert second.estimate == 0 and second.rest_undefined
     note = slices_table(found).note
-    assert (
-        "Precision of old has no value where slice is a: it is 0/0 in every seed, as all predictions are 0."
-        in note
-    )
-    assert "Precision of new is 0/0 in seed 1 where slice is a and counts there" in note
+    assert re.search("Precision of old .*slice is a: .*0/0 .*predictions are 0", note)
+    assert re.search("Precision of new .*0/0 in seed 1 .*slice is a and counts", note)
 
 
 ONES, ZEROS = np.ones(300, int), np.zeros(300, int)
@@ -82,12 +75,12 @@ NUMBERS = np.arange(300.0)
 @pytest.mark.parametrize(
     ("metric", "labels", "answers", "why"),
     [
-        ("f1", ZEROS, [ZEROS] * 2, r"F1 of base .* as all 300 labels and all predictions are 0"),
-        ("recall", ZEROS, [LABELS] * 2, r"recall of base .* as all 300 labels are 0"),
+        ("f1", ZEROS, [ZEROS] * 2, r"F1 of base .*300 labels and all predictions are 0"),
+        ("recall", ZEROS, [LABELS] * 2, r"recall of base .*300 labels are 0"),
         ("precision", LABELS, [ZEROS] * 2, r"as all predictions are 0"),
-        ("matthews", ONES, [LABELS] * 2, r"Matthews' .* as all 300 labels are 1"),
-        ("matthews", LABELS, [ZEROS, ONES], r"as each run predicts one value throughout"),
-        ("auc", ONES, [NUMBERS] * 2, r"AUC of base .* as all 300 labels are 1"),
+        ("matthews", ONES, [LABELS] * 2, r"Matthews' .*300 labels are 1"),
+        ("matthews", LABELS, [ZEROS, ONES], r"run predicts one value"),
+        ("auc", ONES, [NUMBERS] * 2, r"AUC of base .*300 labels are 1"),
         ("average_precision", ZEROS, [NUMBERS] * 2, r"as all 300 labels are 0"),
         ("pearson", NUMBERS, [0 * NUMBERS] * 2, r"as all predictions are 0"),
         ("spearman", 0 * NUMBERS, [NUMBERS] * 2, r"as all 300 labels are 0"),
@@ -104,7 +97,7 @@ def test_a_score_of_no_run_is_refused(metric, labels, answers, why):
 @pytest.mark.parametrize("metric", ["f1", "recall", "matthews", "pearson"])
 def test_the_metric_that_is_offered_instead_has_a_score(metric):
     arms = 0 * finds(0.5), finds(0.7, key=1)
-    with pytest.raises(UndefinedScore, match="has no value: it is 0/0 in every seed") as error:
+    with pytest.raises(UndefinedScore, match="0/0 in every seed") as error:
         stats.compare(*arms, metric, labels=ZEROS, **FEW)
     instead = str(error.value).rpartition("such as ")[2]
     assert stats.compare(*arms, instead, labels=ZEROS, **FEW).p_value < 1
@@ -112,12 +105,12 @@ def test_the_metric_that_is_offered_instead_has_a_score(metric):
 
 def test_the_arm_is_named_wherever_scores_are_compared():
     arms = {"old": finds(0.5), "new": finds(0.6, key=1), "broken": 0 * finds(0.5)}
-    with pytest.raises(UndefinedScore, match="Matthews' correlation of broken has no value"):
+    with pytest.raises(UndefinedScore, match="Matthews' .*of broken"):
         stats.compare_arms(arms, "matthews", labels=LABELS, **FEW)
-    with pytest.raises(UndefinedScore, match="of ours has no value"):
+    with pytest.raises(UndefinedScore, match="of ours"):
         stats.reproduce(arms["broken"], "matthews", published=0.5, labels=LABELS, name="ours")
     task = TaskData(arms["old"], arms["broken"], "precision", LABELS)
-    with pytest.raises(UndefinedScore, match="precision of experiment has no value"):
+    with pytest.raises(UndefinedScore, match="precision of experiment"):
         stats.compare_tasks({"task": task}, n_resamples=40)
 
 
@@ -126,14 +119,14 @@ def test_a_seed_without_a_score_counts_as_zero_and_is_named():
     base[2] = 0
     found = stats.compare(base, finds(0.7, key=1), "precision", labels=LABELS, **FEW)
     assert found.base.estimate == 0.75
-    assert "Precision of base is 0/0 in seed 2 and counts as 0 % there." in str(found)
+    assert re.search("Precision of base .*0/0 in seed 2 .*as 0 %", str(found))
     assert "0/0 in seed" not in str(stats.compare(base, finds(0.7), "f1", labels=LABELS, **FEW))
     scores = np.tile(NUMBERS, (3, 1))
     scores[1, LABELS == 0] = np.nan
     found = stats.compare(
         scores, None, "auc", design="single", labels=LABELS, missing="omit", **FEW
     )
-    assert "AUC of base is 0/0 in seed 1 and counts as 0.5" in str(found)
+    assert re.search("AUC of base .*0/0 in seed 1 .*as 0.5", str(found))
 
 
 def write(path, answers):
@@ -161,7 +154,7 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
     said = "broken against old on old.csv, precision: precision of experiment has no value: it is 0/0 in"
     assert f"Note: Left out: {said}" in text and "third" in text
     assert said in (tmp_path / "page.html").read_text()
-    with pytest.raises(DataError, match="broken against old on old.csv, precision: .* is 0/0"):
+    with pytest.raises(DataError, match="broken against old .*precision: .*0/0"):
         compare_files(base=old, experiment=[broken], **few)
 
 

@@ -89,5 +89,5 @@ def test_two_orders_of_the_examples_are_not_taken_for_one(compare):
     assert decay_bound(same, make_runs(scores[:, ::-1], seeds, None, ids[::-1])).bound == 0
     without = make_runs(scores[:, ::-1], seeds)
     for sides in ((same, without), (without, same)):
-        with pytest.raises(DataError, match="has example ids and set . has none"):
+        with pytest.raises(DataError, match="has example ids .*none"):
             compare(*sides)

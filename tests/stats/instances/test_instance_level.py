@@ -269,9 +269,7 @@ def test_the_relative_bias_is_that_of_drawing_seeds_and_bounding_anew():
     # All differences are -1: one threshold alone can be picked.
     assert relative_threshold_bias(np.ones((4, 20), int), np.zeros((4, 20), int)) == 0
     assert np.isnan(relative_threshold_bias(np.zeros((4, 20), int), np.ones((4, 20), int)))
-    with pytest.raises(
-        DataError, match="found 6 runs of 3 pre-training seeds, expected one per seed"
-    ):
+    with pytest.raises(DataError, match="6 runs of 3"):
         relative_threshold_bias(np.ones((3, 2, 20), int), np.ones((3, 2, 20), int))
 
 

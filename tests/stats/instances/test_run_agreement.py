@@ -99,9 +99,9 @@ def test_blocks_change_nothing(monkeypatch):
 
 
 def test_refusals():
-    with pytest.raises(DataError, match="found 1 run and 3 examples, expected two or more of each"):
+    with pytest.raises(DataError, match="1 run and 3 examples"):
         agreement(data(np.zeros((1, 3)), [0]))
-    with pytest.raises(DataError, match="found kind 'kappa', expected one of classes, correlation"):
+    with pytest.raises(DataError, match="kind 'kappa'"):
         agreement(data(np.zeros((2, 3)), [0, 1]), "kappa")
     with pytest.raises(DataError, match="expected finite"):
         agreement(data(np.array([[0.0, np.nan], [1, 0]]), [0, 1]))

@@ -110,16 +110,14 @@ def test_table_4_compares_two_checkpoints(winogender):
     assert (item.resample, item.base.name, item.experiment.name) == (
         "examples", "seed 0", "seed 1",
     )  # fmt: skip
-    with pytest.raises(DataError, match=r"no pre-training seed 9, only \[0, 1, 2, 3, 4, 5\]"):
+    with pytest.raises(DataError, match=r"seed 9, only \[0, 1, 2, 3, 4, 5\]"):
         compare_checkpoints(winogender["base"], 0, 9)
 
 
 def test_the_steps_that_are_shown_are_those_of_the_set_that_is_named(paper):
     for named, shown in ((None, paper.steps[0].evaluation_set), ("STS-B", "STS-B/dev")):
         assert replace(paper, steps_set=named).shown_steps.evaluation_set == shown
-    with pytest.raises(
-        DataError, match="found no 'Weather' among the evaluation sets of both steps"
-    ):
+    with pytest.raises(DataError, match="no 'Weather'"):
         _ = replace(paper, steps_set="Weather").shown_steps
 
 
@@ -158,9 +156,7 @@ def test_a_family_shares_draws_and_has_a_macro_average(find):
 
 
 def test_errors_say_what_was_compared(find):
-    with pytest.raises(
-        DataError, match=r"^original against base on RTE/dev, accuracy: experiment has one seed"
-    ):
+    with pytest.raises(DataError, match="^original .*base .*RTE/dev, accuracy: .*one seed"):
         compare_pair(
             find("RTE", "base", 2_000_000), find("RTE", "original", None), "accuracy",
             "unpaired", SETTINGS,

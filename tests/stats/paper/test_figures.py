@@ -208,7 +208,7 @@ def test_a_curve_keeps_the_seeds_with_every_step(prediction_sets):
     alone = dataclasses.replace(early, data=early.data.assign_coords(
         pretrain_seed=early.data["pretrain_seed"] + 50
     ))  # fmt: skip
-    with pytest.raises(DataError, match="no seed of base has every step of"):
+    with pytest.raises(DataError, match="no seed of base .*every step"):
         curve_of_prediction_sets([late, alone], "accuracy")
 
 
@@ -227,12 +227,12 @@ def test_refusals(prediction_sets, sources, family):
     single = dataclasses.replace(sources[0], experiment=None)
     rte = chosen(prediction_sets, "RTE", "base")
     for pattern, make in (
-        ("nothing to draw scores of", lambda: score_figure([])),
-        ("no scores to draw seeds of", lambda: seeds_figure([], "score")),
+        ("nothing to draw", lambda: score_figure([])),
+        ("no scores to draw", lambda: seeds_figure([], "score")),
         ("found a single design", lambda: bootstrap_figure(single)),
         ("no comparisons to draw", lambda: sources_figure([])),
         ("no agreements to draw", lambda: agreement_figure({})),
-        ("correction 'sidak', expected one of bonferroni", lambda: family_figure(family, "sidak")),
+        ("correction 'sidak', .*bonferroni", lambda: family_figure(family, "sidak")),
         ("no variance components", lambda: variance_figure({})),
         ("no sizes of a", lambda: variance_figure({"a": PARTS}, {})),
         ("no effects or no numbers", lambda: power_figure([], [2], PARTS)),

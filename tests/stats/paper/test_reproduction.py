@@ -44,12 +44,11 @@ def test_every_table_and_figure_is_there(written):
 
 def test_what_is_missing_is_named_with_its_reason(written):
     folder, report = written
-    assert report.left_out == {
-        "figure_bias_noise": "found no prediction file of 'base_extra_seeds' with the "
-        "measure bias_correlation"
-    }
+    ((name, reason),) = report.left_out.items()
+    assert name == "figure_bias_noise"
+    assert re.search("'base_extra_seeds' .*bias_correlation", reason)
     index = (folder / "index.md").read_text()
-    assert "- figure_bias_noise: found no prediction file of 'base_extra_seeds'" in index
+    assert "- figure_bias_noise: " in index and "'base_extra_seeds'" in index
     for name in re.findall(r"\(figures/(.*?)\)", index):
         assert (folder / "figures" / name).is_file()
 
@@ -83,12 +82,8 @@ def test_few_prediction_sets_give_what_they_can(prediction_sets, tmp_path):
         "scores", "agreement", "components", "figure_scores", "figure_training_rte-dev",
         "figure_agreement", "figure_variance",
     }  # fmt: skip
-    assert report.left_out["steps"] == (
-        "found no evaluation set with prediction files of both the base at 500k steps and at its last"
-    )
-    assert report.left_out["winogender_paired"] == (
-        "found no prediction file of 'base' with the measure bias_correlation"
-    )
+    assert re.search("no evaluation set .*500k steps", report.left_out["steps"])
+    assert re.search("'base' .*bias_correlation", report.left_out["winogender_paired"])
 
 
 def test_the_same_bytes_again_over_the_old_folder(prediction_sets, tmp_path):
@@ -102,14 +97,12 @@ def test_the_same_bytes_again_over_the_old_folder(prediction_sets, tmp_path):
 
 
 def test_refusals(prediction_sets, tmp_path):
-    with pytest.raises(
-        DataError, match="no prediction files of the base procedure 'plain', only base, cda_"
-    ):
+    with pytest.raises(DataError, match="base procedure 'plain', only base, cda_"):
         paper_report(prediction_sets, tmp_path / "none", roles=Roles(base="plain"))
-    with pytest.raises(DataError, match="procedure 'base', only none at all"):
+    with pytest.raises(DataError, match="procedure 'base', only none"):
         paper_report([], tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    with pytest.raises(UserError, match="exists and is not a report of this kind; give another"):
+    with pytest.raises(UserError, match="exists and is not a report"):
         paper_report(prediction_sets, tmp_path)
 
 

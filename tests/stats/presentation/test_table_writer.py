@@ -62,7 +62,7 @@ def test_csv_holds_numbers_in_full_and_intervals_in_two_columns(table):
 
 
 def test_rows_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="row 1 has 1 cells, expected 2"):
+    with pytest.raises(ValueError, match="row 1 has 1 cells, .*2"):
         Table(("a", "b"), [(1, 2), (1,)])
     with pytest.raises(ValueError, match="same name"):
         Table(("a", "a"), [])

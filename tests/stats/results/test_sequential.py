@@ -136,13 +136,13 @@ def test_looks_that_make_no_sense():
             spending_boundaries(wrong)
     with pytest.raises(DataError, match="found spending 'haybittle'"):
         spending_boundaries([1.0], spending="haybittle")
-    with pytest.raises(DataError, match="found alpha 0.05 and 3 sides"):
+    with pytest.raises(DataError, match="0.05 and 3 sides"):
         spending_boundaries([1.0], sides=3)
-    with pytest.raises(DataError, match="a look at 30 seeds, expected at most the 25 planned"):
+    with pytest.raises(DataError, match="30 seeds, .*25 planned"):
         sequential_decision([0.1], [30], 25)
-    with pytest.raises(DataError, match="found 0 planned seeds, expected one or more"):
+    with pytest.raises(DataError, match="0 planned seeds"):
         sequential_decision([0.5], [0], 0)
-    with pytest.raises(DataError, match="expected one from 0 to 1 per look"):
+    with pytest.raises(DataError, match="from 0 to 1 per look"):
         sequential_decision([0.1, 0.2], [10], 25)
     with pytest.raises(DataError, match="expected growing shares"):
         sequential_decision([], [], 25)

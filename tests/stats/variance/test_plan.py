@@ -32,7 +32,7 @@ def test_variance_of_the_text():
     assert ALL.plan(5, 3, 100, "unpaired").variance == pytest.approx(expected + seeds)
     # As seeds grow the examples' share remains.
     assert ALL.plan(10**12, 3, 100).variance == pytest.approx(0.5 / 100)
-    with pytest.raises(DataError, match="expected one of paired, unpaired, fixed_baseline, single"):
+    with pytest.raises(DataError, match="paired, unpaired, fixed_baseline, single"):
         ALL.plan(5, design="nested")
 
 
@@ -115,7 +115,7 @@ def test_power_without_variance_or_effect():
     assert SEEDS_ONLY.plan(9).power(-0.7) == pytest.approx(SEEDS_ONLY.plan(9).power(0.7))
     with pytest.raises(DataError, match="found 1 seed"):
         SEEDS_ONLY.plan(1).power(0.1)
-    with pytest.raises(DataError, match="found alpha 5 and 2 sides"):
+    with pytest.raises(DataError, match="alpha 5 and 2 sides"):
         SEEDS_ONLY.plan(5, alpha=5).power(0.1)
 
 
@@ -167,15 +167,13 @@ def test_a_plan_with_other_numbers_is_the_plan_of_these_numbers(design):
 def test_no_number_of_seeds_beats_the_floor_of_the_examples():
     # sb/C = .5/50 = .01: with any number of seeds an effect of .1 is one standard error.
     plan = ALL.plan(5, num_examples=50)
-    with pytest.raises(
-        DataError, match=r"found power 0.165 .* variance of 0.01 comes from examples"
-    ):
+    with pytest.raises(DataError, match=r"power 0.165 .*0.01 .*from examples"):
         plan.seeds_needed(0.1)
     assert plan.at(10**6).power(0.1) == pytest.approx(0.165, abs=0.001)
-    with pytest.raises(DataError, match="variance of 0.026 comes from seeds alone"):
+    with pytest.raises(DataError, match="0.026 .*from seeds alone"):
         plan.examples_needed(0.1)
     for effect in (0.0, -0.4):
-        with pytest.raises(DataError, match="expected one that the test can find"):
+        with pytest.raises(DataError, match="the test can find"):
             SEEDS_ONLY.plan(2, sides=1).seeds_needed(effect)
     with pytest.raises(DataError, match="draws no examples"):
         SEEDS_ONLY.plan(5).examples_needed(0.1)
@@ -217,9 +215,9 @@ def test_best_runs_at_the_ends():
     assert SEEDS_ONLY.best_runs_per_seed(100, 1) == 1  # runs do not differ
     assert ALL.best_runs_per_seed(0, 1) == 1  # seeds cost nothing: always another seed
     only_runs = VarianceComponents(seed=0.0, example=0.1, residual=0.0, run=1.0)
-    with pytest.raises(DataError, match="one seed with ever more runs is best"):
+    with pytest.raises(DataError, match="one seed with ever more"):
         only_runs.best_runs_per_seed(10, 1)
-    with pytest.raises(DataError, match="found costs 1 and 0"):
+    with pytest.raises(DataError, match="costs 1 and 0"):
         ALL.best_runs_per_seed(1, 0)
 
 
@@ -246,7 +244,7 @@ def test_best_plan_near_the_rule_and_beyond_the_budget():
     plan = parts.best_plan(1e6, 100, 1, design="single")
     assert plan.num_runs == pytest.approx(parts.best_runs_per_seed(100, 1), abs=1)
     assert parts.best_plan(2 * (10 + 1), 10, 1, design="single").num_seeds == 2
-    with pytest.raises(DataError, match="found a budget of 21, expected at least 22"):
+    with pytest.raises(DataError, match="budget of 21, .*22"):
         parts.best_plan(21, 10, 1, design="single")
 
 
@@ -257,13 +255,11 @@ def test_numbers_that_cannot_be_are_refused():
         {"num_seeds": nan}, {"num_seeds": 2.5}, {"num_seeds": math.inf}, {"num_runs": 0},
         {"num_examples": -5}, {"num_examples": nan},
     ):  # fmt: skip
-        with pytest.raises(
-            DataError, match=f"found {next(iter(wrong))} .*expected a whole number of 1 or more"
-        ):
+        with pytest.raises(DataError, match=f"found {next(iter(wrong))} .*whole number"):
             parts.plan(**{"num_seeds": 5} | wrong)
     with pytest.raises(DataError, match="found component seed nan"):
         VarianceComponents(nan, 0.1, 0.1)
-    with pytest.raises(DataError, match="found component seed -0.01, expected 0 or more"):
+    with pytest.raises(DataError, match="component seed -0.01"):
         VarianceComponents(-0.01, 0.1, 0.1).plan(5)
     plan = parts.plan(5, num_examples=100)
     for call in (
@@ -277,7 +273,7 @@ def test_numbers_that_cannot_be_are_refused():
     ):
         with pytest.raises(DataError, match="nan"):
             call()
-    with pytest.raises(DataError, match="found costs -1 and 1"):
+    with pytest.raises(DataError, match="costs -1 and 1"):
         plan.cost(-1, 1)
     with pytest.raises(DataError, match="no effect to plan for"):
         plan.seeds_needed()
@@ -285,7 +281,7 @@ def test_numbers_that_cannot_be_are_refused():
 
 def test_a_component_taken_as_0_is_named():
     parts = VarianceComponents(0.0, 0.1, 0.05, truncated=("seed",))
-    with pytest.warns(UserWarning, match="the components seed were estimated below 0"):
+    with pytest.warns(UserWarning, match="components seed .*below 0"):
         parts.plan(5)
 
 
@@ -353,7 +349,7 @@ def test_the_plan_of_a_result_has_its_own_test(arms):
         f"difference of 0.200 is detected with {100 * more.power():.0f} % power."
     )
     known = str(SEEDS_ONLY.plan(4, 2, design="unpaired"))
-    assert known.startswith("With 4 seeds per arm, 2 runs per seed, ") and "range" not in known
+    assert known.startswith("With 4 seeds per arm, 2 runs") and "range" not in known
 
 
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
@@ -387,9 +383,7 @@ def test_two_seeds_are_too_few_to_plan_from(arms):
     for design in ("paired", "unpaired", "fixed_baseline"):
         kept = base[:2] if design == "paired" else base
         found = compare(kept, experiment[:2], "mean", design=design, n_resamples=39)
-        with pytest.raises(
-            DataError, match="found too few seeds to plan from .* expected three or more"
-        ):
+        with pytest.raises(DataError, match="too few seeds .*three"):
             found.plan()
     with pytest.raises(DataError, match="found too few seeds"):
         variance_components(experiment[:2]).plan(5)
@@ -403,7 +397,7 @@ def test_an_estimate_near_zero_is_not_planned_for(arms):
     found = compare(base, experiment, "mean", n_resamples=39)
     null = compare(base, experiment - 0.9 * found.estimate, "mean", n_resamples=39)
     assert 0 < abs(null.estimate) < null.standard_error
-    with pytest.raises(DataError, match="within one standard error of 0 .* give effect"):
+    with pytest.raises(DataError, match="within one standard error .*effect"):
         null.plan().seeds_needed()
     assert null.plan(effect=0.4).seeds_needed() == null.plan().seeds_needed(0.4)
 

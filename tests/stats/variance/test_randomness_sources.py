@@ -132,18 +132,18 @@ def test_an_interval_becomes_narrower_with_seeds() -> None:
 @pytest.mark.parametrize(
     ("scores", "seeds", "reason"),
     [
-        ([1, 2, 3, 4], {"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]}, "found 2 seeds of a source"),
-        ([1, 2, 3], {"a": [0, 1, 1], "b": [0, 1, 1]}, "two runs with the same seeds"),
+        ([1, 2, 3, 4], {"a": [0, 0, 1, 1], "b": [0, 1, 0, 1]}, "2 seeds of a source"),
+        ([1, 2, 3], {"a": [0, 1, 1], "b": [0, 1, 1]}, "the same seeds"),
         (
             [1] * 9,
             {"a": [0, 1, 2] * 3, "b": [0, 0, 0, 1, 1, 1, 2, 2, 2]},
-            "the score 1 in all 9 runs",
+            "score 1 in all 9",
         ),
-        ([1, 2, 3], {"a": [0, 1, 2]}, "found one source of randomness, a"),
+        ([1, 2, 3], {"a": [0, 1, 2]}, "one source of randomness, a"),
         (
             range(9),
             {"a": [0, 0, 0, 1, 1, 1, 2, 2, 3], "b": [0, 1, 2, 0, 1, 2, 0, 1, 2]},
-            "neither cross the seeds of a, b nor vary them one at a time",
+            "neither cross .*a, b nor vary",
         ),
         ([1.0, np.nan, 2.0], {"a": [0, 1, 2]}, "expected a finite score"),
     ],

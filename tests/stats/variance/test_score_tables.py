@@ -52,7 +52,7 @@ def test_difference_of_tables_with_other_blocks():
         first.shape[1] for first, _ in aligned_blocks(*map(score_table, (base, base), (7, 11)))
     ]
     assert sum(widths) == 50 and max(widths) <= 7
-    with pytest.raises(DataError, match="3 examples and experiment 4, expected the same"):
+    with pytest.raises(DataError, match="3 examples and experiment 4"):
         list(aligned_blocks(score_table(base[:, :3], 2), score_table(base[:, :4], 2)))
 
 
@@ -83,7 +83,7 @@ def test_a_constant_table_has_exactly_no_spread():
 
 def test_blocks_that_do_not_make_the_shape_are_refused():
     short = ScoreTable((2, 5), lambda: iter([np.zeros((2, 4))]))
-    with pytest.raises(DataError, match="found blocks of 4 examples in total, expected 5"):
+    with pytest.raises(DataError, match="blocks of 4 examples .*5"):
         deviations(short)
 
 
@@ -127,7 +127,7 @@ def test_the_variance_of_a_bootstrap_of_unequal_clusters():
 
 
 def test_clusters_that_do_not_fit():
-    with pytest.raises(DataError, match="expected one for each of 4 examples"):
+    with pytest.raises(DataError, match="each of 4 examples"):
         clustered_table(np.zeros((2, 4)), [0, 1, 1])
     with pytest.raises(DataError, match="found one cluster"):
         clustered_table(np.zeros((2, 4)), ["a"] * 4)
