@@ -28,9 +28,7 @@ HERE = Path(__file__).resolve().parent
 
 def launch(content: str) -> None:
     """Builds the same plan as `quick_run` does, from JSON, and launches it as the command would."""
-    # What a new process would read of its environment.
-    tempfile.tempdir = None
-    dask.config.refresh()
+    dask.config.refresh()  # as a new process reads its environment
     settings, runs = json.loads(content), {}
     for stage, path, parameters, parents in settings.pop("runs"):
         runs[path] = PlannedRun(
