@@ -365,7 +365,7 @@ class Trainer(abc.ABC):
 
         Args:
           gradients_of: a shard and its dropout key.
-          shape_of: likewise, arrays like the sums, of other values.
+          shape_of: arrays like the sums in names, shapes and types, for the same arguments.
           shards: arrays [shards, ...] by name.
           keys: of dropout, [shards, 2].
         """
