@@ -202,7 +202,7 @@ class JaxTrainer(Trainer):
     def _sum_in_order(
         self,
         gradients_of: Callable[[Named, Array], ShardGradients],
-        shape_of: Callable[[Named, Array], Sums],
+        zeros: Sums,
         shards: Named,
         keys: Array,
     ) -> Sums:
@@ -217,9 +217,6 @@ class JaxTrainer(Trainer):
                 total = _add_clipped(total, jax.tree.map(operator.itemgetter(number), found))
             return total, None
 
-        one = jax.tree.map(operator.itemgetter(0), (shards, keys))
-        shapes = jax.eval_shape(shape_of, *one)
-        zeros: Sums = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
         parts = (shards, keys)
         if at_once > 1:
             parts = jax.tree.map(

@@ -132,19 +132,15 @@ class TensorFlowTrainer(Trainer):
     def _sum_in_order(
         self,
         gradients_of: Callable[[Named, Array], ShardGradients],
-        shape_of: Callable[[Named, Array], Sums],
+        zeros: Sums,
         shards: Named,
         keys: Array,
     ) -> Sums:
-        def shard(number: Array) -> tuple[Named, Array]:
-            return {name: values[number] for name, values in shards.items()}, keys[number]
-
         def add(number: Array, total: Any) -> tuple[Array, Any]:
-            part = clipped(*gradients_of(*shard(number)))
+            shard = {name: values[number] for name, values in shards.items()}
+            part = clipped(*gradients_of(shard, keys[number]))
             return number + 1, tf.nest.map_structure(tf.add, total, part)
 
-        # XLA drops the values.
-        zeros = tf.nest.map_structure(tf.zeros_like, shape_of(*shard(0)))
         count = keys.shape[0]
         sums: Sums = tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), zeros))[
             1

@@ -253,10 +253,8 @@ class Trainer(abc.ABC):
         """
         first = {name: values[0] for name, values in arrays.items()}
         key = first.pop(DROPOUT_KEYS)[0]
-        shapes = self._shapes(self._scalars, state[0], first, key)
-        empty = {
-            name: ops.zeros(learning_rates.shape[:1], value.dtype) for name, value in shapes.items()
-        }
+        types = self._types_of_scalars(state[0], first, key)
+        empty = {name: ops.zeros(learning_rates.shape[:1], kind) for name, kind in types.items()}
 
         def update(step: Array, carried: tuple[State, Named]) -> tuple[State, Named]:
             batch = {name: values[step] for name, values in arrays.items()}
@@ -282,16 +280,25 @@ class Trainer(abc.ABC):
             name: ops.reshape(values, (count, values.shape[0] // count, *values.shape[1:]))
             for name, values in batch.items()
         }
+        first = {name: values[0] for name, values in shards.items()}
+        types = self._types_of_scalars(parameters, first, keys[0])
+        zeros = (
+            {name: ops.zeros(values.shape, values.dtype) for name, values in parameters.items()},
+            {name: ops.zeros((), kind) for name, kind in types.items()},
+        )
+        return self._sum_in_order(gradients_of, zeros, shards, keys)
 
-        def shape_of(shard: Named, key: Array) -> Sums:
-            return parameters, self._scalars(parameters, shard, key)
+    def _types_of_scalars(
+        self, parameters: Named, batch: Named, dropout_key: Array
+    ) -> dict[str, Any]:
+        """Returns the types of a shard's scalars by name, from the loss alone, which is traced quickly."""
 
-        return self._sum_in_order(gradients_of, shape_of, shards, keys)
+        def scalars(parameters: Named, batch: Named, dropout_key: Array) -> Named:
+            value, metrics = self._loss(parameters, batch, dropout_key, self._backend)
+            return {"loss": value, "gradient_norm": value, **metrics}
 
-    def _scalars(self, parameters: Named, batch: Named, dropout_key: Array) -> Named:
-        """Returns scalars with the names and types of a shard's: the loss alone is traced quickly."""
-        value, metrics = self._loss(parameters, batch, dropout_key, self._backend)
-        return {"loss": value, "gradient_norm": value, **metrics}
+        shapes = self._shapes(scalars, parameters, batch, dropout_key)
+        return {name: shape.dtype for name, shape in shapes.items()}
 
     def _shard_gradients(
         self, parameters: Named, batch: Named, dropout_key: Array
@@ -357,18 +364,11 @@ class Trainer(abc.ABC):
     def _sum_in_order(
         self,
         gradients_of: Callable[[Named, Array], ShardGradients],
-        shape_of: Callable[[Named, Array], Sums],
+        zeros: Sums,
         shards: Named,
         keys: Array,
     ) -> Sums:
-        """Sums what `clipped` makes of each shard, in their order; in the memory of one or a few.
-
-        Args:
-          gradients_of: a shard and its dropout key.
-          shape_of: arrays like the sums in names, shapes and types, for the same arguments.
-          shards: arrays [shards, ...] by name.
-          keys: of dropout, [shards, 2].
-        """
+        """Adds what `clipped` makes of each shard to zeros, in order; in the memory of one or a few."""
 
     @abc.abstractmethod
     def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
