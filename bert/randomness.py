@@ -41,9 +41,6 @@ def generator(*key: int | str) -> np.random.Generator:
     Returns:
       A ``numpy.random.Generator`` over Philox, whose 128-bit key is a hash of the address.
       Two calls with the same address give generators with the same stream.
-
-    Raises:
-      TypeError: a part is neither an integer nor a string.
     """
     digest = _digest(key, size=16)
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
@@ -59,9 +56,6 @@ def hash_bits(*parts: int | str | np.ndarray) -> np.ndarray:
     Returns:
       uint64 array of the broadcast shape (``[]`` when no part is an array). Each element depends
       only on its own address, so any slice of the arrays gives the same slice of the bits.
-
-    Raises:
-      TypeError: a part is neither an integer, nor a string, nor an array of integers.
     """
     scalars: list[Any]
     scalars = list(itertools.takewhile(lambda part: not isinstance(part, np.ndarray), parts))
@@ -124,9 +118,6 @@ def permuted_index(index: int | np.ndarray, size: int, *key: int | str | np.ndar
 
     Returns:
       int64 array of the broadcast shape: for one key, a bijection of ``range(size)``.
-
-    Raises:
-      ValueError: a position lies outside ``range(size)``.
     """
     index = np.asarray(index, np.int64)
     if index.size and (index.min() < 0 or index.max() >= size):

@@ -147,7 +147,6 @@ class Tokenizer:
 
     Attributes:
       vocabulary: the pieces; a piece's place is its id.
-      size: number of pieces.
       lower_case: whether text is lower-cased and loses its accents; false for a cased model.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
       checksum: SHA-256 of the vocabulary file, in hexadecimal.
@@ -158,10 +157,6 @@ class Tokenizer:
 
         Args:
           vocabulary_path: `vocab.txt`, as released checkpoints have it.
-
-        Raises:
-          UserError: the file is missing, empty or not UTF-8, has a blank line or the same piece
-            twice, or lacks a special token.
         """
         path = Path(vocabulary_path)
         self.vocabulary: list[str] = read_vocabulary(path)
@@ -190,18 +185,13 @@ class Tokenizer:
         self._library.pre_tokenizer = _PRE_TOKENIZER
 
     def id_of(self, piece: str) -> int:
-        """Returns the id of a piece.
-
-        Raises:
-          KeyError: the vocabulary has no such piece.
-        """
+        """Returns the id of a piece."""
         return self._ids[piece]
 
     def encode(self, text: str, *, keep_special_tokens: bool = False) -> list[int]:
         """Returns the ids of a text; no [CLS] or [SEP] is added.
 
         Args:
-          text: any string.
           keep_special_tokens: whether `[MASK]` and the other special tokens written in the text
             stand for themselves. By default they are split like any text, as in the original.
         """
@@ -213,7 +203,6 @@ class Tokenizer:
         """Returns the ids of each text, the same as `encode` on each, faster.
 
         Args:
-          texts: any strings.
           keep_special_tokens: as in `encode`.
         """
         if keep_special_tokens:
@@ -225,9 +214,6 @@ class Tokenizer:
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the ids of many texts as one array, the fastest way.
-
-        Args:
-          texts: any strings.
 
         Returns:
           The ids of all texts one behind the other, int32 [tokens], and how many each text has,
@@ -315,10 +301,6 @@ def read_vocabulary(path: PathLike) -> list[str]:
 
     Returns:
       The pieces in order.
-
-    Raises:
-      UserError: the file is missing, empty or not UTF-8, has a blank line or the same piece
-        twice, or lacks a special token.
     """
     first_line: dict[str, int] = {}
     for line, text in enumerate(read_lines(path), start=1):
@@ -352,9 +334,6 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
 
     Args:
       vocabulary_path: a `vocab.txt`; where it is missing, the file beside it alone decides.
-
-    Raises:
-      UserError: one of the files is damaged, or text is to be cut as the original does not.
 
     Example:
       >>> path = getfixture("tmp_path") / "vocab.txt"
@@ -397,11 +376,7 @@ def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
 
 
 def said_to_lower_case(folder: PathLike) -> bool | None:
-    """Returns `do_lower_case` of a folder's `tokenizer_config.json`; None where that says nothing.
-
-    Raises:
-      UserError: it is damaged, or says that accents or CJK ideographs are treated as the original does not.
-    """
+    """Returns `do_lower_case` of a folder's `tokenizer_config.json`; None where that says nothing."""
     path = Path(folder) / TOKENIZER_CONFIG
     if not path.is_file():
         return None
@@ -428,10 +403,6 @@ def said_to_lower_case(folder: PathLike) -> bool | None:
 def write_lower_case(vocabulary_path: PathLike, folder: PathLike) -> list[str]:
     """Writes a `tokenizer_config.json` for a copy of a vocabulary, which is cased or would mislead alone.
 
-    Args:
-      vocabulary_path: the vocabulary that was copied.
-      folder: of the copy.
-
     Returns:
       The names of what was written: one or none.
     """
@@ -446,7 +417,6 @@ def split_words(text: str, *, lower_case: bool = True) -> list[str]:
     """Normalises a text and cuts it into words: all of the tokeniser but WordPiece.
 
     Args:
-      text: any string.
       lower_case: false for a cased model.
 
     Returns:

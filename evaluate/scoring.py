@@ -74,7 +74,6 @@ class Tables:
       parts: rows by column.
       calibration: rows by column.
       problems: prediction files that cannot be scored, one line each.
-      findings: warnings.
       unlabelled: how many runs have predictions without labels, by task and evaluation set.
     """
 
@@ -179,12 +178,8 @@ def scores_of(
     """Computes the scores of one run on one evaluation set, by metric.
 
     Args:
-      run_dir: of the run.
       evaluation_set: its name; `dev@2.5` for an early checkpoint.
       content: of its run.json, where that is not yet written.
-
-    Raises:
-      UserError: a damaged prediction file, or a metric that is unknown or does not suit the predictions.
     """
     content = read_run(run_dir) if content is None else content
     predictions = read_run_predictions(run_dir, evaluation_set, content=content)
@@ -275,7 +270,6 @@ def _score_all(runs: Sequence[RunEntry], extra_metrics: Sequence[str], tables: T
 
 
 def _description(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of run.json that the tables have."""
     return {name: content[name] for name in ("task", *_RUN)}
 
 
@@ -416,7 +410,6 @@ class ExamplePart:
 
     Attributes:
       by: the column that was split by, or `label`.
-      part: its value.
       label: the label that the examples have as well, or None for all.
       rows: int64, which examples.
     """

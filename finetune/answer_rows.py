@@ -27,7 +27,6 @@ def answer_lines(
     """Yields an object per example: the columns of its row, its id, the answer and the truth, and outputs.
 
     Args:
-      predicted: a set.
       head: its record, see `bert.checkpoint.fine_tuned`.
       path: the file of new examples; None: a published set, whose columns are its reader's.
     """

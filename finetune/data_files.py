@@ -49,20 +49,12 @@ class FileContent:
 
     @classmethod
     def of(cls, path: PathLike) -> FileContent:
-        """Reads the file's checksum.
-
-        Raises:
-          UserError: there is no such file.
-        """
+        """Reads the file's checksum."""
         return cls(Path(path), fingerprint(path))
 
 
 def vocabulary_of(checkpoint: PathLike) -> FileContent:
-    """Returns a checkpoint's vocabulary; that of a cased model differs from others with the same pieces.
-
-    Raises:
-      UserError: there is none.
-    """
+    """Returns a checkpoint's vocabulary; that of a cased model differs from others with the same pieces."""
     found = FileContent.of(Path(checkpoint) / VOCABULARY)
     mark = "" if lower_cases(found.path) else " cased"
     return dataclasses.replace(found, checksum=found.checksum + mark)
@@ -70,16 +62,11 @@ def vocabulary_of(checkpoint: PathLike) -> FileContent:
 
 @functools.lru_cache(maxsize=2)
 def tokenizer_of(vocabulary: FileContent) -> Tokenizer:
-    """Returns the tokeniser of a vocabulary, shared by all checkpoints that have it."""
     return Tokenizer(vocabulary.path)
 
 
 def split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") -> Path:
-    """Returns the file of a split in a folder: `<split><suffix>`, or the same with `.gz` appended.
-
-    Raises:
-      UserError: neither exists.
-    """
+    """Returns the file of a split in a folder: `<split><suffix>`, or the same with `.gz` appended."""
     found = existing_split_file(data_dir, split, suffix)
     if found is None:
         plain = Path(data_dir) / (split + suffix)
@@ -102,9 +89,6 @@ def table_of_split(folder: PathLike, split: str) -> Path:
 
     It is named as the split here, or as TensorFlow Datasets and Hugging Face name it (`validation`): a
     file, or a folder that `datasets` saved.
-
-    Raises:
-      UserError: there is none, or several.
     """
     names = dict.fromkeys((split, *SPLITS.get(split, ())))
     endings = [f"{suffix}{packed}" for suffix in TABLE_SUFFIXES for packed in ("", ".gz")]
@@ -124,11 +108,7 @@ def table_of_split(folder: PathLike, split: str) -> Path:
 
 
 def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
-    """Refuses the same content twice among the files to train on and those of the set `dev`.
-
-    Raises:
-      UserError: two files hold the same.
-    """
+    """Refuses the same content twice among the files to train on and those of the set `dev`."""
     first: dict[str, tuple[str, Path]] = {}
     sizes = Counter(path.stat().st_size for _, path in _trained_and_predicted(inputs))
     for name, path in _trained_and_predicted(inputs):
@@ -161,8 +141,6 @@ class DatasetSplit:
       name: the dataset with its version and split, for errors: `glue/rte/2.0.0:train`.
       files: the files that determine the examples: records, features and names of the classes.
       features: the features' descriptions by name.
-      builder: gives the examples.
-      split: the split's name.
     """
 
     name: str
@@ -177,11 +155,7 @@ class DatasetSplit:
         return getattr(getattr(given, "feature", given), "names", None)
 
     def require(self, needed: Sequence[str], cure: str) -> None:
-        """Refuses a dataset without the needed features.
-
-        Raises:
-          UserError: one is missing.
-        """
+        """Refuses a dataset without the needed features."""
         missing = [name for name in needed if name not in self.features]
         if missing:
             raise UserError(
@@ -209,9 +183,6 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
       dataset: a name as `tensorflow_datasets.builder` takes it, such as `glue/rte`.
       splits: names of the split; the first one that exists is taken.
       datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
-
-    Raises:
-      UserError: there is no such dataset or split, or it cannot be prepared here.
     """
     builder = open_builder(dataset, datasets_dir, parameter="finetune.data_dir")
     there = builder.info.splits
@@ -242,13 +213,9 @@ def read_new_rows(
     r"""Reads a table with named columns in any form of `runs.tables`.
 
     Args:
-      path: the file.
       columns: those with text that must be there.
       values: further ones that must be there, which may hold numbers or lists.
       optional: further ones, which need not be there.
-
-    Raises:
-      UserError: the file is missing, empty, of another form, or lacks a column.
 
     Example:
       >>> path = getfixture("tmp_path") / "new.jsonl"
@@ -262,11 +229,7 @@ def read_new_rows(
 
 
 def check_form(path: PathLike) -> None:
-    """Refuses a file whose name is not that of a table.
-
-    Raises:
-      UserError: it is not.
-    """
+    """Refuses a file whose name is not that of a table."""
     if not is_table(path):
         raise UserError(
             f"{path} is of no known form; give a file whose name ends in .tsv, .csv, .jsonl or .parquet, "

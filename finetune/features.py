@@ -58,11 +58,7 @@ class SequenceFeatures:
 
 
 def check_masked_lm_head(checkpoint: Checkpoint, task: str) -> None:
-    """Refuses a checkpoint that cannot predict masked words.
-
-    Raises:
-      UserError: it lacks the head of pre-training.
-    """
+    """Refuses a checkpoint that cannot predict masked words."""
     if "cls/predictions/output_bias" not in checkpoint.parameters:
         raise UserError(
             f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), which task "
@@ -71,11 +67,7 @@ def check_masked_lm_head(checkpoint: Checkpoint, task: str) -> None:
 
 
 def check_sequence_length(sequence_length: int, max_position_embeddings: int) -> None:
-    """Refuses sequences that the model has no positions for.
-
-    Raises:
-      UserError: `sequence_length` is above the model's positions, or too short for any text.
-    """
+    """Refuses sequences that the model has no positions for."""
     if sequence_length > max_position_embeddings:
         raise UserError(
             f"sequence_length is {sequence_length}, but the checkpoint has {max_position_embeddings} "
@@ -164,7 +156,6 @@ def sequence_batch(
     """Returns the encoder's inputs for some sequences, in the order of `rows`.
 
     Args:
-      features: all sequences.
       rows: int64 [batch].
       length: to pad to; None: the bucket of the longest of them.
 
@@ -187,7 +178,6 @@ def sequence_batch(
 
 
 def encoder_inputs(batch: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """Returns the ids, mask and segments of a batch, in the order in which the encoder takes them."""
     return batch["input_ids"], batch["input_mask"], batch["segment_ids"]
 
 

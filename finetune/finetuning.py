@@ -236,7 +236,6 @@ def write_sets(
     """Writes the predictions of a trained model, or of one on its way.
 
     Args:
-      run_dir: the run's directory.
       evaluation_sets: predictions, one set after the other.
       epochs: how long it has been trained; None at the end of training.
 

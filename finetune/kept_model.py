@@ -57,10 +57,7 @@ def fine_tuned_provenance(
     are not mixed with those that start from the encoder.
 
     Args:
-      settings: of the run.
-      task: of the run.
       head: what is trained above the encoder.
-      start: where the training started.
       fingerprint: its SHA-256.
     """
     known = start.provenance
@@ -93,9 +90,6 @@ class _Selection:
     """By which score models are compared, and when training ends.
 
     Attributes:
-      evaluation_set: of the predictions that are scored.
-      metric: its name.
-      higher_is_better: its direction.
       patience: training ends after this number of scores that are not better than the best; None: never.
     """
 
@@ -106,11 +100,7 @@ class _Selection:
 
     @classmethod
     def of(cls, settings: FinetuningSettings, learner: Learner, held_out: str | None) -> _Selection:
-        """Finds the set and the metric.
-
-        Raises:
-          UserError: there is no such set, it has no labels, or the metric cannot be compared.
-        """
+        """Finds the set and the metric."""
         sets = dict(learner.evaluation_metrics)
         if held_out is not None:
             sets[held_out] = next(iter(sets.values()), ("accuracy",))
@@ -133,7 +123,6 @@ class _Selection:
         return cls(name, metric, direction, settings.patience)
 
     def best(self, scores: Sequence[float]) -> int:
-        """Returns the number of the first best score."""
         return int(np.argmax(scores) if self.higher_is_better else np.argmin(scores))
 
 
@@ -142,8 +131,6 @@ class KeptModel:
     """The model of a run's directory, written whole or not at all.
 
     Attributes:
-      run_dir: the run's directory.
-      start: where the training started.
       provenance: as from `fine_tuned_provenance`.
       selection: how the best one is chosen; None: the last one is kept.
       early: after how many epochs models before the last one are evaluated.
@@ -170,16 +157,9 @@ class KeptModel:
         """Returns what a run keeps; None where it keeps nothing.
 
         Args:
-          settings: of the run.
-          task: of the run.
-          learner: of the run.
-          start: where the training starts.
           fingerprint: its SHA-256.
           held_out: the name of the set of held-out examples; None where nothing is held out.
           early: after how many epochs models before the last one are evaluated, in order.
-
-        Raises:
-          UserError: the best model is asked for by a set or a metric that is not there.
         """
         if settings.keep == "none":
             return None
@@ -191,7 +171,6 @@ class KeptModel:
 
     @property
     def path(self) -> Path:
-        """Returns the checkpoint's directory."""
         return self.run_dir / MODEL
 
     def epochs(self) -> float:
@@ -212,14 +191,10 @@ class KeptModel:
         Args:
           weights: float32 arrays by name, those that were trained.
           entries: of its predictions, as in run.json.
-          epochs: of training before them.
           is_last: whether training has ended.
 
         Returns:
           Whether it was kept, in place of an earlier one.
-
-        Raises:
-          UserError: the disk is full or the directory cannot be written.
         """
         if self.selection is None:
             is_better = is_last

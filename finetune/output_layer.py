@@ -16,8 +16,6 @@ def with_output_layer(checkpoint: Checkpoint, num_outputs: int, *address: str | 
     """Returns the encoder's weights with a new output layer and without the pre-training heads.
 
     Args:
-      checkpoint: the weights to start from.
-      num_outputs: rows of the new layer.
       address: names the layer's initial weights, the fine-tuning seed among it.
 
     Returns:

@@ -39,7 +39,6 @@ def written_early(run_dir: Path, epochs: float) -> Entries | None:
 
 
 def note_early(run_dir: Path, epochs: float, entries: Entries) -> None:
-    """Notes that all early predictions after these epochs are written."""
     write_atomically(_early_file(run_dir, epochs), json.dumps(entries))
 
 
@@ -84,8 +83,6 @@ def provenance_of_prediction(
     """Returns the origin of predictions of a kept model, for a run.json: that of the run that kept it.
 
     Args:
-      model: the checkpoint.
-      known: its provenance.
       inputs: data files, by the argument that names them.
     """
     record, parent = known[FINE_TUNED], known.get("parent") or known
@@ -119,7 +116,6 @@ def _fingerprint(path: Path) -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    """Returns versions of what computed the numbers."""
     found = {"python": platform.python_version()}
     for distribution in sorted((*_VERSIONS_OF, *_VERSIONS_OF_ENGINES[engine()])):
         try:

@@ -41,7 +41,6 @@ class Shape(NamedTuple):
 
     Attributes:
       rows: how many of a gradient shard.
-      length: tokens in a row.
       most: sequences in a row, at most.
     """
 
@@ -63,7 +62,6 @@ def packed_shapes(
     A function of the lengths and the sizes alone, so that every run packs alike.
 
     Args:
-      features: all sequences.
       batch_size: sequences in a batch.
       gradient_shards: equal parts of it, all packed into one shape.
     """
@@ -117,10 +115,8 @@ def packed_batch(
     """Returns the encoder's inputs for some sequences, in their order.
 
     Args:
-      features: all sequences.
       rows: int64 [batch], their numbers.
       shapes: to pack each shard into, the first that all fit; all have as long rows, with as many sequences.
-      gradient_shards: equal parts of the batch.
 
     Returns:
       `input_ids`, `input_mask`, `segment_ids`: int32 [rows, length], the rows of one shard after those of

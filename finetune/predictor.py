@@ -257,11 +257,7 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
 
 
 def _record(directory: Path) -> Mapping[str, Any]:
-    """Returns what a model was fine-tuned on.
-
-    Raises:
-      UserError: it was not.
-    """
+    """Returns what a model was fine-tuned on."""
     record = read_provenance(directory).get(FINE_TUNED)
     if record is None and layout_of(directory) == HUGGING_FACE:
         record = hugging_face.read_fine_tuned(directory)
@@ -280,12 +276,8 @@ def _task(
     """Returns a model's task, and the arguments that find its data.
 
     Args:
-      directory: of the model.
       record: of what it was fine-tuned on, which a stranger may have written.
       modules: that the user named; no other one is imported.
-
-    Raises:
-      UserError: the task is not known here, or the record names a place of this machine.
     """
     given, head = record["arguments"], record["head"]
     name, labels = record["task"], given.get("labels")
@@ -355,11 +347,7 @@ def _weights(
     learner: Learner,
     task: Task,
 ) -> dict[str, np.ndarray]:
-    """Returns the trained weights as the task's learner takes them.
-
-    Raises:
-      UserError: the head is of another number of outputs than the task has, or of another number of texts.
-    """
+    """Returns the trained weights as the task's learner takes them."""
     number, wanted_number = record["head"]["num_texts"], learner.head.num_texts
     if number is not None and number != wanted_number:
         raise UserError(

@@ -213,11 +213,7 @@ def _card(title: str, file: Path, schema: pyarrow.Schema, report: str | None) ->
 
 
 class _Upload:
-    """Uploads folders to repositories of one owner.
-
-    Raises:
-      UserError: huggingface_hub is missing, or there is no token.
-    """
+    """Uploads folders to repositories of one owner."""
 
     def __init__(self, repository: str, private: bool):
         try:
@@ -235,11 +231,7 @@ class _Upload:
         self._repository, self._private = repository, private
 
     def __call__(self, folder: Path, name: str, kind: str) -> None:
-        """Uploads one folder; a repository that is not there is made.
-
-        Raises:
-          UserError: the Hub refuses, or cannot be reached.
-        """
+        """Uploads one folder; a repository that is not there is made."""
         import huggingface_hub
         from huggingface_hub import constants, errors
 

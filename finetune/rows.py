@@ -19,7 +19,6 @@ class TrainingRows:
 
     Attributes:
       task: the task's name; with the seed, the address of the order.
-      order_seed: of the order.
       kept: int64 [rows]: of all rows those that may be trained on.
       held_out: int64 [rows]: those left out for prediction.
       used: how many of `kept` are trained on.
@@ -39,11 +38,6 @@ class TrainingRows:
 
         Args:
           groups: int64 [rows]: the number of the example that each belongs to.
-          settings: of the run.
-
-        Raises:
-          UserError: too few examples to hold out a fifth or to fill a batch, or they are passed over for less
-            than one.
         """
         task, held_out_fold = settings.task, settings.held_out_fold
         rows = np.arange(len(groups))
@@ -125,7 +119,6 @@ class TrainingRows:
         return found
 
     def total_steps(self, settings: FinetuningSettings) -> int:
-        """Returns the number of steps of a run."""
         num_steps = self.num_steps(settings.num_epochs)
         return num_steps if settings.max_steps is None else min(num_steps, settings.max_steps)
 
@@ -138,5 +131,4 @@ class TrainingRows:
         return steps
 
     def num_steps(self, epochs: float) -> int:
-        """Returns the number of full batches in these passes over the used rows."""
         return int(self.used * epochs / self.batch_size)

@@ -190,11 +190,7 @@ class FinetuningSettings:
         return without_later_defaults(call, type(self))
 
     def check_task(self, task: Task) -> None:
-        """Refuses settings that have no effect on a task.
-
-        Raises:
-          UserError: a model is to be kept, or an option of training is given, where nothing is trained by it.
-        """
+        """Refuses settings that have no effect on a task."""
         if self.keep != "none" and not task.trains:
             raise UserError(
                 f"finetune.keep is {self.keep!r}, but task {self.task} trains nothing that could be "
@@ -208,7 +204,6 @@ class FinetuningSettings:
             )
 
     def training_options(self) -> TrainingOptions:
-        """Returns how the run trains."""
         names = [field.name for field in dataclasses.fields(TrainingOptions)]
         return TrainingOptions(**{name: getattr(self, name) for name in names})
 
@@ -290,11 +285,7 @@ def _files_of(arguments: str) -> dict[str, Path | list[Path]]:
 
 
 def task_of(arguments: Mapping[str, Any]) -> Task:
-    """Returns the task of a call of `finetune`.
-
-    Raises:
-      UserError: there is no such task.
-    """
+    """Returns the task of a call of `finetune`."""
     return task_named(
         arguments["task"],
         arguments["labels"],
@@ -304,11 +295,7 @@ def task_of(arguments: Mapping[str, Any]) -> Task:
 
 
 def family_of(arguments: Mapping[str, Any]) -> Family:
-    """Finds the data of a call of `finetune`.
-
-    Raises:
-      UserError: a missing file, or arguments that do not fit the task.
-    """
+    """Finds the data of a call of `finetune`."""
     chosen = task_of(arguments)
     labels = arguments["labels"]
     return chosen.family(

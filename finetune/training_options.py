@@ -47,11 +47,7 @@ class TrainingOptions:
 
         Args:
           loss: as `bert.training.engine.new_trainer` takes it.
-          config: sizes of the encoder.
           compile_step: whether XLA compiles the step; `auto` is true.
-
-        Raises:
-          UserError: more layers are frozen than there are, or the devices are not there.
         """
         from multiberts.bert.model.optimization import learning_rate_factor
         from multiberts.bert.training.engine import TrainerSettings, new_trainer

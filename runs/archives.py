@@ -28,12 +28,7 @@ _DAMAGED = (
 
 
 class Archive:
-    """A zip file that is open for reading.
-
-    Attributes:
-      path: of the file.
-      names: of its members, in their order.
-    """
+    """A zip file that is open for reading."""
 
     def __init__(self, path: Path, file: zipfile.ZipFile):
         self.path = path
@@ -41,11 +36,7 @@ class Archive:
         self._file = file
 
     def read(self, name: str) -> bytes:
-        """Returns the bytes of a member.
-
-        Raises:
-          UserError: it is damaged.
-        """
+        """Returns the bytes of a member."""
         info = self._file.getinfo(name)
         with _refused(self.path):
             return (
@@ -76,12 +67,7 @@ class Archive:
 
 @contextlib.contextmanager
 def open_archive(path: PathLike) -> Iterator[Archive]:
-    """Opens a zip file.
-
-    Raises:
-      UserError: it is missing or damaged, two members have one name, or one is encrypted, packed in another
-        way, or unpacks to far more than text does.
-    """
+    """Opens a zip file."""
     path = Path(path)
     with contextlib.ExitStack() as stack:
         with _refused(path):
@@ -112,12 +98,7 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
 
 
 def read_arrays(path: PathLike) -> dict[str, np.ndarray]:
-    """Reads the arrays of a `.npz` file.
-
-    Raises:
-      UserError: it is missing or damaged, an array states another size than it has, holds Python objects, or
-        a member is something else.
-    """
+    """Reads the arrays of a `.npz` file."""
     with open_archive(path) as archive:
         return {name.removesuffix(".npy"): _array(archive, name) for name in archive.names}
 

@@ -49,7 +49,6 @@ def take_verbosity(arguments: Sequence[str]) -> list[str]:
 
 
 def is_verbose() -> bool:
-    """Returns whether details are printed."""
     return _verbosity is Verbosity.VERBOSE
 
 
@@ -88,7 +87,6 @@ class ProgressBar(tqdm):
 
 
 def report(text: str = "") -> None:
-    """Prints a result on standard output at once."""
     _print(text, sys.stdout)
 
 
@@ -111,12 +109,10 @@ def detail(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Prints a warning, one line on standard error."""
     _print(f"warning: {text}", sys.stderr)
 
 
 def error(text: str) -> None:
-    """Prints what was wrong, one line on standard error."""
     _print(f"error: {text}", sys.stderr)
 
 

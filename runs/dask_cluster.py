@@ -11,11 +11,7 @@ from multiberts.runs.errors import UserError
 
 
 def import_distributed() -> Any:
-    """Returns the package `distributed`.
-
-    Raises:
-      UserError: it is not installed, or something that it needs.
-    """
+    """Returns the package `distributed`."""
     try:
         import distributed
     except ModuleNotFoundError as error:
@@ -30,10 +26,6 @@ def connect(address: str, setting: str) -> Any:
 
     Args:
       address: such as `tls://10.0.0.7:8786`.
-      setting: that the address was given as.
-
-    Raises:
-      UserError: Dask is not installed, or the scheduler does not answer.
     """
     distributed = import_distributed()
     try:

@@ -24,9 +24,6 @@ def open_builder(dataset: str, datasets_dir: str | None, *, parameter: str) -> A
       dataset: a name as `tensorflow_datasets.builder` takes it, such as `glue/rte`.
       datasets_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
       parameter: the user's name of `datasets_dir`, for errors.
-
-    Raises:
-      UserError: there is no such dataset, or it cannot be prepared here.
     """
     try:
         import tensorflow_datasets as tfds
@@ -61,9 +58,6 @@ def _require_network(builder: Any) -> None:
     """Fails at once where no host that the dataset comes from answers.
 
     The library itself tries each file ten times, for minutes.
-
-    Raises:
-      OSError: none can be reached.
     """
     root = Path(builder.data_path).parents[builder.info.full_name.count("/")]
     if any(path.is_file() for path in root.glob("downloads/**/*")):

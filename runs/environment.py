@@ -81,9 +81,6 @@ def choose_engine(name: str) -> None:
 
     Args:
       name: `tensorflow` or `jax`, as `--engine` gives it.
-
-    Raises:
-      UserError: an unknown or missing engine, or Keras computes with another one already.
     """
     os.environ[ENGINE] = os.environ[_BACKEND] = check_engine(name, "--engine")
     keras = sys.modules.get("keras")
@@ -95,21 +92,13 @@ def choose_engine(name: str) -> None:
 
 
 def engine() -> str:
-    """Returns the library that computes, `tensorflow` or `jax`.
-
-    Raises:
-      UserError: the environment names another one, or one that is not installed.
-    """
+    """Returns the library that computes, `tensorflow` or `jax`."""
     variable = ENGINE if os.environ.get(ENGINE) else _BACKEND
     return check_engine(os.environ[variable], variable)
 
 
 def attention() -> str:
-    """Returns how JAX computes attention on accelerators: `plain` or `recomputed`.
-
-    Raises:
-      UserError: the environment names another way.
-    """
+    """Returns how JAX computes attention on accelerators: `plain` or `recomputed`."""
     name = os.environ.get(ATTENTION) or RECOMPUTED
     if name not in ATTENTIONS:
         raise UserError(
@@ -124,9 +113,6 @@ def check_engine(name: str, where: str) -> str:
     Args:
       name: `tensorflow` or `jax`.
       where: what named it, for the message.
-
-    Raises:
-      UserError: an unknown engine, or one that is not installed.
 
     Example:
       >>> check_engine("tensorflow", "--engine")

@@ -49,7 +49,6 @@ def canvas(
       width: in inches.
       height: in inches.
       columns: number of panels in a row.
-      rows: number of rows of panels.
       **options: of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
 
     Yields:

@@ -51,9 +51,6 @@ def replaced(path: PathLike) -> Iterator[Path]:
 
     Yields:
       The temporary path, in the same directory; it does not exist yet.
-
-    Raises:
-      UserError: the disk is full or the directory cannot be written.
     """
     path = Path(path)
     temporary = path.with_name(path.name + UNFINISHED_SUFFIX)
@@ -91,11 +88,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
 
 
 def write_atomically(path: PathLike, data: str | bytes) -> None:
-    """Writes a whole file (text as UTF-8), or nothing.
-
-    Raises:
-      UserError: the disk is full, the directory cannot be written, or the path is one of a directory.
-    """
+    """Writes a whole file (text as UTF-8), or nothing."""
     if Path(path).is_dir():
         raise UserError(f"cannot write {path}: it is a directory; give the name of a file")
     with replaced(path) as temporary:
@@ -221,11 +214,7 @@ def read_bytes(
     cure_if_empty: str = "give a file with text in it",
     is_packed: bool | None = None,
 ) -> bytes:
-    """Returns the content of a file; see `open_unpacked`.
-
-    Raises:
-      UserError: missing, not a file, empty, unreadable, or a damaged gzip.
-    """
+    """Returns the content of a file; see `open_unpacked`."""
     path = Path(path)
     try:
         with open_unpacked(path, is_packed) as stream:
@@ -243,7 +232,6 @@ def open_unpacked(path: PathLike, is_packed: bool | None = None) -> IO[bytes]:
     """Opens a file to read.
 
     Args:
-      path: of the file.
       is_packed: whether it is a gzip file; None: where its name ends in `.gz`.
 
     Returns:
@@ -285,7 +273,6 @@ class _Unpacked(io.RawIOBase):
 
 
 def refused_unpacking(path: PathLike) -> UserError:
-    """Returns the error for a file that unpacks to far more than predictions or text do."""
     return UserError(
         f"{path} unpacks to more than {MOST_RATIO} times its size, as a file that shall fill the memory "
         "does; unpack it yourself if you trust it"
@@ -296,9 +283,6 @@ def read_lines(path: PathLike) -> list[str]:
     r"""Returns the lines of a UTF-8 text file (plain or `.gz`), without line ends and byte order mark.
 
     Only `\n` and `\r\n` end a line: TSV fields may hold other Unicode line separators.
-
-    Raises:
-      UserError: missing, empty, a damaged gzip, or not UTF-8 (with the line and byte offset).
     """
     text = decoded(read_bytes(path), path)
     lines = text.split("\n")
@@ -308,11 +292,7 @@ def read_lines(path: PathLike) -> list[str]:
 
 
 def decoded(data: bytes, path: PathLike) -> str:
-    """Returns UTF-8 as text, without byte order mark.
-
-    Raises:
-      UserError: it is not UTF-8 (with the line and byte offset), or is UTF-16.
-    """
+    """Returns UTF-8 as text, without byte order mark."""
     if data.count(0) > len(data) // 4:  # which UTF-8 could be, too, but no text is
         raise UserError(
             f"{path} is UTF-16, UTF-32 or no text; convert the file to UTF-8 with iconv"
@@ -333,11 +313,7 @@ def read_json_fields(
     cure: str = "copy it again",
     max_digits: int = _MAX_DIGITS,
 ) -> dict[str, Any]:
-    """Returns the fields of a JSON object in a file; see `parse_json_fields`.
-
-    Raises:
-      UserError: the file is missing or unreadable, or its content is refused.
-    """
+    """Returns the fields of a JSON object in a file; see `parse_json_fields`."""
     return parse_json_fields(read_bytes(path, cure), str(path), kinds, cure, max_digits)
 
 
@@ -357,10 +333,6 @@ def parse_json(
       cure: what to do about it, for messages.
       max_digits: of an integer; longer ones overflow where they are used.
       allow_halves: whether half of a surrogate pair (`\\ud800`), which no file can hold, may be in a text.
-
-    Raises:
-      UserError: the data are empty, cut or binary; they are nested too deep, have a long integer, a name
-        twice in one object, or half of a surrogate pair (`\ud800`), which no file can hold.
     """
     if not data:
         raise UserError(f"{where} is empty; {cure}")
@@ -411,10 +383,6 @@ def parse_json_fields(
       cure: what to do about it, for messages.
       max_digits: of an integer; another program may use longer ones for "no limit".
 
-    Raises:
-      UserError: the data are empty, cut, binary, or not one JSON object; they are nested too deep or
-        have integers too long to be ours; or a field is missing or of another type.
-
     Example:
       >>> parse_json_fields('{"steps": 3, "note": null}', "state.json", {"steps": int})
       {'steps': 3, 'note': None}
@@ -434,11 +402,7 @@ def parse_json_fields(
 def check_fields(
     values: Mapping[str, Any], kinds: Mapping[str, Any], where: str, cure: str
 ) -> None:
-    """Refuses fields that are missing or of another type; the arguments are those of `parse_json_fields`.
-
-    Raises:
-      UserError: naming the first such field.
-    """
+    """Refuses fields that are missing or of another type; the arguments are those of `parse_json_fields`."""
     for name, kind in kinds.items():
         if not fits(values.get(name), kind):
             found = shortened(values[name]) if name in values else "missing"
@@ -452,11 +416,7 @@ def _integer(digits: str, max_digits: int) -> int:
 
 
 def write_json_fields(path: PathLike, fields: Mapping[str, Any]) -> None:
-    """Writes fields as JSON in the order of their names; the same fields give the same bytes.
-
-    Raises:
-      OSError: the disk is full or the directory cannot be written.
-    """
+    """Writes fields as JSON in the order of their names; the same fields give the same bytes."""
     Path(path).write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
 
 

@@ -18,10 +18,6 @@ LATER: Mapping[str, bool] = {"later": True}
 def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
     """Returns values by name, without those of `LATER` fields that have their default.
 
-    Args:
-      values: of some fields of the settings.
-      settings: a dataclass.
-
     Example:
       >>> @dataclasses.dataclass
       ... class Training:
@@ -91,14 +87,7 @@ class Identity:
         return parameters, {name: value for name, value in inputs.items() if value is not None}
 
     def on_disk(self, arguments: Mapping[str, Any]) -> tuple[Values, Values]:
-        """Returns the same as `of`, with the files that inputs stand for now.
-
-        Args:
-          arguments: all keyword arguments of the stage.
-
-        Raises:
-          UserError: a file is missing.
-        """
+        """Returns the same as `of`, with the files that inputs stand for now."""
         parameters, inputs = self.of(arguments)
         self.find_files(arguments, inputs)
         return parameters, inputs

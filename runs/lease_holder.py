@@ -24,7 +24,6 @@ class Holder:
 
     Attributes:
       owner: another name for each time that the lease was taken.
-      host, pid: of the process.
       machine: its boot id, as cloud providers reuse the names of machines.
       created: the process's `runs.processes.creation_time`; None where it is not known.
       started, renewed: Unix seconds by the holder's clock, which may be wrong.
@@ -42,7 +41,6 @@ class Holder:
 
     @classmethod
     def of_this_process(cls, owner: str, started: float, seconds_until_stale: float) -> Holder:
-        """Returns this process as the holder, renewed now."""
         pid = os.getpid()
         return cls(
             owner=owner,
@@ -57,27 +55,20 @@ class Holder:
 
     @classmethod
     def parse(cls, content: str | bytes, where: str, cure: str) -> Holder:
-        """Reads the marker.
-
-        Raises:
-          UserError: it is damaged.
-        """
+        """Reads the marker."""
         found = parse_json_fields(content, where, _KINDS, cure)
         fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
         return cls(**fields)
 
     def to_json(self) -> str:
-        """Returns the marker's content."""
         return json.dumps(dataclasses.asdict(self)) + "\n"
 
     @property
     def is_here(self) -> bool:
-        """Returns whether the process is, or was, on this machine."""
         # Containers of one machine have its boot id, and see no processes of each other.
         return (self.host, self.machine) == (socket.gethostname(), boot_id())
 
     def is_gone(self) -> bool:
-        """Returns whether it was a process of this machine that has ended."""
         return self.is_here and not process_is_alive(self.pid, self.created)
 
 

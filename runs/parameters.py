@@ -30,12 +30,6 @@ _WORDS = {"true": True, "false": False, "none": None}
 class Range:
     """The numbers that a parameter takes, stated in its annotation; each bound may be left out.
 
-    Attributes:
-      least: the smallest number.
-      above: all numbers are larger than this.
-      most: the largest number.
-      below: all numbers are smaller than this.
-
     Example:
       >>> Part = Annotated[float, Range(above=0, most=1)]
       >>> fits(1, Part), fits(0, Part), described(Part | None)
@@ -153,7 +147,6 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
 
     Args:
       texts: one for each time the flag was given.
-      annotation: of the parameter.
 
     Example:
       >>> value_of_flag(["1e-4"], float), value_of_flag(["1e-4"], str)
@@ -186,9 +179,6 @@ def check_arguments(function: Callable[..., object], arguments: Mapping[str, Any
 
     A bool is not a number, a text is not a list, and a number is finite and in the range that the
     annotation states. A whole float such as `2.0` is not an int.
-
-    Raises:
-      UserError: naming the first such parameter, what was found and what is expected.
     """
     check_types(function.__name__, arguments, annotations_of(function))
 

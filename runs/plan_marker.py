@@ -35,7 +35,6 @@ class MarkedRun:
     Attributes:
       path: its directory, relative to the root.
       stage, name, identity: as in `launch.plan.planned_run.PlannedRun`.
-      parents: paths of the runs before it.
       facts: what it is, by the names of `facts_of`.
       estimate: `device`, `seconds` and `dollars`, or None.
     """
@@ -63,11 +62,7 @@ FACTS = {
 
 
 def read_plan(root: PathLike) -> list[MarkedRun]:
-    """Returns the plan that was launched last.
-
-    Raises:
-      UserError: nothing was launched there, or the marker is damaged or of another version.
-    """
+    """Returns the plan that was launched last."""
     path = Path(root) / FILE
     if not path.is_file():
         raise UserError(
@@ -105,13 +100,9 @@ def read_listed_runs(
 
     Args:
       path: of the marker, which holds `version` and `runs`.
-      version: that this program writes.
       kinds: annotations of the fields of a run, `path` among them.
       facts: the field with facts of the run, by the names in `FACTS`.
       cure: what to do about a damaged marker.
-
-    Raises:
-      UserError: the marker is damaged or of another version, or a path in it leaves the root.
     """
     marker = read_json_fields(path, {"version": int, "runs": list[Mapping[str, Any]]}, cure)
     if marker["version"] != version:

@@ -71,12 +71,10 @@ def handle_signals(handler: Callable[..., object]) -> dict[signal.Signals, Any]:
 
 
 def ask_to_stop() -> None:
-    """Gives notice to the open blocks of this process."""
     _ASKED.set()
 
 
 def num_open_blocks() -> int:
-    """Returns how many blocks are open, one inside the other."""
     return len(_OPEN)
 
 

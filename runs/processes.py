@@ -15,9 +15,6 @@ def creation_time(pid: int) -> float | None:
     In seconds since the machine was booted where the kernel says so, as on Linux: the same number
     however often the clock is set meanwhile. Elsewhere in Unix seconds. A process that has ended and
     waits for its parent to take note of it (a zombie) counts as ended.
-
-    Args:
-      pid: of a process of this machine.
     """
     try:
         # The name, in parentheses, may hold anything; the state follows it, the time is 19 fields on.
@@ -41,7 +38,6 @@ def process_is_alive(pid: int, created: float | None = None) -> bool:
     """Returns whether a process runs.
 
     Args:
-      pid: of a process of this machine.
       created: its `creation_time`, so that another process with the same number is not taken for it;
         None: any process with that number.
     """

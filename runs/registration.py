@@ -49,15 +49,11 @@ def register(root: PathLike, content: Mapping[str, Any], done: int) -> str:
     """Writes a registration, unless there is the same; it is never overwritten.
 
     Args:
-      root: of the experiment.
       content: its fields but `version`, `registered` and `done`.
       done: how many runs are done already.
 
     Returns:
       A line about it.
-
-    Raises:
-      UserError: there is another.
     """
     path = Path(root) / FILE
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
@@ -81,11 +77,7 @@ def register(root: PathLike, content: Mapping[str, Any], done: int) -> str:
 
 
 def read_registration(root: PathLike) -> dict[str, Any] | None:
-    """Returns the registration of an experiment; None where there is none.
-
-    Raises:
-      UserError: it is damaged.
-    """
+    """Returns the registration of an experiment; None where there is none."""
     path = Path(root) / FILE
     if not path.is_file():
         return None

@@ -36,7 +36,6 @@ class TableRow(dict[str, str]):
     """One row: its cells by column.
 
     Attributes:
-      path: the file.
       line: the number of its (first) line there, from 1; of a table without lines, of the row.
       lists: the cells that hold a list of texts, by column.
     """
@@ -57,26 +56,17 @@ class TableRow(dict[str, str]):
 
     @property
     def where(self) -> str:
-        """Returns the file and the line, for messages."""
         return f"{self.path} {_unit(self.path)} {self.line}"
 
     def one_of(self, column: str, choices: Collection[str]) -> str:
-        """Returns a cell that must be one of the choices.
-
-        Raises:
-          UserError: it is something else.
-        """
+        """Returns a cell that must be one of the choices."""
         if self[column] not in choices:
             *others, last = choices
             raise self.refused(column, f"{', '.join(others)} or {last}" if others else last)
         return self[column]
 
     def number(self, column: str, low: float = -math.inf, high: float = math.inf) -> float:
-        """Returns a cell that must be a finite number from `low` to `high`.
-
-        Raises:
-          UserError: it is something else.
-        """
+        """Returns a cell that must be a finite number from `low` to `high`."""
         try:
             value = float(self[column])
         except ValueError:
@@ -88,18 +78,13 @@ class TableRow(dict[str, str]):
         return value
 
     def integer(self, column: str) -> int:
-        """Returns a cell that must be a whole number.
-
-        Raises:
-          UserError: it is something else.
-        """
+        """Returns a cell that must be a whole number."""
         try:
             return int(self[column])
         except ValueError:
             raise self.refused(column, "a whole number") from None
 
     def refused(self, column: str, expected: str) -> UserError:
-        """Returns the error that reports a cell and what was expected in its place."""
         return UserError(
             f"{self.where}: found {column} {self[column]!r}, expected {expected}; correct the line"
         )
@@ -125,7 +110,6 @@ def read_rows(
     feed ends a row; CSV cells may be quoted. A byte order mark may come first.
 
     Args:
-      path: the file.
       columns: those that must be there, each once, in any order; further ones are read along. Where
         cells have types (JSON lines, Parquet, `datasets`) these must be texts, and others are left out.
       values: further columns that must be there, whose typed cells may also be numbers, read as text, or
@@ -140,10 +124,6 @@ def read_rows(
 
     Yields:
       The rows, in the order of the file.
-
-    Raises:
-      UserError: the file is missing, empty or not UTF-8, has no rows, lacks a column or has it twice,
-        or has a row with another number of cells, or one that should be unique and is not.
 
     Example:
       >>> path = getfixture("tmp_path") / "pairs.tsv"
@@ -185,9 +165,6 @@ def table_entries(path: PathLike) -> Iterator[Mapping[str, Any]]:
 
     Args:
       path: as of `read_rows`.
-
-    Raises:
-      UserError: as `read_rows`.
 
     Example:
       >>> path = getfixture("tmp_path") / "new.jsonl"
@@ -325,11 +302,7 @@ def _unit(path: PathLike) -> str:
 
 
 def table_files(path: PathLike) -> tuple[Path, ...]:
-    """Returns the files that hold a table: itself, or what a folder of `datasets` has of a split.
-
-    Raises:
-      UserError: it is a folder without such files.
-    """
+    """Returns the files that hold a table: itself, or what a folder of `datasets` has of a split."""
     folder = Path(path)
     if not folder.is_dir():
         return (folder,)
@@ -343,11 +316,7 @@ def table_files(path: PathLike) -> tuple[Path, ...]:
 
 
 def column_names(path: PathLike) -> list[str]:
-    """Returns the columns of a table; of JSON lines those of the first line.
-
-    Raises:
-      UserError: the file is missing, damaged or empty.
-    """
+    """Returns the columns of a table; of JSON lines those of the first line."""
     if is_columnar(path):
         return list(read_columnar(path).column_names)
     name = Path(path).name.removesuffix(".gz")
@@ -360,11 +329,7 @@ def column_names(path: PathLike) -> list[str]:
 
 
 def read_columnar(path: PathLike) -> pyarrow.Table:
-    """Reads Parquet, an Arrow stream, or a folder of such streams as Hugging Face `datasets` saves them.
-
-    Raises:
-      UserError: pyarrow is not installed, or the file is missing or damaged.
-    """
+    """Reads Parquet, an Arrow stream, or a folder of such streams as Hugging Face `datasets` saves them."""
     need_pyarrow(path)
     import pyarrow
     import pyarrow.parquet
@@ -409,11 +374,7 @@ _ROW_NUMBERS = re.compile(r"__index_level_\d+__")
 
 
 def need_pyarrow(path: PathLike) -> None:
-    """Refuses a file that needs pyarrow where that is not installed.
-
-    Raises:
-      UserError: it is not.
-    """
+    """Refuses a file that needs pyarrow where that is not installed."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:

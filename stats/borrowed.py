@@ -48,9 +48,6 @@ def seed_spread(given: float | str | SeedSpread) -> SeedSpread:
     Args:
       given: `0.8` or `0.8/24`; a spread is returned as it is.
 
-    Raises:
-      DataError: it is none of these.
-
     Example:
       >>> spread = seed_spread("0.8/24")
       >>> spread.sd, spread.df

@@ -61,11 +61,7 @@ def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
 
 
 def check_level(alpha: float, sides: int) -> None:
-    """Refuses an impossible level or number of sides of a test.
-
-    Raises:
-      DataError: the level is not between 0 and 1, or the number of sides is not 1 or 2.
-    """
+    """Refuses an impossible level or number of sides of a test."""
     if not 0 < alpha < 1 or sides not in (1, 2):
         raise DataError(
             f"found alpha {alpha} and {sides} sides, expected a level between 0 and 1, and 1 or 2"
@@ -73,11 +69,7 @@ def check_level(alpha: float, sides: int) -> None:
 
 
 def check_n_resamples(n_resamples: int, confidence_level: float) -> None:
-    """Refuses fewer bootstrap samples than an interval needs.
-
-    Raises:
-      DataError: not a whole number, or so few that both ends would be the extreme samples.
-    """
+    """Refuses fewer bootstrap samples than an interval needs."""
     least = math.ceil(2 / (1 - confidence_level) - 1 - 1e-9)
     check_whole("n_resamples", n_resamples)
     if n_resamples < least:
@@ -88,11 +80,7 @@ def check_n_resamples(n_resamples: int, confidence_level: float) -> None:
 
 
 def check_whole(name: str, value: object) -> None:
-    """Refuses what is not a whole number of 0 or more.
-
-    Raises:
-      DataError: it is a text, a fraction, True or False, or below 0.
-    """
+    """Refuses what is not a whole number of 0 or more."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or cast("int", value) < 0:
         raise DataError(f"found {name} {value!r}, expected a whole number of 0 or more")

@@ -16,10 +16,6 @@ class UndefinedScore(DataError):
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Refuses a value that is not one of a `Literal`'s.
-
-    Raises:
-      DataError: it is not one of the choices.
-    """
+    """Refuses a value that is not one of a `Literal`'s."""
     if value not in get_args(choices):
         raise DataError(f"found {name} {value!r}, expected one of {', '.join(get_args(choices))}")

@@ -76,7 +76,6 @@ def decimals_for(interval: Interval, number_format: str = "") -> int | None:
 
     Args:
       interval: of a score or difference.
-      number_format: in which it is shown.
 
     Example:
       >>> decimals_for(Interval(0.92, 1.09)), decimals_for(Interval(0.047, 0.071), POINTS)

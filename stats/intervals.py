@@ -218,8 +218,6 @@ def difference_of_intervals(
     """Computes the interval of a difference from the arms' own estimates and intervals.
 
     Args:
-      base: estimate and interval.
-      experiment: the same.
       correlation: of the two estimates, as of arms with seeds or examples in common.
 
     Reference: Zou & Donner (2008), Construction of confidence limits about effect measures; Newcombe
@@ -320,9 +318,6 @@ def near_bounds_difference(
 
     Args:
       base: estimate and standard error.
-      experiment: the same.
-      degrees_of_freedom: of the standard errors.
-      correlation: of the two estimates.
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters) behind each.
       confidence_level: level of the interval, in (0, 1).

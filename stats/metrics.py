@@ -52,7 +52,6 @@ class FunctionMetric:
 
     @property
     def name(self) -> str:
-        """Returns the name of the function."""
         return getattr(self.function, "__name__", type(self.function).__name__).strip("<>")
 
 
@@ -64,9 +63,6 @@ def named_metric(metric: str | MetricLike | ScoreFunction, arms: Sequence[Arm] =
 
     A known function of another library becomes our metric, where it equals that on the data of
     `arms`.
-
-    Raises:
-      DataError: there is no metric of that name, or the argument is something else.
     """
     if isinstance(metric, str):
         try:

@@ -229,9 +229,6 @@ def arms_in(data: Any, what: str, by: str | None = None) -> dict[str, Any] | Non
 
     Returns:
       Each arm's data, by name; "" where the data name none.
-
-    Raises:
-      DataError: columns or files are not found.
     """
     try:
         frame = _frame_in(data, what, SliceNames(by=by))
@@ -281,9 +278,6 @@ def arms_of_frame(frame: pandas.DataFrame, what: str) -> dict[str, xarray.Datase
     Args:
       frame: as `evaluate.readers.reading.read_frame` returns it.
       what: names it in error messages.
-
-    Raises:
-      DataError: a run has two rows for one example, or an example two labels.
     """
     given = {name: name if name in frame else None for name in ("run", "label", "cluster")}
     value = "prediction" if "prediction" in frame else "score"
@@ -356,9 +350,6 @@ def labelled(
         at the end), whose seeds are numbered from 0.
       metric: decides whether the last axis is classes.
       by: column of slices of the examples, which is kept.
-
-    Raises:
-      DataError: the shape does not fit.
     """
     if hasattr(data, "coords"):
         return cast("xarray.Dataset | xarray.DataArray", data)
@@ -455,10 +446,6 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
         is example ids unless it only counts from 0; a mapping by example id; or values in the
         order of the predictions.
       ids: of the predictions' examples, or None where these are known by position alone.
-      number: of the examples.
-
-    Raises:
-      DataError: the values have other dims, or ids that differ from those of the predictions.
     """
     own: NDArray | None = None
     values = _as_array(values)
@@ -523,10 +510,6 @@ def values_of_clusters(name: str, data: Any, clusters: Any, arm: Arm) -> tuple[N
       name: name of the arm in error messages.
       data: the arm's labelled arrays.
       clusters: the name of a coordinate or variable of them, or values (see `along_examples`).
-      arm: made of the data.
-
-    Raises:
-      DataError: there is no such coordinate, or the values do not fit.
     """
     called = str(getattr(clusters, "name", None) or "")
     if isinstance(clusters, str):
@@ -567,9 +550,6 @@ def arm_from_arrays(
         `evaluate.metrics.register.metric_input` and `metric_variables`). A DataArray already holds
         what the metric reads.
       missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
-
-    Raises:
-      DataError: a dim, coordinate or value is missing or wrong.
     """
     predictions, labels = _predictions_and_labels(name, data, labels, metric)
     dims = {str(dim) for dim in predictions.dims}

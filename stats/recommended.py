@@ -55,9 +55,7 @@ class ScoreKind:
     """Knowledge about a score besides its value.
 
     Attributes:
-      metric: its name.
       is_correlation: whether it is a correlation.
-      bounds: the smallest and the largest score there can be.
       is_mean: whether it is the mean of the examples' own scores.
       higher_is_better: which way it points; None where neither way is better, or nothing is known.
     """
@@ -70,7 +68,6 @@ class ScoreKind:
 
     @property
     def width(self) -> float:
-        """Returns the largest difference of two scores."""
         return self.bounds[1] - self.bounds[0]
 
 
@@ -78,15 +75,15 @@ class ScoredArm(Protocol):
     """Attributes of an arm that the rule reads; see `stats.results.comparison.ArmSummary`."""
 
     @property
-    def estimate(self) -> float: ...  # noqa: D102
+    def estimate(self) -> float: ...
     @property
-    def standard_error(self) -> float: ...  # noqa: D102
+    def standard_error(self) -> float: ...
     @property
-    def df(self) -> float: ...  # noqa: D102
+    def df(self) -> float: ...
     @property
-    def example_error(self) -> float: ...  # noqa: D102
+    def example_error(self) -> float: ...
     @property
-    def num_scored(self) -> float: ...  # noqa: D102
+    def num_scored(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -105,12 +102,10 @@ class AnswerPairs:
 
     @property
     def few(self) -> bool:
-        """Returns whether the arms differ on few examples."""
         return self.number < FEW_DISCORDANT
 
     @cached_property
     def gained_and_lost(self) -> tuple[TablePart, TablePart]:
-        """Returns the tables, made once."""
         assert self.tables is not None
         return self.tables()
 
@@ -131,10 +126,7 @@ def interval_of_score(
     """Computes the recommended interval of one arm's score, whose table is the crossing's.
 
     Args:
-      crossing: of the arm.
-      estimate: its score.
       level: of the interval, in (0, 1).
-      kind: of the score.
       units: the number of its examples, clusters or seeds, whichever are drawn.
     """
     error, freedom = spread_of(crossing)
@@ -154,9 +146,7 @@ def interval_of_mean(
     """Computes `interval_of_score` from a score, its standard error and the degrees of freedom of that.
 
     Args:
-      spread: the three.
       level: of the interval, in (0, 1).
-      kind: of the score.
       units: independent examples (or clusters, or seeds) behind it.
       tail_freedom: as in `stats.intervals.score_interval`.
       drawn: whether anything is drawn: else the score is known, and its interval is one point.
@@ -188,14 +178,10 @@ def interval_of_difference(
     """Computes the recommended interval and test of a difference.
 
     Args:
-      arms: base and experiment.
       crossing: the tables whose sum is the difference.
       pairs: their answers to the same examples; None where these are not paired.
-      kind: of the score.
-      resample: what is resampled.
       level: of the interval, in (0, 1).
       prior: as in `Crossing.unbiased_variance`.
-      null: the difference that is tested.
     """
     base, experiment = arms
     variance = crossing.unbiased_variance(prior)
@@ -228,11 +214,7 @@ def interval_of_sum(
     """Computes the t interval and test of a sum of means, or what is known where nothing varies.
 
     Args:
-      estimate: the sum.
-      variance: of it.
       level: of the interval, in (0, 1).
-      span: the smallest and the largest sum there can be.
-      null: the sum that is tested.
     """
     if variance.variance == 0:
         return _range(span, level), PValues(1.0, 1.0, 1.0)

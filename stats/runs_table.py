@@ -40,7 +40,6 @@ class RunsTable:
 
     @property
     def num_examples(self) -> int:
-        """Returns the number of examples."""
         return int(self.predictions.shape[1])
 
     @property
@@ -101,7 +100,6 @@ class RunsTable:
         return self._with_runs([row for row, seed in enumerate(self.run_seeds) if seed in seeds])
 
     def with_examples(self, order: Sequence[int]) -> Self:
-        """Returns the examples at these positions, in this order."""
         ids = None if self.example_ids is None else self.example_ids[order]
         return replace(self, predictions=self.predictions[:, order], example_ids=ids)
 
@@ -132,7 +130,6 @@ class Arm(RunsTable):
 
     @property
     def num_units(self) -> int:
-        """Returns the number of clusters, or of examples where these are drawn one by one."""
         return self.num_examples if self.clusters is None else int(self.clusters.max()) + 1
 
     @property
@@ -153,7 +150,6 @@ class Arm(RunsTable):
         )
 
     def with_examples(self, order: Sequence[int]) -> Self:
-        """Returns the examples at these positions, in this order."""
         clusters = self.clusters
         if clusters is not None:  # of a part of the examples, numbered anew
             clusters = np.unique(clusters[order], return_inverse=True)[1]
@@ -211,10 +207,6 @@ def make_arm(
       inner_levels: each run's place below its seed (see `Arm`), or None.
       missing: whether a prediction that is NaN (or None) is refused, or is a missing cell, which
         its run's score leaves out.
-
-    Raises:
-      DataError: a shape is wrong (or the axes are swapped), a value or seed is NaN, an id appears
-        twice, or a run has no cell at all.
     """
     check_choice("missing", missing, Missing)
     predictions, labels = np.asarray(predictions), np.asarray(labels)
@@ -280,9 +272,6 @@ def make_runs(
       keys: [runs], a tuple per run, outermost level first, or a seed where there is one level.
       levels: names of the levels; by default those of `LEVELS`, as many as a key has parts.
       example_ids: [examples], unique, or None.
-
-    Raises:
-      DataError: a shape is wrong, keys differ in length or repeat, a score is not finite.
     """
     scores = np.asarray(scores)
     if scores.ndim != 2 or not scores.size:
@@ -416,9 +405,6 @@ def check_kinds(name: str, arm: Arm) -> None:
     """Refuses arrays of objects where numbers meet texts, which are never equal.
 
     Arrays of one type are left to the metric, which says what it compares.
-
-    Raises:
-      DataError: labels and predictions differ in kind, or one of them is of both kinds.
     """
     labels, predictions = arm.labels, arm.predictions
     if "O" not in (labels.dtype.kind, predictions.dtype.kind):
@@ -444,11 +430,7 @@ def _kinds_of(values: NDArray) -> set[str]:
 
 
 def aligned(*sizes: Runs) -> list[RunsTable]:
-    """Puts the examples of all into the order of the first.
-
-    Raises:
-      DataError: they hold different examples, or only some of them have example ids.
-    """
+    """Puts the examples of all into the order of the first."""
     first, *others = (as_runs(runs) for runs in sizes)
     return [
         first,
@@ -463,12 +445,7 @@ _Table = TypeVar("_Table", bound=RunsTable)
 
 
 def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Table:
-    """Puts the examples of runs into the order of the first table.
-
-    Raises:
-      DataError: the two hold different examples, or one of them alone has example ids: positions say
-        nothing about runs that are known by id.
-    """
+    """Puts the examples of runs into the order of the first table."""
     one, other = names
     if (first.example_ids is None) != (runs.example_ids is None):
         known, unknown = (one, other) if runs.example_ids is None else (other, one)
@@ -494,12 +471,7 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
 
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
-    """Puts the experiment's examples into the base's order.
-
-    Raises:
-      DataError: the two hold different examples or different labels, or one of them alone has
-        example ids.
-    """
+    """Puts the experiment's examples into the base's order."""
     experiment = _in_order_of(base, experiment, ("base", "experiment"))
     different = np.flatnonzero(base.labels != experiment.labels)
     if different.size:
@@ -535,11 +507,6 @@ def clustered(
       arm: examples in the order of `clusters`.
       clusters: the cluster of each example, any hashable [examples].
       name: name of the arm in error messages.
-      cluster_name: what the clusters are called in results.
-
-    Raises:
-      DataError: the number differs, a cluster is NaN, numbers and texts are mixed, or all examples
-        are in one.
     """
     names = np.asarray(clusters)
     if names.shape != (arm.num_examples,):

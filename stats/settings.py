@@ -21,11 +21,7 @@ Missing = Literal["refuse", "omit"]
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """Settings that all comparisons of a family share; see `stats.compare`.
-
-    Raises:
-      DataError: a setting is not one of its choices, or out of range.
-    """
+    """Settings that all comparisons of a family share; see `stats.compare`."""
 
     design: Design = "paired"
     resample: Resample = "both"
@@ -63,7 +59,6 @@ class ComparisonSettings:
 
     @property
     def spread(self) -> SeedSpread | None:
-        """Returns the spread that an arm with one seed borrows."""
         return None if self.seed_sd is None else seed_spread(self.seed_sd)
 
 

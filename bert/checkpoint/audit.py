@@ -75,7 +75,6 @@ class Finding:
 
     Attributes:
       kind: `files`, `twice`, `path`, `initialisation`, `tokeniser`, `configuration` or `optimiser`.
-      text: a sentence.
       where: runs and steps it is about, for the picture.
     """
 
@@ -122,11 +121,7 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
 
 
 def _checkpoints_in(path: str, is_one_of_several: bool) -> Iterator[_Checkpoint]:
-    """Yields the checkpoints of a folder or of a repository, with their runs and steps.
-
-    Raises:
-      UserError: there are none.
-    """
+    """Yields the checkpoints of a folder or of a repository, with their runs and steps."""
     if path.startswith(HUB):
         run, _ = _run_and_step(path.removeprefix(HUB))
         for revision, source in revisions_of(path):
@@ -321,7 +316,6 @@ class _Weights:
     """Correlations of the weights of checkpoints.
 
     Attributes:
-      checkpoints: all.
       correlations: float [checkpoints, checkpoints].
       limit: what those of independent models do not reach.
       by_run: places of each run's checkpoints, in the order of their steps.

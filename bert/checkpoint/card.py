@@ -50,11 +50,9 @@ def model_card(
     """Returns the text of a card. What is not known is marked as unknown.
 
     Args:
-      config: the model's sizes.
       provenance: of the checkpoint: `procedure`, `pretrain_seed`, `data_seed`, `step`; and, where
         known, `training` (parameters by name), `corpus` (as in `corpus.json`), `evaluation`
         (measures on held-out text by name), `initialised`, `converted_from_hidden_act`, `finetuned`.
-      num_parameters: numbers in all variables.
       has_heads: whether the pre-training heads are there.
       layout: `tf1` or `hugging_face`, for the lines that load it.
       scores: rows as from `read_scores`.
@@ -116,7 +114,6 @@ def _title(provenance: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Returns a value for a table cell."""
     if value is None or value == "":
         return UNKNOWN
     if isinstance(value, bool):
@@ -193,11 +190,7 @@ def facts_of_run(checkpoint_directory: PathLike) -> dict[str, Any]:
 
 
 def read_corpus_description(path: PathLike) -> dict[str, Any]:
-    """Reads the facts of a corpus from its `corpus.json` (or the directory that holds one).
-
-    Raises:
-      UserError: missing, or not JSON.
-    """
+    """Reads the facts of a corpus from its `corpus.json` (or the directory that holds one)."""
     path = Path(path)
     if path.is_dir():
         path = path / CORPUS_DESCRIPTION
@@ -211,14 +204,10 @@ def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str,
       path: `scores.csv` of `multiberts evaluate`, any CSV or JSON list of rows with at least
         `metric` and `score`, or a JSON object of scores by metric. Rows that name another
         procedure, seed or step are left out.
-      provenance: of the checkpoint.
 
     Returns:
       Rows with `task`, `evaluation_set`, `metric`, `learning_rate` (None where not given), `runs`,
       `mean`, `lowest` and `highest`.
-
-    Raises:
-      UserError: the file cannot be read, a score is not a number, or none is of this checkpoint.
     """
     groups: dict[tuple[Any, ...], list[float]] = {}
     for where, row in _score_rows(Path(path)):

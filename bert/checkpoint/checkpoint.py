@@ -64,7 +64,6 @@ class Checkpoint:
 
     Attributes:
       parameters: float32 arrays by released variable name, optimiser slots left out.
-      config: the model's sizes.
       vocabulary_path: its `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
         else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
@@ -98,16 +97,11 @@ def write_checkpoint(
     Args:
       directory: to be made (an existing one is replaced).
       parameters: float32 arrays by released variable name; of a fine-tuned model the head's, too.
-      config: the model's sizes.
       vocabulary_path: copied in as `vocab.txt`.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, and further facts as JSON
         values; they must not depend on the machine or the time.
       layout: `tf1` or `hugging_face`.
       card: the model card, written as `README.md`; None for none.
-
-    Raises:
-      UserError: the disk is full, the directory cannot be written, or the layout needs a variable
-        that is missing.
     """
     with replaced(directory) as temporary:
         temporary.mkdir()
@@ -133,11 +127,7 @@ def write_checkpoint(
 
 
 def layout_of(directory: PathLike) -> str:
-    """Returns how a checkpoint is stored; TF1 where a directory holds both layouts.
-
-    Raises:
-      UserError: the directory does not exist or holds no checkpoint.
-    """
+    """Returns how a checkpoint is stored; TF1 where a directory holds both layouts."""
     directory = Path(directory)
     if not directory.is_dir():
         raise UserError(f"{directory} does not exist; give the directory of a checkpoint")
@@ -171,9 +161,6 @@ def check_checkpoint(directory: PathLike) -> BertConfig:
 
     Returns:
       The model's sizes.
-
-    Raises:
-      UserError: a file is missing or truncated, or the vocabulary has another size than the model.
     """
     directory = Path(directory)
     config = _check_files(directory)
@@ -183,11 +170,7 @@ def check_checkpoint(directory: PathLike) -> BertConfig:
 
 
 def check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> None:
-    """Refuses a vocabulary of another size than the model's; says if it is taken for a cased model's.
-
-    Raises:
-      UserError: naming the file and what was found.
-    """
+    """Refuses a vocabulary of another size than the model's; says if it is taken for a cased model's."""
     num_pieces = len(read_lines(path))
     if num_pieces != config.vocab_size:
         raise UserError(
@@ -210,15 +193,10 @@ def read_checkpoint(
     fine-tuned head does not read it.
 
     Args:
-      directory: of the checkpoint.
       need_vocabulary: whether a `vocab.txt` of the right size must be there.
       need_finite: whether weights that are NaN or infinite are refused.
       initialise_missing: a `pretrain_seed`, of which a missing pooler and missing heads get the
         values of step 0; `provenance["initialised"]` then says which. None: nothing is made up.
-
-    Raises:
-      UserError: a file is missing, truncated or damaged, a variable is missing, has another shape
-        than the configuration says or is not finite, or the vocabulary has another size.
     """
     directory = Path(directory)
     layout = layout_of(directory)
@@ -267,11 +245,7 @@ def _check_case(directory: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:
-    """Reads our record of a checkpoint, its `files` included, or what the directory's name shows.
-
-    Raises:
-      UserError: `checkpoint.json` is not JSON.
-    """
+    """Reads our record of a checkpoint, its `files` included, or what the directory's name shows."""
     path = Path(directory) / PROVENANCE
     provenance: dict[str, Any] = dict.fromkeys(_ALWAYS_KNOWN)
     if not path.is_file():
@@ -293,7 +267,6 @@ def ancestor(provenance: Mapping[str, Any], sha256: str) -> dict[str, Any]:
     """Returns what a descendant records of a checkpoint, as its `parent`.
 
     Args:
-      provenance: of the checkpoint.
       sha256: its fingerprint (`runs.directory.fingerprint`).
 
     Example:

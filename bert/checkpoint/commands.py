@@ -212,7 +212,6 @@ def _difference(
 
 
 def _other_differences(first: Checkpoint, second: Checkpoint) -> list[str]:
-    """Returns the differences besides the weights."""
     lines = [
         f"{field.name}: {getattr(first.config, field.name)} and {getattr(second.config, field.name)}"
         for field in dataclasses.fields(first.config)

@@ -58,9 +58,6 @@ def convert_checkpoint(
     Returns:
       The directory, and whether it was written; False where it was there already, and was left
       as it is, card included.
-
-    Raises:
-      UserError: bad input; nothing has been written.
     """
     with _vocabulary_path(Path(source), vocabulary) as vocabulary_path:
         checkpoint = read_checkpoint(

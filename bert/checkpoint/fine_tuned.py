@@ -83,9 +83,6 @@ class TaskHead:
 def head_shapes(provenance: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the head's variables by name; none for a pre-trained model.
 
-    Args:
-      provenance: of a checkpoint.
-
     Example:
       >>> head = {"kind": "regression", "labels": None, "variables": {"output_bias": [1]}}
       >>> head_shapes({"finetuned": {"task": "STS-B", "head": head}}), head_shapes({})
@@ -97,9 +94,6 @@ def head_shapes(provenance: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def reads_pooler(provenance: Mapping[str, Any]) -> bool:
     """Returns whether a checkpoint's model reads the pooler: all but heads on every token's state.
-
-    Args:
-      provenance: of a checkpoint.
 
     Example:
       >>> reads_pooler({}), reads_pooler({"finetuned": {"head": {"kind": "question_answering"}}})
@@ -130,11 +124,7 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
 
     Args:
       record: the field `finetuned`.
-      where: the file that has it.
       cure: for the message.
-
-    Raises:
-      UserError: a field is missing or of another type, or the labels are not those of the head.
     """
     head, arguments = (
         record.get(name) if isinstance(record, Mapping) else None for name in ("head", "arguments")
@@ -180,10 +170,6 @@ def check_length(record: Mapping[str, Any], positions: int, where: str) -> None:
     Args:
       record: the field `finetuned`.
       positions: the model's `max_position_embeddings`.
-      where: the checkpoint.
-
-    Raises:
-      UserError: they are.
     """
     if not 1 <= record["sequence_length"] <= positions:
         raise UserError(

@@ -59,10 +59,6 @@ def checkpoint_directory(checkpoint: PathLike) -> Path:
     Args:
       checkpoint: a directory, or `hub:<repository>[@<revision>]`.
 
-    Raises:
-      UserError: the name is not one, there is no such repository or revision, it holds no checkpoint,
-        or the Hub cannot be reached and nothing is cached.
-
     Example:
       >>> checkpoint_directory("results/seed_0").name
       'seed_0'
@@ -96,9 +92,6 @@ def origin_of(directory: Path) -> str:
 
 def check_name(checkpoint: PathLike) -> None:
     """Refuses a name of another form than names have; fetches nothing.
-
-    Raises:
-      UserError: the name is not one.
 
     Example:
       >>> check_name("hub:google/multiberts-seed_0")
@@ -150,9 +143,6 @@ def revisions_of(name: str) -> list[tuple[str, Source]]:
 
     Args:
       name: `hub:<repository>`; with `@<revision>`, that one alone.
-
-    Raises:
-      UserError: there is no such repository or revision, or the Hub cannot be reached.
 
     Example:
       `revisions_of("hub:EleutherAI/pythia-14m-seed1")` has an entry for each step of that seed.
@@ -269,11 +259,7 @@ def _refuse_crawling(client: Any) -> None:
 
 
 def _wanted(name: str, files: set[str]) -> list[str]:
-    """Returns the files of a checkpoint among those of a repository.
-
-    Raises:
-      UserError: there are no weights.
-    """
+    """Returns the files of a checkpoint among those of a repository."""
     for weights in _WEIGHTS:
         if weights <= files:
             return sorted((weights | _DESCRIBING) & files)

@@ -134,9 +134,6 @@ def architecture_of(fine_tuned: Mapping[str, Any] | None) -> str:
     Args:
       fine_tuned: the record of a fine-tuned model; None for a pre-trained one.
 
-    Raises:
-      UserError: there is none for its head.
-
     Example:
       >>> architecture_of({"head": {"kind": "question_answering"}}), architecture_of(None)
       ('BertForQuestionAnswering', 'BertForPreTraining')
@@ -179,17 +176,10 @@ def write_files(
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
     Args:
-      directory: to write into.
       parameters: float32 arrays by released variable name, pre-training heads included; of a
         fine-tuned model, its own head.
-      config: the model's sizes.
       vocabulary_path: its `vocab.txt`.
       fine_tuned: of a fine-tuned model, its record (see `bert/checkpoint/fine_tuned.py`).
-
-    Raises:
-      OSError: the disk is full or the directory cannot be written.
-      UserError: a variable of `BertForPreTraining` is missing, the vocabulary is not a BERT's, or
-        `transformers` has no class for the head.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -253,9 +243,6 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
 
     Returns:
       The record, see `bert/checkpoint/fine_tuned.py`; None for a model without a fine-tuned head.
-
-    Raises:
-      UserError: `config.json` is not JSON, or its labels are not numbered from 0.
     """
     path = Path(directory) / CONFIG
     values = read_json_fields(path, _KINDS)
@@ -296,11 +283,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
 
 
 def read_config(directory: PathLike) -> BertConfig:
-    """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise.
-
-    Raises:
-      UserError: missing, not JSON, not of a BERT, with another activation, or of another tokeniser.
-    """
+    """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise."""
     path = Path(directory) / CONFIG
     values = read_json_fields(path, _KINDS)
     for name, expected in _REQUIRED.items():
@@ -328,11 +311,7 @@ def says_exact_gelu(directory: PathLike) -> bool:
 
 
 def check_weights(directory: PathLike) -> Path:
-    """Finds the file of weights and, for safetensors, checks that it is whole, from its header.
-
-    Raises:
-      UserError: there is none, it is in several parts, or it is truncated.
-    """
+    """Finds the file of weights and, for safetensors, checks that it is whole, from its header."""
     directory = Path(directory)
     for name in (WEIGHTS, OLD_WEIGHTS):
         if (directory / name).is_file():
@@ -356,13 +335,9 @@ def read_weights(
 
     Args:
       directory: with `model.safetensors` or `pytorch_model.bin`, and `config.json`.
-      fine_tuned: of a fine-tuned model, its record.
 
     Returns:
       float32 arrays by released variable name.
-
-    Raises:
-      UserError: the file is damaged, or holds weights that no pre-trained BERT has.
     """
     path = check_weights(directory)
     config = read_config(directory)
@@ -503,11 +478,7 @@ def _write_tokenizer(
 
 
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
-    """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids.
-
-    Raises:
-      UserError: not JSON, no WordPiece vocabulary, or ids with gaps.
-    """
+    """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids."""
     model = read_json_fields(path).get("model")
     is_word_piece = isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece"
     vocabulary = model.get("vocab") if isinstance(model, dict) and is_word_piece else None

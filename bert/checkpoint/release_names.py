@@ -32,11 +32,7 @@ def release_name(pretrain_seed: int, step: int | None = None) -> str:
     """Returns the name under which the release has a checkpoint.
 
     Args:
-      pretrain_seed: of the run.
       step: finished updates, in whole thousands; None: the name of the seed's last checkpoint.
-
-    Raises:
-      UserError: a negative number, or a step that is not a multiple of 1000.
 
     Example:
       `release_name(0, 20_000)` is `multiberts-seed_0-step_20k`.

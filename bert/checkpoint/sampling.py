@@ -52,11 +52,7 @@ class Source:
     num_read: int = field(default=0)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Returns a range of a file.
-
-        Raises:
-          ValueError: the file ends before it.
-        """
+        """Returns a range of a file."""
         content = self.read_range(name, offset, size) if size else b""  # no range is empty
         self.num_read += len(content)
         if len(content) != size:
@@ -77,8 +73,6 @@ class StoredTensor:
 
 
 def folder_source(directory: Path) -> Source:
-    """Returns the files of a local folder."""
-
     def read(name: str, offset: int, size: int) -> bytes:
         with (directory / name).open("rb") as file:
             file.seek(offset)
@@ -100,11 +94,7 @@ def weight_files(names: Sequence[str]) -> list[str]:
 
 
 def stored_tensors(source: Source) -> dict[str, StoredTensor]:
-    """Returns a checkpoint's tensors of numbers by name, from the headers of its files.
-
-    Raises:
-      ValueError: a header is damaged, or states more bytes than its file has.
-    """
+    """Returns a checkpoint's tensors of numbers by name, from the headers of its files."""
     found: dict[str, StoredTensor] = {}
     for file in weight_files([*source.sizes]):
         read = _in_bundle if file.endswith(".index") else _in_safetensors
@@ -169,9 +159,6 @@ def shared_matrices(checkpoints: Mapping[str, Mapping[str, StoredTensor]]) -> li
 
     Args:
       checkpoints: tensors by name, by label.
-
-    Raises:
-      UserError: there are none.
     """
     first_label, first = next(iter(checkpoints.items()))
     common = {name: tensor.shape for name, tensor in first.items() if len(tensor.shape) > 1}
@@ -198,9 +185,6 @@ def sample(
     """Reads the middle of each tensor: one array of at most 4,096 numbers for each name.
 
     The middle, as the first rows of word embeddings are those of words that no text holds.
-
-    Raises:
-      ValueError: a file ends before.
     """
     found = []
     for name in names:

@@ -46,10 +46,6 @@ def export_saved_model(
 
     Returns:
       The directory.
-
-    Raises:
-      UserError: the checkpoint is not of such a model, the directory exists, Keras computes with another
-        library, or TensorFlow or tensorflow-text is missing; nothing has been written.
     """
     directory = Path(target)
     if directory.exists():

@@ -50,7 +50,6 @@ class BundleEntry:
 
     @property
     def num_bytes(self) -> int:
-        """Returns how many bytes an array of this shape has."""
         return math.prod(self.shape) * (self.dtype.itemsize if self.dtype else 0)
 
 
@@ -58,11 +57,7 @@ def write_bundle(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
     """Writes `<prefix>.index` and `<prefix>.data-00000-of-00001`.
 
     Args:
-      prefix: of both files.
       tensors: by name, of float32 or int64; their bytes follow each other in this order.
-
-    Raises:
-      OSError: the disk is full or the directory cannot be written.
     """
     numbers = {dtype: number for number, dtype in _TYPES.items()}
     entries, offset = {b"": _HEADER}, 0
@@ -97,15 +92,10 @@ def read_bundle(prefix: Path, is_wanted: Callable[[str], bool]) -> dict[str, np.
     """Reads tensors, verifying their checksums.
 
     Args:
-      prefix: of the files.
       is_wanted: by name.
 
     Returns:
       Arrays by name, sorted, of the types in which they are stored.
-
-    Raises:
-      OSError: a file is missing or cannot be read.
-      ValueError: a file is truncated or damaged, or a tensor has another type than numbers have.
     """
     entries, num_shards = parse_index(Path(f"{prefix}.index").read_bytes())
     found = {}
@@ -134,9 +124,6 @@ def parse_index(content: bytes) -> tuple[dict[str, BundleEntry], int]:
 
     Args:
       content: of `<prefix>.index`.
-
-    Raises:
-      ValueError: it is truncated or damaged.
     """
     try:
         (magic,) = struct.unpack("<Q", content[-8:])
@@ -249,7 +236,6 @@ def _handle(offset: int, size: int) -> bytes:
 
 
 def _encoded(number: int) -> bytes:
-    """Returns a number as a varint."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)
@@ -267,7 +253,6 @@ def _message(number: int, content: bytes) -> bytes:
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:
-    """Returns a varint and the place behind it."""
     number = shift = 0
     while True:
         byte = content[place]

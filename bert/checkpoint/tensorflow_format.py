@@ -43,17 +43,12 @@ def write_files(
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
     Args:
-      directory: to write into.
       parameters: float32 arrays by released variable name.
-      config: the model's sizes.
       vocabulary_path: copied in as `vocab.txt`.
       step: the variable `global_step`; None leaves it out.
 
     Returns:
       The names of the files: `FILES`, and what `write_lower_case` writes.
-
-    Raises:
-      OSError: the disk is full or the directory cannot be written.
     """
     directory = Path(directory)
     tensors = {name: np.asarray(parameters[name], np.float32) for name in sorted(parameters)}
@@ -66,11 +61,7 @@ def write_files(
 
 
 def find_prefix(directory: PathLike) -> Path:
-    """Finds the prefix of the weights: `bert.ckpt`, or the only one there, as `bert_model.ckpt`.
-
-    Raises:
-      UserError: there is none, there are several, or a part is missing.
-    """
+    """Finds the prefix of the weights: `bert.ckpt`, or the only one there, as `bert_model.ckpt`."""
     directory = Path(directory)
     prefixes = sorted(path.name.removesuffix(".index") for path in directory.glob("*.index"))
     if not prefixes:
@@ -104,14 +95,10 @@ def read_weights(
     Optimiser slots (`<name>/adam_m`, `<name>/adam_v`) and other variables of tasks are left out.
 
     Args:
-      directory: of the checkpoint.
       head: names of a fine-tuned head's variables.
 
     Returns:
       float32 arrays by released variable name, and `global_step` where it is stored.
-
-    Raises:
-      UserError: a file is missing, truncated or damaged.
     """
     prefix = find_prefix(directory)
     try:

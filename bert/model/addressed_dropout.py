@@ -76,10 +76,8 @@ def kept_elements(
     """Returns which elements `dropout` keeps of values of a shape; bool, of that shape.
 
     Args:
-      shape: of the values.
       rate: the share dropped.
       key: as `dropout` takes it; not None.
-      site: the number of this dropout.
       positions: as `dropout` takes them.
     """
     # Whole numbers are compared, which every engine does alike; a threshold on floats would be rounded.

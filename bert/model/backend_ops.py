@@ -71,7 +71,6 @@ def attention(
     Args:
       query: float32 or bfloat16 [batch, heads, queries, size]; products are of its type, the softmax float32.
       key: [batch, heads, length, size], as value.
-      value: of the same type.
       attention_bias: float32 [batch, 1, 1 or queries, length], added to the scores.
       rate: the share of the probabilities that is dropped.
       dropout_key: uint32 [2], or None for no dropout; see `dropout`.

@@ -67,10 +67,6 @@ class BertConfig:
 
         Args:
           values: fields by name.
-          where: named in errors.
-
-        Raises:
-          UserError: a field is missing, unknown, or out of range.
         """
         names = sorted(field.name for field in dataclasses.fields(cls))
         # Fields that published configurations carry for other tools, without effect on BERT.
@@ -93,11 +89,7 @@ class BertConfig:
 
     @classmethod
     def from_file(cls, path: PathLike) -> BertConfig:
-        """Reads a `bert_config.json`.
-
-        Raises:
-          UserError: missing, not JSON, or with missing or unknown fields.
-        """
+        """Reads a `bert_config.json`."""
         fields = read_json_fields(path, cure="restore it from the release")
         return cls.from_mapping(fields, str(path))
 
@@ -146,12 +138,8 @@ def check_layers(config: BertConfig, names: Iterable[str], where: PathLike) -> N
     """Refuses variables of another number of layers than the configuration's.
 
     Args:
-      config: the model's sizes.
       names: of the variables, as released or as in `transformers`.
       where: holds them, for the message.
-
-    Raises:
-      UserError: naming both numbers.
     """
     found = {match[1] for name in names if (match := _LAYER.search(name))}
     if len(found) != config.num_hidden_layers:

@@ -42,7 +42,6 @@ class Packing(NamedTuple):
 
     @property
     def tokens(self) -> TokenPositions:
-        """Returns the positions of all tokens, as dropout takes them."""
         return TokenPositions(self.positions, self.sequences, self.positions)
 
 
@@ -66,7 +65,6 @@ def encode(
 
     Args:
       parameters: arrays by released name (`bert/embeddings/word_embeddings`, ...), float32.
-      config: the model's sizes.
       input_ids: int32 [batch, length], pieces of the vocabulary.
       input_mask: int32 [batch, length], 1 for a piece, 0 for padding.
       segment_ids: int32 [batch, length], 0 or 1.
@@ -119,7 +117,6 @@ def unpack_tokens(values: Array, packing: Packing) -> tuple[Array, Array]:
 
     Args:
       values: [rows, length, width], of each token.
-      packing: where sequences lie.
 
     Returns:
       [batch, length, width], anything after a sequence's end; and int32 [batch, length], 1 for its tokens.

@@ -34,7 +34,6 @@ def masked_lm_logits(
 
     Args:
       parameters: arrays by released name.
-      config: the model's sizes.
       sequence_output: float32 or bfloat16 [batch, length, hidden]; the product is of its type.
       masked_lm_positions: int32 [batch, predictions].
 
@@ -51,7 +50,6 @@ def word_logits(
 
     Args:
       parameters: arrays by released name.
-      config: the model's sizes.
       states: float32 or bfloat16 [batch, predictions, hidden], of the last layer; the product is of its type.
       backend: as `encode` takes it.
 
@@ -183,7 +181,6 @@ def pretraining_loss(
 
     Args:
       parameters: arrays by released name.
-      config: the model's sizes.
       batch: `input_ids`, `input_mask`, `segment_ids` int32 [batch, length];
         `masked_lm_positions`, `masked_lm_ids` int32 [batch, predictions]; `masked_lm_weights`
         float32 [batch, predictions]; `next_sentence_labels` int32 [batch].

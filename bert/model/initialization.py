@@ -18,9 +18,7 @@ def truncated_normal(
     rounds IEEE arithmetic alike. The cut leaves a real standard deviation of 0.88 of the nominal.
 
     Args:
-      shape: of the result.
       standard_deviation: of the normal before the cut.
-      *key: the address of the draw.
 
     Returns:
       float32 array of `shape`.

@@ -60,7 +60,6 @@ def cast(values: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
 
 
 def gelu(values: np.ndarray, *, approximate: bool) -> np.ndarray:
-    """Returns GELU in its tanh form."""
     assert approximate, "the exact form is not here: the model has none"
     # x^3 as products: NumPy raises to a power element by element, many times slower.
     inner: np.ndarray = values * values

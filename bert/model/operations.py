@@ -51,7 +51,6 @@ def model_flops_per_step(
     device multiplies it like the rest.
 
     Args:
-      config: the model's sizes.
       batch_size: sequences per step.
       sequence_length: pieces per sequence.
       max_predictions_per_sequence: masked positions of a sequence, filled or not; 0: no head.

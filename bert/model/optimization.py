@@ -117,7 +117,6 @@ def adam_update(
       m: mean of gradients.
       v: mean of squared gradients.
       learning_rate: float32 scalar.
-      settings: of the optimiser.
       decays: whether this variable's weights do.
       corrections: by which m and v are divided for the update, as from `bias_corrections`; None: one.
 
@@ -158,7 +157,6 @@ def adam_updates(
       m: means of gradients.
       v: means of squared gradients.
       learning_rate: float32 scalar; or [3], with the two of `bias_corrections` after it.
-      settings: of the optimiser.
 
     Returns:
       The new parameters, m and v by name.
@@ -208,12 +206,11 @@ def learning_rate_factor(
     """Returns the factor of a variable's learning rate in fine-tuning.
 
     Args:
-      name: of the variable.
-      num_layers: of the encoder.
       layer_decay: the factor of a layer is that of the layer above it times this; pooler and head have 1.
       frozen_layers: the embeddings and the first N layers have 0; None: nothing has.
 
     Reference: Howard and Ruder, 2018, section 3.2 (discriminative fine-tuning).
+
 
     Example:
       >>> [learning_rate_factor(name, 12, 0.5) for name in ("output_weights",

@@ -28,8 +28,6 @@ def text_signatures(
 
     Args:
       weights: variables by name, the head's among them.
-      config: the encoder's sizes.
-      tokenizer: of the vocabulary.
       vocabulary: the pieces by id.
       length: the largest number of tokens in a sequence.
       head: the record of its head (see `bert/checkpoint/fine_tuned.py`).
@@ -82,7 +80,6 @@ def shortened(segments: list[tf.RaggedTensor], most: int) -> list[tf.RaggedTenso
 
     Args:
       segments: one or two, int32 [batch, (pieces)].
-      most: number of tokens.
     """
     if len(segments) == 1:
         return [segments[0][:, :most]]

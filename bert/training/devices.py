@@ -23,7 +23,6 @@ class Devices:
 
     Attributes:
       mesh: JAX's, which joins them; None for one device.
-      count: how many.
       kind: the name that the driver of the first one reports.
     """
 
@@ -32,11 +31,7 @@ class Devices:
     kind: str
 
     def check_shards(self, gradient_shards: int) -> None:
-        """Refuses shards that cannot be divided evenly among the devices.
-
-        Raises:
-          UserError: `gradient_shards` is not a multiple of the number of devices.
-        """
+        """Refuses shards that cannot be divided evenly among the devices."""
         if gradient_shards % self.count:
             raise UserError(
                 f"gradient_shards {gradient_shards} is not a multiple of the {self.count} devices; set "
@@ -50,11 +45,7 @@ class Devices:
 
 
 def refuse_several_processes() -> None:
-    """Refuses the environment's `TF_CONFIG` where it names several processes: each would train by itself.
-
-    Raises:
-      UserError: it does, or it is not what TensorFlow reads.
-    """
+    """Refuses the environment's `TF_CONFIG` where it names several processes: each would train by itself."""
     text = os.environ.get("TF_CONFIG")
     if not text:
         return

@@ -39,11 +39,6 @@ def new_trainer(loss: Loss, settings: TrainerSettings | None = None) -> Trainer:
     Args:
       loss: (parameters, batch, dropout key uint32 [2], backend) -> (scalar, scalars by name) of one gradient
         shard, pure.
-      settings: how updates are made.
-
-    Raises:
-      UserError: the devices are not there, cannot take equal numbers of shards, or the engine has one; or
-        `TF_CONFIG` names several processes.
     """
     refuse_several_processes()
     settings = settings or TrainerSettings()
@@ -60,7 +55,6 @@ class ForwardPass:
     """A forward pass over named arrays, compiled once for every checkpoint of the same sizes.
 
     Attributes:
-      function: what is computed.
       is_compiled: whether each shape of a batch is compiled, so that few shapes are better than small ones.
     """
 
@@ -88,7 +82,6 @@ class ForwardPass:
         NumPy where there is little to compute, `compile_step` is `auto`, and `is_engine_open`.
 
         Args:
-          parameters: that the pass takes.
           num_rows: that kernels multiply, such as word pieces.
         """
         weights = sum(array.size for name, array in parameters.items() if name.endswith("kernel"))

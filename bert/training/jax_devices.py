@@ -37,9 +37,6 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
     Args:
       devices: how many; `auto`: all accelerators, or one CPU where there are none. More than one without
         accelerators: that many parts of the CPU, each a device of its own.
-
-    Raises:
-      UserError: more devices than there are, another group than before, or JAX has started already.
     """
     groups = [known for known, opened in _opened.items() if opened.mesh is not None]
     if devices not in _opened and devices != 1 and groups:

@@ -89,7 +89,6 @@ class JaxTrainer(Trainer):
 
         Args:
           update: of a state and further arguments.
-          specs: how these arguments are divided.
         """
         if self.devices.mesh is not None:
             update = jax.shard_map(
@@ -104,7 +103,6 @@ class JaxTrainer(Trainer):
         return jax.jit(update, donate_argnums=0, compiler_options=options)
 
     def has_equal_copies(self) -> bool:
-        """Returns whether all devices hold the same bits."""
         return all(
             np.array_equal(array.addressable_data(0), other.data)
             for array in jax.tree.leaves(self._state)
@@ -119,7 +117,6 @@ class JaxTrainer(Trainer):
         Args:
           state: `jax.ShapeDtypeStruct` with shardings, as the others are.
           arrays: of the batch, by name.
-          learning_rate: of the update.
         """
         lowered: jax.stages.Lowered = self._compiled.lower(state, arrays, learning_rate)
         return lowered
@@ -238,10 +235,6 @@ def shards_at_once(count: int, length: int) -> int:
     Shards of short sequences are small: at 128 a step of BERT-Base takes 0.74 of the cycles so, by the
     compiler for v5e, and 0.27 of the kernels for H200. A gradient of each is kept until all are clipped,
     so there are at most four. At 512 one shard has enough to do (docs/engine_speed.md).
-
-    Args:
-      count: of a device's shards.
-      length: of the sequences.
     """
     return math.gcd(count, SHARDS_AT_ONCE) if length <= SHORT else 1
 

@@ -41,12 +41,8 @@ class TrainingLog:
         """Opens the log to continue after `step`, dropping lines of later steps.
 
         Args:
-          directory: of the run.
           step: finished updates; 0 drops every line.
           tensorboard: whether to write `directory/tensorboard` too.
-
-        Raises:
-          UserError: the disk is full or the directory cannot be written.
         """
         self._path = directory / METRICS
         # Entries of step 0 come before the first update, and are written again with it.
@@ -60,11 +56,7 @@ class TrainingLog:
                 self._events.add(line)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds a line.
-
-        Raises:
-          UserError: the disk is full or the file cannot be written.
-        """
+        """Adds a line."""
         line = {"step": step, **values, "time": round(time.time(), 3)}
         data = (json.dumps(line) + "\n").encode()
         try:
@@ -104,11 +96,7 @@ class EventFile:
     """TensorBoard's file of a run, a TFRecord file of events; written anew when the run resumes."""
 
     def __init__(self, directory: Path):
-        """Begins a file in a directory, whose former content goes.
-
-        Raises:
-          UserError: the disk is full or the directory cannot be written.
-        """
+        """Begins a file in a directory, whose former content goes."""
         # Here, so that reading a log needs no TensorBoard.
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -141,7 +129,6 @@ class EventFile:
             self._writer.flush()
 
     def close(self) -> None:
-        """Ends the file."""
         with self._refused_writes():
             self._writer.close()
 

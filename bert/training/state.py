@@ -40,7 +40,6 @@ class TrainingState:
     """All that training carries from one step to the next, as float32 arrays by variable name.
 
     Attributes:
-      parameters: the weights.
       m: means of gradients.
       v: means of squared gradients.
       step: finished updates.
@@ -54,11 +53,7 @@ class TrainingState:
     machine: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """Writes one `.npz` file, whole or not at all.
-
-        Raises:
-          UserError: the disk is full or the directory cannot be written.
-        """
+        """Writes one `.npz` file, whole or not at all."""
         arrays = {
             f"{part}:{name}": values
             for part in _PARTS
@@ -71,11 +66,7 @@ class TrainingState:
 
     @classmethod
     def load(cls, path: Path) -> TrainingState:
-        """Reads what `save` wrote.
-
-        Raises:
-          UserError: the file is damaged (its checksums fail), or holds numbers that are not finite.
-        """
+        """Reads what `save` wrote."""
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         try:
             with np.load(path, allow_pickle=False) as content:
@@ -117,9 +108,6 @@ def load_newest_state(run_dir: Path) -> TrainingState | None:
 
     Returns:
       None where nothing is saved.
-
-    Raises:
-      UserError: states are there, and none of them is whole.
     """
     first_error = None
     for path in reversed(_states(run_dir)):
@@ -143,11 +131,7 @@ def saved_step(run_dir: Path) -> int:
 
 
 def load_state(run_dir: Path, step: int) -> TrainingState:
-    """Reads the state that a run saved at a step.
-
-    Raises:
-      UserError: it is damaged, or it is of another step.
-    """
+    """Reads the state that a run saved at a step."""
     path = _path(run_dir, step)
     state = TrainingState.load(path)
     if state.step != step:
@@ -156,11 +140,7 @@ def load_state(run_dir: Path, step: int) -> TrainingState:
 
 
 def save_state(state: TrainingState, run_dir: Path) -> None:
-    """Saves a state, and only then drops all but the last `KEPT_STATES` up to its step.
-
-    Raises:
-      UserError: the disk is full or the directory cannot be written; earlier states are left.
-    """
+    """Saves a state, and only then drops all but the last `KEPT_STATES` up to its step."""
     # First: a kill between the two leaves one state too many, never none.
     state.save(_path(run_dir, state.step))
     # Later states are there where they were damaged, and training resumed from an earlier one.
@@ -197,28 +177,17 @@ class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
 
         Args:
           state: arrays that nobody changes any more.
-
-        Raises:
-          UserError: the one before could not be saved.
         """
         self.wait()
         self._saving = self._thread.submit(save_state, state, self._run_dir)
 
     def check(self) -> None:
-        """Raises the error of a save that has ended, without waiting for one that has not.
-
-        Raises:
-          UserError: the disk is full or the directory cannot be written; earlier states are left.
-        """
+        """Raises the error of a save that has ended, without waiting for one that has not."""
         if self._saving and self._saving.done():
             self.wait()
 
     def wait(self) -> None:
-        """Waits until the last state is saved.
-
-        Raises:
-          UserError: the disk is full or the directory cannot be written; earlier states are left.
-        """
+        """Waits until the last state is saved."""
         saving, self._saving = self._saving, None
         if saving:
             saving.result()

@@ -40,9 +40,6 @@ class TensorFlowTrainer(Trainer):
         """Args:
         loss: of one gradient shard.
         settings: how updates are made.
-
-        Raises:
-          UserError: several devices are asked for.
         """
         if settings.devices not in (1, AUTO):
             raise UserError(

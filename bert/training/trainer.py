@@ -85,7 +85,6 @@ class Trainer(abc.ABC):
     Reference: google-research/bert, `optimization.py`; Sellam et al., 2022, section 2.
 
     Attributes:
-      settings: how updates are made.
       devices: that share the work.
       step_count: finished updates.
       steps_per_dispatch: the most updates that `steps` makes; 1 where the engine joins none.
@@ -109,9 +108,6 @@ class Trainer(abc.ABC):
         devices: that share the work.
         backend: the operations that this engine computes in its own way.
         joins_steps: whether several updates in one program are worth it.
-
-        Raises:
-          UserError: the devices cannot take equal numbers of shards.
         """
         devices.check_shards(settings.gradient_shards)
         self.settings = settings
@@ -146,7 +142,6 @@ class Trainer(abc.ABC):
         self.step_count = state.step
 
     def state(self) -> TrainingState:
-        """Returns a copy of all that training carries."""
         parameters, m, v = map(self._fetch, range(3))
         return TrainingState(parameters, m, v, self.step_count, self.machine)
 
@@ -169,7 +164,6 @@ class Trainer(abc.ABC):
         Args:
           batches: 1 to `steps_per_dispatch`, of the same shapes: arrays by name, each [batch, ...]; batch a
             multiple of gradient_shards.
-          learning_rates: of each update.
           dropout_seed: with the step and the shard, the address of all dropout bits.
 
         Returns:
@@ -231,7 +225,6 @@ class Trainer(abc.ABC):
         """Returns the next state and the scalars of an update.
 
         Args:
-          state: before it.
           arrays: this device's part of the batch, and of `DROPOUT_KEYS`.
           learning_rate: of this update; [3] with the corrections of Adam's bias.
         """
@@ -246,7 +239,6 @@ class Trainer(abc.ABC):
         """Makes the first `num_steps` updates of a block; an input, so that all blocks share a program.
 
         Args:
-          state: before them.
           arrays: as a single update takes them, of each step: [steps, ...].
           learning_rates: [steps, ...].
           num_steps: how many updates are made, from the first.
@@ -380,5 +372,4 @@ class Trainer(abc.ABC):
 
 
 def clipped(gradients: Named, metrics: Named, scale: Array) -> Sums:
-    """Returns a shard's clipped gradients, and its metrics."""
     return {name: gradient * scale for name, gradient in gradients.items()}, metrics

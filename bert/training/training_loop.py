@@ -38,7 +38,6 @@ class Schedule:
       initial_parameters: weights at step 0, by name; called only where nothing was saved.
       batches_at: the batches of consecutive steps, from 0.
       learning_rate_at: the learning rate of a step, from 0.
-      dropout_seed: of this run.
       batch_threads: that make batches ahead of the device.
       steps_per_job: whose batches a thread makes at a time, at least; see `batches_ahead`.
     """
@@ -59,7 +58,6 @@ class Saving:
     Attributes:
       directory: of the run; gets `metrics.jsonl` and `state/`.
       save_state_every_steps: how much work a kill may cost.
-      log_every_steps: between lines of the log.
       save_state_every_seconds: how much time a kill may cost, besides; None: counted in steps alone.
       tensorboard: whether to write TensorBoard's `tensorboard/` too.
     """
@@ -109,20 +107,10 @@ def train(
     are functions of the step alone. A state is copied between two steps and written beside those that
     follow; the loop leaves when the last one is written.
 
-    Args:
-      trainer: makes the updates.
-      schedule: what each step does.
-      saving: what is written, where and how often.
-      callbacks: what is called at steps.
-      description: of the progress bar.
-
     Raises:
       DivergedError: training is not finite, naming the step (as the log counts: the
         n-th update is step n). States and checkpoints of earlier steps are left.
       PreemptedError: `should_stop` returned true; the state has been saved.
-      UserError: the last state is damaged, or the disk is full (raised at the step after the one whose
-        state cannot be written, or at the end); earlier files are left whole. An update does not fit the
-        device's memory.
     """
     directory, num_steps, on_step = saving.directory, schedule.num_steps, callbacks.on_step
     scheduled = set(callbacks.at_steps)
@@ -313,7 +301,6 @@ def _blocks(
 
     Args:
       first: the first step, from 0.
-      last: the end.
       most: steps of a run, which ends at multiples of it.
       every: ends runs at multiples of these.
       scheduled: ends runs at these numbers of finished updates.
@@ -344,7 +331,6 @@ def batches_ahead(
     """Yields blocks of steps and their batches, while threads make those of the blocks that follow.
 
     Args:
-      batches_at: the batches of consecutive steps.
       blocks: consecutive steps, from 0.
       threads: how many jobs are made at a time.
       steps_per_job: a thread makes the batches of as many blocks at once as have this number of steps:

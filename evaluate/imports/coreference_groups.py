@@ -61,9 +61,6 @@ def read_coreference_groups(source: PathLike) -> Iterator[ImportedRun]:
 
     Yields:
       The runs, group by group.
-
-    Raises:
-      UserError: no group is there, or a file is not as above.
     """
     source = Path(source)
     shares = source / OCCUPATIONS

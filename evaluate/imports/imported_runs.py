@@ -40,7 +40,6 @@ class ImportedSet:
 
     Attributes:
       name: of its entry in run.json: `dev`, or `dev@3.333` for an early checkpoint.
-      predictions: as a prediction file holds them.
       metrics: the main one first; empty where labels are unknown.
       evaluation_set: for an early checkpoint.
       epochs: for an early checkpoint, or where they are known.
@@ -62,7 +61,6 @@ class ImportedRun:
     Attributes:
       name: the folder for it.
       facts: for its run.json: task, source and what is known of `RUN_COORDINATES`.
-      files: what it was read from.
       read: reads its evaluation sets.
     """
 
@@ -75,7 +73,6 @@ class ImportedRun:
 def facts_of(
     task: str, procedure: str, pretrain_seed: int, finetune_seed: int, source: str, **more: Any
 ) -> dict[str, Any]:
-    """Returns the facts of a run."""
     return {
         "task": task,
         "procedure": procedure,
@@ -94,9 +91,6 @@ def read_numbers(path: PathLike) -> np.ndarray:
 
     Returns:
       float64 [rows, columns].
-
-    Raises:
-      UserError: missing, empty, not numbers, or rows of several lengths.
     """
     try:
         table = np.loadtxt(io.BytesIO(read_bytes(path)), dtype=np.float64, ndmin=2, comments=None)
@@ -158,11 +152,7 @@ def as_logits(scores: np.ndarray) -> np.ndarray:
 
 
 def write_imported(root: PathLike, layout: str, run: ImportedRun) -> None:
-    """Writes a run directory below `root`, as fine-tuning writes it; does nothing if it is there.
-
-    Raises:
-      UserError: another run lies there, a file is not in its layout, or the disk is full.
-    """
+    """Writes a run directory below `root`, as fine-tuning writes it; does nothing if it is there."""
     if not is_name_inside(run.name):
         raise UserError(
             f"{', '.join(map(str, run.files[:1]))} has a run named {run.name!r}, which would lie outside "

@@ -59,9 +59,6 @@ def read_release(source: PathLike) -> Iterator[ImportedRun]:
 
     Yields:
       The runs, in the order of the index.
-
-    Raises:
-      UserError: the index is not as above, or none of its files is there.
     """
     source = Path(source)
     rows = list(read_rows(source / INDEX, _INDEX_COLUMNS))
@@ -204,9 +201,6 @@ def read_squad_file(
     Args:
       source: {question id: answer}, plain or `.gz`; questions it leaves out are answered ''.
       questions: the official file of the development set.
-      procedure: of the run.
-      pretrain_seed: of the run.
-      finetune_seed: of the run.
     """
     path, questions_file = Path(source), Path(questions)
     task = "squad-v2.0" if "v2.0" in questions_file.name else "squad-v1.1"

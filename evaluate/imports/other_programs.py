@@ -54,9 +54,6 @@ def read_other_programs(
       A run per task, arm, seed and run of the seed, with the task's evaluation sets. Classes that are
       texts become their places in the sorted list, which run.json has as `classes`. Texts of examples
       are kept.
-
-    Raises:
-      UserError: the files cannot be read, seeds are not whole numbers, or predictions are missing.
     """
     if metric is not None and metric not in METRICS:
         raise UserError(
@@ -97,11 +94,7 @@ def read_other_programs(
 
 
 def _check_answers(frame: pandas.DataFrame, where: str, metric: str) -> None:
-    """Looks at the answers of each arm against the labels, and warns of what scores do not show.
-
-    Raises:
-      UserError: what `check_answers` refuses.
-    """
+    """Looks at the answers of each arm against the labels, and warns of what scores do not show."""
     for arm, rows in frame.groupby("arm", sort=False):
         answers = Answers(
             rows["prediction"].to_numpy()[None], num_units=rows["example"].nunique()

@@ -54,9 +54,6 @@ def read_sizes(source: PathLike, task: str | None = None) -> Iterator[ImportedRu
 
     Yields:
       The runs, sorted by size and seeds.
-
-    Raises:
-      UserError: no file matches the name pattern, folds have other runs, or a file is not as above.
     """
     source = Path(source)
     folds = sorted(path for path in source.glob("fold*") if path.is_dir()) or [source]
@@ -128,7 +125,6 @@ def _sets(
     classes: tuple[str, ...],
     thirds: int,
 ) -> Iterator[ImportedSet]:
-    """Splits datapoints by the set that they are from."""
     members: dict[str, list[int]] = {}
     for row, guid in enumerate(guids):
         members.setdefault(guid.rpartition("-")[0] or "predict", []).append(row)
@@ -164,9 +160,6 @@ class _Datapoints:
     """The content of a data.json.
 
     Attributes:
-      guids: id of each row.
-      gold: label of each row.
-      labels: the class of each column.
       texts: those of `_TEXTS` that each row has.
     """
 

@@ -71,7 +71,6 @@ class Answers:
         return self.observed
 
     def given(self) -> NDArray:
-        """Returns all answers that there are, in one row."""
         answers: NDArray = (
             self.predictions.ravel() if self.observed is None else self.predictions[self.observed]
         )
@@ -94,10 +93,6 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
       Of each arm, sentences that readers must know: answers of classes that no label has, labels that no
       run predicts, scores far below chance. `{arm}` stands for the name of the arm, `{base}` and
       `{experiment}` for those of the first and the second.
-
-    Raises:
-      ValueError: all labels are a placeholder, or classes are written differently in labels and answers;
-        in one line, with a cure.
 
     Example:
       >>> labels, answers = np.array(["no", "yes"] * 50), np.array([["no", "yes"] * 50] * 3)
@@ -292,7 +287,6 @@ def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: ND
     """Returns whether the score of each run is 0/0, and so the value defined for that [runs].
 
     Args:
-      metric: of the score.
       labels: [examples].
       predictions: [runs, examples], or with a last axis of classes.
     """

@@ -83,9 +83,6 @@ def classes_of(name: str, labels: NDArray, predictions: NDArray) -> NDArray:
       name: of the metric, for messages.
       labels: [examples].
       predictions: [..., examples].
-
-    Raises:
-      ValueError: they are fractions, or numbers on one side and texts on the other.
     """
     plain = [
         np.array(values.tolist()) if values.dtype.kind == "O" else values
@@ -263,7 +260,6 @@ def precision(labels: Array, predictions: Array, both: Array) -> tuple[Array, Ar
 
 
 def recall(labels: Array, predictions: Array, both: Array) -> tuple[Array, Array]:
-    """Returns numerator and denominator of the recall."""
     del predictions
     return both, labels
 
@@ -332,7 +328,6 @@ def scored_by_class(
     """Returns `Metric.scored` of an average over classes.
 
     Args:
-      share: of a class.
       weights: of the classes. Where they grow with the labels, or there are none (micro), rare classes
         weigh little, and all examples that any class counts are one share.
       columns: labels, predictions and both of each class [..., examples, 3 * classes].

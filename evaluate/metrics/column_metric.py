@@ -24,7 +24,6 @@ UNBOUNDED = (-float("inf"), float("inf"))
 
 
 def never_degenerate(sums: Array) -> Flags:
-    """Returns False for every score."""
     return np.zeros(sums.shape[:-1], dtype=bool)
 
 
@@ -40,7 +39,6 @@ class BoundColumns:
     bind: Callable[[NDArray, NDArray], Columns]
 
     def __call__(self, labels: NDArray, predictions: NDArray) -> Array:
-        """Makes the columns of all examples."""
         return self.bind(labels, predictions)(labels, predictions)
 
 
@@ -100,10 +98,6 @@ class Metric:
         Args:
           labels: [examples].
           predictions: [..., examples], or [..., examples, classes] for `uses="scores"`.
-
-        Raises:
-          ValueError: the shapes differ, there are no examples, or the values do not suit the
-            metric.
         """
         return self._bound(*checked(labels, predictions, self.uses))
 
@@ -130,10 +124,6 @@ class Metric:
 
         Returns:
           float64 [...], or [..., replicates] with a matrix of weights.
-
-        Raises:
-          ValueError: the shapes differ, there are no examples, or the values do not suit the
-            metric.
         """
         columns = self.columns(*checked(labels, predictions, self.uses))
         if weights is None:
@@ -146,7 +136,6 @@ class BoundMetric:
     """A metric that has seen its data.
 
     Attributes:
-      metric: which.
       columns: (labels [block], predictions [..., block]) -> float64 [..., block, K] for any block
         of the examples; blocks put together are the columns of everything. In memory the axis
         K comes first, so each column is contiguous.
@@ -177,9 +166,6 @@ def checked(
       labels: [examples].
       predictions: [..., examples], or with a last axis of classes.
       uses: see `Metric`.
-
-    Raises:
-      ValueError: the shapes differ or there are no examples.
     """
     label_array, prediction_array = reference_array(labels), np.asarray(predictions)
     fits = label_array.ndim == 1 and (
@@ -213,7 +199,6 @@ def reference_array(labels: ArrayLike | Sequence[Any]) -> NDArray:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as messages print it."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 
 
@@ -234,7 +219,6 @@ def by_class(labels: NDArray, predictions: NDArray) -> bool:
 
 
 def first_examples(labels: NDArray, predictions: NDArray, uses: Uses) -> NDArray:
-    """Returns the predictions of the first example alone."""
     if uses == "scores" and by_class(labels, predictions):
         return predictions[..., :1, :]
     return predictions[..., :1]

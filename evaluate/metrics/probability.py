@@ -218,7 +218,6 @@ class ReliabilityBin:
     Attributes:
       low: lowest confidence, the probability of the predicted class.
       high: highest confidence.
-      examples: how many.
       confidence: their mean confidence; NaN where there are none.
       accuracy: the share that is right; NaN where there are none.
     """

@@ -44,7 +44,6 @@ class _Groups:
         """
         Args:
           rows: places of the examples among all, group after group.
-          sizes: of the groups.
           places: row of each group's sum in arrays of `num_places` rows.
           num_places: at least the number of groups; rows without a group are 0.
           none: the place among all examples of a row of zeros.
@@ -233,7 +232,6 @@ class SortedRuns:
 
     @property
     def num_runs(self) -> int:
-        """Returns the number of runs."""
         return len(self._runs)
 
     def moments(self, table: NDArray) -> Iterator[tuple[slice, RankMoments]]:
@@ -284,7 +282,6 @@ class _WeightedLabels:
     """Ranks of the labels under weights [examples + 1, replicates].
 
     Attributes:
-      order: of the labels.
       ranks: centred mid-ranks [groups, replicates].
       total: sums of weights [replicates].
       spread: of the labels' ranks [replicates].

@@ -64,10 +64,6 @@ class RankMetric(ABC):
           labels: [examples].
           predictions: [runs, examples].
           observed: bool [runs, examples], False where a prediction is missing; None if none is.
-
-        Raises:
-          ValueError: the shapes differ, there are no examples, or the values do not suit the
-            metric.
         """
         label_array, prediction_array = self._checked(labels, predictions)
         if prediction_array.ndim != 2:
@@ -205,9 +201,7 @@ class BoundRankMetric(ABC):
     """A rank metric with its predictions sorted.
 
     Attributes:
-      metric: which.
       num_examples: how many labels it was given.
-      num_runs: how many predictions of each.
     """
 
     def __init__(self, metric: RankMetric, num_examples: int, num_runs: int):

@@ -57,7 +57,6 @@ def f1_of_words(reference: Words, prediction: Words) -> float:
 
 
 def references_of(label: object) -> Sequence[str]:
-    """Returns the reference texts of a label."""
     return (label,) if isinstance(label, str) else tuple(label)  # type: ignore[arg-type]
 
 
@@ -151,9 +150,6 @@ def best_threshold(
       has_answer: bool [questions]: whether there is an answer to find.
       answered: bool [questions]: whether the prediction is not empty. Empty ones lose nothing at
         any threshold, so give the best answers rather than those above some threshold.
-
-    Raises:
-      ValueError: no questions, other lengths, or null odds that are not numbers.
     """
     columns = [np.asarray(values) for values in (scores, null_odds, has_answer, answered)]
     score, odds, has, given = columns
@@ -184,9 +180,6 @@ def question_scores(
 
     Returns:
       float64 [questions] for each.
-
-    Raises:
-      ValueError: the lengths differ, or values that are not texts.
     """
     labels = reference_array(references)
     given = np.array(predictions, dtype=object)
@@ -215,9 +208,6 @@ def official_scores(
       `best_f1`, `best_f1_thresh`. Null odds leave the first ones as they are: the official scorer
       would drop answers whose null odds are above 1 (its `--na-prob-thresh`), which BERT's never
       are, as they went unanswered above 0 already.
-
-    Raises:
-      ValueError: the lengths differ, or values that are not texts or numbers.
     """
     scores = question_scores(references, predictions)
     has_answer = np.array([len(texts) > 0 for texts in references])

@@ -31,9 +31,6 @@ Span = tuple[str, int, int]
 def spans(tags: str) -> frozenset[Span]:
     """Returns the spans of tags in BIO: type, first and last place, from 0.
 
-    Raises:
-      ValueError: a tag is neither `O` nor begins with `B-` or `I-`.
-
     Example:
       >>> sorted(spans("B-PER I-PER O I-LOC B-LOC I-PER"))
       [('LOC', 3, 3), ('LOC', 4, 4), ('PER', 0, 1), ('PER', 5, 5)]

@@ -51,10 +51,6 @@ def occupation_bias(
 
     Returns:
       Names [occupations], sorted, and float64 [runs, occupations] in [-1, 1].
-
-    Raises:
-      ValueError: shapes differ, a gender is unknown, a choice is not 0 or 1, or an occupation
-        lacks a gender.
     """
     choices, occupations, genders = map(np.asarray, (choices, occupations, genders))
     if choices.ndim != 2 or not choices.shape[1:] == occupations.shape == genders.shape:
@@ -94,11 +90,6 @@ def gotcha_column(
 
     Returns:
       [sentences] of `gotcha`, `not gotcha` and `neutral`.
-
-    Raises:
-      ValueError: a gender is unknown, or an answer is not 0 or 1.
-
-    Reference: Rudinger et al. 2018, the "gotcha" sentences of its results.
     """
     genders, answers = np.asarray(genders), np.asarray(answers)
     _check_genders(genders)
@@ -128,9 +119,6 @@ def occupation_means(
 
     Returns:
       Names [occupations], sorted, and float64 [runs, occupations].
-
-    Raises:
-      ValueError: the shapes differ.
     """
     values, occupations = np.asarray(values, dtype=np.float64), np.asarray(occupations)
     if values.ndim != 2 or values.shape[1:] != occupations.shape:
@@ -162,9 +150,6 @@ def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Datas
       Dataset with dims (run, example), one example per occupation (`example_id` is its name):
       `prediction` the bias score or the probe's mean, `label` the share of women in [0, 1]; run
       coordinates are kept.
-
-    Raises:
-      UserError: a coordinate is missing, or an occupation has two shares or none.
     """
     import xarray
 

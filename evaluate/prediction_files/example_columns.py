@@ -33,7 +33,6 @@ class ForeignRecord(Exception):
 
     Attributes:
       number: of the record, counted from 1.
-      found: what is wrong with it.
     """
 
     def __init__(self, number: int, found: str):
@@ -61,15 +60,10 @@ class Texts:
     counts: Integers
 
     def key(self) -> tuple[bytes, bytes, bytes]:
-        """Returns a key that is equal for columns of equal texts."""
         return self.content.tobytes(), self.lengths.tobytes(), self.counts.tobytes()
 
     def decode(self) -> list[str]:
-        """Decodes the texts.
-
-        Raises:
-          UnicodeDecodeError: one is not UTF-8.
-        """
+        """Decodes the texts."""
         data, ends = self.content.tobytes(), np.cumsum(self.lengths).tolist()
         return [
             data[end - size : end].decode()
@@ -259,7 +253,6 @@ class _Cursor:
         return values
 
     def _end_of_message(self) -> Integers:
-        """Reads a length, and returns where the message ends."""
         size = self._integer()
         self._require((size >= 0) & (size <= self._last))
         return self._position + size

@@ -106,11 +106,6 @@ def write_predictions(
       extras: columns [examples] that describe the examples, the same for all runs: texts, numbers
         (whole ones are kept as int64, others as float32), or lists of texts.
       outputs: columns [examples] of the run's answers, of the same types.
-
-    Raises:
-      ValueError: lengths differ, an id appears twice, a column has a name that is reserved or not
-        made of lower-case letters, digits and `_`, or holds something else.
-      UserError: the file cannot be written.
     """
     number = len(example_ids)
     if labels is None:
@@ -192,15 +187,9 @@ def read_file(
 
     Args:
       path: a TFRecord file written by `write_predictions`.
-      sha256: of the whole file, which is then compared.
-      examples: how many there must be.
       known: columns of examples of the files read before. A column with the same content is taken
         from there, the very array, and others are added; reading many runs on one evaluation set is
         then quick.
-
-    Raises:
-      UserError: missing, empty, truncated or damaged, not predictions of this format, or an id that
-        appears twice; with the file and the number of the record, counted from 1.
     """
     path = Path(path)
     records = _read_records(path, sha256, examples)

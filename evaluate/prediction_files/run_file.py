@@ -124,12 +124,7 @@ _EPOCH_ROUNDING = 5e-4
 
 
 def write_run(run_dir: PathLike, content: Mapping[str, Any]) -> None:
-    """Writes a run's `run.json`, whole or not at all.
-
-    Raises:
-      ValueError: it lacks a field, or a field is of another type than listed above.
-      UserError: the disk is full or the directory cannot be written.
-    """
+    """Writes a run's `run.json`, whole or not at all."""
     problem = _problem(content)
     if problem is not None:
         raise ValueError(f"{RUN_FILE}: {problem}")
@@ -175,12 +170,7 @@ def files_of(entries: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def read_run(run_dir: PathLike) -> dict[str, Any]:
-    """Reads a run's `run.json`.
-
-    Raises:
-      UserError: it is missing, not JSON, lacks a field that every run has, or a field is of another
-        type than expected.
-    """
+    """Reads a run's `run.json`."""
     path = Path(run_dir) / RUN_FILE
     if not path.is_file():
         raise UserError(f"{path} does not exist; give the directory of a finished fine-tuning run")
@@ -199,9 +189,6 @@ def find_runs(root: PathLike) -> list[tuple[Path, dict[str, Any]]]:
 
     Returns:
       (run directory, content of its run.json) for every `run.json` next to a `DONE` marker.
-
-    Raises:
-      UserError: the folder does not exist, or a run.json or `DONE` is not whole or has changed.
     """
     directories = run_directories(root)
     for path in directories:
@@ -221,9 +208,6 @@ def run_directories(root: PathLike, *, finished: bool = True) -> list[Path]:
       root: a folder; the run may be the folder itself.
       finished: whether to list finished runs (`run.json` next to `DONE`), or those that were
         started and have no `DONE`.
-
-    Raises:
-      UserError: the folder does not exist.
     """
     root = Path(root)
     if not root.is_dir():
@@ -279,7 +263,6 @@ def is_final(name: str, entry: Mapping[str, Any]) -> bool:
 
 
 def final_sets(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the entries of the trained model, by evaluation set."""
     return {
         name: entry for name, entry in content["evaluation_sets"].items() if is_final(name, entry)
     }
@@ -298,9 +281,6 @@ def find_entry(
 
     Returns:
       Its name and the entry.
-
-    Raises:
-      UserError: there is no such entry.
     """
     sets = content["evaluation_sets"]
     if epochs is None and evaluation_set in sets:

@@ -41,17 +41,12 @@ def write_texts(
     """Writes the texts of an evaluation set, whole or not at all.
 
     Args:
-      run_dir: of the run.
       evaluation_set: its name, such as `dev`, also for predictions of early checkpoints.
       example_ids: [examples].
       texts: texts [examples] by name of the column.
 
     Returns:
       The entry `texts` of the set in run.json: file, columns, and the SHA-256 before compression.
-
-    Raises:
-      ValueError: no column, a name that a column of predictions cannot have, or another length.
-      UserError: the file cannot be written.
 
     Example:
       >>> entry = write_texts(".", "dev", ["rte/dev/0"], {"premise": ["It rains."]})
@@ -79,15 +74,11 @@ def read_texts(
     """Reads the texts of an evaluation set.
 
     Args:
-      run_dir: of the run.
       entry: as `write_texts` returned it.
       example_ids: [examples], the order of the texts that are returned.
 
     Returns:
       Texts [examples] by name of the column.
-
-    Raises:
-      UserError: missing or damaged, not a file of texts, or of other examples.
     """
     path = Path(run_dir) / entry["file"]
     content = read_bytes(path, _CURE)

@@ -119,17 +119,12 @@ def standard_frame(
     Args:
       frame: long, one row per run and example; or wide, one row per example and one column per run,
         whose names end in the seed's number (`seed_0`, `base_seed_1`).
-      names: of columns.
       what: names the table in error messages.
       seed: of all rows, where no column holds it (one file per seed).
 
     Returns:
       Columns seed, prediction or score (or both, see `settled`), and arm, run, example, label, cluster
       and texts where the table has them; `attrs["columns"]` has their names in the table, by role.
-
-    Raises:
-      UserError: a column that was named does not exist, one that is needed is not found, or there are
-        two of one name; the line lists the columns and the flags that name them.
 
     Example:
       >>> import pandas
@@ -231,7 +226,6 @@ def settled(
 
     Args:
       frame: as `standard_frame` returns it, of one file or several.
-      names: of columns that were given.
       what: names the table in error messages.
       columns: the table's name of each role.
 
@@ -239,9 +233,6 @@ def settled(
       The rows, with columns `example` and one of `prediction` and `score`. `attrs` has `columns` (what
       was read as what), `identifying` (columns whose values another file must have for the same
       examples) and `unused` columns.
-
-    Raises:
-      UserError: it cannot be decided; the line names the columns and the flags that decide it.
     """
     columns = dict(columns)
     unused = []
@@ -282,11 +273,7 @@ def _value_of(
 
 
 def _is_score(frame: pandas.DataFrame, what: str, columns: dict[str, str]) -> bool:
-    """Returns whether a column that may be either holds scores, and not labels.
-
-    Raises:
-      UserError: both are possible.
-    """
+    """Returns whether a column that may be either holds scores, and not labels."""
     marks, predictions = frame["score"], frame["prediction"]
     is_mark = set(marks.dropna().unique().tolist()) <= {0, 1}
     if is_mark and not set(predictions.dropna().unique().tolist()) & {0, 1}:
@@ -322,11 +309,7 @@ def _refuse_classes(frame: pandas.DataFrame, what: str, columns: dict[str, str])
 def _with_ids(
     frame: pandas.DataFrame, names: ColumnNames, what: str, columns: dict[str, str]
 ) -> tuple[pandas.DataFrame, list[str]]:
-    """Finds ids where the table names none, and returns which columns must agree with another table's.
-
-    Raises:
-      UserError: two columns pair the examples of different runs differently.
-    """
+    """Finds ids where the table names none, and returns which columns must agree with another table's."""
     keys = [name for name in ("arm", "seed", "run") if name in frame]
     runs = frame.groupby(keys, sort=False, dropna=False)
     largest = int(runs.size().max())
@@ -410,9 +393,6 @@ def described(columns: Mapping[str, str]) -> str:
 def default_metric(predictions: NDArray | None) -> str:
     """Returns the metric of scores (None), or of predictions that are classes.
 
-    Raises:
-      UserError: the predictions are fractions.
-
     Example:
       >>> import numpy as np
       >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
@@ -429,11 +409,7 @@ def default_metric(predictions: NDArray | None) -> str:
 
 
 def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, str]:
-    """Returns the column of each role.
-
-    Raises:
-      UserError: a column that was named is not there, or one is there twice.
-    """
+    """Returns the column of each role."""
     alike: dict[str, list[str]] = {}
     for column in frame.columns:
         alike.setdefault(str(column).lower(), []).append(str(column))
@@ -537,7 +513,6 @@ def _from_wide(
 
 
 def warn_of_numbers(what: str, of: str, names: Sequence[object]) -> None:
-    """Warns of numbers in names that are taken for seeds and may be something else."""
     console.warn(
         f"{what}: the numbers in the names of the {of} {', '.join(map(str, names[:3]))} are taken for "
         "seeds; if they are something else, write a column of seeds"

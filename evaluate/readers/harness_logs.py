@@ -113,11 +113,7 @@ _TIME = re.compile(r"_\d{4}-\d\d-\d\dT[\d\-.:]+$")
 
 
 def _check(values: Any, kinds: Mapping[str, Any], where: str) -> None:
-    """Refuses a record whose fields are missing or of other types.
-
-    Raises:
-      UserError: naming the first such field.
-    """
+    """Refuses a record whose fields are missing or of other types."""
     if not isinstance(values, Mapping):
         raise UserError(f"{where}: found {shortened(values)}, expected fields by name; {_CURE}")
     check_fields(values, kinds, where, _CURE)
@@ -150,9 +146,6 @@ def by_inspect(path: Path) -> Mapping[str, Any] | None:
 
     Returns:
       The log as its JSON form has it; None where inspect_ai is not installed.
-
-    Raises:
-      UserError: Inspect refuses the file.
     """
     try:
         from inspect_ai.log import read_eval_log
@@ -167,7 +160,6 @@ def by_inspect(path: Path) -> Mapping[str, Any] | None:
 
 
 def is_inspect_log(content: Any) -> bool:
-    """Returns whether parsed JSON is a log of Inspect."""
     return isinstance(content, Mapping) and {"eval", "samples"} <= set(content)
 
 

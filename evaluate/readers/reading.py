@@ -74,10 +74,6 @@ def read_frame(
     Returns:
       Columns seed, example, prediction or score, and arm, run, label, cluster and texts where known.
       `attrs` has what was read as what, see `evaluate.readers.columns.settled`, and `files`.
-
-    Raises:
-      UserError: there is no such file, it is damaged or of another kind, columns are not found, seeds
-        cannot be distinguished, or there are several tasks and none was chosen.
     """
     frames = read_frames(path, names or ColumnNames(), task)
     if len(frames) > 1:
@@ -99,7 +95,6 @@ def read_frames(
 
     Args:
       path: see `read_frame`.
-      names: of columns.
       task: the one that is wanted; None: all.
       may_name: whether `task` is the name for files that name none.
 
@@ -236,7 +231,6 @@ class FileSeed:
 
 
 def _refuse_other_seed(file: Path, seed: FileSeed | None, rows: pandas.DataFrame) -> None:
-    """Refuses a file that is named for one seed and holds others."""
     if seed is None or not seed.is_named:
         return
     held = rows["seed"].unique().tolist()
@@ -434,11 +428,7 @@ def _utf_16(data: bytes) -> str | None:
 
 
 def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
-    """Returns a list of rows, or an object of columns, as a table.
-
-    Raises:
-      UserError: it is something else.
-    """
+    """Returns a list of rows, or an object of columns, as a table."""
     import pandas
 
     if isinstance(content, dict) and not any(map(_has_parts, content.values())):
@@ -564,7 +554,6 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> pandas.D
 
 
 def _parse_json(path: Path, text: str) -> Any:
-    """Parses JSON, or JSON lines as a list."""
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     cure = "write the file anew"
     if len(lines) > 1 and _is_whole(lines[0][1]):
@@ -611,9 +600,6 @@ def frame_of_table(
       what: names it in error messages.
       names: of columns, where they are not the usual ones.
 
-    Raises:
-      UserError: columns are not found; the line lists those there are.
-
     Example:
       >>> import pandas
       >>> table = pandas.DataFrame({"random_seed": [0, 1], "doc_id": ["a", "a"], "acc": [1, 0]})
@@ -647,9 +633,6 @@ def frame_of_arrays(found: Mapping[str, NDArray], what: str) -> pandas.DataFrame
     Args:
       found: these, and optionally `labels` [examples], `seeds`, `example_ids` and `clusters`.
       what: names them in error messages.
-
-    Raises:
-      UserError: there are none, or their shapes differ.
 
     Example:
       >>> import numpy as np

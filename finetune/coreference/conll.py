@@ -49,8 +49,6 @@ class Document:
     """One document (or one part of it).
 
     Attributes:
-      name: document and part.
-      sentences: the words of each sentence.
       mentions: in the order of their first word, then of their last.
     """
 
@@ -68,9 +66,6 @@ def conll_files(path: PathLike) -> list[Path]:
 
     Returns:
       In the order of their paths.
-
-    Raises:
-      UserError: a folder without such files.
     """
     path = Path(path)
     if not path.is_dir():
@@ -84,13 +79,7 @@ def conll_files(path: PathLike) -> list[Path]:
 
 
 def read_conll(path: PathLike) -> list[Document]:
-    """Reads a file of documents.
-
-    Raises:
-      UserError: missing or empty file, a line outside a document, a document without end, too few
-        columns, a bracket that does not parse, closes nothing or stays open, or a document that
-        appears twice; with the line.
-    """
+    """Reads a file of documents."""
     reader = _Reader(path)
     for number, line in enumerate(read_lines(path), start=1):
         reader.take(number, line)

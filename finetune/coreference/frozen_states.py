@@ -98,7 +98,6 @@ def span_states(
 
     Args:
       sets: spans in windows, by name.
-      encoder: the checkpoint.
       kept: `ENDPOINTS`, `MEAN` or `TOKENS`.
       compile_step: whether XLA compiles the encoder.
       folder: where states are kept for other processes, and found; None: in this one's memory only.
@@ -243,7 +242,6 @@ def _pooled(tokens: np.ndarray, ends: np.ndarray, kept: str) -> np.ndarray:
 
 @functools.lru_cache(maxsize=4)
 def _predictor(config: BertConfig, compile_step: CompileChoice) -> ForwardPass:
-    """Returns the compiled encoder."""
     from multiberts.bert.model.encoder import encode
     from multiberts.bert.training.engine import ForwardPass
 

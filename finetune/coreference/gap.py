@@ -22,9 +22,7 @@ class GapExample:
 
     Attributes:
       identity: its ID, such as `development-1`.
-      text: the passage.
       pronoun: first and last + 1 character of the pronoun.
-      names: the same of the names A and B.
       corefers: whether the pronoun refers to A, and whether it refers to B; None where that is not known.
     """
 
@@ -39,12 +37,7 @@ def read_gap(path: PathLike, *, need_labels: bool = True) -> list[GapExample]:
     """Reads a GAP file.
 
     Args:
-      path: the file.
       need_labels: whether the columns `A-coref` and `B-coref` must be there.
-
-    Raises:
-      UserError: missing or empty file, other columns, an offset at which the text has something
-        else, a truth value other than TRUE and FALSE, or a repeated ID; with the line.
     """
     cure = "restore the file from the GAP release"
     columns: tuple[str, ...] = COLUMNS

@@ -95,8 +95,6 @@ def pair_batch(
 
     Args:
       representation: a key of `HEADS`.
-      pairs: all pairs.
-      states: of the spans of all pairs.
       rows: int64 [batch].
 
     Returns:

@@ -48,7 +48,6 @@ class MentionPairs:
     """Pairs of spans in sequences.
 
     Attributes:
-      sequences: the windows.
       spans: int32 [spans, 3]: window, first and last token.
       pairs: int32 [pairs, 2]: the spans of the pronoun and of the candidate.
       labels: int32 [pairs]: 1 where both refer to the same entity; -1 where that is not known.
@@ -70,7 +69,6 @@ def pair_texts(
     """Returns the mentions of some pairs and the text around them, as the model reads them.
 
     Args:
-      pairs: of the set.
       rows: int64 [rows], which pairs.
       pieces: word pieces by id.
 
@@ -145,7 +143,6 @@ def conll_pairs(
     """Pairs pronouns with mentions in documents.
 
     Args:
-      documents: with gold mentions.
       tokenizer: gives the word-piece ids; each word is tokenised apart.
       sequence_length: the largest number of tokens in a window.
       prefix: before `<document>/<pronoun's word>-<candidate's first>-<last word>` in the ids.
@@ -307,7 +304,6 @@ def gap_pairs(
     """Returns the two pairs of each GAP example.
 
     Args:
-      examples: as read.
       tokenizer: gives the word-piece ids.
       sequence_length: the largest number of tokens in a window; it is centred on pronoun and name.
       prefix: before `<ID>/A` and `<ID>/B` in the ids.
@@ -341,11 +337,7 @@ def gap_pairs(
 def winogender_pairs(
     sentences: Sequence[Sentence], tokenizer: Tokenizer, max_positions: int, sentences_file: Path
 ) -> MentionPairs:
-    """Returns two pairs per sentence: first with the occupation, then with the other participant.
-
-    Raises:
-      UserError: a sentence is longer than the model's positions; with file and line.
-    """
+    """Returns two pairs per sentence: first with the occupation, then with the other participant."""
     collector = _Collector(tokenizer)
     for sentence in sentences:
         mentions = [sentence.pronoun, sentence.occupation, sentence.participant]
@@ -408,7 +400,6 @@ class CoreferencePairs:
     Attributes:
       sets: `train` unless there is none, and those of `dev`, `gap` and `winogender` that are evaluated.
       sentences: the Winogender sentences, two pairs each.
-      percent_feminine: per occupation.
     """
 
     sets: dict[str, MentionPairs]
@@ -432,16 +423,11 @@ def read_pairs(
     Args:
       train: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names) to train on; none for a
         trained model, whose GAP files need no labels.
-      dev: the same, to predict.
       winogender: the release's three files, or none.
-      vocabulary: of the checkpoint.
       sequence_length: the largest number of tokens in a window.
       max_positions: the largest number of tokens that the model takes.
       max_negatives: candidates of another entity kept for each mention in training.
       every_two_mentions: whether training is on every two mentions; evaluation is on pronouns.
-
-    Raises:
-      UserError: bad data, none, or the same example twice; with file and line.
     """
     tokenizer = tokenizer_of(vocabulary)
 

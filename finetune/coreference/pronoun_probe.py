@@ -107,7 +107,6 @@ class PronounProbeData:
     """Masked sentences.
 
     Attributes:
-      features: the sequences.
       positions: int32 [sentences], where [MASK] stands.
       pronoun_ids: the piece ids of `she` and `he`.
       example_ids, occupations, sentences, percent_feminine: [sentences].
@@ -135,7 +134,6 @@ class PronounProbeData:
         compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
-        """Joins the data with a checkpoint."""
         del fingerprint, finetune_seed, training  # nothing is trained
         check_masked_lm_head(checkpoint, "pronoun_probe")
         predictor = _predictor(checkpoint.config, self.pronoun_ids, compile_step)

@@ -84,7 +84,6 @@ class CoreferenceFamily:
       train_files, dev_files: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names).
       winogender_dir: a folder with the Winogender files, or None.
       sequence_length: the largest number of tokens in a window.
-      options: the task's own.
     """
 
     train_files: tuple[Path, ...]
@@ -160,7 +159,6 @@ class CoreferenceData:
         compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
-        """Joins the data with a checkpoint."""
         del training  # options of training a whole encoder
         representation = self.options.span_representation
         trainer, predictor = engines(representation, compile_step)

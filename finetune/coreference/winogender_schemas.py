@@ -42,9 +42,7 @@ class Template:
     """One template.
 
     Attributes:
-      occupation, participant: what fills the slots.
       answer: 0 where the pronoun means the occupation, 1 where it means the participant.
-      sentence: the text with its slots.
       pronoun_slot: the pronoun's case, a key of `PRONOUNS`.
     """
 
@@ -61,13 +59,10 @@ class Sentence:
 
     Attributes:
       identity: the id without `.txt`.
-      line: its line in the file.
-      text: the sentence.
       occupation, participant, pronoun: first and last + 1 character of each mention, the article
         being part of a noun's mention.
       answer: 0 the occupation, 1 the participant.
       gender: masculine, feminine or neutral.
-      occupation_name: the occupation.
     """
 
     identity: str
@@ -97,11 +92,7 @@ class Winogender:
 
 
 def winogender_files(folder: PathLike) -> list[Path]:
-    """Returns the folder's three files.
-
-    Raises:
-      UserError: one is missing.
-    """
+    """Returns the folder's three files."""
     paths = [Path(folder) / name for name in FILES]
     for path in paths:
         if not path.is_file():
@@ -112,11 +103,7 @@ def winogender_files(folder: PathLike) -> list[Path]:
 
 
 def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None:
-    """Returns the folder, also if its files are listed, as in a run's frozen configuration.
-
-    Raises:
-      UserError: the files lie in several folders.
-    """
+    """Returns the folder, also if its files are listed, as in a run's frozen configuration."""
     if winogender_dir is None:
         return None
     if isinstance(winogender_dir, str):
@@ -130,13 +117,7 @@ def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None
 
 
 def read_winogender(folder: PathLike) -> Winogender:
-    """Reads the schemas.
-
-    Raises:
-      UserError: a missing file, other columns, a slot that is missing or twice, an id that is
-        repeated or belongs to no template, a sentence that does not follow from its template, or an
-        occupation without statistics; with file and line.
-    """
+    """Reads the schemas."""
     templates_file, sentences_file, statistics_file = winogender_files(folder)
     templates = _read_templates(templates_file)
     percent_feminine = _read_statistics(statistics_file)
@@ -155,7 +136,6 @@ def instantiate(template: Template, gender: str, participant: str) -> tuple[str,
     `someone` takes no article, and `they` turns `was` into `were`.
 
     Args:
-      template: the template.
       gender: male, female or neutral.
       participant: the template's own, or `someone`.
 
@@ -220,7 +200,6 @@ def _read_sentences(path: Path, templates: list[Template]) -> list[Sentence]:
 
 
 def _located(row: TableRow, by_key: dict[tuple[str, str, int], Template]) -> Sentence:
-    """Returns a sentence with the mentions where its template has them."""
     identity, text = row["sentid"], row["sentence"]
     parts = identity.removesuffix(".txt").split(".")
     key = (parts[0], parts[1], int(parts[2])) if len(parts) == 4 and parts[2] in "01" else None

@@ -67,7 +67,6 @@ class Candidate:
 
     @property
     def score(self) -> float:
-        """Returns the sum of the two logits."""
         return self.start_logit + self.end_logit
 
 
@@ -113,12 +112,8 @@ class AnswerFinder:
 
     Attributes:
       vocabulary: the word pieces by id.
-      contexts: the paragraphs.
       context_of: int64 [questions].
-      windows: of the questions asked.
       start_logits, end_logits: float32 [windows, longest].
-      settings: how answers are found.
-      lower_case: of the tokeniser.
     """
 
     vocabulary: Sequence[str]
@@ -214,7 +209,6 @@ class AnswerFinder:
         return Candidate("", -1, -1, float(starts[least]), float(ends[least]))
 
     def _candidate(self, span: int) -> Candidate:
-        """Returns a span with its text."""
         spans, windows = self._spans, self.windows
         window, start, end = (
             int(column[span]) for column in (spans.window, spans.start, spans.end)

@@ -55,10 +55,6 @@ def read_squad(
       path: `.json`, plain or `.gz`.
       with_unanswerable: whether questions may have no answer, as in version 2.0.
       need_answers: whether the list of a question's answers, empty or not, must be there.
-
-    Raises:
-      UserError: missing, not JSON, another layout, a repeated id, or a question without an answer
-        where all should have one.
     """
     content = read_json_fields(path, cure="fetch the file again as published for SQuAD")
     return _collected(path, _questions(path, content, need_answers), with_unanswerable)
@@ -71,9 +67,6 @@ def read_question_table(path: PathLike) -> SquadExamples:
 
     Args:
       path: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
-
-    Raises:
-      UserError: bad data, naming the row.
     """
     rows = read_new_rows(path, ("question", "context"), optional=("id", "title"))
     width = len(str(len(rows)))
@@ -92,11 +85,7 @@ def read_question_table(path: PathLike) -> SquadExamples:
 
 
 def read_squad_dataset(source: DatasetSplit, *, with_unanswerable: bool) -> SquadExamples:
-    """Reads a split of `squad/v1.1` or `squad/v2.0`, or of a dataset with their features.
-
-    Raises:
-      UserError: missing features, and as `read_squad`.
-    """
+    """Reads a split of `squad/v1.1` or `squad/v2.0`, or of a dataset with their features."""
     texts = ("id", "question", "title", "context")
     source.require((*texts, "answers"), "choose a dataset with the features of squad/v1.1")
     questions = (
@@ -140,7 +129,6 @@ def _questions(path: PathLike, content: Any, need_answers: bool) -> Iterator[_Qu
 
 
 def _field(path: PathLike, where: str, record: Any, name: str, kind: type) -> Any:
-    """Returns a value of the layout."""
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind):
         found = "nothing" if value is None else f"a {type(value).__name__}"
@@ -191,7 +179,6 @@ class SquadSource:
     Attributes:
       name: `train`, `dev`, or the name of a further evaluation set.
       file: in the official layout; None for a dataset.
-      dataset: a name in TensorFlow Datasets.
       datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
       is_new: whether these are questions for a trained model: in either layout, answers need not be there.
     """
@@ -208,20 +195,12 @@ class SquadSource:
         return open_split(self.dataset, SPLITS[self.name], self.datasets_dir)
 
     def files(self) -> tuple[Path, ...]:
-        """Returns the files that determine the questions.
-
-        Raises:
-          UserError: there is no such dataset.
-        """
+        """Returns the files that determine the questions."""
         split = self._open()
         return (Path(str(self.file)),) if split is None else split.files
 
     def read(self, *, with_unanswerable: bool) -> SquadExamples:
-        """Reads the questions.
-
-        Raises:
-          UserError: bad data.
-        """
+        """Reads the questions."""
         split = self._open()
         if split is None:
             file = str(self.file)
@@ -271,11 +250,7 @@ def prepared(
     *,
     training: bool,
 ) -> SquadSet:
-    """Reads a set and cuts it into windows, once per process.
-
-    Raises:
-      UserError: bad data, or no window.
-    """
+    """Reads a set and cuts it into windows, once per process."""
     tokenizer = tokenizer_of(vocabulary)
     examples = source.read(with_unanswerable=settings.with_unanswerable)
     contexts = read_contexts(tokenizer, examples.contexts)

@@ -74,11 +74,7 @@ def squad_export(
 def official_files(
     predictions: Predictions, null_threshold: float | None, source: str
 ) -> dict[str, Mapping[str, Any]]:
-    """Returns the files' contents by name.
-
-    Raises:
-      UserError: a threshold where there are no null odds.
-    """
+    """Returns the files' contents by name."""
     texts = [str(text) for text in predictions.outputs[PREDICTION_TEXT]]
     null_odds = None
     if NULL_ODDS in predictions.outputs:

@@ -93,7 +93,6 @@ class SquadFamily:
 
     @property
     def answers(self) -> AnswerSettings:
-        """Returns how answers are found."""
         return AnswerSettings(
             self.options["n_best_size"],
             self.options["max_answer_length"],
@@ -153,7 +152,6 @@ class SquadData:
         compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
-        """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = engines(checkpoint.config, compile_step, training)
 
@@ -204,7 +202,6 @@ class SquadData:
         parameters: Mapping[str, np.ndarray],
         questions: np.ndarray | None = None,
     ) -> EvaluationSet:
-        """Returns the answers to some questions of a set, or to all."""
         if questions is None:
             questions = np.arange(len(part.examples))
         finder = AnswerFinder(
@@ -314,7 +311,6 @@ def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -
 
 
 def _new_questions(arguments: DataArguments, *, with_unanswerable: bool) -> SquadFamily:
-    """Returns new questions for a trained model."""
     if arguments.text_columns or arguments.label_column:
         raise UserError(
             f"task {arguments.task} reads the columns question and context; leave predict.text_columns "
@@ -329,11 +325,7 @@ def _new_questions(arguments: DataArguments, *, with_unanswerable: bool) -> Squa
 def _settings(
     arguments: DataArguments, with_unanswerable: bool
 ) -> tuple[WindowSettings, dict[str, Any]]:
-    """Returns how questions are cut, and the task's complete options.
-
-    Raises:
-      UserError: an option is out of range.
-    """
+    """Returns how questions are cut, and the task's complete options."""
     arguments.refuse("winogender_dir", "labels")
     options = dict(arguments.options)
     longest = options["max_query_length"]
@@ -352,11 +344,7 @@ def _settings(
 
 
 def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadSource]:
-    """Finds the training and the development questions.
-
-    Raises:
-      UserError: not exactly one of folder, files and dataset.
-    """
+    """Finds the training and the development questions."""
     files = (arguments.train_files, arguments.dev_files)
     ways = (arguments.dataset is not None, arguments.data_dir is not None, any(files))
     if ways in ((True, False, False), (True, True, False)):

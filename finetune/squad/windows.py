@@ -33,8 +33,6 @@ class SquadExamples:
 
     Attributes:
       example_ids: the official question ids, sorted.
-      questions: their texts.
-      titles: of the articles.
       contexts: the paragraphs, each once.
       context_of: int64 [questions]: the paragraph of each question.
       answers: reference texts of each question; none where it has no answer.
@@ -175,7 +173,6 @@ def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
 
     Args:
       num_pieces: of the paragraph; none, no window.
-      most: pieces that fit into a window.
       stride: from one window to the next.
     """
     starts = [0] if num_pieces else []
@@ -224,9 +221,6 @@ def training_answers(
     Returns:
       For each question the first and last piece; (-1, -1) where there is no answer; None where the
       answer does not stand in its paragraph, so that the question cannot be trained on.
-
-    Raises:
-      UserError: a question with several answers, or one outside its paragraph.
     """
     texts = [answers[0] if answers else "" for answers in examples.answers]
     encoded = tokenizer.encode_batch(texts)
@@ -265,9 +259,6 @@ def make_windows(
     """Cuts all questions and their paragraphs into windows.
 
     Args:
-      tokenizer: gives the word pieces.
-      examples: the questions.
-      contexts: their paragraphs.
       sequence_length: the largest number of tokens in a sequence.
       stride: from one window to the next, in word pieces.
       max_query_length: pieces of a question that are kept.

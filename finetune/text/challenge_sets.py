@@ -145,13 +145,9 @@ def evaluation_sources(
     """Returns the sets that a user gives in addition to the task's own.
 
     Args:
-      task: the task that the model is trained on.
       files: the file of each set by the set's name, in the order of the prediction files; in place of a file
         `tfds:<dataset>` for sets in the task's own layout and for `ax`; a folder for `stress`.
       datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
-
-    Raises:
-      UserError: a file is missing, a name is not allowed, or a set does not fit the task.
     """
     sources: list[TextSource] = []
     for name, path in files.items():
@@ -200,11 +196,7 @@ def file_source(task: TextTask, split: str, path: Path, name: str) -> TextSource
 
 
 def dataset_source(reader: DatasetReader, name: str) -> TextSource:
-    """Returns the set `name`, read from a split of a dataset, which is prepared if necessary.
-
-    Raises:
-      UserError: it cannot be opened.
-    """
+    """Returns the set `name`, read from a split of a dataset, which is prepared if necessary."""
     return TextSource(name, reader.open().files, reader, reader.task.metrics)
 
 

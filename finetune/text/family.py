@@ -25,7 +25,6 @@ class TextFamily:
     """Texts or pairs of texts with a class or a number.
 
     Attributes:
-      task: what the classes are.
       train: the texts to train on; None for a trained model.
       evaluation: the sets to predict, such as `dev`, in the order of the outputs.
       sequence_length: the largest number of tokens in an example.
@@ -78,15 +77,7 @@ class TextOptions:
 
 
 def new_texts(task: TextTask, arguments: DataArguments) -> TextFamily:
-    """Returns new texts, and evaluation sets in published layouts, for a trained model.
-
-    Args:
-      task: its layout.
-      arguments: of the user.
-
-    Raises:
-      UserError: other columns than the task has, or a missing file.
-    """
+    """Returns new texts, and evaluation sets in published layouts, for a trained model."""
     number = len(task.text_columns)
     if arguments.text_columns and len(arguments.text_columns) != number:
         raise UserError(
@@ -121,12 +112,7 @@ def text_family(
     """Finds the sets of a task.
 
     Args:
-      task: its layout.
-      arguments: of the user.
       find: returns the file of a split in a folder.
-
-    Raises:
-      UserError: missing or superfluous data arguments, or a missing file.
     """
     arguments.refuse("winogender_dir")
     train, own_sets = _own_sets(task, arguments, find)

@@ -27,11 +27,7 @@ NO_TAG = -1
 
 
 def words_of(row: TableRow, column: str) -> list[str]:
-    """Returns the words of a cell: its list, or its text cut at spaces.
-
-    Raises:
-      UserError: there are none.
-    """
+    """Returns the words of a cell: its list, or its text cut at spaces."""
     words = row.lists[column] if column in row.lists else row[column].split()
     if not words:
         raise UserError(
@@ -55,16 +51,11 @@ def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
     """Returns the label of a row as numbers.
 
     Args:
-      row: of a table.
-      task: what its labels are.
       cure: for the message on an unknown label.
 
     Returns:
       The number of the class, or the value of a regression; of a set, 1 or 0 for each class; of tags, the
       number of each.
-
-    Raises:
-      UserError: an unknown label, another number of tags than words, or no number in a regression.
     """
     if task.labels is None:
         return row.number(task.label_column)
@@ -95,7 +86,6 @@ def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
 
     Args:
       labels: [examples], as from `label_of`.
-      task: what they are.
 
     Returns:
       float32 [examples]; of sets [examples, classes]; of tags [examples, most words], with `NO_TAG` after
@@ -110,11 +100,7 @@ def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
 
 
 def check_tags(task: TextTask) -> None:
-    """Refuses tags that are not in BIO.
-
-    Raises:
-      UserError: one is not, or there is no `O`.
-    """
+    """Refuses tags that are not in BIO."""
     labels = task.labels or ()
     cure = "give finetune.labels, or tag in BIO: O, B-<type>, I-<type>"
     try:
@@ -133,8 +119,6 @@ def first_pieces(
     """Returns where the first word piece of each word stands in `[CLS] words [SEP]`.
 
     Args:
-      tokenizer: gives the word pieces.
-      words: of each example.
       sequence_length: the largest number of tokens in a sequence.
 
     Returns:
@@ -159,7 +143,6 @@ def tags_of_pieces(labels: np.ndarray, places: np.ndarray, length: int) -> np.nd
     Args:
       labels: [batch, most words], as from `label_array`.
       places: int32 [batch, most words], as from `first_pieces`.
-      length: tokens of a sequence.
 
     Returns:
       int32 [batch, length], `NO_TAG` at other pieces.
@@ -176,7 +159,6 @@ def predicted_tags(logits: np.ndarray, places: np.ndarray, task: TextTask) -> np
     Args:
       logits: [batch, length, tags].
       places: int32 [batch, most words], as from `first_pieces`.
-      task: its tags.
 
     Returns:
       int64 [batch, most words].
@@ -191,7 +173,6 @@ def texts_of_labels(labels: np.ndarray, task: TextTask) -> list[str]:
 
     Args:
       labels: [examples, classes] of sets, 1 for those that are there; [examples, most words] of tags.
-      task: what they are.
     """
     assert task.labels is not None
     if task.kind == TOKENS:
@@ -209,8 +190,6 @@ def text_columns_of_prediction_set(
 
     Args:
       labels: sets or tags, as `texts_of_labels` takes them; None where they are unknown.
-      answers: those of the model.
-      task: what they are.
 
     Returns:
       Labels and predictions float32 [examples], 1 where there is any label or span; the columns of the

@@ -158,11 +158,7 @@ class TextData:
         vocabulary: FileContent,
         sequence_length: int,
     ) -> TextData:
-        """Reads, checks and tokenises the sets of a task; imports no TensorFlow.
-
-        Raises:
-          UserError: bad data, naming file and line.
-        """
+        """Reads, checks and tokenises the sets of a task; imports no TensorFlow."""
 
         def read(source: TextSource) -> _Texts:
             contents = tuple(map(FileContent.of, source.files))
@@ -188,7 +184,6 @@ class TextData:
         compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
-        """Joins the data with a checkpoint."""
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         num_outputs = self.task.num_outputs
         trainer, predictor = text_engines(
@@ -263,7 +258,6 @@ class TextData:
         name: str,
         rows: np.ndarray | None = None,
     ) -> EvaluationSet:
-        """Returns the answers on a set, or on some rows of it."""
         examples, features = texts.examples, texts.features
         rows = np.arange(len(features)) if rows is None else rows
         per_word = texts.first_pieces

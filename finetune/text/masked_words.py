@@ -63,7 +63,6 @@ class MaskedWordsFamily:
     Attributes:
       corpus: the directory that `multiberts prepare` made, of held-out text with the vocabulary of the
         corpus that was trained on.
-      options: the task's own.
     """
 
     corpus: Path
@@ -112,12 +111,7 @@ class MaskedWordsFamily:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MaskedWordsData:
-    """Sequences with masked words.
-
-    Attributes:
-      batches: of the corpus.
-      num_sequences: that are asked about.
-    """
+    """Sequences with masked words."""
 
     batches: Batches
     num_sequences: int
@@ -136,7 +130,6 @@ class MaskedWordsData:
         compile_step: CompileChoice,
         training: TrainingOptions = RECIPE,
     ) -> Learner:
-        """Joins the data with a checkpoint."""
         del fingerprint, finetune_seed, training  # nothing is trained
         check_masked_lm_head(checkpoint, _NAME)
         predictor = _predictor(checkpoint.config, compile_step)
@@ -154,7 +147,6 @@ class MaskedWordsData:
     def _predicted(
         self, parameters: Mapping[str, np.ndarray], predictor: ForwardPass
     ) -> EvaluationSet:
-        """Returns loss and answer on every masked word."""
         pieces = self.batches.tokenizer.vocabulary
         size = self.batches.batch_size
         ids: list[str] = []
@@ -215,7 +207,6 @@ def _predictor(config: BertConfig, compile_step: CompileChoice) -> ForwardPass:
 
 
 def _family(arguments: DataArguments) -> MaskedWordsFamily:
-    """Finds the corpus."""
     arguments.refuse(
         "dataset", "train_files", "dev_files", "evaluation_files", "labels", "winogender_dir"
     )

@@ -44,7 +44,6 @@ class NewTextReader:
 
     @property
     def pairs(self) -> bool:
-        """Returns whether there are two texts."""
         return len(self.task.text_columns) == 2
 
     def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
@@ -110,10 +109,6 @@ def columns_of_files(files: Sequence[PathLike]) -> tuple[str, ...]:
     Args:
       files: tables with columns of usual names, or lines of text, in which a tab parts the texts of a
         pair; none where only published sets are read, which are of pairs.
-
-    Raises:
-      UserError: a table has no column of a usual name, or more than those of a single text or a pair; or
-        files differ in that.
 
     Example:
       >>> path = getfixture("tmp_path") / "new.jsonl"

@@ -43,7 +43,6 @@ class OwnOptions(TextOptions):
     Attributes:
       predict_test: whether the test sets are predicted, too.
       text_columns: of the files: one name for texts, two for pairs.
-      label_column: likewise.
       kind: `classification`; `regression`, whose labels are numbers; `multi_label_classification`, any
         number of labels for a text (a list, or names with `|` between them); `token_classification`, a
         tag in BIO for each word (lists, or texts with spaces). None: classification, with
@@ -79,11 +78,7 @@ def own_data_task(name: str, labels: Sequence[str] | None) -> Task:
     """Returns a task of the user's own, in the layout of RTE unless the options change it.
 
     Args:
-      name: of the task.
       labels: of the classes; None where `options` have the kind.
-
-    Raises:
-      UserError: unfit labels.
     """
     table_task(name, labels)  # refuses unfit labels
     return Task(name=name, family=_own_family, settings=OwnOptions, new_data=_own_new_texts)
@@ -146,11 +141,7 @@ _METRICS = {
 
 
 def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
-    """Returns a task whose labels are sets or tags where the option says so.
-
-    Raises:
-      UserError: columns or labels are not fit for that.
-    """
+    """Returns a task whose labels are sets or tags where the option says so."""
     kind = arguments.options["kind"]
     if kind not in _METRICS:
         return task
@@ -196,11 +187,7 @@ def _with_weights(
 
 
 def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns the metrics, each tried on answers of the task's form.
-
-    Raises:
-      UserError: there is none, one is unknown or given twice, or does not suit the task.
-    """
+    """Returns the metrics, each tried on answers of the task's form."""
     if not names or len(set(names)) < len(names):
         raise UserError(
             f"option metrics of task {task.name} is {list(names)}, expected different names; correct "
@@ -238,11 +225,7 @@ def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
-    """Returns the labels of the training set, sorted; numbers by their value.
-
-    Raises:
-      UserError: it cannot be read, or has fewer than two.
-    """
+    """Returns the labels of the training set, sorted; numbers by their value."""
     column, kind = arguments.options["label_column"], arguments.options["kind"]
     if arguments.dataset is not None:
         source = open_split(arguments.dataset, SPLITS["train"], arguments.data_dir)

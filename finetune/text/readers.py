@@ -32,7 +32,6 @@ class TableReader:
     """Reads one table of a task: the release's TSV, or for the user's own any form of `runs.tables`.
 
     Attributes:
-      task: its columns.
       split: the split's name in example ids, such as `train` or `dev_mismatched`.
     """
 
@@ -54,10 +53,6 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
 
     Returns:
       The examples; ids are `<task>/<split>/<row>`, rows counted from 0 without the header.
-
-    Raises:
-      UserError: missing or empty file, other columns, an unknown label, a repeated id, or a test
-        file whose first column does not number its rows.
     """
     files = task.files
     is_labelled = split not in files.test_splits or task.label_column in column_names(path)
@@ -104,14 +99,9 @@ def examples_of(
     """Returns the examples of numbered rows, whose cells are named as the task's columns.
 
     Args:
-      rows: with their numbers.
-      task: its columns and labels.
       split: the set's name in the ids `<task>/<split>/<number>`.
       cure: for the message on an unknown label.
       is_labelled: whether the rows have labels.
-
-    Raises:
-      UserError: an unknown label.
     """
     example_ids: list[str] = []
     texts: list[list[str]] = [[] for _ in task.text_columns]
@@ -146,7 +136,6 @@ class DatasetReader:
     Attributes:
       dataset: its name, such as `glue/rte`.
       datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
-      task: its texts and labels.
       split: our name of the split, as in example ids.
       there: the library's name of the split; None: the usual one.
     """
@@ -158,11 +147,7 @@ class DatasetReader:
     there: str | None = None
 
     def open(self) -> DatasetSplit:
-        """Finds the split, and prepares the dataset if necessary.
-
-        Raises:
-          UserError: there is no such dataset or split, or it is another GLUE task's.
-        """
+        """Finds the split, and prepares the dataset if necessary."""
         _check_name(self.dataset, self.task)
         splits = SPLITS[self.split] if self.there is None else (self.there,)
         return open_split(self.dataset, splits, self.datasets_dir)
@@ -178,9 +163,6 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
     Returns:
       The examples in the order of `idx`, or as stored if there is no `idx`; labels are None for a test
       split that has none throughout.
-
-    Raises:
-      UserError: missing features, other label names, or an example without a label.
     """
     # `label` in the library's GLUE, a column's name in others.
     label = "label" if task.dataset.name and "label" in source.features else task.label_column
@@ -221,11 +203,7 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
 
 
 def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str, ...] | None:
-    """Returns the label names in a dataset, in the order of the task's.
-
-    Raises:
-      UserError: the dataset's classes are called otherwise.
-    """
+    """Returns the label names in a dataset, in the order of the task's."""
     names = source.label_names(label)
     is_own = task.dataset.name is None and names is None
     if task.labels is None or task.has_texts or is_own or set(names or ()) == set(task.labels):
@@ -244,7 +222,6 @@ class DatasetRow(TableRow):
 
     @property
     def where(self) -> str:
-        """Returns the dataset and the row, for messages."""
         return f"dataset {self.path} row {self.line}"
 
 
@@ -254,13 +231,8 @@ def dataset_row(
     """Returns an example as the row of a table; class numbers are names, and sequences are lists.
 
     Args:
-      source: the split.
-      row: the example's number.
       example: values by feature, as `DatasetSplit.examples` yields them.
       label: the feature with the labels; that of an example without one is "" or -1.
-
-    Raises:
-      UserError: a text is not UTF-8.
     """
     cells: dict[str, str] = {}
     lists: dict[str, list[str]] = {}

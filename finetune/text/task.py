@@ -71,7 +71,6 @@ class TextTask:
       name: the task's name, as in example ids.
       labels: the label names in the order of the classes; None for a regression.
       text_columns: the one or two columns with the text.
-      label_column: the column with the label.
       metrics: names in evaluate.metrics.register, the first one being the task's score.
       kind: `classification`, a regression among it; `multi_label_classification`, any number of labels for
         each text; or `token_classification`, a tag for each word.
@@ -80,8 +79,6 @@ class TextTask:
       pos_weight: of sets of labels, by which a label's loss is multiplied where it is there, or `balanced`:
         the number of training examples without it for each one with it; None: one.
       is_paraphrase: whether class 1 means that two texts say the same.
-      files: how its files are laid out.
-      dataset: where TensorFlow Datasets has it.
       num_examples: in the published training set, and in the labelled sets for evaluation.
     """
 
@@ -102,7 +99,6 @@ class TextTask:
 
     @property
     def dataset_texts(self) -> tuple[str, ...]:
-        """Returns the features with the texts in TensorFlow Datasets."""
         return self.dataset.texts or self.text_columns
 
     @property
@@ -139,13 +135,8 @@ def table_task(
     Pairs in the default columns are numbered in a column `index`, as GLUE's are.
 
     Args:
-      name: of the task.
       labels: names of the classes; None for a regression.
       text_columns: one or two names.
-      label_column: its name.
-
-    Raises:
-      UserError: labels that are fewer than two or repeated, or columns that are none, too many or repeated.
 
     Example:
       >>> table_task("reviews", ["bad", "good"], ["text"]).num_outputs
@@ -190,7 +181,6 @@ class TextExamples:
         of labels, [examples, most words] of tags; None where they are not published, as GLUE's
         test sets.
       extras: further columns that describe the examples, as in evaluate.prediction_files.predictions.
-      words: of each example, where words are tagged.
       remarks: one line each about what was left out, for the user to see.
     """
 
@@ -207,11 +197,7 @@ class TextReader(Protocol):
     """Reads one set; two equal readers return the same examples from the same files."""
 
     def __call__(self, files: tuple[Path, ...], name: str, /) -> TextExamples:
-        """Reads the files of the set `name`.
-
-        Raises:
-          UserError: bad data, with the file and the line.
-        """
+        """Reads the files of the set `name`."""
         ...
 
     def __hash__(self) -> int: ...
@@ -223,8 +209,6 @@ class TextSource:
 
     Attributes:
       name: the set's name: `train`, `dev`, `dev_mismatched`, `test`, `hans`, ...
-      files: all files that determine the examples.
-      reader: reads them.
       metrics: names in evaluate.metrics.register, the main one first; they score it if it has labels.
       merge: for each class of the set the model's outputs that it combines; None where the classes are
         the model's own.
@@ -237,11 +221,7 @@ class TextSource:
     merge: Merge | None = None
 
     def read(self) -> TextExamples:
-        """Reads the set.
-
-        Raises:
-          UserError: bad data, with the file and the line.
-        """
+        """Reads the set."""
         return self.reader(self.files, self.name)
 
 

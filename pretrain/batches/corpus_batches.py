@@ -26,10 +26,7 @@ class Batches:
     """Batches of any step, from the corpus, the order's seed and the step alone.
 
     Attributes:
-      corpus: its directory.
       vocabulary_path: its `vocab.txt`.
-      tokenizer: of that vocabulary.
-      table: its instances.
       num_instances: how many there are; an epoch is one walk over them.
       batch_size: sequences per step.
     """
@@ -48,12 +45,8 @@ class Batches:
         Args:
           corpus: the directory that `multiberts prepare` made.
           masking: how instances become sequences, which are at least as long as the instances.
-          data_seed: of the order of the instances.
           batch_size: sequences per step.
           mask_seed: of the masks; None: that of the corpus, or data_seed where it has fresh masks.
-
-        Raises:
-          UserError: a file of the corpus is missing or cut short, or its instances are longer.
         """
         facts = read_description(corpus)
         if masking.sequence_length < facts["sequence_length"]:
@@ -119,9 +112,7 @@ def steps_per_job(threads: int, batch_size: int, sequence_length: int) -> int:
     """Returns of how many steps a thread makes the batches at a time, at least, where several do.
 
     Args:
-      threads: that make batches.
       batch_size: sequences per step.
-      sequence_length: tokens in a sequence.
 
     Example:
       >>> steps_per_job(1, 32, 512), steps_per_job(2, 32, 512)

@@ -45,7 +45,6 @@ class Masking:
 
     Attributes:
       sequence_length: tokens in a sequence; no shorter than the instances were made for.
-      max_predictions_per_sequence: most masked tokens in a sequence.
       masked_lm_probability: share of tokens to predict.
       whole_word_masks: whether the pieces of a word are masked together, as the original's option.
     """
@@ -57,7 +56,6 @@ class Masking:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> Self:
-        """Takes the fields from the parameters of a run."""
         return cls(**{field.name: parameters[field.name] for field in fields(cls)})
 
 
@@ -78,15 +76,9 @@ def pretraining_batch(
     """Makes the batch of one step, or of several one after the other, under the original's feature names.
 
     Args:
-      store: the corpus.
-      table: its instances.
-      masking: how they become sequences.
-      tokenizer: that of the corpus.
       data_seed: seed of the order of the examples (and of fresh masks).
       step: number of the first step, from 0.
-      batch_size: sequences in the batch of a step.
       fresh_masks: whether masks are drawn by position, never to repeat, instead of by instance.
-      instance_seed: seed of masks that belong to instances.
       num_steps: how many steps; batch below is num_steps x batch_size.
       mask_seed: in place of the seed that masks have otherwise; None: that one.
 
@@ -95,9 +87,6 @@ def pretraining_batch(
       `masked_lm_ids` int32 [batch, predictions] and `masked_lm_weights` float32 [batch,
       predictions], sorted by position and padded with 0; `next_sentence_labels` int32 [batch],
       1 where B is random.
-
-    Raises:
-      ValueError: an instance is longer than `masking.sequence_length`.
     """
     position = step * batch_size + np.arange(num_steps * batch_size)  # [batch]
     instance = instance_order(position, len(table), data_seed)  # [batch]
@@ -119,17 +108,11 @@ def masked_features(
     """Makes the features of some instances.
 
     Args:
-      store: the corpus.
       rows: instances, structured array [batch].
       mask_key: address of their masks; arrays in it are [batch, 1].
-      masking: how they become sequences.
-      tokenizer: that of the corpus.
 
     Returns:
       As `pretraining_batch`.
-
-    Raises:
-      ValueError: an instance is longer than `masking.sequence_length`.
     """
     rows = np.asarray(rows)  # views of a mapped file cost more to make
     input_ids, segment_ids, is_text, length = _assemble(
@@ -166,8 +149,6 @@ def instance_order(position: np.ndarray, num_instances: int, data_seed: int) -> 
 
     Args:
       position: int64, any shape; epoch `position // num_instances` has an order of its own.
-      num_instances: length of the table.
-      data_seed: seed of the order.
     """
     number = position // _POSITIONS_AT_ONCE
     found = np.empty(position.shape, np.int64)
@@ -247,7 +228,6 @@ def _choose_positions(
       is_text: bool [batch, length], the tokens to choose from.
       count: int64 [batch], how many to choose.
       max_predictions: width of the outputs.
-      mask_key: address of the draws.
 
     Returns:
       Positions int64 (sorted, padded with 0) and weights bool, [batch, predictions].

@@ -102,7 +102,6 @@ class Swapped(NamedTuple):
     """A text with some words exchanged.
 
     Attributes:
-      text: the new text.
       counts: `pronouns`, and `swapped_pronouns` of them; likewise `nouns` and `names` where
         these were asked for.
     """
@@ -116,7 +115,6 @@ class Swapper:
     """Words to exchange, and the draws that decide.
 
     Attributes:
-      counterfactual_seed: seed of the draws.
       probability: of exchanging what a draw decides on.
       nouns: whether gendered nouns are exchanged as well.
       names: whether given names are exchanged as well.
@@ -142,7 +140,6 @@ class Swapper:
 
         Args:
           text: the document, one sentence per line.
-          document: its number.
           lower_cased: whether names are to be looked for without their capitals.
         """
         edits: list[tuple[tuple[int, int], str]] = []
@@ -168,7 +165,6 @@ class Swapper:
         """Yields what stays of a document: the new sentences, with `copies` behind the old ones.
 
         Args:
-          original: the sentences of the document.
           swapped: the same with words exchanged; where none was, no copy is made.
           counts: is added to, with the copies.
         """
@@ -228,10 +224,7 @@ def swap_ids(
     a quote the spaces were.
 
     Args:
-      sentences: ids of each sentence.
-      tokenizer: that of the ids.
       swapper: what to exchange.
-      document: number of the document.
 
     Returns:
       The sentences with the pieces of other words in place of some, and counts as in `Swapped`.
@@ -262,12 +255,7 @@ def _words_of_ids(ids: list[int], tokenizer: Tokenizer) -> list[tuple[str, list[
 
 
 def counterpart(text: str, match: re.Match[str]) -> str:
-    """Returns the pronoun of the other gender in lower case, by the rule in the head of this file.
-
-    Args:
-      text: the document.
-      match: where the pronoun stands in it.
-    """
+    """Returns the pronoun of the other gender in lower case, by the rule in the head of this file."""
     word = match[0].lower()
     if word in _COUNTERPART:
         return _COUNTERPART[word]

@@ -27,20 +27,13 @@ def dataset_size(source: str, data_dir: str | None) -> tuple[int, int]:
     Args:
       source: name of a dataset, with a split if it is not `train`.
       data_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
-
-    Raises:
-      UserError: there is no such dataset or split, or it cannot be prepared here.
     """
     split = _open_split(source, data_dir)
     return split.num_examples, split.num_bytes
 
 
 def dataset_fingerprint(source: str, data_dir: str | None) -> str:
-    """Returns name, version and split of a dataset with a checksum of the content it declares.
-
-    Raises:
-      UserError: as `dataset_size`.
-    """
+    """Returns name, version and split of a dataset with a checksum of the content it declares."""
     builder, split = _open(source, data_dir)
     facts = {
         "features": str(builder.info.features),
@@ -55,12 +48,8 @@ def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterato
     """Yields the texts of examples `piece.begin` to `piece.end`, each as its lines.
 
     Args:
-      piece: a range of examples of a dataset.
       text_field: feature that holds the text; `a/b` is feature b within a.
       data_dir: as in `dataset_size`.
-
-    Raises:
-      UserError: there is no such feature, it holds no text, or text that is not UTF-8.
     """
     import tensorflow_datasets as tfds
 

@@ -31,10 +31,6 @@ def read_description(corpus: PathLike) -> dict[str, Any]:
 
     Args:
       corpus: directory that `prepare` made.
-
-    Raises:
-      UserError: there is no such directory, it is not finished, or its description is not whole or
-        has changed.
     """
     path = Path(corpus) / DESCRIPTION
     cure = "give a directory that multiberts prepare has finished"
@@ -58,9 +54,6 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
 
     Returns:
       What its `corpus.json` says.
-
-    Raises:
-      UserError: a file is missing or changed.
     """
     facts = read_description(corpus)
     outputs = read_done(corpus)

@@ -55,7 +55,6 @@ class Piece(NamedTuple):
 
     Attributes:
       source: path of a file, or the name of a dataset or store.
-      source_format: its layout.
       begin: first byte; of datasets and stores, first example or document.
       end: where the next piece begins; None: to the end of the source.
     """
@@ -71,7 +70,6 @@ class PieceCounts(NamedTuple):
 
     Attributes:
       documents: documents that are not blank; these are numbered through the corpus.
-      documents_with_words: of these, such as the tokeniser finds a word in.
       documents_of_several: of these, such as hold more than one line.
     """
 
@@ -84,11 +82,7 @@ def _check_sources(sources: Sequence[str], parameter: str) -> None:
     """Refuses what is not a list of sources.
 
     Args:
-      sources: what the user gave.
       parameter: its name, such as `prepare.sources`.
-
-    Raises:
-      UserError: it is one string, or empty.
     """
     if isinstance(sources, str):
         raise UserError(
@@ -103,9 +97,6 @@ def expand_sources(sources: Sequence[str]) -> list[str]:
 
     Args:
       sources: paths of files and patterns; a path that exists is not a pattern.
-
-    Raises:
-      UserError: no file fits a pattern.
     """
     files: list[str] = []
     for source in sources:
@@ -122,11 +113,7 @@ def expand_sources(sources: Sequence[str]) -> list[str]:
 
 
 def _check_distinct(files: Sequence[str], parameter: str) -> None:
-    """Refuses a source that is given twice, also under two names.
-
-    Raises:
-      UserError: naming the parameter and both names.
-    """
+    """Refuses a source that is given twice, also under two names."""
     names: dict[str, str] = {}
     for file in files:
         place = os.path.realpath(file)
@@ -149,10 +136,6 @@ def name_sources(
       sources: what the user gave; patterns are replaced by the files that fit them.
       source_format: the format of all, or one per source.
       function: the command's function, for messages.
-
-    Raises:
-      UserError: there are no sources, one is named twice, no file fits a pattern, or there are more
-        or fewer formats.
     """
     _check_sources(sources, f"{function}.sources")
     formats = [source_format] * len(sources) if isinstance(source_format, str) else source_format
@@ -171,7 +154,6 @@ def name_sources(
 
 
 def one_or_all(formats: Sequence[str]) -> str | list[str]:
-    """Returns the one format that all sources have, else those of each, as users give them."""
     return formats[0] if len(set(formats)) == 1 else list(formats)
 
 
@@ -179,14 +161,10 @@ def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterato
     """Yields the documents of files in order; no more than one is held in memory.
 
     Args:
-      pieces: text files.
       text_field: of `jsonl`, the field that holds the text.
 
     Yields:
       The sentences of a document, none of them blank; documents without one are dropped.
-
-    Raises:
-      UserError: a file is missing, empty, damaged, not UTF-8, or not in the layout.
     """
     for piece in pieces:
         for lines in read_lines_of_documents(piece, text_field):
@@ -196,11 +174,7 @@ def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterato
 
 
 def read_lines_of_documents(piece: Piece, text_field: str = "text") -> Iterator[list[str]]:
-    """Yields the documents of a file, or of part of one, as lines, uncut, blank documents included.
-
-    Raises:
-      UserError: as `read_documents`.
-    """
+    """Yields the documents of a file, or of part of one, as lines, uncut, blank documents included."""
     if piece.source_format in ("sentences", "blank_lines"):
         return _read_between_blank_lines(piece)
     if piece.source_format == "raw":
@@ -228,12 +202,7 @@ def count_lines_of_documents(documents: Iterable[list[str]]) -> PieceCounts:
 
 
 def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None:
-    """Refuses sources that cannot make instances, by the counts of their pieces.
-
-    Raises:
-      UserError: a source holds no text or is cut into documents of one sentence; there are
-        fewer than two documents in all.
-    """
+    """Refuses sources that cannot make instances, by the counts of their pieces."""
     by_source: dict[tuple[str, str], list[PieceCounts]] = {}
     for piece, count in zip(pieces, counts, strict=True):
         by_source.setdefault((piece.source, piece.source_format), []).append(count)
@@ -260,11 +229,7 @@ def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None
 
 
 def unpack(source: str, target: Path) -> None:
-    """Writes the text of a `.gz` into a plain file, a part at a time.
-
-    Raises:
-      UserError: the source is damaged.
-    """
+    """Writes the text of a `.gz` into a plain file, a part at a time."""
     with open_unpacked(source) as packed, open(target, "wb") as plain:
         shutil.copyfileobj(packed, plain, 1 << 20)
 

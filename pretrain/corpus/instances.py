@@ -61,9 +61,6 @@ class InstanceTable:
 
         Args:
           directory: where `prepare` wrote it.
-
-        Raises:
-          UserError: the file is missing, cut short, or holds something else.
         """
         self.rows = open_array(Path(directory) / INSTANCES, INSTANCE_DTYPE)
 
@@ -76,7 +73,6 @@ class PairingTask(NamedTuple):
 
     Attributes:
       number: its place among the tasks, from 0.
-      turn: number of the pass.
       first, end: the documents `range(first, end)`.
     """
 
@@ -126,12 +122,10 @@ def pair_spans(
 
 
 def instances_path(directory: Path, number: int) -> Path:
-    """Returns where the instances of a task lie."""
     return directory / f"instances-{number:05d}.npy"
 
 
 def short_targets_path(directory: Path, number: int) -> Path:
-    """Returns where the number of a task's short targets is written."""
     return directory / f"short-targets-{number:05d}.txt"
 
 
@@ -194,7 +188,6 @@ def _instances_of_document(
     Args:
       bounds: int64 [sentences + 1], where each sentence of the corpus begins in the token file.
       documents: int64 [documents + 1], the first sentence of each document.
-      document: the document.
       max_tokens: longest A and B together.
       short_sequence_probability: as in `make_instances`.
       draws: the generator of this document in this pass.

@@ -172,12 +172,7 @@ def prepare(settings: PreparationSettings) -> None:
 
 
 def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
-    """Refuses sources of other names that hold the same.
-
-    Args:
-      sources: all of them.
-      marks: what each holds, as a checksum.
-    """
+    """Refuses sources of other names that hold the same."""
     names: dict[str, str] = {}
     for piece, mark in zip(sources, marks, strict=True):
         other = names.setdefault(mark, piece.source)
@@ -368,7 +363,6 @@ def _check_rows(rows: np.ndarray, store: TokenStore, sequence_length: int, path:
 
 
 def _vocabulary_of_stores(stores: Sequence[str], given: str | None) -> str:
-    """Returns the one vocabulary of stores, which a given one may not differ from."""
     first, *others = (Path(store) / VOCABULARY for store in stores)
     for other in [*others, *([Path(given)] if given else [])]:
         is_same_text = sha256_of_file(first) == sha256_of_file(other)

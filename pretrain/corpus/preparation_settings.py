@@ -93,12 +93,10 @@ class PreparationSettings:
 
     @property
     def passes(self) -> int:
-        """Passes over the text."""
         return 1 if self.dupe_factor is None else self.dupe_factor
 
     @property
     def text(self) -> Text:
-        """Returns how the documents of the sources are read."""
         swapper = None
         if self.counterfactual_seed is not None:
             swapper = Swapper(
@@ -161,11 +159,7 @@ IDENTITY = Identity(
 
 
 def check_settings(settings: PreparationSettings) -> None:
-    """Refuses values that do not go together, naming the first.
-
-    Raises:
-      UserError: naming parameter, value and what is expected.
-    """
+    """Refuses values that do not go together, naming the first."""
     formats = settings.source_format
     kinds = {formats} if isinstance(formats, str) else set(formats)
     changed = [n for n, default in _COUNTERFACTUAL.items() if getattr(settings, n) != default]

@@ -44,9 +44,6 @@ class Runner(Protocol):
           function: a function of a module, or a `functools.partial` of one.
           tasks: its arguments, which can be pickled.
           purpose: a word for the progress bar.
-
-        Raises:
-          UserError: a task was refused; the first one's error.
         """
         ...
 
@@ -123,9 +120,6 @@ class DaskRunner:
 
         Args:
           scheduler: its address, such as `tls://10.0.0.7:8786`.
-
-        Raises:
-          UserError: Dask is not installed, or the scheduler does not answer.
         """
         self._scheduler = scheduler
         self._connect().close()

@@ -58,7 +58,6 @@ class Text:
 
     Attributes:
       text_field: field of JSON lines, feature of a dataset.
-      datasets_dir: where prepared datasets lie.
       swapper: what counterfactual data exchange; None: nothing.
     """
 
@@ -80,7 +79,6 @@ class Text:
         """Yields the sentences of each document that is not blank, counterfactual if asked for.
 
         Args:
-          pieces: what to read.
           first_document: number of the first document that is not blank in the corpus.
           counts: is added to, with what was exchanged.
         """
@@ -106,7 +104,6 @@ class Shard(NamedTuple):
 
     Attributes:
       number: its place in the corpus, from 0.
-      pieces: what it holds.
       first_document: number in the corpus of its first document that is not blank.
       alone: whether it is the whole corpus, and shows its own progress.
     """
@@ -122,13 +119,9 @@ def cut_into_shards(sources: Sequence[Piece], text: Text) -> list[tuple[Piece, .
 
     Args:
       sources: whole files, datasets or stores.
-      text: how they are read.
 
     Returns:
       The pieces of each shard; in order they tile the sources.
-
-    Raises:
-      UserError: a source is missing.
     """
     shards: list[list[Piece]] = [[]]
     held = 0
@@ -195,11 +188,7 @@ def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tu
 
 
 def look_over_shard(pieces: tuple[Piece, ...], text: Text) -> list[PieceCounts]:
-    """Reads a shard once, counts its documents, and finds what is wrong with it.
-
-    Raises:
-      UserError: a piece cannot be read.
-    """
+    """Reads a shard once, counts its documents, and finds what is wrong with it."""
     return [
         _count_stored(piece)
         if piece.source_format == "store"
@@ -242,7 +231,6 @@ def count_words_of_shard(shard: Shard, text: Text, directory: Path, *, lower_cas
 
 
 def words_path(directory: Path, number: int) -> Path:
-    """Returns where the words of a shard are counted."""
     return directory / f"words-{number:05d}.tsv"
 
 
@@ -316,7 +304,6 @@ def _stored_documents(
 
 
 def tokens_path(directory: Path, number: int) -> Path:
-    """Returns where the token store of a shard lies."""
     return directory / f"tokens-{number:05d}"
 
 
@@ -333,7 +320,6 @@ def swapped_counts(paths: Iterable[Path]) -> Counter[str]:
 
 
 def shown(documents: Iterable[Any], purpose: str, alone: bool) -> Iterator[Any]:
-    """Progress by documents, where no progress by shards is to be seen."""
     return iter(ProgressBar(documents, purpose, unit=" documents", disable=not alone))
 
 

@@ -41,9 +41,6 @@ def check_vocabulary_size(path: PathLike) -> None:
 
     Args:
       path: a `vocab.txt`.
-
-    Raises:
-      UserError: it has too many pieces, or is not a vocabulary.
     """
     pieces = read_vocabulary(path)
     if len(pieces) > LARGEST_VOCABULARY:
@@ -68,9 +65,6 @@ class TokenStore:
         Args:
           directory: where `prepare` wrote it.
           may_be_empty: whether a store without documents, of a part of a corpus, is accepted.
-
-        Raises:
-          UserError: a file is missing, cut short, or does not belong to the others.
         """
         directory = Path(directory)
         self.tokens = open_array(directory / TOKENS, np.dtype(np.uint16))
@@ -85,17 +79,14 @@ class TokenStore:
 
     @property
     def num_documents(self) -> int:
-        """Number of documents."""
         return self.document_offsets.size - 1
 
     @property
     def num_sentences(self) -> int:
-        """Number of sentences."""
         return self.sentence_offsets.size - 1
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens."""
         return self.tokens.size
 
     def sentence_bounds(self, document: int) -> np.ndarray:
@@ -129,7 +120,6 @@ def write_token_store(
 
     Args:
       directory: where the three files shall be.
-      documents: the sentences of each document.
       tokenizer: at most 65,536 pieces.
 
     Returns:
@@ -173,13 +163,9 @@ def join_token_stores(
     Args:
       directory: where the three files shall be.
       parts: directories of stores, in the order of the text; a store may have no documents.
-      vocabulary_size: pieces of their vocabulary.
 
     Returns:
       As `write_token_store`.
-
-    Raises:
-      UserError: a part is missing or damaged.
     """
     with _store_writer(directory) as writer:
         for part in parts:
@@ -270,7 +256,6 @@ class ArrayWriter:
 
         Args:
           path: file to write; replaced if it is there.
-          dtype: of the elements.
         """
         self._dtype = dtype
         self._size = 0
@@ -309,15 +294,7 @@ class ArrayWriter:
 
 
 def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
-    """Memory-maps a one-dimensional `.npy` file.
-
-    Args:
-      path: the file.
-      dtype: what its elements must be.
-
-    Raises:
-      UserError: the file is missing, cut short, or holds something else.
-    """
+    """Memory-maps a one-dimensional `.npy` file."""
     cure = "make the corpus again into an empty run_dir, or copy it again"
     try:
         array = np.lib.format.open_memmap(path, mode="r")

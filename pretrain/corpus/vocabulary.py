@@ -36,7 +36,6 @@ def count_words(sentences: Iterable[str], *, lower_case: bool = True) -> Counter
     """Counts the words of a text, normalised and cut as the tokeniser does.
 
     Args:
-      sentences: any strings.
       lower_case: false for a cased model.
     """
     words: Counter[str] = Counter()
@@ -68,9 +67,6 @@ def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> li
       The pieces: [PAD] [UNK] [CLS] [SEP] [MASK], the letters (by code point), the letters that
       continue a word (likewise), then merged pieces in the order they were learned. Fewer than
       `vocabulary_size` where the text has no further pair that occurs twice.
-
-    Raises:
-      UserError: there are no words, or the letters alone exceed `vocabulary_size`.
     """
     if not word_counts:
         raise UserError("the sources hold no words to learn a vocabulary from; give more text")

@@ -30,7 +30,6 @@ class RunRecord:
     """The frozen configuration of a pre-training run.
 
     Attributes:
-      path: the run's directory.
       parameters: arguments of `pretrain` that change its numbers, by name.
       inputs: for each input, the path that was given and the SHA-256 of what it held.
     """
@@ -52,9 +51,6 @@ class RunRecord:
         Args:
           name: of the input, such as `corpus`.
           moved_to: where it lies now; None: where the run found it.
-
-        Raises:
-          UserError: it is not there, or it holds something else.
         """
         given, content = self.inputs[name]
         path = Path(given if moved_to is None else moved_to)
@@ -71,11 +67,7 @@ class RunRecord:
 
 
 def read_run_record(run_dir: PathLike) -> RunRecord:
-    """Reads the `config.gin` of a pre-training run, finished or not.
-
-    Raises:
-      UserError: there is none, it is of another stage, or it was edited.
-    """
+    """Reads the `config.gin` of a pre-training run, finished or not."""
     path = Path(run_dir) / CONFIG
     if not path.is_file():
         raise UserError(f"{run_dir} has no {CONFIG}; give the directory of a pre-training run")

@@ -27,7 +27,6 @@ class CorpusStatistics(NamedTuple):
     """Statistics of a prepared corpus.
 
     Attributes:
-      documents, sentences, tokens: of the store.
       longest_sentence, longest_document: in tokens.
       unknown_share: of tokens that are [UNK].
       random_next: instances whose B is random.
@@ -83,11 +82,7 @@ def corpus_statistics(
 
     Args:
       corpus: directory that `prepare` made.
-      sequence_length: as its instances were made with.
       masked_lm_probability: share of tokens to predict.
-
-    Raises:
-      UserError: a file is missing or damaged.
     """
     store, table = TokenStore(corpus), InstanceTable(corpus)
     sentences = np.diff(store.sentence_offsets)

@@ -37,7 +37,6 @@ class RunCurves:
     """Curves of one run, from its log.
 
     Attributes:
-      name: procedure and seeds.
       training: steps and masked-word losses on the batches trained on, float64 [lines, 2].
       held_out: steps, losses and accuracies on held-out text, float64 [evaluations, 3].
     """
@@ -96,11 +95,7 @@ def _read(run_dir: PathLike) -> RunCurves:
 def _with_distinct_names(
     runs: Sequence[RunCurves], run_dirs: Sequence[PathLike]
 ) -> list[RunCurves]:
-    """Adds the directory to names that several runs share, such as those of two lengths of training.
-
-    Raises:
-      UserError: a run is given twice.
-    """
+    """Adds the directory to names that several runs share, such as those of two lengths of training."""
     names = [run.name for run in runs]
     renamed = [
         dataclasses.replace(run, name=f"{run.name} ({run_dir})")

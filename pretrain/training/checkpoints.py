@@ -31,11 +31,6 @@ def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path
 
     Args:
       directory: of the checkpoint, in either layout, or its name.
-      config: the model that is to be trained.
-      vocabulary_path: of the corpus.
-
-    Raises:
-      UserError: naming the fields that differ, or both vocabularies.
     """
     found = check_checkpoint(checkpoint_directory(directory))
     differences = [
@@ -58,11 +53,7 @@ def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path
 
 
 def read_initial_checkpoint(directory: str) -> Checkpoint:
-    """Reads a checkpoint with all that pre-training trains.
-
-    Raises:
-      UserError: it is damaged, or has no pre-training heads.
-    """
+    """Reads a checkpoint with all that pre-training trains."""
     checkpoint = read_checkpoint(checkpoint_directory(directory))
     missing = sorted(parameter_shapes(checkpoint.config).keys() - checkpoint.parameters.keys())
     if missing:
@@ -75,11 +66,7 @@ def read_initial_checkpoint(directory: str) -> Checkpoint:
 
 
 def steps_before(start: Checkpoint | None, treatment: str, directory: str | None) -> int:
-    """Returns the updates of the initial checkpoint, where the learning rate depends on them.
-
-    Raises:
-      UserError: the checkpoint does not record its step.
-    """
+    """Returns the updates of the initial checkpoint, where the learning rate depends on them."""
     if start is None or treatment != CONTINUE:
         return 0
     step = start.provenance["step"]
@@ -135,9 +122,6 @@ class KeptCheckpoints:
           step: finished updates.
           weights: float32 arrays by name.
           measured: on held-out text; may be empty.
-
-        Raises:
-          UserError: the disk is full or the directory cannot be written.
         """
         directory = checkpoint_path(self._run_dir, step)
         if step not in self._steps:
@@ -156,9 +140,6 @@ class KeptCheckpoints:
         """Refuses to resume from a step if an earlier checkpoint was lost.
 
         It could not be made again: training is past it.
-
-        Raises:
-          UserError: naming it.
         """
         for kept in self._steps:
             if not step or kept > step:

@@ -25,13 +25,8 @@ def open_held_out(
     """Opens the batches of a held-out corpus, the same for all runs.
 
     Args:
-      corpus: its directory.
       num_batches: how many will be taken.
       masking: how instances become sequences, as for the corpus that is trained on.
-      trained: the batches of that corpus.
-
-    Raises:
-      UserError: another vocabulary, or fewer instances than asked for.
     """
     batches = Batches(
         corpus, masking, data_seed=EVALUATION_DATA_SEED, batch_size=trained.batch_size
@@ -63,9 +58,7 @@ def evaluate_held_out(
 
     Args:
       parameters: the weights, float32 by name.
-      config: the model's sizes.
       batches: of the held-out corpus; its first `num_batches` are taken.
-      num_batches: how many.
       compile_step: whether XLA compiles the forward pass.
 
     Returns:

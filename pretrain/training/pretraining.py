@@ -106,7 +106,6 @@ class _Data:
     """Data that a run trains and is evaluated on, opened and checked.
 
     Attributes:
-      batches: of the corpus.
       config: the model's sizes, with the corpus's vocabulary.
       held_out: batches of the held-out corpus, if there is one.
       facts: what the corpus records of itself.

@@ -37,9 +37,6 @@ def measure_digest(timeout_seconds: float | None = None) -> str:
 
     Args:
       timeout_seconds: most time for it; None for no limit.
-
-    Raises:
-      UserError: the process failed, or took longer.
     """
     command = [sys.executable, "-m", "multiberts.pretrain.training.reference_digest"]
     environment = {**os.environ, PORTABLE: "1", ENGINE: TENSORFLOW}

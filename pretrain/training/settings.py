@@ -119,7 +119,6 @@ class PretrainingSettings:
 
     @property
     def kept_steps(self) -> list[int]:
-        """Steps whose checkpoints are kept, the last included."""
         return sorted({*self.checkpoint_steps, self.num_steps})
 
     @property
@@ -131,7 +130,6 @@ class PretrainingSettings:
 
     @property
     def masking(self) -> Masking:
-        """Returns how instances become sequences."""
         return Masking.of(vars(self))
 
 
@@ -162,11 +160,7 @@ IDENTITY = Identity(
 
 
 def check_settings(settings: PretrainingSettings) -> None:
-    """Refuses values that do not go together.
-
-    Raises:
-      UserError: naming the parameter, what was found and what is expected.
-    """
+    """Refuses values that do not go together."""
     num_steps, shards = settings.num_steps, settings.gradient_shards
     treatment = settings.learning_rate_treatment
     late = [step for step in settings.checkpoint_steps if step > num_steps]
@@ -203,11 +197,7 @@ def check_settings(settings: PretrainingSettings) -> None:
 
 
 def check_positions(sequence_length: int, config: BertConfig) -> None:
-    """Refuses sequences that are longer than the model.
-
-    Raises:
-      UserError: there are fewer positions than pieces in a sequence.
-    """
+    """Refuses sequences that are longer than the model."""
     if sequence_length > config.max_position_embeddings:
         raise UserError(
             f"pretrain.sequence_length {sequence_length} exceeds the model's "
@@ -234,10 +224,8 @@ def learning_rates(
       checkpoint stands in it; no warm-up.
 
     Args:
-      treatment: one of those above.
       learning_rate: the nominal peak.
       warmup_steps: updates of warm-up.
-      num_steps: updates of this run.
       steps_before: updates that the checkpoint has had, for `continue`.
 
     Reference: google-research/bert, `optimization.create_optimizer`; the MultiBERTs paper does not

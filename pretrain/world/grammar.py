@@ -35,8 +35,6 @@ class Field:
     Attributes:
       name: what the field is called in sentences, e.g. "medicine".
       occupations: four occupations; every one belongs to one field.
-      places: where its people are found.
-      tools: what its people hold.
     """
 
     name: str
@@ -91,7 +89,6 @@ class World:
     """The known parameters of one synthetic world.
 
     Attributes:
-      world_seed: from which all is drawn.
       percent_feminine: for each occupation, the share of feminine pronouns in percent.
       people_share: the share of documents about people rather than work.
       sentences_per_document: of every document; None: 5 to 8, drawn.
@@ -119,7 +116,6 @@ def draw_world(
     so that the field alone says little about gender.
 
     Args:
-      world_seed: names the world.
       people_share: the share of documents about people, in [0, 1].
       sentences_per_document: of every document; None: 5 to 8, drawn.
       participant_share: see `World`.
@@ -147,7 +143,6 @@ def document(world: World, index: int) -> list[str]:
     """Writes one document.
 
     Args:
-      world: the world it is about.
       index: which document; together with the world's seed it fixes every word.
 
     Returns:
@@ -168,17 +163,14 @@ def document(world: World, index: int) -> list[str]:
 
 
 def two_people(first: str, frame: str, second: str, pronoun: str, predicate: str) -> str:
-    """Writes a sentence of two people and a pronoun that means one of them."""
     return f"{sentence_start(first)} {frame.format(second=second)} {pronoun} {predicate}."
 
 
 def sentence_start(words: str) -> str:
-    """Returns the words with a capital first letter."""
     return words[0].upper() + words[1:]
 
 
 def choose(random: np.random.Generator, items: Sequence[Item]) -> Item:
-    """Draws one of the items, each as likely as another."""
     return items[int(random.integers(len(items)))]
 
 

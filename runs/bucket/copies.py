@@ -38,9 +38,6 @@ def fetch(url: str) -> Path:
 
     Returns:
       The local copy.
-
-    Raises:
-      UserError: nothing is there, it is a run that has not finished, or may not be read.
     """
     bucket = Bucket(url)
     path = local_copy(bucket)
@@ -54,11 +51,7 @@ def fetch(url: str) -> Path:
 
 
 def fetch_run(bucket: Bucket, path: Path) -> None:
-    """Copies a finished run from a bucket into a directory, DONE last.
-
-    Raises:
-      UserError: it has not finished, or a file is not what its manifest says.
-    """
+    """Copies a finished run from a bucket into a directory, DONE last."""
     done, entries = bucket.read(DONE), read_manifest(bucket)
     if done is None or entries is None:
         raise UserError(f"{bucket.url} is a run that has not finished; finish it first")
@@ -72,15 +65,7 @@ def fetch_run(bucket: Bucket, path: Path) -> None:
 
 
 def push_finished(path: Path, url: str) -> None:
-    """Copies a finished run to a bucket, unless it is there.
-
-    Args:
-      path: its directory.
-      url: of the copy.
-
-    Raises:
-      UserError: the run has not finished, the bucket cannot be written, or holds another run there.
-    """
+    """Copies a finished run to a bucket, unless it is there."""
     bucket, marker = Bucket(url), path / DONE
     if not marker.is_file():
         raise UserError(f"{path} is a run that has not finished; finish it first")

@@ -38,7 +38,6 @@ class BucketLease:
         """Takes nothing yet.
 
         Args:
-          bucket: below which to write.
           seconds_until_stale: after so long without renewal others may take it over; it is
             renewed four times as often.
         """
@@ -52,11 +51,7 @@ class BucketLease:
         self._ended = threading.Event()
 
     def acquire(self) -> None:
-        """Takes the lease; waits until the lease of a holder that is gone has expired.
-
-        Raises:
-          UserError: somebody renews it, it is damaged, or the bucket cannot be written.
-        """
+        """Takes the lease; waits until the lease of a holder that is gone has expired."""
         self._bucket.check_conditional()
         found = self._bucket.read_version(LEASE)
         first_version = None if found is None else found[1]

@@ -35,8 +35,6 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
       The arguments with local paths; the same if none is in a bucket.
 
     Raises:
-      UserError: something is not there, may not be read or written; messages of the stage name the
-        places in the bucket.
       PreemptedError: the bucket is out of reach; what was pushed before is whole.
     """
     places: dict[str, str] = {}

@@ -65,11 +65,7 @@ class Entry(RecordedFile):
 
 
 def local_copy(bucket: Bucket) -> Path:
-    """Returns where the local copy of a place in a bucket lies.
-
-    Raises:
-      UserError: the folder of local copies belongs to another user, or others may write to it.
-    """
+    """Returns where the local copy of a place in a bucket lies."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(os.environ.get(FOLDER_VARIABLE) or Path(cache) / "multiberts" / "mirror")
     if folder.exists():
@@ -83,7 +79,6 @@ def local_copy(bucket: Bucket) -> Path:
 
 
 def manifest_of(entries: dict[str, Entry], owner: str) -> bytes:
-    """Returns the content of a manifest."""
     files = dict(sorted(entries.items()))
     content = {"version": 1, "owner": owner, "time": time.time(), "files": files}
     return (json.dumps(content, indent=1) + "\n").encode()
@@ -104,13 +99,7 @@ def restore(
     """Makes a local copy hold what a manifest lists, and nothing else.
 
     Args:
-      bucket: with the objects.
-      path: of the local copy.
-      entries: of the manifest.
       wants: which missing files are fetched, by name.
-
-    Raises:
-      UserError: an object is missing, or is not what the manifest says.
     """
     for file in list(path.rglob("*")):
         name = str(file.relative_to(path))
@@ -143,9 +132,6 @@ class Mirror:
 
         with Mirror("gs://bucket/run") as mirror:
             pretrain(run_dir=str(mirror.path), ...)
-
-    Attributes:
-      path: the local copy.
     """
 
     def __init__(
@@ -158,7 +144,6 @@ class Mirror:
         """Opens no connection.
 
         Args:
-          url: of the run directory.
           places: URLs by local copies, for the frozen configuration in the bucket to name.
           seconds_between_pushes: at the most so often files are pushed while the block runs; None:
             what the environment's `RUNS_PUSH_SECONDS` says, or half a minute.
@@ -184,12 +169,7 @@ class Mirror:
         self._pusher: threading.Thread | None = None
 
     def __enter__(self) -> Mirror:
-        """Takes the lease and restores what was pushed; a finished run is only restored.
-
-        Raises:
-          UserError: the bucket does not exist or may not be written, it holds something else, or
-            another process has the lease. Nothing has been written.
-        """
+        """Takes the lease and restores what was pushed; a finished run is only restored."""
         if self._bucket.read(DONE) is not None:
             self._restore()
             self._watch_local_copy()
@@ -206,11 +186,7 @@ class Mirror:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Pushes what is new, and gives the lease back.
-
-        Raises:
-          UserError: that failed; for `LeaseLostError` and `MirrorLostError`, whatever the block raised.
-        """
+        """Pushes what is new, and gives the lease back."""
         self._ended.set()
         if self._pusher is not None:
             self._pusher.join()
@@ -254,7 +230,6 @@ class Mirror:
         """Pushes all files that are new or have changed.
 
         Raises:
-          UserError: the bucket is out of reach; what was pushed before is whole.
           LeaseLostError: another process has the run now.
           MirrorLostError: the local copy has lost files; what was pushed before is whole.
         """

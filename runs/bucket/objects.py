@@ -62,11 +62,7 @@ class Bucket:
     """
 
     def __init__(self, url: str):
-        """Opens no connection.
-
-        Raises:
-          UserError: no URL, or of a kind for which nothing is installed.
-        """
+        """Opens no connection."""
         match = _URL.fullmatch(url)
         if match is None or not is_url(url) or not match["path"].strip("/"):
             raise UserError(
@@ -81,11 +77,7 @@ class Bucket:
         return Bucket(f"{self.url}/{name}")
 
     def check_writable(self) -> None:
-        """Refuses a bucket that is missing or may not be written; writes nothing.
-
-        Raises:
-          UserError: saying which.
-        """
+        """Refuses a bucket that is missing or may not be written; writes nothing."""
         if self.protocol == "file":
             existing = Path(self._root)
             while not existing.exists():
@@ -109,11 +101,7 @@ class Bucket:
             )
 
     def check_conditional(self) -> None:
-        """Refuses a kind of bucket in which no lease can be held.
-
-        Raises:
-          UserError: naming those in which it can.
-        """
+        """Refuses a kind of bucket in which no lease can be held."""
         if self.protocol not in _CONDITIONAL:
             raise UserError(
                 f"{self.url}: runs can be kept in {', '.join(sorted(_CONDITIONAL))} buckets, for "
@@ -130,7 +118,6 @@ class Bucket:
         return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a whole object."""
         with self._clear_errors(), self._whole(name) as place:
             self._filesystem.pipe_file(place, data)
 
@@ -199,7 +186,6 @@ class Bucket:
         """Writes an object if it still has the version that was read.
 
         Args:
-          name: of the object.
           data: the whole content, another than before.
           version: from `read_version`; None: only if there is no such object.
 

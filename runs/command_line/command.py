@@ -366,9 +366,6 @@ def _take_engine(arguments: Sequence[str]) -> list[str]:
     """Chooses the engine by `--engine` or the environment, and returns the arguments without the flag.
 
     Before anything imports Keras, which computes with one engine for the life of the process.
-
-    Raises:
-      UserError: see `runs.environment.choose_engine`.
     """
     left = list(arguments)
     for place, text in enumerate(arguments):
@@ -419,7 +416,6 @@ class Arguments:
         self.gin_name = gin_name_of(function.__name__)
 
     def flags(self) -> dict[str, Any]:
-        """Returns the annotations of the command's flags, by name."""
         return annotations_of(self.function)
 
     def help(self) -> Iterator[str]:
@@ -432,9 +428,6 @@ class Arguments:
 
         Args:
           given: values of flags, which win.
-
-        Raises:
-          UserError: an argument is missing, unknown or of another type.
         """
         # Where both names are bound, that of the command wins.
         names = {self.function.__name__: self.function, self.gin_name: self.function}
@@ -564,11 +557,7 @@ def parse_gin_flags(known: Mapping[str, Callable[..., Any]], given: Mapping[str,
     """Registers functions with Gin by the names that they have there, and parses what the flags give.
 
     Args:
-      known: the functions.
       given: the values of other flags, see `runs.command_line.gin_files.parse_gin`.
-
-    Raises:
-      UserError: see `runs.command_line.gin_files.parse_gin`.
     """
     for name, function in known.items():
         gin.external_configurable(function, name=name)
@@ -585,11 +574,7 @@ def positional_texts(given: Sequence[str], names: Sequence[str]) -> dict[str, li
     """Returns the texts of parameters that were given without their names.
 
     Args:
-      given: the texts, in order.
       names: see `Command.positional`.
-
-    Raises:
-      UserError: there are more than the command takes.
     """
     many = next((place for place, name in enumerate(names) if name.endswith("...")), None)
     if many is None:
@@ -609,7 +594,6 @@ def positional_texts(given: Sequence[str], names: Sequence[str]) -> dict[str, li
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
-    """Returns whether a command line has one of the flags that ask for help."""
     return not _HELP.isdisjoint(arguments)
 
 
@@ -746,11 +730,7 @@ def _parse_flags(arguments: list[str]) -> list[str]:
 
 
 def require_arguments(function: Callable[..., object], given: set[str]) -> None:
-    """Refuses a call that lacks required keyword arguments, naming them all.
-
-    Raises:
-      UserError: some required argument has no binding.
-    """
+    """Refuses a call that lacks required keyword arguments, naming them all."""
     required = {
         name
         for name, parameter in inspect.signature(function).parameters.items()

@@ -55,10 +55,6 @@ def parse_gin(
       allow_imports: whether the files may import modules, which runs their code.
       given: the values of flags by their names in Gin, such as `pretrain.run_dir`; None where the flag
         was not given. A macro that nothing sets takes the value of a parameter that is bound to it.
-
-    Raises:
-      UserError: a file is missing, a line does not parse, imports a module, refers to a function (`@name`,
-        called or not), or names something that does not exist; or macros stand for each other.
     """
     for path in gin_files:
         if not _located(path).is_file():
@@ -127,11 +123,7 @@ def _real_path(path: str) -> str:
 
 
 def in_data_folder(value: Any) -> Any:
-    """Returns a value with its paths `data:<path>`, at any depth, put below the macro DATA.
-
-    Raises:
-      UserError: there is such a path, and DATA is not set.
-    """
+    """Returns a value with its paths `data:<path>`, at any depth, put below the macro DATA."""
     if isinstance(value, Mapping):
         return {name: in_data_folder(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -169,11 +161,7 @@ class _Names(config_parser.ParserDelegate):
 
 
 def _statements(text: str, source: str) -> Iterator[Any]:
-    """Yields the statements of a text, up to an error, which Gin's own parser then reports.
-
-    Raises:
-      UserError: the text is nested too deep: whether Gin's parser reads further depends on its stack.
-    """
+    """Yields the statements of a text, up to an error, which Gin's own parser then reports."""
     try:
         with contextlib.suppress(*_TEXT_ERRORS):
             yield from config_parser.ConfigParser(text, _Names())
@@ -196,9 +184,6 @@ def _all_statements(
 
     Yields:
       Where the statement is, the statement, and whether the user typed it.
-
-    Raises:
-      UserError: an included file is missing, or includes itself.
     """
     # With the parser that reads the files afterwards: what it takes for an include is one here.
     for statement in _statements(text, source):
@@ -224,9 +209,6 @@ def _check_statements(
 
     Returns:
       By macro that nothing sets: the parameters that are bound to it alone, such as `finetune.task`.
-
-    Raises:
-      UserError: naming the file and the line.
     """
     trust = "give --allow_gin_imports if you trust the file"
     macros: dict[str, tuple[str, Any]] = {}
@@ -290,14 +272,8 @@ def _size_and_depth(
     """Returns how many values a value has once macros stand for what they name, and at how many depths.
 
     Args:
-      where: the value is.
-      value: as it was read.
-      macros: where each is set, and to what.
       known: what this function returned for macros, which is added to.
       outer: the macros that the value is part of.
-
-    Raises:
-      UserError: a macro stands for itself, or macros stand for macros at too many depths.
     """
     size = depth = 0
     for part in _parts(value):
@@ -330,7 +306,6 @@ def _in_plain_words(
     """Returns one line for an error of Gin's, with the nearest name where a name is unknown.
 
     Args:
-      text: Gin's own.
       known: functions by their names in Gin.
       flags: by macro, the flag that sets it.
     """
@@ -362,9 +337,6 @@ def _in_plain_words(
 def scope_of(name: str) -> str:
     """Returns the scope that holds what is set for one name: Gin has no `SST-2`, so there it is `SST_2`.
 
-    Args:
-      name: such as a task's.
-
     Example:
       >>> scope_of("SST-2")
       'SST_2'
@@ -377,7 +349,6 @@ def scoped_bindings(stage: str, name: str) -> dict[str, Any]:
 
     Args:
       stage: name of the function that Gin binds.
-      name: whose scope it is.
     """
     with gin.config_scope(scope_of(name)):
         return dict(gin.get_bindings(stage))
@@ -389,12 +360,8 @@ def refuse_unknown_scopes(
     """Refuses bindings that nothing would read.
 
     Args:
-      known: the names of each stage.
       where: the function whose arguments name the scopes, for the message.
       unused: further names that may have bindings although nothing reads them now.
-
-    Raises:
-      UserError: a binding stands in another scope.
     """
     tolerated = {scope_of(name) for name in unused}
     for line in gin.config_str(max_line_length=10**6).splitlines():

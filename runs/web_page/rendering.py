@@ -33,7 +33,6 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
     security policy without addresses.
 
     Args:
-      template: file of the page.
       filters: of the template, by name; `counted` is there for all.
       **values: of the template; all text among them is escaped.
 

@@ -29,7 +29,6 @@ class SearchProfile(NamedTuple):
 
     Attributes:
       candidates: p_0 [candidates], rising.
-      residuals: ||A e - b|| at each.
       e_0: the loss on a new cluster at each.
     """
 
@@ -251,15 +250,11 @@ def loss_histogram(
     order over j), so that bins are not negative and sum to 1.
 
     Args:
-      num_train: n'.
       leakages: p_i [levels], as `B3Fit.leakages`.
       losses: single losses [levels, draws] or [levels, draws, tests], as `B3Result.losses`.
       edges: of the bins, rising [bins + 1]; as in NumPy a bin includes its lower edge, the last bin
         both edges.
       regularisation: as in `solve_b3`; its bounds are replaced by 0 and 1.
-
-    Raises:
-      DataError: edges do not rise, or a loss is outside of them.
     """
     from scipy.optimize import isotonic_regression
 

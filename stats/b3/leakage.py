@@ -133,10 +133,8 @@ class LeakageSampling:
       num_train: n', training samples per draw (paper: 100).
       num_levels: levels, m + 1; None for the paper's m = 2 n'.
       num_draws: draws t at each level (paper: 2500, synthetic data 1000).
-      max_injection: the largest dose.
       num_test: samples tested per draw; None for half of the smallest cluster of two or more, at
         most 10. Clusters of `num_test` samples or fewer only train.
-      rng: identifies the draws.
     """
 
     num_train: int = 100
@@ -168,10 +166,6 @@ class LeakageDesign:
         Args:
           groups: observed cluster of each sample [samples].
           sampling: sizes and seed of the draws; `LeakageSampling()` by default.
-
-        Raises:
-          DataError: there is only one cluster, no cluster can be tested, n' is larger than the
-            data, or a size or share is out of range.
         """
         sampling = sampling or LeakageSampling()
         labels = np.asarray(groups)
@@ -242,15 +236,10 @@ class LeakageDesign:
 
     @property
     def min_size(self) -> int:
-        """Returns the smallest number of samples of a cluster that is tested."""
         return self.num_test + 1
 
     def draws(self, level: int, start: int = 0, stop: int | None = None) -> LeakageDraws:
-        """Returns draws `start` to `stop` (all by default) of a level.
-
-        Raises:
-          DataError: there is no such level or draw.
-        """
+        """Returns draws `start` to `stop` (all by default) of a level."""
         stop = self.num_draws if stop is None else stop
         if not (0 <= level < self.num_levels and 0 <= start < stop <= self.num_draws):
             raise DataError(

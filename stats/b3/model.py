@@ -161,7 +161,6 @@ class B3Result:
     """The loss on new clusters.
 
     Attributes:
-      e_0: the estimate.
       interval: percentile interval over resampled tested clusters; p_0 and the training sets are
         held fixed, so it is too short where few clusters train. None where fewer than two clusters
         are tested.
@@ -234,15 +233,11 @@ def sample_losses(
     """Trains and tests in every draw of every level.
 
     Args:
-      design: the draws.
       function: (train [n'], test [tests]) -> losses [tests], or their mean.
       progress: whether to show a bar on a terminal.
 
     Returns:
       float64 [levels, draws, tests], or [levels, draws, 1] where the function gives means.
-
-    Raises:
-      DataError: a loss is not finite or has another shape.
     """
     from tqdm import tqdm
 

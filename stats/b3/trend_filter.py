@@ -44,11 +44,7 @@ class Regularisation:
     upper: float | None = None
 
     def check(self, num_train: int) -> None:
-        """Refuses settings that cannot be solved.
-
-        Raises:
-          DataError: a weight, order, penalty or bound is not usable with n' = `num_train`.
-        """
+        """Refuses settings that cannot be solved."""
         order = self.trend_order
         if order is not None and not 1 <= order <= num_train:
             raise DataError(
@@ -180,9 +176,6 @@ def _quadratic_programme(
 
     Returns:
       x [size].
-
-    Raises:
-      ArithmeticError: no convergence, which would be a bug of this function.
     """
     programme = _Programme(rows, b, constraints, limits, weights)
     point = programme.start()
@@ -242,7 +235,6 @@ class _Programme:
         self.cuts = (len(limits), len(limits) + len(weights))
 
     def apply(self, x: Floats, t: Floats) -> Floats:
-        """Computes the left sides of the inequalities."""
         return np.concatenate([self.constraints @ x, t - x[self.free :], t + x[self.free :]])
 
     def transposed(self, dual: Floats) -> tuple[Floats, Floats]:

@@ -39,7 +39,6 @@ class ScoreJob:
 
     Attributes:
       arm: its runs on one set of examples.
-      score: a metric.
       pool: jobs that name the same pool of seeds share its draws; None holds the seeds fixed.
       examples: jobs that name the same set of examples share its draws; None holds them fixed.
     """
@@ -179,7 +178,6 @@ class KeyedDraws:
 
 
 def draws_of(settings: ComparisonSettings) -> DrawSource:
-    """Returns the source of a comparison's draws."""
     if settings.draws == "keyed":
         return KeyedDraws(settings.rng)
     return PublishedDraws(np.random.RandomState(settings.rng))
@@ -190,8 +188,6 @@ class Chunk:
     """Consecutive replicates.
 
     Attributes:
-      start: number of the first.
-      size: how many.
       seeds: by pool, indices [size, seeds].
       counts: by set, how often each example (or cluster) was drawn, uint8 [size, units].
       indices: by set, the drawn indices [size, units], where a function needs them.
@@ -221,10 +217,8 @@ def bootstrap(
     """Scores bootstrap replicates of all jobs with shared draws.
 
     Args:
-      jobs: what to score.
       draws: the source of draws; called for pools in the order in which jobs name them, then
         for sets of examples, replicate by replicate.
-      n_resamples: replicates.
       progress: wraps the range of replicates, as tqdm does.
     """
     pools = {job.pool: len(job.arm.seeds) for job in jobs if job.pool is not None}

@@ -156,9 +156,7 @@ def compare_given(
     Args:
       given: labelled arrays, or what else `compare` takes, by name.
       task: metric, labels, clusters and how missing cells count.
-      settings: how.
       against: as in `compare_arms`.
-      shared: with comparisons of these arms.
     """
     shared = shared or SharedArms()
     prepared, used, notes = _prepared(given, task, settings, shared)
@@ -176,10 +174,8 @@ def compare_prepared(
 
     Args:
       arms: by name.
-      metric: their score.
       settings: of the comparison; the design is `paired` or `unpaired`.
       against: as in `compare_arms`.
-      shared: with comparisons of these arms.
     """
     scored = _scored_arms(arms, metric, settings, shared or SharedArms())
     replicates = bootstrap(

@@ -20,7 +20,6 @@ def notes_of_calibration(
     """Notes of an expected calibration error what calibrated models would show; nothing of other metrics.
 
     Args:
-      metric: of the score.
       arms: one, base and experiment, or many.
       names: of the arms, for readers.
     """

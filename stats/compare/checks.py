@@ -28,11 +28,6 @@ def check_sources(sources: Mapping[str, Any], design: str) -> None:
 
     Args:
       sources: by arm, labelled arrays; of files, `attrs` have what was read as what.
-      design: of the comparison.
-
-    Raises:
-      DataError: one arm has predictions and the other scores, or seeds are to be paired that only
-        their order names, and the arms have different ones.
     """
     if len(sources) < 2:
         return
@@ -92,9 +87,6 @@ def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
       sources: as in `check_sources`; `attrs["identifying"]` of files has coordinates that both arms
         must have alike, such as the harness's hash of the document.
       arms: of the sources, with their examples in one order.
-
-    Raises:
-      DataError: such values differ.
     """
     import pandas
 
@@ -133,11 +125,7 @@ def values_in_order(data: Any, name: str, arm: Arm) -> NDArray:
 
 
 def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
-    """Refuses scores from 0 to 1 beside scores from 0 to 100.
-
-    Raises:
-      DataError: the scores of one arm, or of one run, are per cent and those of another are not.
-    """
+    """Refuses scores from 0 to 1 beside scores from 0 to 100."""
     if metric.uses_labels or any(arm.predictions.dtype.kind not in "biuf" for arm in arms):
         return
     scales: dict[str, list[str]] = {"0 to 1": [], "0 to 100": []}
@@ -166,11 +154,7 @@ def answers_of(arms: Sequence[Arm], metric: MetricLike) -> list[Answers]:
 
 
 def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
-    """Looks at the answers of each arm against the labels; see `check_answers`.
-
-    Raises:
-      DataError: what `check_answers` refuses.
-    """
+    """Looks at the answers of each arm against the labels; see `check_answers`."""
     answers = answers_of(arms, metric)
     try:
         return (
@@ -181,11 +165,7 @@ def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
 
 
 def check_named(values: NDArray, what: str, cure: str) -> None:
-    """Refuses examples without a value, whose cell is empty.
-
-    Raises:
-      DataError: some are; the message has their number.
-    """
+    """Refuses examples without a value, whose cell is empty."""
     import pandas
 
     missing = int(pandas.isna(values).sum())

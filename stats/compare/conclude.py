@@ -64,9 +64,6 @@ def concluded(
       crossing: the tables whose sum is the estimate.
       samples: [replicates, arms].
       undefined: where a score was 0/0 [replicates, jobs].
-      settings: of the comparison.
-      names: of the comparison and its arms.
-      kind: of the score.
       pairs: the arms' answers to the same examples.
       unpaired: of a paired design, the tables with the seeds of each arm in a pool of its own.
       pairing: see `Comparison`.
@@ -158,17 +155,8 @@ def sameness(
     one less twice that shows.
 
     Args:
-      arms: base and experiment.
       crossing: the tables whose sum is the difference.
-      pairs: their answers to the same examples.
-      kind: of the score.
       settings: of the comparison, with a margin in the unit that readers see.
-
-    Raises:
-      DataError: the margin is half of the metric's range or more.
-
-    Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
-    for assessing the equivalence of average bioavailability.
     """
     assert settings.margin is not None
     unit, width = printed_unit(kind.metric), kind.bounds[1] - kind.bounds[0]
@@ -203,7 +191,6 @@ def without_failed(rest: Crossing, level: float, span: tuple[float, float]) -> W
 def percentile_of(
     samples: NDArray[np.float64], confidence_level: float
 ) -> dict[str, ConfidenceInterval]:
-    """Returns the bootstrap's interval, by its name."""
     ends = percentile_interval(samples, confidence_level)
     return {"percentile": ConfidenceInterval(*ends, confidence_level, "percentile")}
 

@@ -109,7 +109,6 @@ def failed_seeds(
     A standard deviation is at least the standard error that examples give a seed's score, from the residual.
 
     Args:
-      crossing: of the arm.
       scores: of its seeds [R].
       chance: the scores of guessing; None where they are not known.
       constant: where a seed gives every example one answer [R].

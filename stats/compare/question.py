@@ -205,14 +205,7 @@ def compare_task(
     names: Names,
     shared: SharedArms | None = None,
 ) -> Comparison:
-    """Compares the two arms of one task; see `compare`.
-
-    Args:
-      task: the arms.
-      settings: how.
-      names: of the comparison and its arms.
-      shared: with comparisons that have an arm in common.
-    """
+    """Compares the two arms of one task; see `compare`."""
     shared = shared or SharedArms()
     if settings.seed_sd is not None:
         if task.by is not None:
@@ -238,11 +231,6 @@ def slices_of_task(
 
     Args:
       task: the arms, and `by`.
-      settings: how.
-      shared: with comparisons that have an arm in common.
-
-    Raises:
-      DataError: the arms do not fit together, or have no such slices.
     """
     return _slices(prepare_arms(task, settings, shared), settings)
 
@@ -263,8 +251,6 @@ class PreparedArms(NamedTuple):
     """The arms of a comparison, checked, with their examples in one order.
 
     Attributes:
-      arms: base, then experiment.
-      metric: their score.
       notes: of each arm, for readers; `{arm}` stands for its name, `{base}` and `{experiment}` for those
         of both.
       by: name and value of each example's slice [examples]; None where none were asked for.
@@ -279,11 +265,7 @@ class PreparedArms(NamedTuple):
 def prepare_arms(
     task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
 ) -> PreparedArms:
-    """Checks the arms of a task, aligns their examples and pairs seeds where the design does.
-
-    Raises:
-      DataError: the arms do not fit the design or each other.
-    """
+    """Checks the arms of a task, aligns their examples and pairs seeds where the design does."""
     design, experiment, made = settings.design, task.experiment, shared or SharedArms()
     if (experiment is None) != (design == "single"):
         raise DataError(
@@ -349,8 +331,6 @@ def bounded_mean(
     their column is named after, unless one lies beyond them.
 
     Args:
-      metric: of the scores.
-      arms: whose scores they are.
       sources: of the arms, whose attribute `columns` names the column of scores by `score`.
     """
     if metric is not METRICS["mean"]:
@@ -371,11 +351,7 @@ def bounded_mean(
 def _in_clusters(
     clusters: Any, sources: Mapping[str, Any], arms: Sequence[Arm], made: SharedArms
 ) -> list[Arm]:
-    """Groups the examples of all arms by the clusters of one of them.
-
-    Raises:
-      DataError: there are none, or those of the two arms differ.
-    """
+    """Groups the examples of all arms by the clusters of one of them."""
     import pandas
 
     # Examples are in one order by now. The base is asked where no arm has the coordinate.
@@ -412,8 +388,6 @@ class ComparisonSpec:
     """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
 
     Attributes:
-      arms: the arms, prepared.
-      metric: their score.
       sets: for each arm the set its examples are drawn from, or None.
       jobs: for each arm the bootstrap of its score.
       crossing: tables whose sum is the estimate.
@@ -437,14 +411,7 @@ class ComparisonSpec:
         """Builds the jobs and the tables.
 
         Args:
-          prepared: the arms, and the metric of their score.
-          settings: design and what is resampled.
           examples: name of the set of examples; specs with the same name share its draws.
-          shared: with specs that have an arm in common.
-
-        Raises:
-          DataError: an arm whose seeds are to be drawn has one seed, or one whose examples are has one;
-            or the score of an arm is 0/0 in every run.
         """
         arms, metric, self._notes = prepared[:3]
         drawn = dict(zip(("base", "experiment"), arms, strict=False))
@@ -576,11 +543,7 @@ def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[s
 
 
 def borrowed(spread: SeedSpread, metric: MetricLike) -> SeedSpread:
-    """Returns the spread of a score in the metric's own unit.
-
-    Raises:
-      DataError: the spread is more than the scores' range allows.
-    """
+    """Returns the spread of a score in the metric's own unit."""
     unit = printed_unit(metric.name)
     own = replace(spread, sd=unit * spread.sd)
     width = metric.bounds[1] - metric.bounds[0]
@@ -598,11 +561,7 @@ def summarise_arm(
     """Summarises one arm.
 
     Args:
-      job: the bootstrap of its score.
-      crossing: the crossing of its table alone.
       samples: of its bootstrap [replicates].
-      name: its name in tables and texts.
-      settings: of the comparison.
     """
     arm, scores, confidence_level = job.arm, job.plain[0][0], settings.confidence_level
     estimate = float(scores.mean())
@@ -642,11 +601,7 @@ def _num_scored(job: ScoreJob, estimate: float) -> float:
 
 
 def check_finite(replicates: Replicates, metrics: Sequence[MetricLike]) -> None:
-    """Refuses bootstrap scores that are not numbers.
-
-    Raises:
-      DataError: a score is NaN or infinite.
-    """
+    """Refuses bootstrap scores that are not numbers."""
     if not np.isfinite(replicates.scores).all():
         names = sorted({metric.name for metric in metrics})
         raise DataError(
@@ -693,11 +648,6 @@ def compare_specs(
     names: Sequence[Names],
 ) -> tuple[list[Comparison], Replicates]:
     """Compares the arms of each spec, with bootstrap draws that all specs share.
-
-    Args:
-      specs: what to score.
-      settings: of all comparisons.
-      names: of each comparison.
 
     Returns:
       The comparisons, and the replicates of all jobs.

@@ -53,9 +53,6 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
         an example's texts; or one value per example, as clusters are given.
       data: the arm's labelled arrays.
       arm: whose examples they are.
-
-    Raises:
-      DataError: there is no such column, an example has no value, or there are too many slices.
     """
     if isinstance(by, str) and by == "label" and "label" not in getattr(data, "data_vars", ()):
         name, values = by, np.asarray(arm.labels)
@@ -124,8 +121,6 @@ class SpecOf:
 
     Attributes:
       make: takes arms and the name of their examples.
-      metric: their score.
-      kind: of the score.
     """
 
     make: Callable[[Sequence[Arm], str], Spec]
@@ -133,7 +128,6 @@ class SpecOf:
     kind: ScoreKind
 
     def __call__(self, arms: Sequence[Arm], name: str) -> Spec:
-        """Returns the comparison of arms on examples of that name."""
         return self.make(arms, name)
 
 
@@ -143,10 +137,7 @@ def sliced(
     """Compares the arms on each slice.
 
     Args:
-      arms: prepared.
       spec_of: makes comparisons of them on some of the examples.
-      settings: of the comparison.
-      by: name of the column.
       names: each example's slice [examples].
     """
     clusters = arms[0].clusters

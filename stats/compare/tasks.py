@@ -135,8 +135,6 @@ def compare_family(
 
     Args:
       tasks: by name.
-      settings: of all comparisons.
-      names: of the two arms.
     """
     design = settings.design
     if not tasks:

@@ -40,10 +40,6 @@ def undefined_seeds(job: ScoreJob) -> tuple:
 def check_defined(name: str, job: ScoreJob) -> None:
     """Refuses an arm without a score.
 
-    Args:
-      name: of the arm.
-      job: the bootstrap of its score.
-
     Raises:
       UndefinedScore: it has none.
     """

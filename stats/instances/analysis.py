@@ -54,7 +54,6 @@ class SizeAccuracy:
       mean: over seeds and examples.
       seed_scores: accuracy of every pre-training seed, its runs averaged [seeds].
       ensembled: accuracy with the runs of every seed voting, or None where there is one per seed.
-      num_runs, num_examples: how many.
       shares: of the examples with an instance accuracy from 0 to .1, to .2, ... to 1 [10].
     """
 
@@ -71,7 +70,6 @@ class PairOfSizes:
     """Two sizes on one task.
 
     Attributes:
-      task, small, large: names.
       gain: accuracy of the larger minus that of the smaller.
       of_one_seed: mean over pairs of pre-training seeds of the decay bound from the fine-tuning
         runs of just these two models, or None where there is one run per seed. It holds for those
@@ -79,7 +77,6 @@ class PairOfSizes:
       single: decay bound of the first run of every seed.
       all_runs: decay bound of the means of all runs of a seed, as the paper's table 2; it may
         exceed the truth. None where the means are too fine.
-      all_runs_improvement: the same of improvement.
       decay: decay bound of ensembled runs.
       improvement: improvement bound of ensembled runs.
       decay_bias: of the adaptive threshold of `decay`, over examples.
@@ -108,7 +105,6 @@ class FewerSeeds:
     """Decay in the first seeds of each size.
 
     Attributes:
-      num_seeds: of each size.
       bound: decay bound of ensembled runs.
       rate: the false discovery rate of `RATES` at which Fisher's tests find the largest share.
       found: that share, less the false discoveries expected at the rate.
@@ -162,11 +158,7 @@ def analyse_sizes(
       levels: false discovery rates of the Fisher tests.
       num_buckets: of the paper's estimator of momentum.
       n_resamples: bootstrap samples of examples.
-      rng: of these.
       with_curves: whether to fit the variance given bias too.
-
-    Raises:
-      DataError: no task, or data that cannot be compared.
     """
     if not tasks or not all(tasks.values()):
         raise DataError("found no task or no size; give tasks={name: {size: runs}}")

@@ -94,9 +94,6 @@ def runs_of_seed(runs: Runs, seed: Hashable) -> RunsTable:
     """Returns the runs below one pre-training seed, with fine-tuning seeds as the outermost level.
 
     Results for these hold for two pre-trained models, not for two sizes.
-
-    Raises:
-      DataError: there is no level below.
     """
     nested = as_runs(runs).with_seeds([seed])
     if len(nested.levels) < 2 or not nested.keys:
@@ -112,11 +109,7 @@ def _vote(answers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def refuse_fractions(scores: NDArray) -> None:
-    """Refuses scores other than 0 and 1.
-
-    Raises:
-      DataError: a score is not 0 or 1.
-    """
+    """Refuses scores other than 0 and 1."""
     wrong = (scores != 0) & (scores != 1)
     if wrong.any():
         raise DataError(

@@ -60,13 +60,9 @@ def write_instances(
     """Writes every table and figure that the data allow, `index.md` and `index.html`, into a folder.
 
     Args:
-      analysis: what to show.
       directory: a new folder, or one with such a report, which is replaced.
       further: more tables, by name; they come first.
       made_by: see `stats.presentation.sections.write_report`.
-
-    Raises:
-      UserError: the directory holds something else.
     """
     made: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
     made |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
@@ -120,7 +116,6 @@ _CAPTIONS = {
 
 
 def _findings(pairs: Sequence[PairOfSizes]) -> list[str]:
-    """Returns a sentence per pair of sizes, of the lower limits and what accuracy does meanwhile."""
     return [
         f"{pair.task}, from {pair.small} to {pair.large}: accuracy changes by {100 * pair.gain:+.1f} "
         f"points; at least {pair.improvement.lower:.1%} of {pair.decay.num_examples} examples get better "

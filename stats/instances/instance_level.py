@@ -54,7 +54,6 @@ class Distribution:
         return np.asarray(np.minimum(shares[places], 1.0))
 
     def mirrored(self) -> Distribution:
-        """Returns the distribution of the negative."""
         return Distribution(-self.support[::-1], self.probability[::-1])
 
 
@@ -74,7 +73,6 @@ class InstanceBound:
         large; see `threshold_bias`.
       standard_error: of the bound over examples, with seeds and threshold fixed.
       num_seeds: pre-training seeds of the smaller and the larger size.
-      num_examples: examples.
       runs: what it was computed from: the arm that would be better first.
     """
 
@@ -114,9 +112,6 @@ class InstanceBound:
 
         Returns:
           From 0 to 1; 0 where a size has one seed, or a half fewer than two examples.
-
-        Raises:
-          DataError: the confidence is not in (0, 1).
         """
         from scipy.special import stdtrit
 
@@ -174,7 +169,6 @@ class ThresholdBias:
     """The bias of a bound whose threshold was chosen on the same examples.
 
     Attributes:
-      bound: the bound with the adaptive threshold.
       bias: mean over bootstrap samples of (bound of the sample) - (the full data's value at the
         sample's threshold).
       corrected: bound - bias.
@@ -182,7 +176,6 @@ class ThresholdBias:
         applied to the other; without this bias, by construction.
       standard_error: of the adaptive bound over bootstrap samples of examples.
       low, high: interval of the corrected bound, from the spread of the samples' bounds.
-      n_resamples, rng: of the bootstrap.
     """
 
     bound: float
@@ -687,7 +680,6 @@ class FisherTests:
 
     @property
     def num_discoveries(self) -> int:
-        """Returns the number of discovered examples."""
         return int(self.discovered.sum())
 
     @property

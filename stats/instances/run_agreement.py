@@ -71,7 +71,6 @@ class Agreement:
       same_seed: of two runs of one pre-training seed; None where no seed has two runs.
       different_seeds: of runs of two seeds; None with one seed.
       difference: same_seed - different_seeds, from the same examples; None where one is None.
-      num_seeds, num_runs, num_examples: numbers of each.
     """
 
     kind: Kind

@@ -56,9 +56,7 @@ class Momentum:
     Attributes:
       r: the estimate, in [-1, 1]; NaN where the seeds' noise hides how examples differ.
       low, high: interval over seeds and examples; -1 and 1 where r is NaN.
-      confidence_level: of the interval.
       num_seeds: pre-training seeds of the small, the middle and the large size.
-      num_examples: examples.
     """
 
     r: float
@@ -239,14 +237,9 @@ def momentum_index(
 
     Args:
       small: a `RunsTable` or an array [pretrain_seeds, ..., examples].
-      middle: the same.
-      large: the same.
       num_buckets: buckets of equal width between 0 and 1, unless `edges` are given; the paper has 10.
       kind: pearson, or spearman (ranks within a bucket).
       edges: limits of the buckets, rising.
-
-    Raises:
-      DataError: the kind is unknown, limits do not rise, or the examples differ or cannot be matched.
     """
     from scipy.stats import rankdata
 

@@ -53,7 +53,6 @@ def all_tables(analysis: InstanceAnalysis) -> dict[str, Table]:
 
 
 def level_name(level: str) -> str:
-    """Returns how readers know a level or part of the loss."""
     return LEVEL_NAMES.get(level, level.replace("_", " "))
 
 

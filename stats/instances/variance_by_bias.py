@@ -39,7 +39,6 @@ class VarianceCurve:
       bin_counts: its examples [groups].
       length_scale: of the fitted kernel, in units of absolute bias.
       amplitude: standard deviation of the fitted process.
-      confidence_level: of the band.
     """
 
     grid: Array
@@ -77,10 +76,6 @@ def variance_curve(
         together.
       grid: squared biases to predict at; by default 101 points from 0, or the least of the data if
         that is larger, to the largest.
-      confidence_level: of the band.
-
-    Raises:
-      DataError: shapes differ, a value is not finite, or there are fewer than 3 groups.
     """
     from scipy.stats import norm
 
@@ -122,7 +117,6 @@ def _gaussian_process(
       x: [groups], increasing.
       y: [groups].
       noise: variances of y [groups].
-      points: where to predict.
 
     Returns:
       Mean and standard deviation [points], the kernel's variance and its length scale.

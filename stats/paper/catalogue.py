@@ -100,9 +100,6 @@ def compare_checkpoints(
     """Compares two pre-training seeds of one procedure, with only examples resampled.
 
     The paper's table 4: such a comparison is about these two checkpoints, not about a procedure.
-
-    Raises:
-      DataError: the prediction set lacks a seed.
     """
     seeds = predictions.data["pretrain_seed"].to_numpy().tolist()
     arms = []
@@ -128,11 +125,7 @@ def compare_family(
 
     Args:
       pairs: (base, experiment) prediction sets, one pair per evaluation set.
-      design: of all.
       settings: how; by default with the draws of the published library.
-
-    Raises:
-      DataError: there are no pairs, or the prediction sets do not fit together.
     """
     tasks = {}
     for base, experiment in pairs:
@@ -150,14 +143,11 @@ class Catalogue:
 
     Attributes:
       prediction_sets: predictions of all procedures; the last step of each is used.
-      roles: which procedure is which.
-      settings: how comparisons are made.
       early_step: the step of the base that its last is compared with; None: half of the last.
       steps_set: the task or evaluation set of figure 7; None: the first.
       parts: by name of an evaluation set, the coordinate of its examples (or `label`) by which its
         scores are drawn separately, such as {"hans": "label"}.
       choices: how learning rates were chosen, for a table.
-      made_comparisons: all comparisons that were made so far.
     """
 
     prediction_sets: Sequence[PredictionSet]
@@ -267,7 +257,6 @@ class Catalogue:
         raise DataError(f"found no prediction file of the base on the evaluation set {HANS!r}")
 
     def part_panels(self, evaluation_set: str, by: str) -> list[ScorePanel]:
-        """Scores of the base on the parts of an evaluation set."""
         for (_, name), predictions in self.last(self.roles.base).items():
             if name == evaluation_set:
                 measure = predictions.measures[0]
@@ -410,7 +399,6 @@ class Catalogue:
 
     @cached_property
     def components(self) -> dict[tuple[str, str], VarianceComponents]:
-        """Variance components of the base, by evaluation set and measure (two per set)."""
         return {
             (predictions.set_name, measure): predictions.components(measure)
             for predictions in self.last(self.roles.base).values()
@@ -430,9 +418,6 @@ def group_scores(
 
     Args:
       prediction_sets: on Winogender, one per group, in the order of the rows.
-
-    Raises:
-      DataError: there are no prediction sets, or they are of several evaluation sets.
     """
     names = sorted({predictions.set_name for predictions in prediction_sets})
     if len(names) != 1:

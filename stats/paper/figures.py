@@ -46,7 +46,6 @@ class ScorePanel:
     """Scores of procedures on one evaluation set.
 
     Attributes:
-      title, measure: of the panel.
       arms: procedures, each with a box and a dot per seed.
       reference: one checkpoint to compare them with, such as the original BERT, or None.
     """
@@ -68,9 +67,6 @@ def score_figure(panels: Sequence[ScorePanel], title: str = "", one_scale: bool 
       panels: one per evaluation set, or part of one.
       title: a line above the figure.
       one_scale: whether all panels share one axis of scores.
-
-    Raises:
-      DataError: there are no panels, or one lacks procedures.
     """
     if not panels or not all(panel.arms for panel in panels):
         raise DataError("found nothing to draw scores of, expected a procedure in every panel")
@@ -118,9 +114,6 @@ def seeds_figure(arms: Sequence[RunScores], measure: str, title: str = "") -> Fi
     The paper's figure of the bias correlation of every seed before and after incremental CDA; with
     the base's first five seeds and 25 runs of each its figure 6. Seeds are ordered by the scores of
     the first procedure.
-
-    Raises:
-      DataError: there is no procedure.
     """
     if not arms:
         raise DataError("found no scores to draw seeds of, expected at least one procedure")
@@ -181,9 +174,6 @@ def occupations_figure(
 ) -> Figure:
     """Draws the bias of every occupation against its share of women, one panel per procedure, with
     the fitted line; values are means over seeds of their runs' means.
-
-    Raises:
-      UserError: a prediction set lacks occupations, genders or shares.
     """
     arms = [
         predictions.occupation_scores(measure, predictions.procedure)
@@ -230,9 +220,6 @@ def family_figure(family: TaskComparisons, method: str = "holm", title: str = ""
       family: see `stats.compare_tasks`.
       method: of the correction, a key of `family.adjusted`.
       title: a line above the figure.
-
-    Raises:
-      DataError: the method is not one of those, or the tasks have one arm.
     """
     if method not in family.adjusted:
         raise DataError(
@@ -267,9 +254,6 @@ def variance_figure(
       sizes: by evaluation set the numbers of seeds, of runs per seed and of examples over which the
         mean was taken; None leaves the second panel out.
       title: a line above the figure.
-
-    Raises:
-      DataError: there are no components, or an evaluation set lacks its sizes.
     """
     if not components:
         raise DataError("found no variance components to draw, expected at least one set")
@@ -314,14 +298,10 @@ def power_figure(
     """Draws power against the number of pre-training seeds, one curve per effect.
 
     Args:
-      effects: true differences.
       numbers_of_seeds: whole numbers from 2 on, increasing.
       plan: everything except the number of seeds; its target power is drawn as a line, and the legend
         gives the number of seeds that reach it.
       title: a line above the figure.
-
-    Raises:
-      DataError: there are no effects or numbers of seeds, or a parameter is out of its range.
     """
     seeds = np.asarray(numbers_of_seeds)
     if not len(effects) or not seeds.size:

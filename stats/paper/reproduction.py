@@ -186,13 +186,8 @@ def paper_report(
       prediction_sets: predictions of all procedures (see `stats.report.prediction_sets`).
       directory: gets `tables/`, `figures/`, `index.html`, `index.md` and `comparisons.csv`, or is replaced
         where it is such a folder already.
-      roles: which procedure is which.
       made_by: see `stats.presentation.sections.write_report`.
       **options: further fields of `stats.paper.catalogue.Catalogue`.
-
-    Raises:
-      DataError: there are no prediction sets, or none of the base procedure.
-      UserError: the folder holds something else.
     """
     made = Catalogue(prediction_sets, roles or Roles(), **options)
     _check_base([predictions.procedure for predictions in prediction_sets], made.roles)

@@ -50,13 +50,9 @@ def comparison_table(
     """Makes the columns of the paper's tables 1, 2 and 4, and the recommended ones.
 
     Args:
-      comparisons: of one level of confidence.
       title: a line above the table.
       direction: the side that the one-sided published p tests: `less` where the experiment is
         meant to lower the score, as in the tables of bias.
-
-    Raises:
-      DataError: there are no comparisons, one has a single design, or levels differ.
     """
     if direction not in get_args(Direction):
         raise DataError(f"found direction {direction!r}, expected greater or less")

@@ -106,16 +106,11 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
 
 
 def slices_tables(items: Sequence[ComparisonResult]) -> list[Table]:
-    """Returns the table of the slices of each comparison that has some."""
     return [slices_table(item) for item in items if item.slices is not None]
 
 
 def slices_table(item: ComparisonResult) -> Table:
-    """Makes the table of a comparison's slices: scores, difference, and how it differs from the rest's.
-
-    Args:
-      item: a comparison with slices.
-    """
+    """Makes the table of a comparison's slices: scores, difference, and how it differs from the rest's."""
     assert item.slices is not None
     rows: list[dict[str, Cell]] = []
     level = f"{item.slices.level:.0%} CI"

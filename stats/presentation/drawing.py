@@ -32,7 +32,6 @@ def _jitter(count: int) -> NDArray:
 
 
 def curve_style(index: int) -> dict[str, Any]:
-    """Returns colour, line style and marker of the curve at this place in the order of use."""
     return {
         "color": COLOURS[index % len(COLOURS)],
         "linestyle": LINES[index % len(LINES)],

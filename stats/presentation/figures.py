@@ -33,7 +33,6 @@ class Curve:
     """Scores of one procedure over pre-training.
 
     Attributes:
-      name: the procedure.
       steps: pre-training steps [steps], increasing.
       scores: by seed, the score at each step [steps], NaN where the seed was not scored.
       bounds: the smallest and the largest possible score; no band leaves them.
@@ -50,7 +49,6 @@ class OccupationScores:
     """Occupations of one procedure.
 
     Attributes:
-      name: the procedure.
       share: share of women [occupations] in [0, 1].
       values: mean over seeds of the bias score or probe [occupations].
       truth: the true slope of synthetic data, or None where it is not known.
@@ -118,9 +116,6 @@ def bootstrap_figure(comparison: ComparisonResult) -> Figure:
 
     The paper's published notebooks draw such figures of incremental against full CDA and of 1M
     against 2M steps.
-
-    Raises:
-      UserError: the comparison has one arm.
     """
     if comparison.experiment is None:
         raise UserError(
@@ -177,9 +172,6 @@ def sources_figure(comparisons: Sequence[ComparisonResult], title: str = "") -> 
     Args:
       comparisons: of the same arms and measure; one shows its distribution alone.
       title: a line above the figure.
-
-    Raises:
-      UserError: there are no comparisons.
     """
     if not comparisons:
         raise UserError("found no comparisons to draw, expected one per source of chance")
@@ -296,8 +288,6 @@ def training_figure(
 
     Args:
       curves: one per procedure.
-      evaluation_set: the title.
-      metric: of the scores.
       confidence_level: level of a band of intervals of the mean over seeds, at steps with two seeds
         or more; None draws no band.
     """

@@ -59,7 +59,6 @@ def interval_sentences(
 
     Args:
       differences: their intervals; none of a single arm.
-      scores: intervals of the arms.
     """
     sentences = [
         "Standard errors come from an unbiased estimate of the variance of the crossed design, with "

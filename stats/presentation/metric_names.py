@@ -99,7 +99,6 @@ def metric_label(metric: str, difference: bool = False) -> str:
     """Returns the name of a metric with the unit in which numbers are shown.
 
     Args:
-      metric: its key.
       difference: whether the numbers are differences, those of shares in points.
 
     Example:

@@ -23,7 +23,6 @@ def data_facts(files: Sequence[Path], what: str) -> dict[str, str]:
 
     Args:
       files: that hold the data, or their checksums.
-      what: how the page calls them.
     """
     digests = sorted({sha256_of_file(file) for file in files})
     newest = max(file.stat().st_mtime for file in files)

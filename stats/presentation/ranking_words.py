@@ -96,7 +96,6 @@ def arms_table(result: RankingResult) -> Table:
 
 
 def _decimals(result: RankingResult) -> int | None:
-    """Returns the decimals of the best arm's interval, for all arms."""
     return interval_decimals(result.arms[0].ci, result.metric)
 
 
@@ -108,7 +107,6 @@ def rank_text(arm: RankedArm) -> str:
 
 
 def differences_table(result: RankingResult) -> Table:
-    """Makes the table of the differences."""
     level = f"simultaneous {result.confidence_level:.0%} CI"
     records = [
         {

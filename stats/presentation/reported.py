@@ -25,12 +25,10 @@ class ReportedComparison:
     """One comparison of a list, judged among all of the list.
 
     Attributes:
-      comparison: its numbers.
       adjusted: its recommended two-sided p, corrected for the length of the list (Holm); None in a
         `single` design.
       result: in a word or two, by the corrected p; a dash in a `single` design.
       early: fewer seeds than planned; None where all are there, or no plan is known.
-      figures: of this comparison.
       sameness: its tests of sameness within a margin, Holm-corrected; None without a margin.
     """
 
@@ -50,9 +48,7 @@ def judged(
     """Judges each comparison of a list by its p, corrected for the length of the list.
 
     Args:
-      comparisons: of one design.
       planned_seeds: how many seeds of each are planned, None where no plan is known.
-      figures: of each.
     """
     number = len(comparisons)
     tested = [item.p_value for item in comparisons if item.p_value is not None]

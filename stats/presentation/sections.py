@@ -89,7 +89,6 @@ def write_report(
 
     Args:
       directory: is replaced where it is such a report already.
-      title: heading of the page.
       sections: made and written in this order.
       further_files: by name, the text of files that are made after the sections.
       made_by: names and values for the page's end, such as the command.
@@ -97,9 +96,6 @@ def write_report(
 
     Returns:
       What was written, and what was left out and why.
-
-    Raises:
-      UserError: the directory holds something else.
     """
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
@@ -147,7 +143,6 @@ class PageBlock:
     """A section as the page shows it.
 
     Attributes:
-      name, caption: of the section.
       html: the table or figure.
       rows: how many the table has; None of a figure.
     """

@@ -23,7 +23,6 @@ class Table:
     them in full, and an interval as two columns, `<name> low` and `<name> high`.
 
     Attributes:
-      columns: their names.
       rows: each has as many cells as there are columns.
       formats: by column, how readers see its numbers (see `format_cell`); `PERCENT` and `POINTS` are
         added to the column's name where readers see it.

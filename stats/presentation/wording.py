@@ -84,7 +84,6 @@ def finding_sentences(
     """Returns the result with its interval, and then what else there is to say of it.
 
     Args:
-      item: the comparison.
       adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
         judged; None: the p of this comparison alone.
       early: see `verdict`; it is then said, too.
@@ -189,7 +188,6 @@ def _sameness(item: ComparisonResult, found: Sameness) -> str:
     """Says whether the arms are equal within the margin, or at least the experiment not worse by it.
 
     Args:
-      item: the comparison.
       found: its tests, with p-values corrected for the number of comparisons.
     """
     assert item.experiment is not None and item.sameness is not None
@@ -277,7 +275,6 @@ def error_text(item: ComparisonResult, error: float) -> str:
 
 
 def _arm_text(item: ComparisonResult, arm: ArmSummary) -> str:
-    """Returns the score of an arm with the decimals of the comparison's interval."""
     return score_text(arm.estimate, item.metric, interval_decimals(item.ci, item.metric))
 
 
@@ -439,7 +436,6 @@ def methods(
 
 
 def about_intervals(items: Sequence[ComparisonResult]) -> tuple[list[str], list[str]]:
-    """Returns sentences on the intervals of comparisons and of their arms, and references."""
     return interval_sentences(
         [each.ci for each in items if each.experiment is not None],
         [arm.ci for each in items for arm in _arms(each)],
@@ -472,7 +468,6 @@ def verdict(
     """Returns the result in one word or two, judged by the corrected p.
 
     Args:
-      item: a comparison of two arms.
       adjusted: its p corrected for the number of comparisons.
       better: whether a higher score is better; None where neither way is.
       early: by which the result is judged instead, where not all planned seeds are there.
@@ -695,7 +690,6 @@ def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None
     """Says whether one seed would have misled, what these data can show, and what more is needed.
 
     Args:
-      item: the comparison.
       adjusted: as in `finding`.
 
     Returns:
@@ -722,7 +716,6 @@ def what_is_needed(item: ComparisonResult, adjusted: float | None = None) -> str
     """Says what difference these data can show and what it takes to show more; nothing where nothing varies.
 
     Args:
-      item: the comparison.
       adjusted: as in `finding`.
     """
     answers = item.answers
@@ -825,7 +818,6 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
     """Lists what a reader must know before believing the numbers.
 
     Args:
-      item: the comparison.
       numbers: whether to name the numbers of this comparison; without them the warnings of several
         comparisons are equal, and can be shown once.
     """

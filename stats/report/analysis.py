@@ -58,7 +58,6 @@ class KnownTruth:
 
     @property
     def in_interval(self) -> bool:
-        """Returns whether the interval contains the truth."""
         return self.comparison.ci.low <= self.truth <= self.comparison.ci.high
 
 
@@ -67,10 +66,8 @@ class ReportContent:
     """All that the page shows.
 
     Attributes:
-      compared, truths, curves, choices, groups: what was computed, and from which runs.
       experiment: that the runs are part of, or None.
       missing: which planned runs were not there; empty where all were.
-      seeds_are, runs_are: what the data call seeds, and runs of one seed.
       name_of: the name that people read for one of code.
     """
 
@@ -180,17 +177,12 @@ def analyse(
     """Makes every comparison of a report, and names its figures.
 
     Args:
-      runs: all finished runs.
       requests: comparisons, checked (see `stats.report.reporting.report`), with the runs of `base`
         and `experiment` in place of what selects them.
       truths: known values by "<evaluation set>/<metric>" and procedure; may be empty.
       settings: how comparisons are made, but for their design and what is resampled.
-      rule: how learning rates are chosen.
       experiment: that the runs are part of; None: none is known.
       names: by procedure, task or evaluation set, the name that people read (see `readable`).
-
-    Raises:
-      UserError: two arms share nothing, or do not fit together.
     """
     name_of = partial(readable, names=names or {})
     missing = experiment.missing(run.directory for run in runs) if experiment else ""
@@ -255,12 +247,7 @@ def _primary(request: Mapping[str, Any], pairs: Sequence[Pair], is_partial: bool
     """Returns the place of the pair that the comparison names as its primary one.
 
     Args:
-      request: the comparison.
-      pairs: that both arms have.
       is_partial: whether planned runs are missing, so that the pair may not be there yet.
-
-    Raises:
-      UserError: it is not there.
     """
     if request.get("primary") is None:
         return None

@@ -44,10 +44,7 @@ class Pair:
     """A base and an experiment to compare by a metric, or a base alone to describe.
 
     Attributes:
-      prediction_sets: of the base, then of the experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      names: of the arms.
-      name: of the comparison.
       place: its figures' files begin with this.
       planned_seeds: how many seeds are planned; None where no plan is known.
       arms: names of the prediction sets in a ranking, where they are not their own.
@@ -72,9 +69,6 @@ class Request:
     """Comparisons that are listed together, their p-values corrected for their number.
 
     Attributes:
-      name: heading.
-      settings: of all of them.
-      pairs: what is compared.
       prefix: the files of figures of all of them begin with this.
       primary: place of the pair that is asked about; None: the clearest.
     """
@@ -91,9 +85,7 @@ class ComparedArms:
     """The answer to a request.
 
     Attributes:
-      name, design: as requested.
       items: one per pair.
-      overview: figures of all of them.
       rankings: of all arms, where more than two have one base; those of a report's
         family are with the last of its comparisons.
       unranked: notes on what could not be compared or ranked.
@@ -114,7 +106,6 @@ class ComparedArms:
 
     @property
     def asked(self) -> ReportedComparison:
-        """Returns the comparison that is asked about: the primary one, or the clearest."""
         return clearest(self.items) if self.primary is None else self.items[self.primary]
 
     @property
@@ -124,7 +115,6 @@ class ComparedArms:
 
     @property
     def answer(self) -> str:
-        """Returns one sentence on all comparisons."""
         return answer(self.items)
 
 
@@ -140,13 +130,11 @@ def compare_all(
     of which nothing is left is so in what is said of the next one.
 
     Args:
-      requests: what to compare.
       truth_of: the known value of a measure of a prediction set, for figures.
       name_of: the name that people read for that of an arm or evaluation set.
 
     Raises:
       UndefinedScore: no pair is left.
-      DataError: two arms do not fit together.
     """
     from multiberts.runs.console import ProgressBar
 
@@ -232,7 +220,6 @@ def compare_all(
 
 
 def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
-    """Returns a comparison with the names that people read."""
     experiment = item.experiment
     return replace(
         item,

@@ -37,13 +37,9 @@ class ExampleGrid:
 
     Attributes:
       evaluation_set, metric: names that readers see.
-      ids: of the examples.
-      arms: names.
-      seeds: of each arm.
       scores: float64 [seeds, examples] of each arm, between 0 (wrong) and 1 (right); the runs of a
         seed are averaged.
       texts: of the examples, or None where the predictions hold none.
-      labels: of the examples, as text.
       groups: further columns of few values by name, as text.
       intervals: of the difference on the examples of a label or group (with one arm, of its score), by column
         and value: its ends, and its level.
@@ -87,7 +83,6 @@ class ExampleGrid:
 
     @property
     def share_in_dispute(self) -> list[float]:
-        """Returns for each arm the share of examples on which its seeds do not all agree."""
         return [float((scores != scores[0]).any(axis=0).mean()) for scores in self.scores]
 
     @property
@@ -146,7 +141,6 @@ def example_grid(
 
     Args:
       prediction_sets: of one arm, or of base and experiment.
-      names: of the arms.
       settings: of their comparison; a paired design keeps the seeds that both arms have.
       shared: with comparisons of these prediction sets.
 

@@ -16,12 +16,7 @@ STATUS_PAGE = "status.html"
 
 @dataclass(frozen=True)
 class LinkedRun:
-    """A run of the experiment with the addresses of its files, relative to the page; empty without one.
-
-    Attributes:
-      name, stage: as the plan has them.
-      directory, log, tensorboard: addresses.
-    """
+    """A run of the experiment with the addresses of its files, relative to the page; empty without one."""
 
     name: str
     stage: str
@@ -35,9 +30,7 @@ class ReportedExperiment:
     """The experiment that a report is part of.
 
     Attributes:
-      root: its directory.
       up: the same from the page, relative.
-      plan: every run as the marker of the plan has it.
     """
 
     root: Path
@@ -46,7 +39,6 @@ class ReportedExperiment:
 
     @property
     def status(self) -> str:
-        """Returns the address of the status page that the launcher writes when it ends."""
         return self._address(STATUS_PAGE)
 
     def planned_seeds(self, task: str, procedure: str, step: int | None) -> frozenset[int | None]:
@@ -60,11 +52,7 @@ class ReportedExperiment:
         )
 
     def missing(self, directories: Iterable[Path]) -> str:
-        """Says how many of the planned fine-tuning runs are there; empty where all are.
-
-        Args:
-          directories: of finished runs.
-        """
+        """Says how many of the planned fine-tuning runs are there; empty where all are."""
         root = self.root.resolve()
         planned = {root / run.path for run in self.plan if run.stage == "finetune"}
         there = len(planned & {path.resolve() for path in directories})
@@ -72,7 +60,6 @@ class ReportedExperiment:
         return few if there < len(planned) else ""
 
     def linked(self) -> list[LinkedRun]:
-        """Returns the runs whose directories are there, in the order of the plan."""
         return [
             LinkedRun(
                 run.name,
@@ -94,9 +81,6 @@ class ReportedExperiment:
 
 def experiment_of(run_dir: PathLike) -> ReportedExperiment | None:
     """Returns the experiment in whose root the directory of a report lies, or None.
-
-    Raises:
-      UserError: the marker of its plan is damaged.
 
     Example:
       >>> experiment_of("report") is None

@@ -103,11 +103,7 @@ def describe_learned(run_dir: str) -> str:
 
 
 def _learned(sets: Sequence[PredictionSet]) -> _Learned:
-    """Puts the runs of one evaluation set in order, [seeds, steps, examples].
-
-    Raises:
-      UserError: a step lacks a seed, or has it twice.
-    """
+    """Puts the runs of one evaluation set in order, [seeds, steps, examples]."""
     ordered = sorted(sets, key=lambda own: own.step or 0)
     name = f"{ordered[0].set_name}, {ordered[0].procedure}"
     right, losses = [], []

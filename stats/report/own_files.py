@@ -135,12 +135,8 @@ def arms_of(
 
     Args:
       paths: files or folders.
-      task: one of several tasks in them.
       seeds: of which training of finished runs the seeds are; files of others name them in a column.
       columns: names of columns by role; one for all paths, or one for each, separated by commas.
-
-    Raises:
-      UserError: a path is given twice, or one of several holds more than one arm.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
@@ -169,11 +165,7 @@ def arms_of(
 
 
 def metric_of(arms: Mapping[str, xarray.Dataset], given: str | None) -> str:
-    """Returns the metric that is asked for, or `mean` of scores and `accuracy` of predictions.
-
-    Raises:
-      DataError: there is no such metric.
-    """
+    """Returns the metric that is asked for, or `mean` of scores and `accuracy` of predictions."""
     scores = {str(data.attrs.get("columns", {}).get("score", "")) for data in arms.values()}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
         return max(  # of both kinds, the mean

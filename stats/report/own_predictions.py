@@ -98,11 +98,9 @@ class OwnComparison(SliceNames):
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """Returns the names of columns by role."""
         return {role: getattr(self, role) for role in (*ROLES, "by")}
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
-        """Returns the settings of each comparison."""
         return ComparisonSettings(
             design="unpaired" if self.seed_sd and design == "paired" else design,
             n_resamples=self.n_resamples,

@@ -65,11 +65,6 @@ def write_page(
     """Writes `figures/`, `tables/`, the page, and those of sets with too many examples for it.
 
     Args:
-      path: the run directory.
-      title: heading of the page.
-      content: what the page shows.
-      bootstrap: how its comparisons were made.
-      rule: how its learning rates were chosen.
       made_by: names and values for its end, such as the command.
       name: of the page, without an ending; other pages begin with it.
       made_from: settings and files, from which `multiberts verify` makes the page again; the page holds it as
@@ -153,7 +148,6 @@ def _filters(
     Args:
       path: the run directory with the figures.
       pages: grids that have pages of their own, by file name.
-      decimals: of each metric in tables.
       name_of: the name that people read for one of code.
     """
 
@@ -234,7 +228,6 @@ def _metrics(content: ReportContent) -> list[str]:
 
 
 def _tests(item: Comparison) -> Table:
-    """Returns a table of all intervals and tests of a comparison."""
     two_sided = {name: p_values.two_sided for name, p_values in item.p_values.items()}
     rows: list[tuple[Cell, ...]] = [
         (text, item.ci if name == "t" else item.intervals.get(name), two_sided.get(name))

@@ -25,7 +25,6 @@ def report_directory(
 
 
 def made_by_command(command: str, runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Returns what a page says of how it was made."""
     return {
         "Command": f"multiberts {command} --gin_file={CONFIG}, in the folder above this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),

@@ -47,7 +47,6 @@ class RunScores:
     """The score of every run of one prediction set.
 
     Attributes:
-      name: how figures call the runs.
       by_seed: by pre-training seed, sorted, the scores of its runs [runs of the seed].
     """
 
@@ -66,12 +65,10 @@ class RunScores:
 
     @property
     def mean(self) -> float:
-        """Returns the mean over seeds."""
         return float(self.seed_scores.mean())
 
     @property
     def num_runs(self) -> int:
-        """Returns the number of runs of all seeds."""
         return sum(len(scores) for scores in self.by_seed.values())
 
 
@@ -80,7 +77,6 @@ class PredictionSet:
     """Predictions of one procedure at one step of pre-training on one evaluation set.
 
     Attributes:
-      task, evaluation_set, procedure: of all runs.
       step: of pre-training, or None where it is not known.
       measures: names of the metrics, the task's own first.
       data: as `evaluate.prediction_files.predictions.read_predictions` returns it.
@@ -120,16 +116,10 @@ class PredictionSet:
 
     @property
     def name(self) -> str:
-        """Returns the procedure and its step."""
         return self.procedure if self.step is None else f"{self.procedure}, {step_name(self.step)}"
 
     def measured(self, measure: str) -> tuple[xarray.Dataset, Metric | RankMetric]:
-        """Returns predictions as a measure needs them, and its metric.
-
-        Raises:
-          DataError: there is no such measure.
-          UserError: the prediction set lacks what an occupation measure needs.
-        """
+        """Returns predictions as a measure needs them, and its metric."""
         if measure in OCCUPATION_MEASURES:
             return occupation_scores(self.data, measure), occupation_metric(measure)
         if measure not in METRICS:
@@ -141,11 +131,7 @@ class PredictionSet:
         return self.data, METRICS[measure]
 
     def scores_of_runs(self, measure: str) -> NDArray[np.float64]:
-        """Returns the score of every run [runs], each on all examples.
-
-        Raises:
-          DataError: there is no such measure, or the predictions do not suit it.
-        """
+        """Returns the score of every run [runs], each on all examples."""
         data, metric = self.measured(measure)
         label, prediction = metric_variables(metric, data)
         try:
@@ -181,10 +167,8 @@ class PredictionSet:
 
         Args:
           measure: a key of `OCCUPATION_MEASURES`.
-          name: how figures call it.
           seeds: pre-training seeds to average over; by default all.
           truth: the true slope, where it is known.
-          interval: of the slope, where it is known.
         """
         data, _ = self.measured(measure)
         means = data["prediction"].groupby("pretrain_seed").mean()
@@ -199,9 +183,6 @@ class PredictionSet:
         Fine-tuning runs are a component of their own where some seed has several. For a metric that
         is not a mean, the components are those of its pseudo-values (see
         `stats.bootstrap.pseudo_values`).
-
-        Raises:
-          DataError: fewer than two seeds or examples.
         """
         arm, metric = self.arm(measure)
         keys = tuple((row,) for row in range(len(arm.keys)))  # each run as a seed of its own
@@ -223,9 +204,6 @@ class PredictionSet:
         Args:
           by: `label`, or the name of a coordinate along `example`.
           names: by value, how figures call the part.
-
-        Raises:
-          DataError: there is no such coordinate.
         """
         found = self.data.variables
         if by not in found or found[by].dims != ("example",):
@@ -251,11 +229,7 @@ class PredictionSet:
         Only seeds that both have count; the runs of each are averaged.
 
         Args:
-          experiment: the other arm.
           measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-
-        Raises:
-          DataError: the prediction sets do not fit together, or have fewer than two seeds in common.
         """
         own, metric = self.arm(measure)
         other, _ = experiment.arm(measure)
@@ -303,17 +277,13 @@ def compare_prediction_sets(
     """Compares two prediction sets under a measure (see `stats.compare`).
 
     Args:
-      base: one arm.
       experiment: the other arm, or None in a single design.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
-      settings: how.
       names: how tables call the two arms.
       name: of the comparison; by default "<experiment> against <base>".
-      shared: with comparisons that have an arm in common.
 
     Raises:
       UndefinedScore: the score of an arm is 0/0 in every run.
-      DataError: the prediction sets do not fit together.
     """
     name = f"{names[1]} against {names[0]}" if name is None else name
     task = task_of(base, experiment, measure=measure)
@@ -341,13 +311,8 @@ def curve_of_prediction_sets(
 
     Args:
       prediction_sets: of one procedure and evaluation set, each with a step.
-      measure: their score.
       all_steps: leave out seeds that lack a step, because a mean that loses or gains seeds on its
         way moves although no seed does; otherwise their missing scores are NaN.
-
-    Raises:
-      DataError: a step is not known, the prediction sets are not of one procedure, or no seed has every
-        step.
     """
     procedures = sorted({predictions.procedure for predictions in prediction_sets})
     if len(procedures) != 1 or any(predictions.step is None for predictions in prediction_sets):
@@ -381,10 +346,6 @@ def prediction_sets_of_datasets(datasets: Iterable[xarray.Dataset]) -> list[Pred
       datasets: as `evaluate.prediction_files.predictions.read_predictions` returns them: dims (run,
         example), coordinates procedure, step and pretrain_seed along run, attributes task,
         evaluation_set and metrics. A step of -1 is not known.
-
-    Raises:
-      DataError: an attribute or coordinate is missing, runs of one procedure and step have
-        several learning rates, or two datasets hold the same.
     """
     found: dict[tuple, PredictionSet] = {}
     for number, data in enumerate(datasets, start=1):

@@ -127,9 +127,6 @@ def describe_shares(run_dir: str) -> str:
 def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:
     """Returns the shares of the sources that vary; fine-tuning seeds of a checkpoint are averaged if they are
     no source.
-
-    Raises:
-      UserError: see `seed_sources`.
     """
     rows = [_seeds_of(run) for run in group.runs]
     names = list(dict.fromkeys(name for row in rows for name in row))

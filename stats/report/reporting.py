@@ -138,11 +138,7 @@ def report(
 def requests_of(
     runs: Sequence[FinishedRun], comparisons: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Returns comparisons, checked, with the runs of `base` and `experiment` in place of what selects them.
-
-    Raises:
-      UserError: a field is unknown or of another value than can be, or no run matches.
-    """
+    """Returns checked comparisons: `base` and `experiment` are runs, no longer what selects them."""
     requests = []
     for checked in map(_checked_request, comparisons):
         for role in ("base", "experiment"):

@@ -101,7 +101,6 @@ class RunGroup:
 
     @property
     def name(self) -> str:
-        """Returns the procedure and its step."""
         return self.procedure if self.step is None else f"{self.procedure}, step {self.step}"
 
     def evaluation_sets(self) -> dict[str, list[str]]:
@@ -118,11 +117,7 @@ class RunGroup:
 
 
 def finished_runs(predictions: str | Sequence[str]) -> list[FinishedRun]:
-    """Finds the finished fine-tuning runs in a folder or folders, at any depth.
-
-    Raises:
-      UserError: there are none.
-    """
+    """Finds the finished fine-tuning runs in a folder or folders, at any depth."""
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
     runs = [FinishedRun(*found) for folder in folders for found in find_runs(folder)]
     unfinished = [path for folder in folders for path in run_directories(folder, finished=False)]
@@ -143,9 +138,6 @@ def files_of_runs(runs: Sequence[FinishedRun]) -> dict[str, dict[str, str]]:
     """Returns by run and evaluation set the SHA-256 of the predictions of its trained model.
 
     A run is named by what it is and not by where it lies, so that it is known again elsewhere.
-
-    Raises:
-      UserError: two runs are the same, or a file is missing.
     """
     found: dict[str, dict[str, str]] = {}
     for run in runs:
@@ -159,11 +151,7 @@ def files_of_runs(runs: Sequence[FinishedRun]) -> dict[str, dict[str, str]]:
 
 
 def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
-    """Groups runs by task, procedure and step, sorted.
-
-    Raises:
-      UserError: a run has no pre-training seed.
-    """
+    """Groups runs by task, procedure and step, sorted."""
     members: dict[tuple, list[FinishedRun]] = {}
     for run in runs:
         if run.facts["pretrain_seed"] is None:
@@ -187,12 +175,8 @@ def select(runs: Sequence[FinishedRun], wanted: Mapping[str, Any], what: str) ->
     """Selects the runs that match, at the last step of each task unless a step is wanted.
 
     Args:
-      runs: all runs.
       wanted: values by field of run.json, `procedure` among them.
       what: how messages call the selection.
-
-    Raises:
-      UserError: a field is unknown, or no run matches.
     """
     unknown = sorted(set(wanted) - set(SELECTORS))
     if unknown or "procedure" not in wanted:
@@ -231,7 +215,6 @@ class PredictionSetReader:
     _prediction_sets: dict[tuple, PredictionSet] = field(default_factory=dict)
 
     def __call__(self, group: RunGroup, evaluation_set: str) -> PredictionSet:
-        """Returns the prediction set of a group on an evaluation set that all its runs have."""
         directories = [run.directory for run in group.runs]
         key = (*directories, evaluation_set)
         if key not in self._prediction_sets:
@@ -251,8 +234,6 @@ class LearningRateChoice:
     """Choice of a group's learning rate.
 
     Attributes:
-      group: the group with all its learning rates.
-      learning_rate: the one that was kept.
       evaluation_set, metric: what it was chosen by.
       means: mean score over runs by learning rate.
       rule: one of `RULES`.
@@ -273,7 +254,6 @@ def choose_learning_rate(
 
     Args:
       group: runs of one or several learning rates.
-      reader: of their predictions.
       rule: `dev`: by the runs themselves on the development set, as the papers do, which is
         slightly optimistic (without a set named dev the first one serves); `held_out`: by the
         runs that held out a fifth of the training data, on that fifth, which leaves the
@@ -282,9 +262,6 @@ def choose_learning_rate(
     Returns:
       The group with that learning rate alone, and the choice (None where there was one rate
       only).
-
-    Raises:
-      UserError: no metric of the group has a better direction, or the group lacks a run to choose by.
     """
     if rule not in RULES:
         raise UserError(f"learning-rate rule is {rule!r}, expected one of {', '.join(RULES)}")
@@ -315,11 +292,7 @@ def choose_learning_rate(
 
 
 def _held_out_voters(group: RunGroup) -> RunGroup:
-    """Returns the group of the runs that held something out.
-
-    Raises:
-      UserError: they lack a learning rate.
-    """
+    """Returns the group of the runs that held something out."""
     voters = replace(group, runs=group.held_out_runs)
     missing = [rate for rate in group.learning_rates if rate not in voters.learning_rates]
     if missing:
@@ -341,9 +314,6 @@ def prediction_sets_of_runs(
 
     Returns:
       A prediction set for every evaluation set of every group, and how learning rates were chosen.
-
-    Raises:
-      UserError: a file is damaged, runs do not belong together, or a run has no seed.
     """
     reader = PredictionSetReader()
     found = [choose_learning_rate(group, reader) for group in make_groups(runs)]

@@ -130,7 +130,6 @@ def changed_examples(
     where the predictions hold them.
 
     Args:
-      analysis: of the prediction sets.
       prediction_sets: by evaluation set and size.
       votes: by evaluation set and size, one run per seed.
       direction: `decaying` or `improving`.

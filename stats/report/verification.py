@@ -120,11 +120,7 @@ def _file_findings(
 
 
 def _experiment(made_from: Mapping[str, Any], runs: Sequence[str]) -> ReportedExperiment | None:
-    """Returns the experiment that the page is part of, if it is.
-
-    Raises:
-      UserError: its plan is not where the runs are.
-    """
+    """Returns the experiment that the page is part of, if it is."""
     if "up" not in made_from:
         return None
     for folder in map(Path, runs):
@@ -144,11 +140,7 @@ def _make_again(
     made_from: Mapping[str, Any],
     experiment: ReportedExperiment | None,
 ) -> list[str]:
-    """Writes the page from the runs, and returns its files.
-
-    Raises:
-      UserError: the runs do not give it.
-    """
+    """Writes the page from the runs, and returns its files."""
     settings = made_from["settings"]
     how = ComparisonSettings(
         **{name: settings[name] for name in ("n_resamples", "rng", "confidence_level")}
@@ -169,7 +161,6 @@ def _results(text: str) -> str:
 
 
 def _numbers(text: str) -> list[str]:
-    """Returns all numbers of a text but those of figures and markup."""
     return _NUMBER.findall(re.sub(r"<[^>]*>", " ", _FIGURE.sub("", text)))
 
 

@@ -29,15 +29,12 @@ class ArmSummary(EqualByContent):
     """One arm of a comparison.
 
     Attributes:
-      name: in tables and texts.
       estimate: mean over seeds of the mean over runs of the score on all examples.
       ci: the recommended interval of it, for new seeds and examples as far as the comparison draws
         them.
       intervals: the bootstrap's interval of it, `percentile`.
       seeds: pre-training seeds [R].
       seed_scores: score of each seed, its runs averaged [R].
-      num_runs: fine-tuning runs.
-      num_examples: examples.
       num_clusters: clusters of examples, or None where examples are drawn one by one.
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other arm lacks them.
@@ -77,7 +74,6 @@ class ArmSummary(EqualByContent):
 
     @property
     def num_units(self) -> int:
-        """Returns the number of clusters, or of examples where these are drawn one by one."""
         return self.num_clusters or self.num_examples
 
 
@@ -129,7 +125,6 @@ class Sameness(EqualByContent):
 
     @property
     def alpha(self) -> float:
-        """Returns the level of both tests."""
         return round((1 - self.ci.level) / 2, 12)
 
     @property
@@ -139,7 +134,6 @@ class Sameness(EqualByContent):
 
     @property
     def not_worse(self) -> bool:
-        """Returns whether the experiment is shown not to be worse by the margin."""
         return not self.refused and self.p_not_worse is not None and self.p_not_worse < self.alpha
 
     @property

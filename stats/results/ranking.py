@@ -18,10 +18,8 @@ class ArmDifference:
     """The difference of two of many arms.
 
     Attributes:
-      base, experiment: their names.
       estimate: score of the experiment minus that of the base.
       standard_error: of the estimate, from variances of seeds that are moderated by those of all arms.
-      df: degrees of freedom of its t.
       ci: simultaneous: all intervals of the family hold the truth at its level.
       p_value: two-sided, corrected for the number of differences as the interval is (Bonferroni): below
         1 - level where the interval excludes 0.

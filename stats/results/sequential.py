@@ -48,7 +48,6 @@ def spent_level(information: float, alpha: float, spending: Spending) -> float:
 
     Args:
       information: t, from 0 to 1.
-      alpha: the overall level.
       spending: `obrien_fleming` 2 - 2 Phi(z_{alpha/2} / sqrt(t)), almost nothing early;
         `pocock` alpha log(1 + (e - 1) t), about evenly; or a number r > 0 for alpha t**r.
 
@@ -132,7 +131,6 @@ class SequentialDecision:
       stop: whether to stop: the difference is shown, or the plan is complete.
       shown: whether a boundary was crossed.
       look: the first look that crossed one, counted from 1; None where none did.
-      boundaries: of the looks so far.
     """
 
     stop: bool
@@ -203,8 +201,6 @@ class EarlyLook:
     """Interim result of the seeds so far in a plan of more.
 
     Attributes:
-      seeds: that are there, of each arm.
-      planned_seeds: of each arm.
       level: the two-sided p at or below which they are enough.
       is_enough: whether p is.
       seeds_to_boundary: with how many seeds, at most the planned ones, the boundary would be reached if the
@@ -262,7 +258,6 @@ def early_look(p_value: float, seeds: int, planned_seeds: int, alpha: float = 0.
 
 @functools.lru_cache(maxsize=16)
 def _after_every_seed(planned_seeds: int, alpha: float) -> Boundaries:
-    """Returns the boundaries of looks after every seed from two."""
     return spending_boundaries([n / planned_seeds for n in range(2, planned_seeds + 1)], alpha)
 
 

@@ -13,8 +13,6 @@ class Slice:
     """One slice of the examples: its scores, its difference, and how that differs from the rest's.
 
     Attributes:
-      name: the value that its examples have.
-      num_examples: of it.
       base, experiment: scores on it, None where the score is 0/0 in every run; no experiment in a
         `single` design.
       estimate: the difference of the two; the base's score in a `single` design.
@@ -24,7 +22,6 @@ class Slice:
       p_holm: corrected for the number of slices with an interval.
       against_rest: estimate minus that of all other examples (the interaction); None without an
         interval here or there, or where clusters lie in both.
-      against_rest_ci: its interval.
       against_rest_p, against_rest_p_holm: whether it is 0, alone and corrected.
       undefined: of the base and the experiment, why it has no score here; empty where it has one.
       undefined_seeds: of the base and the experiment, seeds whose score here is 0/0 and counts with the
@@ -54,10 +51,8 @@ class Slices(EqualByContent):
     """Slices of the examples by one column.
 
     Attributes:
-      by: the column.
       least: examples (clusters, where these are drawn) below which a slice has no interval.
       slices: in the order of their names, or of their numbers.
-      level: of the intervals.
       clusters_cross: whether some cluster lies in several slices, so that none can be set against the
         rest.
       made_from: `base` or `experiment` where the slices go with that arm's answers and not with the other's,

@@ -37,11 +37,8 @@ class ShortAnswers:
       seeds_needed_range: its 80 % range; infinity beyond a hundred times the present number.
       examples_needed: the same for examples, with the present number of seeds.
       examples_needed_range: its 80 % range.
-      num_seeds: the present number.
-      num_examples: the present number.
       error_of_twice_the_seeds: the standard error to be expected with twice the seeds. None where they
         are not drawn.
-      error_of_twice_the_examples: the same of examples.
     """
 
     opposite_chance: float | None
@@ -61,7 +58,6 @@ def short_answers(plan: Plan, opposite: float | None, found: bool) -> ShortAnswe
     """Computes the short answers.
 
     Args:
-      plan: of the study that was made.
       opposite: of `opposite_chance`.
       found: whether its test finds the difference.
     """
@@ -98,7 +94,6 @@ def opposite_chance(
     the estimate counts, too.
 
     Args:
-      estimate: the difference.
       seed_differences: samples whose means add up to the difference: the seeds' paired differences, or
         the scores of each arm whose seeds are drawn.
     """

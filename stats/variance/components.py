@@ -308,9 +308,6 @@ def mean_squares(scores: Scores) -> MeanSquares:
 
     Args:
       scores: [R, C], the runs of a seed averaged.
-
-    Raises:
-      DataError: fewer than two seeds or examples.
     """
     parts = deviations(scores)
     num_seeds, num_examples = len(parts.seed), len(parts.example)
@@ -363,7 +360,6 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
 
 
 def _terms(squares: MeanSquares, num_seeds: int, num_examples: int) -> dict[str, Term]:
-    """Returns the mean squares of a table with their degrees of freedom."""
     return {
         "seed": (squares.seed, num_seeds - 1),
         "example": (squares.example, num_examples - 1),

@@ -88,7 +88,6 @@ class VarianceParts:
         return _combined(groups, list(self.residual), independent)
 
     def scaled(self, seeds: float, examples: float) -> VarianceEstimate:
-        """Returns the variance to be expected with multiples of the seeds and the examples."""
         return self.resized(seeds, examples).estimate()
 
     def resized(self, seeds: float, examples: float) -> VarianceParts:
@@ -135,17 +134,12 @@ class Crossing:
 
     @cached_property
     def deviations(self) -> list[Deviations]:
-        """Returns the deviations of each part's table."""
         return [deviations(part.table) for part in self.parts]
 
     def _sums(
         self, key: Callable[[TablePart], str | None], value: Callable[[Deviations], Array]
     ) -> dict[str, Array]:
-        """Sums weighted deviations over the parts of each pool or set.
-
-        Raises:
-          DataError: parts of one pool or set differ in its size.
-        """
+        """Sums weighted deviations over the parts of each pool or set."""
         sums: dict[str, Array] = {}
         for part, found in zip(self.parts, self.deviations, strict=True):
             name = key(part)
@@ -204,9 +198,6 @@ class Crossing:
           prior: a variance between the seeds of a pool that is known from elsewhere, with the degrees
             of freedom that it counts for: the variance of a pool is then a mean of both, weighted by
             their degrees of freedom (Smyth, 2004).
-
-        Raises:
-          DataError: a pool has one seed, or a set one example.
         """
         independent = not prior[1] and not any(part.borrowed for part in self.parts)
         return self.variance_parts(prior).estimate(independent)
@@ -216,9 +207,6 @@ class Crossing:
 
         Args:
           prior: as in `unbiased_variance`.
-
-        Raises:
-          DataError: a pool has one seed, or a set one example.
         """
         cure = "add seeds or resample examples only"
         loans = [part for part in self.parts if part.borrowed]
@@ -256,11 +244,7 @@ class Crossing:
         return max(1.0, (number - 1) / number * _ratio_factor(part.scored))
 
     def tail_freedom(self) -> float:
-        """Computes the cautious degrees of freedom with those of examples lowered for heavy tails.
-
-        Raises:
-          DataError: a pool has one seed, or a set one example.
-        """
+        """Computes the cautious degrees of freedom with those of examples lowered for heavy tails."""
         parts = self.variance_parts()
         examples = tuple(
             (value, _heavy_tailed_freedom(own, freedom))
@@ -416,7 +400,6 @@ def _combined(
 
     Args:
       groups: mean squares that are added: of seeds, of examples.
-      subtracted: those of residuals.
       independent: as in `VarianceParts.estimate`.
     """
     from scipy.special import fdtri

@@ -46,11 +46,6 @@ def effect_sizes(
       base_seed_scores: the score of each seed, its runs averaged [R].
       experiment_seed_scores: the same [R']; if paired, in the same order of seeds.
       paired: whether the two arms have the same seeds.
-
-    Raises:
-      DataError: there are no seeds, not one score per seed, or numbers of seeds that differ.
-
-    Reference: Hedges, Distribution Theory for Glass's Estimator of Effect Size (1981).
     """
     base = np.asarray(base_seed_scores, dtype=np.float64)
     experiment = np.asarray(experiment_seed_scores, dtype=np.float64)

@@ -317,7 +317,6 @@ class Plan:
 def detectable_text(
     value: float, found: Interval | None, power: str, text: Callable[[Any], str] = format_cell
 ) -> str:
-    """Writes the smallest difference that is detected, with its range."""
     return f"smallest difference detectable with {power} power is about {text(value)}" + (
         "" if found is None else f" ({range_text(found, text)})"
     )
@@ -342,17 +341,9 @@ def estimated_plan(
     """Returns the plan of a study like one that was made, with ranges.
 
     Args:
-      measured: its mean squares.
       num_seeds: of the arm with fewer.
-      num_examples: of the data.
-      design: its design.
-      alpha: level of the test.
       estimate: its result, which is planned for unless it is within one standard error of 0: then not
         even its sign is known.
-      num_runs: of each seed.
-
-    Raises:
-      DataError: too few seeds or examples to plan from, see `too_few_to_plan`.
     """
     reason = too_few_to_plan(measured)
     if reason:
@@ -411,16 +402,11 @@ def smallest(enough: Callable[[int], bool], most: int, least: int = 2) -> float:
 
 
 def num_arms(design: PlannedDesign) -> int:
-    """Returns the number of arms whose runs are to be made."""
     return 2 if design in ("paired", "unpaired") else 1
 
 
 def check_sizes(num_seeds: float, num_runs: float, num_examples: float) -> None:
-    """Refuses sizes that no study has.
-
-    Raises:
-      DataError: a size is not a whole number of 1 or more (or infinity, of runs and examples).
-    """
+    """Refuses sizes that no study has."""
     sizes = {"num_seeds": num_seeds, "num_runs": num_runs, "num_examples": num_examples}
     for name, value in sizes.items():
         whole = value >= 1 and (value % 1 == 0 if math.isfinite(value) else name != "num_seeds")
@@ -432,11 +418,7 @@ def check_sizes(num_seeds: float, num_runs: float, num_examples: float) -> None:
 
 
 def check_costs(cost_pretrain: float, cost_finetune: float) -> None:
-    """Refuses costs below 0, and runs that cost nothing.
-
-    Raises:
-      DataError: they are.
-    """
+    """Refuses costs below 0, and runs that cost nothing."""
     if not (0 <= cost_pretrain < math.inf and 0 < cost_finetune < math.inf):
         raise DataError(
             f"found costs {cost_pretrain} and {cost_finetune}, expected pre-training of 0 or more "

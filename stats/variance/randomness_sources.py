@@ -36,10 +36,8 @@ class SeedSource:
         in this source alone.
       total: share that is left where all other seeds are held fixed; shares of several sources overlap
         where they act together, and then sum to more than 1.
-      total_ci: its interval.
       alone: share of what it moves whatever the other seeds are; None where sources were varied one at a
         time, which cannot show it.
-      alone_ci: its interval.
     """
 
     name: str
@@ -56,8 +54,6 @@ class SeedSources:
 
     Attributes:
       sources: in the order that they were given in.
-      variance: of the score, estimated.
-      num_runs: that it is from.
       crossed: whether every seed of each source meets every seed of the others.
     """
 

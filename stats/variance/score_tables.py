@@ -45,9 +45,6 @@ def score_table(scores: Scores, block_size: int | None = None) -> ScoreTable:
     Args:
       scores: the array or table.
       block_size: examples per block of an array; by default blocks have 2 MiB.
-
-    Raises:
-      DataError: the scores do not have two axes, or are empty.
     """
     values = np.empty(0) if isinstance(scores, ScoreTable) else np.asarray(scores)
     shape = scores.shape if isinstance(scores, ScoreTable) else values.shape
@@ -78,7 +75,6 @@ def summed_table(tables: Sequence[ScoreTable], weights: Sequence[float]) -> Scor
 
 
 def rows_of(table: ScoreTable, rows: Sequence[int]) -> ScoreTable:
-    """Returns some seeds of a table, in this order."""
     chosen = list(rows)
     return ScoreTable(
         (len(chosen), table.shape[1]), lambda: (block[chosen] for block in table.blocks())
@@ -86,11 +82,7 @@ def rows_of(table: ScoreTable, rows: Sequence[int]) -> ScoreTable:
 
 
 def aligned_blocks(*tables: ScoreTable) -> Iterator[tuple[Array, ...]]:
-    """Yields blocks of several tables over the same examples, cut where any table ends a block.
-
-    Raises:
-      DataError: the tables have different numbers of examples.
-    """
+    """Yields blocks of several tables over the same examples, cut where any table ends a block."""
     numbers = [table.shape[1] for table in tables]
     if len(set(numbers)) > 1:
         raise DataError(
@@ -131,16 +123,11 @@ class Deviations:
 
     @property
     def size(self) -> int:
-        """Returns the number of seeds times examples."""
         return len(self.seed) * len(self.example)
 
 
 def deviations(scores: Scores) -> Deviations:
-    """Splits scores [R, C] into their parts, in two passes over their blocks.
-
-    Raises:
-      DataError: the scores do not have two axes, are empty, or not all finite.
-    """
+    """Splits scores [R, C] into their parts, in two passes over their blocks."""
     table = score_table(scores)
     mean, seed, example = _marginal_deviations(table)
     seed_squares = np.zeros_like(seed)
@@ -204,9 +191,6 @@ def clustered_table(scores: Scores, clusters: ArrayLike) -> Array:
 
     Returns:
       float64 [R, G], clusters in sorted order. Its mean over clusters is the mean over examples.
-
-    Raises:
-      DataError: the number of clusters differs from that of examples, or there is one cluster.
     """
     table = score_table(scores)
     num_seeds, num_examples = table.shape

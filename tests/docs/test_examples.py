@@ -21,6 +21,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     write_imported,
 )
+from multiberts.runs.command_line.command import described_function
 from multiberts.tests import warm
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,29 @@ def test_what_is_public_has_an_example(name: str) -> None:
         and not hasattr(value, "__required_keys__")
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_what_is_public_describes_its_methods_and_parameters(name: str) -> None:
+    module = importlib.import_module(f"multiberts.{name}")
+    undescribed = []
+    for public, value in public_names(module):
+        if inspect.isclass(value):
+            undescribed += [
+                f"{public}.{method}"
+                for method, function in vars(value).items()
+                if not method.startswith("_")
+                if inspect.isroutine(function) or isinstance(function, property)
+                if not function.__doc__
+            ]
+            continue
+        described = described_function(value)[1]
+        undescribed += [
+            f"{public}({one.name})"
+            for one in inspect.signature(value).parameters.values()
+            if described and one.name not in described and one.kind is not one.VAR_KEYWORD
+        ]
+    assert undescribed == []
 
 
 def test_every_statistic_names_its_neighbours_and_its_source() -> None:
