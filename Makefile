@@ -156,7 +156,7 @@ bench-preemption: $(VENV)/installed
 # Rooms for mypy and import-linter, which look for `multiberts` in a folder of that name.
 ROOMS = runs bert pretrain finetune evaluate stats launch benchmarks
 
-# Style, which folder may import which, generated lists that are stale, and types.
+# Style, which folder may import which, stale generated lists, folders that grew, and types.
 lint: style types
 style: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
@@ -165,6 +165,7 @@ style: $(VENV)/installed-for-tests
 	$(BIN)/python tests/lint/packages.py
 	$(BIN)/python tests/lint/pins.py
 	$(BIN)/python tests/lint/prose.py
+	$(BIN)/python tests/lint/budget.py
 
 types: $(VENV)/installed-for-tests
 	MYPYPATH=$(VENV)/link $(BIN)/mypy $(ROOMS:%=-p multiberts.%) -p multiberts.tests
@@ -190,6 +191,10 @@ lock: $(VENV)/installed-for-tests
 # Writes the list of packages in pyproject.toml.
 packages: $(VENV)/installed-for-tests
 	$(BIN)/python tests/lint/packages.py --write
+
+# Lowers the budgets of folders that became lighter (tests/lint/budget.toml); never raises one.
+budget: $(VENV)/installed-for-tests
+	$(BIN)/python tests/lint/budget.py --lower
 
 format: $(VENV)/installed-for-tests
 	$(BIN)/ruff check --fix .
