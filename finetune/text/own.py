@@ -43,6 +43,7 @@ class OwnOptions(TextOptions):
     Attributes:
       predict_test: whether the test sets are predicted, too.
       text_columns: of the files: one name for texts, two for pairs.
+      label_column: of the files, with the label.
       kind: `classification`; `regression`, whose labels are numbers; `multi_label_classification`, any
         number of labels for a text (a list, or names with `|` between them); `token_classification`, a
         tag in BIO for each word (lists, or texts with spaces). None: classification, with
