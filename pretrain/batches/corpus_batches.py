@@ -102,9 +102,9 @@ class Batches:
         parts = {n: values.reshape(*shape, *values.shape[1:]) for n, values in whole.items()}
         return [{name: parts[name][n] for name in parts} for n in range(len(steps))]
 
-    def instance_ids(self, step: int, num_steps: int = 1) -> np.ndarray:
+    def instance_ids(self, step: int) -> np.ndarray:
         """Returns the numbers of the instances in the batch of that step, int64 [batch]."""
-        position = step * self.batch_size + np.arange(num_steps * self.batch_size)
+        position = step * self.batch_size + np.arange(self.batch_size)
         return instance_order(position, self.num_instances, self._data_seed)
 
 
