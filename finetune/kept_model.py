@@ -58,7 +58,7 @@ def fine_tuned_provenance(
 
     Args:
       head: what is trained above the encoder.
-      fingerprint: its SHA-256.
+      fingerprint: SHA-256 of the checkpoint that training started from.
     """
     known = start.provenance
     procedure = known.get("procedure")
@@ -157,7 +157,7 @@ class KeptModel:
         """Returns what a run keeps; None where it keeps nothing.
 
         Args:
-          fingerprint: its SHA-256.
+          fingerprint: SHA-256 of the checkpoint that training starts from.
           held_out: the name of the set of held-out examples; None where nothing is held out.
           early: after how many epochs models before the last one are evaluated, in order.
         """

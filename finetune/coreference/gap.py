@@ -22,7 +22,7 @@ class GapExample:
 
     Attributes:
       identity: its ID, such as `development-1`.
-      pronoun: first and last + 1 character of the pronoun.
+      pronoun, names: first and last + 1 character of the pronoun, and of the names A and B.
       corefers: whether the pronoun refers to A, and whether it refers to B; None where that is not known.
     """
 

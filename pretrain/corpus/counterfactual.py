@@ -165,7 +165,7 @@ class Swapper:
         """Yields what stays of a document: the new sentences, with `copies` behind the old ones.
 
         Args:
-          swapped: the same with words exchanged; where none was, no copy is made.
+          swapped: the sentences with words exchanged; where none was, no copy is made.
           counts: is added to, with the copies.
         """
         if not self.copies:

@@ -70,7 +70,7 @@ class PieceCounts(NamedTuple):
 
     Attributes:
       documents: documents that are not blank; these are numbered through the corpus.
-      documents_of_several: of these, such as hold more than one line.
+      documents_of_several: those of more than one line.
     """
 
     documents: int
@@ -82,7 +82,7 @@ def _check_sources(sources: Sequence[str], parameter: str) -> None:
     """Refuses what is not a list of sources.
 
     Args:
-      parameter: its name, such as `prepare.sources`.
+      parameter: that they are the value of, such as `prepare.sources`.
     """
     if isinstance(sources, str):
         raise UserError(

@@ -30,7 +30,7 @@ class ReportedExperiment:
     """The experiment that a report is part of.
 
     Attributes:
-      up: the same from the page, relative.
+      up: its directory as seen from the page, a relative path.
     """
 
     root: Path
