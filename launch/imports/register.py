@@ -49,7 +49,6 @@ def checkpoint_run(
 
     Args:
       procedure: of the checkpoint, like its seed.
-      pretrain_seed: of the procedure.
       step: finished updates; None: not known, n is 0.
       content: SHA-256 of its record (`content_of`).
       source: where it was found; not part of the identity.
@@ -73,7 +72,6 @@ def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> Planne
 
     Args:
       path: of its directory, relative to the root.
-      facts: of its run.json.
       content: SHA-256 of its outputs.
     """
     parameters = {name: facts.get(name) for name in _KEPT[PREDICTIONS_STAGE]}
@@ -83,11 +81,7 @@ def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> Planne
 
 
 def imported_runs(root: PathLike) -> list[PlannedRun]:
-    """Returns the imported runs of an experiment, checkpoints first; none if nothing was imported.
-
-    Raises:
-      UserError: the list is damaged, or a listed run is gone.
-    """
+    """Returns the imported runs of an experiment, checkpoints first; none if nothing was imported."""
     runs = [
         PlannedRun(**{name: entry[name] for name in _KINDS}, parents=())
         for entry in read_entries(root)
@@ -103,11 +97,7 @@ def imported_runs(root: PathLike) -> list[PlannedRun]:
 
 
 def read_entries(root: PathLike) -> list[dict[str, Any]]:
-    """Returns the list's entries, as `write_entries` took them.
-
-    Raises:
-      UserError: the list is damaged or of another version, or a path in it leaves the root.
-    """
+    """Returns the list's entries, as `write_entries` took them."""
     path = Path(root) / FILE
     if not path.is_file():
         return []
@@ -129,7 +119,6 @@ def write_entries(root: PathLike, entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def entry_of(run: PlannedRun, **more: Any) -> dict[str, Any]:
-    """Returns a run's entry in the list."""
     facts = {name: getattr(run, name) for name in ("stage", "name", "identity", "path")}
     parameters = {name: run.parameters[name] for name in _KEPT[run.stage]}
     return {**facts, "parameters": parameters, **more}
@@ -150,16 +139,11 @@ def import_checkpoint(
     All weights are read first; a checkpoint that cannot be read is refused.
 
     Args:
-      run_dir: the run's directory.
       checkpoint: a checkpoint directory, ours or a released one.
       procedure: of the checkpoint, like its seed.
-      pretrain_seed: of the procedure.
       step: finished updates; None: as the checkpoint records.
       placing: `link` (hard links: no disk space, and they last when the source is removed), `symlink`
         (no disk space, from another file system too), or `copy`.
-
-    Raises:
-      UserError: the checkpoint is not whole, or cannot be linked.
     """
     write_run(run_dir, checkpoint, record_of(checkpoint, procedure, pretrain_seed, step), placing)
 
@@ -170,9 +154,6 @@ def record_of(
     """Returns the `checkpoint.json` of an imported checkpoint, after reading all of its weights.
 
     Other facts of its own record (`data_seed`, facts of the training) are kept.
-
-    Raises:
-      UserError: a file or variable is missing, truncated or damaged.
     """
     from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 
@@ -200,11 +181,7 @@ def content_of(record: dict[str, Any]) -> str:
 def write_run(
     run_dir: PathLike, checkpoint: PathLike, record: dict[str, Any], placing: Placing
 ) -> bool:
-    """Writes the run of a checkpoint whose record is known; returns whether it was new.
-
-    Raises:
-      UserError: another run lies there, or the files cannot be placed.
-    """
+    """Writes the run of a checkpoint whose record is known; returns whether it was new."""
     facts = {name: record[name] for name in ("procedure", "pretrain_seed", "step")}
     run = RunDirectory(
         run_dir,

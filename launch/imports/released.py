@@ -54,8 +54,6 @@ class Found:
     """A checkpoint on disk.
 
     Attributes:
-      directory: of its files.
-      procedure, pretrain_seed: that it belongs to.
       step: finished updates, or None where its name and record lack them.
     """
 
@@ -239,9 +237,6 @@ def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Fou
 
     Returns:
       In the order of procedure, seed and step.
-
-    Raises:
-      UserError: there is none, one is not whole or lacks a procedure or seed, or two are the same.
     """
     folder = Path(folder)
     if not folder.is_dir():

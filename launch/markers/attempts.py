@@ -104,12 +104,10 @@ _KINDS = {
 
 
 def folder_of_attempts(root: PathLike, path: str) -> Path:
-    """Returns where the attempts at a run lie."""
     return Path(root) / FOLDER / path.strip("/").replace("/", "---")
 
 
 def file_of_attempt(root: PathLike, attempt: Attempt) -> Path:
-    """Returns the marker of an attempt."""
     return folder_of_attempts(root, attempt.path) / f"{attempt.attempt}.json"
 
 
@@ -166,8 +164,6 @@ def end_attempt(
     """Writes how an attempt ended, and returns it.
 
     Args:
-      root: the experiment's root.
-      attempt: as it was.
       outcome: one of `OUTCOMES`.
       error: `kind` and `message`.
       ended: Unix seconds; None: now.
@@ -204,13 +200,11 @@ def close_open_attempts(root: PathLike, paths: Iterable[str], outcome: str) -> N
 
 
 def beat(root: PathLike, attempt: Attempt) -> None:
-    """Gives a sign of life."""
     with contextlib.suppress(FileNotFoundError):
         os.utime(file_of_attempt(root, attempt))
 
 
 def attempts_at(root: PathLike, path: str) -> list[Attempt]:
-    """Returns all attempts at a run, in order."""
     return _read_folder(folder_of_attempts(root, path))
 
 
@@ -250,7 +244,6 @@ def read_attempt(path: PathLike) -> Attempt:
     """Returns the attempt of a marker.
 
     Raises:
-      UserError: the marker is damaged, or names files outside the root.
       FileNotFoundError: it has just been removed.
     """
     cure = "the file is ignored; delete it"
@@ -280,8 +273,6 @@ def orphaned(
     """Returns those of the living attempts whose launcher is gone, or that no plan names.
 
     Args:
-      attempts: that are alive.
-      planned: paths of all planned runs.
       holder: of the lease now, or None.
     """
     found = []

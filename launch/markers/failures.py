@@ -22,11 +22,9 @@ class FailedRun:
     """A run that did not finish.
 
     Attributes:
-      run: which.
       message: what went wrong, in one line.
       is_user_error: whether the input was at fault.
       log: file with all that the run printed; None where it never started.
-      attempts: how often it was tried.
     """
 
     run: PlannedRun
@@ -65,11 +63,7 @@ def last_lines(path: PathLike, count: int) -> tuple[str, ...]:
 
 
 def exit_with(failures: Sequence[FailedRun]) -> None:
-    """Prints which runs failed and exits, with 2 where all inputs were at fault; returns if none failed.
-
-    Args:
-      failures: of a plan.
-    """
+    """Prints which runs failed and exits, with 2 where all inputs were at fault; returns if none failed."""
     if failures:
         console.progress(describe(failures))
         user_errors_only = all(failure.is_user_error for failure in failures)

@@ -29,18 +29,10 @@ SECONDS_BETWEEN_LOOKS = 0.5
 
 
 class LeaseWatch:
-    """Looks at a lease repeatedly, and notes when it changes.
-
-    Attributes:
-      changes: how often it was seen to change.
-    """
+    """Looks at a lease repeatedly, and notes when it changes."""
 
     def __init__(self, root: PathLike):
-        """Looks for the first time.
-
-        Args:
-          root: the experiment's root.
-        """
+        """Looks for the first time."""
         self._root = root
         self._known = self._read()
         self._changed = time.monotonic()
@@ -56,7 +48,6 @@ class LeaseWatch:
 
     @property
     def silent_seconds(self) -> float:
-        """Returns for how long no change was seen."""
         return time.monotonic() - self._changed
 
     def _read(self) -> Holder | None:
@@ -75,16 +66,11 @@ class Lease:
                 ...
 
     Attributes:
-      owner: the UUID in the marker.
       lost: set when another launcher took the lease over, as this one seemed to be gone.
     """
 
     def __init__(self, root: PathLike):
-        """Takes nothing yet.
-
-        Args:
-          root: the experiment's root.
-        """
+        """Takes nothing yet."""
         self._root = Path(root)
         self.owner = str(uuid.uuid4())
         self.lost = threading.Event()
@@ -99,9 +85,6 @@ class Lease:
 
         A launcher on another machine counts while the marker's file is young, by the disk's clock:
         good enough to show, not to decide (see `awaited`).
-
-        Raises:
-          UserError: the marker is damaged.
         """
         holder = read_lease(root)
         if holder is None or holder.is_gone():
@@ -113,11 +96,7 @@ class Lease:
 
     @staticmethod
     def awaited(root: PathLike) -> Holder | None:
-        """Returns who launches the experiment now, after waiting for a renewal from elsewhere.
-
-        Raises:
-          UserError: the marker is damaged.
-        """
+        """Returns who launches the experiment now, after waiting for a renewal from elsewhere."""
         holder = read_lease(root)
         if holder is None or holder.is_here:
             return None if holder is None or holder.is_gone() else holder
@@ -134,11 +113,7 @@ class Lease:
         return None
 
     def __enter__(self) -> Lease:
-        """Takes the lease.
-
-        Raises:
-          UserError: another launcher has it, its marker is damaged, or the root cannot be written.
-        """
+        """Takes the lease."""
         lock = self._root / LOCK
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -207,11 +182,7 @@ class Lease:
 
 
 def read_lease(root: PathLike) -> Holder | None:
-    """Returns who holds the lease or held it last; None where no launcher left its marker.
-
-    Raises:
-      UserError: the marker is damaged.
-    """
+    """Returns who holds the lease or held it last; None where no launcher left its marker."""
     path = Path(root) / FILE
     if not path.is_file():
         return None

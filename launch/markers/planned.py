@@ -23,8 +23,6 @@ def write_plan(
     """Writes the marker of the plan, unless it is there and says the same.
 
     Args:
-      root: the experiment's root.
-      plan: every run.
       estimates: by a run's path `device`, `seconds` and `dollars`; None: those in the marker stay.
     """
     path = Path(root) / FILE

@@ -144,7 +144,6 @@ def make_plan(
     """Lists all runs of an experiment, each after its parents.
 
     Args:
-      experiment: its settings.
       imported: runs that are done (see `launch.imports.register`): checkpoints, which are fine-tuned and
         which procedures may start from as from those of the plan, and predictions. A task that none
         of the checkpoints is meant for is then left out, and a line reports it.
@@ -152,10 +151,6 @@ def make_plan(
 
     Returns:
       The runs in an order in which they could be carried out one by one.
-
-    Raises:
-      UserError: an unknown or missing parameter, a name that refers to nothing, a circle of
-        references, an empty list of seeds, a missing file.
     """
     corpora, procedures, tasks = experiment.corpora, experiment.procedures, experiment.tasks
     _check_lists(experiment, bool(imported))
@@ -288,10 +283,8 @@ def finetuning_runs(
     """Adds all fine-tuning of one checkpoint on one task to a graph, and yields it.
 
     Args:
-      graph: takes the runs.
       arguments: of `finetune`, the task and the checkpoint among them.
       folder: of the runs' directories; its last part names the checkpoint.
-      axes: what the runs differ in.
       places: as in `Graph.add`.
     """
     name = f"{arguments['task']} {folder.rpartition('/')[2]}"
@@ -359,7 +352,6 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
 
     Args:
       uses: for each name the names that it uses.
-      setting: where the names are listed.
       relation: says of `{name}` that it uses `{used}`.
     """
     ordered: list[str] = []
@@ -433,10 +425,6 @@ def of_task(setting: str, values: Any, entry: str) -> Any:
     Args:
       setting: its name, for the error.
       values: one for all tasks, or by task.
-      entry: the task.
-
-    Raises:
-      UserError: there are values by task, but none for this one.
     """
     if not isinstance(values, Mapping):
         return values

@@ -46,7 +46,6 @@ class Graph:
         """Starts empty.
 
         Args:
-          digests: gives what input files hold.
           is_hashed: whether directories are named after their runs' identities; if not, inputs are
             not read, and a directory that another run has made is refused by the stage.
         """
@@ -56,7 +55,6 @@ class Graph:
 
     @property
     def runs(self) -> list[PlannedRun]:
-        """Returns all runs."""
         return list(self._runs.values())
 
     def keep(self, runs: Iterable[PlannedRun]) -> None:
@@ -83,9 +81,6 @@ class Graph:
 
         Returns:
           The run in the graph.
-
-        Raises:
-          UserError: an unknown or missing parameter, or an input that does not exist.
         """
         arguments = complete(stage, name, given)
         declared = stage_identity(stage)
@@ -148,10 +143,6 @@ def complete(stage: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     Args:
       stage: key of `launch.plan.planned_run.STAGES`.
       name: of the run, for errors.
-      given: the arguments that are set.
-
-    Raises:
-      UserError: an argument is unknown, missing or of another type.
     """
     defaults, required = _signature(stage_function(stage))
     unknown = sorted(given.keys() - defaults.keys() - required)

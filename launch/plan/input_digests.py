@@ -44,11 +44,7 @@ class InputDigests:
                 self._of_files = read_json_fields(self._memory)
 
     def of(self, path: PathLike) -> str:
-        """Returns the SHA-256 of a file, of a finished run's outputs, or of a folder's names and files.
-
-        Raises:
-          UserError: nothing is there.
-        """
+        """Returns the SHA-256 of a file, of a finished run's outputs, or of a folder's names and files."""
         key = str(path)
         if key not in self._of_paths:
             self._of_paths[key] = self._content(Path(path))

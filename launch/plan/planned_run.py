@@ -61,11 +61,7 @@ class PlannedRun:
     path: str
 
     def __post_init__(self) -> None:
-        """Refuses a directory outside the root, which names in configurations and imports could give.
-
-        Raises:
-          UserError: the path is absolute, has `..`, or has control characters.
-        """
+        """Refuses a directory outside the root, which names in configurations and imports could give."""
         if not is_name_inside(self.path) or not self.path.isprintable():
             raise UserError(
                 f"{self.name} would lie in {self.path!r}, expected printable characters and no place "
@@ -83,12 +79,10 @@ class PlannedRun:
         return {"run_dir": str(Path(root) / self.path), **with_leaves(self.parameters, located)}
 
     def done(self, root: str | Path) -> bool:
-        """Returns whether the run's DONE marker is there, and not empty."""
         return is_done(Path(root) / self.path)
 
 
 def apart(imported: Sequence[PlannedRun]) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """Returns the imported runs that made checkpoints, and those that made predictions."""
     return (
         [run for run in imported if run.stage == CHECKPOINT_STAGE],
         [run for run in imported if run.stage == PREDICTIONS_STAGE],

@@ -17,9 +17,7 @@ def seeds_of_runs(
     """Returns the seeds of each run by source, in the order of the runs.
 
     Args:
-      sources: that are varied.
       held: other sources, which have the first seed in every run.
-      seeds: of each source that is varied.
       design: `crossed`: every seed of each with every seed of the others. `one_at_a_time`: for each seed a
         run with this seed for all sources, and one more per source, in which only that source has
         another seed, which no other run has.

@@ -49,7 +49,6 @@ class WaitingRuns:
 
         Args:
           plan: every run after its parents.
-          done: paths of finished runs.
           seconds: how long a run is expected to take, by its path; others count by their steps, or 1.
         """
         done = set(done)
@@ -93,7 +92,6 @@ class WaitingRuns:
         return None
 
     def put_back(self, runs: Iterable[PlannedRun]) -> None:
-        """Returns runs to the queue."""
         self._add_ready(runs)
 
     def note_done(self, run: PlannedRun) -> None:
@@ -152,7 +150,6 @@ def _key(run: PlannedRun) -> Key:
 
 
 def _name(runs: Sequence[PlannedRun]) -> str:
-    """Returns the name of a bundle, for people."""
     if len(runs) == 1:
         return runs[0].name
     task, checkpoint = runs[0].parameters["task"], runs[0].parameters["checkpoint"]

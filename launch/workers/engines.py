@@ -41,7 +41,6 @@ class LocalOptions:
 
     @property
     def host(self) -> str:
-        """Returns the address that the scheduler listens on."""
         return "127.0.0.1"
 
     def check(self) -> None:
@@ -101,7 +100,6 @@ class SlurmOptions(LocalOptions):
 
     @property
     def host(self) -> str:
-        """Returns the address that the scheduler listens on, with TLS."""
         return self.address or "0.0.0.0"
 
     def check(self) -> None:
@@ -124,7 +122,6 @@ class Engine:
 
     Attributes:
       name: `local`, `slurm` or `dask`.
-      options: of the engine.
       workers_per_node: how many share this machine, or a job; of engine `dask`, 1.
       threads: each worker's share of the cores.
     """
@@ -170,10 +167,6 @@ def make_engine(
       options: fields of `LocalOptions`, `SlurmOptions` or `DaskOptions`.
       workers: processes per machine; None: one per GPU (times workers_per_accelerator), else per core.
       workers_per_accelerator: how many share a GPU.
-
-    Raises:
-      UserError: an unknown option, a value out of range, or, on this machine, a library that is not
-        installed.
     """
     chosen: LocalOptions = options_of(_OPTIONS[name], name, options)
     chosen.check()
@@ -198,12 +191,7 @@ def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _
     """Returns the options of an engine, checked against their annotations.
 
     Args:
-      kind: a dataclass.
-      engine: its name.
       given: `run.engine_options`.
-
-    Raises:
-      UserError: an option is unknown, missing, of another type or out of range.
     """
     annotations = annotations_of(kind)
     for name, value in given.items():

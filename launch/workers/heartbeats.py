@@ -25,7 +25,6 @@ class WatchedProcess:
     """A process of this machine that is killed when it is silent.
 
     Attributes:
-      process: the process.
       has_spoken: whether it has written a heartbeat.
       was_silent: whether it was killed for its silence.
     """
@@ -58,16 +57,11 @@ class WatchedProcess:
         return self.process.poll()
 
     def close(self) -> None:
-        """Closes the pipe of a process that has ended."""
         os.close(self._pipe)
 
 
 def write_heartbeat(pipe: int) -> None:
-    """Writes one heartbeat.
-
-    Raises:
-      OSError: nobody watches any more.
-    """
+    """Writes one heartbeat; OSError where nobody watches any more."""
     with contextlib.suppress(BlockingIOError):  # the watching process reads nothing now
         os.write(pipe, b".")
 

@@ -21,8 +21,6 @@ class Mark:
 
     Attributes:
       root: the experiment's root, an absolute path.
-      owner: of the lease.
-      pid: of the launcher.
       created: its `runs.processes.creation_time`, which differs for a later process with the same id.
     """
 
@@ -32,11 +30,9 @@ class Mark:
     created: float
 
     def to_string(self) -> str:
-        """Returns the value of the environment variable."""
         return json.dumps(dataclasses.asdict(self))
 
 
 def mark_of_this_process(root: str, owner: str) -> Mark:
-    """Returns the mark of a launcher that is this process."""
     pid = os.getpid()
     return Mark(root, owner, pid, creation_time(pid) or 0.0)

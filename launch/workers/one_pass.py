@@ -100,7 +100,6 @@ class OnePass:
 
         Raises:
           PreemptedError: SIGTERM came; no worker is left.
-          UserError: the engine refuses to work, or another launcher took the lease.
           KeyboardInterrupt: Ctrl-C; no worker is left.
         """
         write_plan(self._root, self._plan, self._estimates)
@@ -295,8 +294,6 @@ def carry_out_plan(
 
     Args:
       plan: every run after its parents.
-      root: directory of the experiment.
-      engine: how to get workers.
       workers_per_accelerator: how many workers share a GPU.
       attempts: how often a run is tried that fails through no fault of its input.
       budget: dollars that the runs that are left may be estimated to cost; None: any.
@@ -305,9 +302,6 @@ def carry_out_plan(
 
     Returns:
       The runs that failed.
-
-    Raises:
-      UserError: the estimate is above the budget; nothing has been written. Or see `OnePass`.
     """
     lease = Lease(root)
     place = WorkerPlace(root, engine.name, lease.owner, workers_per_accelerator)
@@ -327,11 +321,7 @@ def carry_out_plan(
 
 
 def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
-    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes.
-
-    Raises:
-      UserError: something else lies where a link belongs, as after a copy that follows links.
-    """
+    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes."""
     for run in plan:
         if run.stage in ("report", "score", "paper") and run.done(root):
             link = root / run.path.rsplit("-", 1)[0]

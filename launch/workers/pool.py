@@ -77,13 +77,8 @@ class Pool:
         """Starts a scheduler, and on this machine its workers; or connects to another cluster's.
 
         Args:
-          engine: how to get workers.
-          place: sent to the workers.
           silent_seconds: a worker without a heartbeat for so long is ended.
           dashboard: whether Dask's live pages are served, at this machine's own address.
-
-        Raises:
-          UserError: a package is missing, the engine refuses to work, or cannot use the path of the root.
         """
         self._engine = engine
         self._place = place
@@ -233,7 +228,6 @@ class Pool:
 
     @property
     def num_workers(self) -> int:
-        """Returns how many workers are connected now."""
         return self._num_workers
 
     def submit(self, calls: Sequence[Call], known: Sequence[int]) -> Future[Any]:
@@ -242,7 +236,6 @@ class Pool:
         It raises `LostWorkerError` where the worker died or is silent.
 
         Args:
-          calls: the runs.
           known: how many attempts at each of them there were before.
         """
         ours: Future[Any] = Future()
@@ -295,9 +288,6 @@ class Pool:
 
         Args:
           outstanding: how many bundles are submitted and not finished.
-
-        Raises:
-          UserError: no worker comes, the cluster refuses jobs, or its scheduler is gone.
         """
         now = time.monotonic()
         if now < self._next_look:

@@ -68,16 +68,10 @@ def script_of_jobs(
     """Returns the script of every job of a launch.
 
     Args:
-      options: of Slurm.
-      scheduler: its address.
-      name: of the jobs.
       workers: of a job; their names are the job's number, and their rank where there are more.
       environment: further variables of theirs.
       folder: for what they print.
       security: of Dask, with keys in files that the nodes see.
-
-    Raises:
-      UserError: the package dask-jobqueue is not installed.
     """
     try:
         from dask_jobqueue.slurm import SLURMJob
@@ -150,7 +144,6 @@ def cancel_jobs(*jobs: str) -> None:
 
 
 def _slurm(*command: str, given: str = "") -> str:
-    """Returns the output of a command of Slurm."""
     try:
         done = subprocess.run(
             command,
@@ -189,10 +182,7 @@ class SlurmJobs:
         """Submits nothing yet.
 
         Args:
-          options: of Slurm.
           script: for sbatch.
-          name: that the script gives its jobs.
-          folder: of what they print.
           workers: returns whether each connected worker has a bundle, by its name: `<job>` or `<job>-<rank>`.
         """
         self._options = options
@@ -213,11 +203,7 @@ class SlurmJobs:
         self._thread.start()
 
     def look_after(self, wanted: int) -> None:
-        """Says how many jobs there is work for.
-
-        Raises:
-          UserError: Slurm refuses jobs, they end before a worker connects, or it has not answered for long.
-        """
+        """Says how many jobs there is work for."""
         self._wanted = min(wanted, self._options.max_blocks)
         if self._problem is not None:
             raise self._problem

@@ -58,7 +58,6 @@ class Call:
     Attributes:
       path: the run's directory, relative to the root.
       stage: key of `launch.plan.planned_run.STAGES`.
-      arguments: of the stage's function.
       log: the file that its output is appended to, relative to the root.
     """
 
@@ -73,9 +72,7 @@ class WorkerPlace:
     """Where a worker works.
 
     Attributes:
-      root: the experiment's root.
       engine: `local`, `slurm`, `dask`.
-      owner: of the launcher's lease.
       workers_per_accelerator: how many workers share a GPU.
     """
 
@@ -93,8 +90,6 @@ def carry_out_calls(
     An error ends its run only; once the worker is asked to stop, no further run is started.
 
     Args:
-      calls: the runs.
-      place: where.
       rank: of this worker among those of its node.
 
     Returns:
