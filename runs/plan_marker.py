@@ -37,7 +37,6 @@ class MarkedRun:
       stage, name, identity: as in `launch.plan.planned_run.PlannedRun`.
       parents: paths of the runs before it.
       facts: what it is, by the names of `facts_of`.
-      estimate: `device`, `seconds` and `dollars`, or None.
     """
 
     path: str
@@ -46,11 +45,9 @@ class MarkedRun:
     identity: str
     parents: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    estimate: Mapping[str, Any] | None = None
 
 
 _KINDS = get_type_hints(MarkedRun) | {"parents": list[str]}
-_ESTIMATE = {"device": str, "seconds": float, "dollars": float}
 # Facts of runs, as far as a stage has them.
 FACTS = {
     **dict.fromkeys(("procedure", "task", "checkpoint_run"), str | None),
@@ -86,15 +83,12 @@ def plan_entries(path: Path) -> list[dict[str, Any]]:
     runs = read_listed_runs(path, VERSION, _KINDS, "facts", cure)
     to_come = {run["path"] for run in runs}
     for run in runs:
-        run.setdefault("estimate", None)
         later = to_come.intersection(run["parents"])
         if later:
             raise UserError(
                 f"{path}: {run['path']} continues {min(later)}, which does not come before it; {cure}"
             )
         to_come.discard(run["path"])
-        if run["estimate"] is not None:
-            check_fields(run["estimate"], _ESTIMATE, f"{path}, {run['path']}, estimate", cure)
     return runs
 
 

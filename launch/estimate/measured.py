@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +38,17 @@ class Measurements:
         predicts.
     """
 
-    seconds_per_step: Mapping[Shape, float] = field(default_factory=dict)
-    seconds_per_run: Mapping[Shape, float] = field(default_factory=dict)
-    steps: Mapping[str, int] = field(default_factory=dict)
-    examples: Mapping[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict)
+    seconds_per_step: Mapping[Shape, float]
+    seconds_per_run: Mapping[Shape, float]
+    steps: Mapping[str, int]
+    examples: Mapping[tuple[str, int | None], tuple[int, int]]
 
 
 def measure(
     root: PathLike,
     plan: Sequence[PlannedRun],
     done: set[str],
-    counts: Callable[[PlannedRun, str | None], bool] = lambda _run, _device: True,
+    counts: Callable[[PlannedRun, str | None], bool],
 ) -> Measurements:
     """Collects what the runs of an experiment show.
 

@@ -33,15 +33,15 @@ class Work:
 
     Attributes:
       flops: of its products, in all.
+      seconds: that it takes besides them.
       steps: updates; 0 where nothing is trained.
-      flops_per_step: of an update.
       bytes: that it leaves on the disk.
       assumed: what was not known of it, in words.
     """
 
     flops: float = 0.0
+    seconds: float = 0.0
     steps: int = 0
-    flops_per_step: float = 0.0
     bytes: float = 0.0
     assumed: tuple[str, ...] = ()
 
@@ -68,7 +68,6 @@ def pretraining_work(run: PlannedRun) -> Work:
     return Work(
         flops=steps * step + evaluations * parameters["evaluation_batches"] * forward,
         steps=steps,
-        flops_per_step=step,
         bytes=_BYTES_OF_FLOAT * num_parameters(config) * (kept + states),
         assumed=() if is_known else ("the vocabulary has 30,522 word pieces",),
     )
@@ -116,7 +115,6 @@ def finetuning_work(
     return Work(
         flops=steps * step + predicted * forward,
         steps=steps,
-        flops_per_step=step,
         bytes=written,
         assumed=assumed,
     )

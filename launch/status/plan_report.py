@@ -15,7 +15,6 @@ from multiberts.launch.estimate.estimate import (
     estimate_plan,
     refuse_above,
 )
-from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, STAGES, PlannedRun
@@ -186,10 +185,9 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
     host = "" if estimate.host is device else f", and this machine ({estimate.host.name})"
     lines = [
         f"estimate of what is left, on {estimate.workers} x {device.name} ({device.title}){each}{host}:",
-        f"  wall time {duration(estimate.wall_seconds)}, and at least "
-        f"{duration(estimate.critical_seconds)} with any number of devices",
         f"  {estimate.device_hours:,.2f} device-hours, {estimate.dollars:,.2f} dollars, "
-        f"{estimate.kilograms:,.3g} kg CO2e, {size(estimate.bytes)} of disk{_room(root, estimate)}",
+        f"{size(estimate.bytes)} of disk{_room(root, estimate)}",
+        f"  at least {duration(estimate.least_seconds)} from now to the end of the last run",
         f"  {'stage':<12}{'runs':>7}{'device-hours':>14}{'dollars':>12}  times",
     ]
     for stage in dict.fromkeys(run.stage for run in plan):
@@ -218,8 +216,8 @@ def _assumptions(estimate: PlanEstimate) -> list[str]:
     guessed = [run for run in estimate.runs.values() if not run.measured]
     assumed = estimate.device.assumptions(estimate.spot) if guessed else []
     assumed += dict.fromkeys(text for run in guessed for text in run.assumed)
-    everywhere = load_prices().everywhere["kg_co2e_per_kwh"]
-    assumed.append(f"{everywhere.value:g} kg CO2e per kWh")
+    if not assumed:
+        return []
     return [f"  assumed: {'; '.join(assumed)} (launch/estimate/prices.toml has sources and dates)"]
 
 

@@ -23,7 +23,6 @@ from multiberts.launch.markers.attempts import (
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import STAGES
-from multiberts.launch.status.forecast import Forecast, forecast_of
 from multiberts.launch.status.progress import (
     Pretraining,
     dollars_of,
@@ -157,7 +156,6 @@ class Status:
       orphans: living attempts whose launcher is gone, or that no plan names.
       unplanned: run directories that no plan names, relative to the root.
       hours, dollars: of all attempts; dollars are None where no price is known.
-      forecast: what is left.
       reports: done reports, directories relative to the root, in the order of the plan.
       scores: of fine-tuning so far, by task and procedure; None where they were not asked for.
     """
@@ -176,7 +174,6 @@ class Status:
     unplanned: tuple[str, ...]
     hours: float
     dollars: float | None
-    forecast: Forecast
     reports: tuple[str, ...]
     scores: tuple[TaskScores, ...] | None
 
@@ -238,7 +235,6 @@ def collect_status(
         for run in plan
         if run.stage == "pretrain"
     )
-    known = {row.path: row.seconds_left for row in pretraining if row.seconds_left is not None}
     status = Status(
         root=str(root),
         time=now,
@@ -256,7 +252,6 @@ def collect_status(
         ),
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
         dollars=dollars_of(every, now),
-        forecast=forecast_of(plan, states, attempts, known, now),
         reports=tuple(run.path for run in plan if run.stage in REPORT_STAGES and run.path in done),
         scores=score_tasks(root, plan, done) if with_scores else None,
     )

@@ -84,14 +84,6 @@ def _heading(status: Status) -> Text:
     text.append(f"; {quantities.duration(3600 * status.hours)} spent by all attempts")
     if status.dollars is not None:
         text.append(f", {quantities.dollars(status.dollars)}")
-    forecast = status.forecast
-    if forecast.seconds:
-        text.append(f"; {quantities.duration(forecast.seconds)} left")
-        if forecast.dollars:
-            text.append(f", {quantities.dollars(forecast.dollars)}")
-        if forecast.wall_seconds is not None:
-            end = quantities.moment(status.time + forecast.wall_seconds)
-            text.append(f", to {end} with {counted(forecast.at_a_time, 'run')} at a time")
     text.append("\n")
     return text
 

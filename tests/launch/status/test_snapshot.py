@@ -14,7 +14,6 @@ import pytest
 
 from multiberts.launch.markers.attempts import begin_attempt, write_attempt
 from multiberts.launch.markers.failures import last_lines
-from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.status.command import show_status
 from multiberts.launch.status.progress import SECONDS_OF_SPEED, logged_curves, speed_of
 from multiberts.launch.status.snapshot import STATES, Status, collect_status
@@ -162,37 +161,6 @@ def test_attempts_that_did_not_reach_the_end_keep_their_reasons(sweep: Status) -
     assert len(oom) == 6 and {item.attempt for item in oom} == {1, 2, 3}
     started = [item.started for item in sweep.interrupted]
     assert started == sorted(started, reverse=True)
-
-
-def test_the_end_and_the_cost_of_the_plan_follow_what_done_runs_took(made: MadeUp) -> None:
-    seeds = [made.add_seed(seed) for seed in range(4)]
-    last = made.add("score", "scores", "scores", tuple(seeds))
-    estimate = {"device": "v4-8", "seconds": 3600.0, "dollars": 10.0}
-    write_plan(made.root, made.plan, {run.path: estimate for run in made.plan})
-    made.lead(os.getpid())
-    # The first one took twice the estimate.
-    made.attempt(seeds[0], 2, outcome="done", **ON_SLURM)
-    made.finish(seeds[0])
-    made.attempt(seeds[1], 0.5, **ON_SLURM)
-    forecast = collect_status(made.root, made.now).forecast
-    # One runs and needs 1.5 hours more, two need 2 hours each, and a score has its estimate.
-    assert forecast.at_a_time == 1
-    assert forecast.seconds == pytest.approx(3600 * (1.5 + 2 * 2 + 1), rel=1e-3)
-    assert forecast.wall_seconds == pytest.approx(forecast.seconds)
-    assert forecast.dollars == pytest.approx(10 * (1.5 + 2 * 2 + 1), rel=1e-3)
-    made.attempt(seeds[2], 0, outcome="done", **ON_SLURM)
-    made.attempt(seeds[3], 0, **ON_SLURM)
-    found = collect_status(made.root, made.now).forecast
-    assert found.at_a_time == 2 and found.wall_seconds < forecast.wall_seconds
-    # Nothing is known of a run without an estimate, and a plan with failures does not end.
-    made.attempt(seeds[3], 0, outcome="failed", **ON_SLURM)
-    blocked = collect_status(made.root, made.now)
-    assert blocked.forecast.wall_seconds is None and blocked.counts["blocked"] == 1
-    assert last.path not in blocked.reports
-    made.add_seed(4)
-    write_plan(made.root, made.plan, {run.path: estimate for run in made.plan[:-1]})
-    unknown = collect_status(made.root, made.now).forecast
-    assert unknown.seconds is None and unknown.dollars is None
 
 
 def test_scores_so_far_name_the_seed_that_collapsed(made: MadeUp) -> None:
