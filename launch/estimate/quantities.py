@@ -38,11 +38,6 @@ def speed(per_second: float | None) -> str:
     return f"{per_second:.1f}" if per_second >= 9.995 else f"{per_second:.2f}"
 
 
-def count(number: int | None) -> str:
-    """Returns a whole number with commas."""
-    return ABSENT if number is None else f"{number:,}"
-
-
 def compact(number: int | None) -> str:
     """Returns a whole number in few characters: `2M`, `1.25M`, `20k`, `600`."""
     if number is None:

@@ -15,8 +15,8 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 SECONDS_BETWEEN_LOOKS = 5.0
-# Lines of the live view that are not rows of its two long tables.
-_OTHER_LINES = 24
+# Lines of the live view that are not seeds in pre-training.
+_OTHER_LINES = 20
 
 
 def show_status(
@@ -26,9 +26,8 @@ def show_status(
 
     Args:
       root: the experiment's root.
-      html: where to write one self-contained page, too, with the curves of pre-training and the scores of
-        fine-tuning so far. Its links to runs, logs and reports are relative: in the experiment's root it
-        can move with it.
+      html: where to write one self-contained page, too, which shows the same. Its links to runs, logs and
+        reports are relative: in the experiment's root it can move with it.
       watch: go on until Ctrl-C: a live view in a terminal, a page that reads itself again; without
         either, the text anew every few seconds.
       json: print everything as one JSON object instead, for other programs.
@@ -66,7 +65,7 @@ def show_status(
 def _write_page(root: PathLike, html: PathLike, *, refreshes: bool) -> None:
     from multiberts.launch.status.page import write_status_page
 
-    write_status_page(collect_status(root, with_scores=True), html, refreshes=refreshes)
+    write_status_page(collect_status(root), html, refreshes=refreshes)
 
 
 def _show_live(root: PathLike, html: PathLike | None) -> None:
@@ -80,8 +79,8 @@ def _show_live(root: PathLike, html: PathLike | None) -> None:
     with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as live:
         while True:
             started = time.monotonic()
-            rows = max(4, (console.height - _OTHER_LINES) // 2)
-            live.update(terminal_view(collect_status(root), console.width, rows), refresh=True)
+            seeds = max(4, console.height - _OTHER_LINES)
+            live.update(terminal_view(collect_status(root), console.width, seeds), refresh=True)
             if html is not None:
                 _write_page(root, html, refreshes=True)
             _rest(started)

@@ -316,7 +316,7 @@ def carry_out_plan(
             _point_at_newest_report(plan, Path(root))
         page = Path(root, PAGE)
         if one_pass.had_work or not page.exists():
-            write_status_page(collect_status(root, with_scores=True), page)
+            write_status_page(collect_status(root), page)
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")
         # Exit handlers of libraries take longer than people wait.
