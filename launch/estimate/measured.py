@@ -77,7 +77,7 @@ def measure(
                 found = examples_in(Path(root) / run.path / "run.json")
                 if found is not None:
                     examples[key] = found
-            _note_run(root, run, attempts.get(run.path, ()), counts, per_run)
+            _note_run(run, attempts.get(run.path, ()), counts, per_run)
     return Measurements(
         {shape: statistics.median(found) for shape, found in per_step.items()},
         {shape: statistics.median(found) for shape, found in per_run.items()},
@@ -87,13 +87,12 @@ def measure(
 
 
 def _note_run(
-    root: PathLike,
     run: PlannedRun,
     attempts: Sequence[Attempt],
     counts: Callable[[PlannedRun, str | None], bool],
     per_run: dict[Shape, list[float]],
 ) -> None:
-    """Notes how long a run that is done took, by its attempts or by its log."""
+    """Notes how long a run that is done took, by its attempts."""
     if not counts(run, _device(attempts)):
         return
     shape = shape_of(run)
@@ -104,8 +103,6 @@ def _note_run(
         for attempt in attempts
         if attempt.outcome == "done" and attempt.ended is not None
     ]
-    if not took and run.stage == "finetune":
-        took = _seconds_of_log(tail_of_metrics(Path(root) / run.path / "metrics.jsonl"))
     if took:
         per_run.setdefault(shape, []).append(took[-1])
 
@@ -119,16 +116,6 @@ def _seconds_per_step(lines: Sequence[Mapping[str, Any]]) -> float | None:
     rates = [line["steps_per_second"] for line in lines if line.get("steps_per_second")]
     rates = rates[1:] or rates
     return 1 / statistics.median(rates) if rates else None
-
-
-def _seconds_of_log(lines: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Returns how long training took by its log: nothing, or one number."""
-    seconds, before = 0.0, 0
-    for line in lines:
-        if line.get("steps_per_second"):
-            seconds += (line["step"] - before) / line["steps_per_second"]
-        before = line["step"]
-    return [seconds] if seconds else []
 
 
 def examples_in(path: Path) -> tuple[int, int] | None:

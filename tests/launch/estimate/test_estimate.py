@@ -185,16 +185,6 @@ def test_attempts_and_examples_of_fine_tuning_tell(tmp_path: Path) -> None:
     assert not on_h100.measured and on_h100.bytes == 5 * 120
 
 
-def test_logs_of_fine_tuning_tell_where_no_attempt_was_noted(tmp_path: Path) -> None:
-    plan = small()
-    runs = of_stage(plan, "finetune")
-    rates = [{"step": 50, "steps_per_second": 10.0}, {"step": 56, "steps_per_second": 6.0}]
-    log(tmp_path, runs[0], rates)
-    finish(tmp_path, runs[0])
-    estimate = estimate_plan(plan=plan, root=tmp_path)
-    assert estimate.runs[runs[1].path].seconds == pytest.approx(5 + 1)
-
-
 def test_a_plan_above_its_budget_is_refused(tmp_path: Path) -> None:
     seed = estimate_plan(plan=release(), root=tmp_path, device="v4-8")
     with pytest.raises(UserError, match=r"1,525\.\d\d dollars .*budget of 1,000\.00") as refusal:
