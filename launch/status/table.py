@@ -10,7 +10,7 @@ from multiberts.launch.status.progress import Pretraining
 from multiberts.launch.status.snapshot import STATES, Failure, Stage, Status
 from multiberts.runs.errors import counted
 
-# Of these there is a row below their stage; the others are only counted.
+# Seeds in these states have a row below their stage; the others are only counted.
 _PRETRAINING_SHOWN = ("failed", "lost", "running", "retrying")
 
 
