@@ -63,34 +63,47 @@ class CompiledShare:
 
 
 @dataclass(frozen=True)
+class Chip:
+    """A kind of devices.
+
+    Attributes:
+      title: its full name.
+      suffix_counts: the number in a slice's name counts `cores` or `chips`; `none` where no number ends it.
+      figures: by their names in `prices.toml`.
+      compiled: the share of the peak by the compiler, for models of some shapes; empty where runs were
+        measured.
+    """
+
+    title: str
+    suffix_counts: str
+    figures: Mapping[str, Figure]
+    compiled: tuple[CompiledShare, ...]
+
+
+@dataclass(frozen=True)
 class Device:
     """One or several chips of a kind, which carry out a run.
 
     Attributes:
       name: as in `v4-8`, `H100`, `8xA100`, `cpu`.
-      title: the chip's full name.
+      chip: the kind.
       chips: how many.
-      figures: of one chip, by their names in `prices.toml`.
-      compiled: the share of the peak by the compiler, for models of some shapes; empty where runs were
-        measured.
       spot_share: the part of the price that spot capacity costs where no spot price is known.
     """
 
     name: str
-    title: str
+    chip: Chip
     chips: int
-    figures: Mapping[str, Figure]
-    compiled: tuple[CompiledShare, ...]
     spot_share: float
 
     def compiled_for(self, hidden_size: int, length: int) -> CompiledShare | None:
         """Returns the compiler's share for the model of the nearest shape; None where it has none."""
-        shares = self.compiled
+        shares = self.chip.compiled
         return min(shares, key=lambda one: one.distance(hidden_size, length)) if shares else None
 
     def peak(self, compute_dtype: str = "bfloat16") -> float:
         """Returns the FLOP/s of all chips; of float32 if there is no other."""
-        figures = self.figures
+        figures = self.chip.figures
         figure = figures["peak_flops_per_second"]
         if compute_dtype == "float32":
             figure = figures.get("peak_flops_per_second_float32", figure)
@@ -101,7 +114,7 @@ class Device:
     ) -> float:
         """Returns the FLOP/s that a model's products of `bfloat16` or `float32` reach."""
         compiled = self.compiled_for(hidden_size, length)
-        share = self.figures["utilisation"].value if compiled is None else compiled.share
+        share = self.chip.figures["utilisation"].value if compiled is None else compiled.share
         return self.peak(compute_dtype) * share
 
     @property
@@ -111,18 +124,18 @@ class Device:
 
     def dollars_per_hour(self, spot: bool = False) -> float:
         """Returns the price per hour, on demand or as spot capacity."""
-        price = self.figures["dollars_per_hour"].value
+        price = self.chip.figures["dollars_per_hour"].value
         if spot:
-            dated = self.figures.get("dollars_per_hour_spot")
+            dated = self.chip.figures.get("dollars_per_hour_spot")
             price = price * self.spot_share if dated is None else dated.value
         return price * self.chips
 
     def assumptions(self, spot: bool = False) -> list[str]:
         """Returns the assumed figures in words."""
         words = {"peak_flops_per_second": f"a peak of {self.peak() / 1e12:,.4g} TFLOP/s"}
-        if not self.compiled:  # else each run says it for its own shape
-            words["utilisation"] = f"{self.figures['utilisation'].value:.0%} of the peak"
-        dated = self.figures.get("dollars_per_hour_spot")
+        if not self.chip.compiled:  # else each run says it for its own shape
+            words["utilisation"] = f"{self.chip.figures['utilisation'].value:.0%} of the peak"
+        dated = self.chip.figures.get("dollars_per_hour_spot")
         if not spot:
             price = f"{self.dollars_per_hour():,.2f} dollars per hour"
         elif dated is None:
@@ -130,7 +143,7 @@ class Device:
         else:
             price = f"{dated.value:g} dollars per chip-hour of spot capacity ({dated.date})"
         words["dollars_per_hour"] = price
-        return [text for name, text in words.items() if self.figures[name].assumed]
+        return [text for name, text in words.items() if self.chip.figures[name].assumed]
 
 
 @dataclass(frozen=True)
@@ -140,17 +153,12 @@ class Prices:
     Attributes:
       spot_share: of the on-demand price, where no spot price is known.
       stages: times and bytes of runs besides their products.
-      chips: figures by name.
-      compiled: shares of the peak by the compiler, by chip.
-      titles, suffix_counts: by name; the number in a slice's name counts cores, chips, or none.
+      chips: by name.
     """
 
     spot_share: Figure
     stages: Mapping[str, Figure]
-    chips: Mapping[str, Mapping[str, Figure]]
-    compiled: Mapping[str, tuple[CompiledShare, ...]]
-    titles: Mapping[str, str]
-    suffix_counts: Mapping[str, str]
+    chips: Mapping[str, Chip]
 
     def device(self, name: str) -> Device:
         """Returns the device of a name: `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`.
@@ -158,19 +166,12 @@ class Prices:
         Raises:
           UserError: an unknown name, or a slice that is not one machine.
         """
-        chip, chips = self._parsed(name)
-        return Device(
-            name=name,
-            title=self.titles[chip],
-            chips=chips,
-            figures=self.chips[chip],
-            compiled=self.compiled.get(chip, ()),
-            spot_share=self.spot_share.value,
-        )
+        chip, count = self._parsed(name)
+        return Device(name, self.chips[chip], count, self.spot_share.value)
 
     def _parsed(self, name: str) -> tuple[str, int]:
         """Returns the chip and the number of chips in a device's name."""
-        counts = self.suffix_counts
+        counts = {chip: kind.suffix_counts for chip, kind in self.chips.items()}
         slice_name = _SLICE.fullmatch(name)
         if slice_name and counts.get(slice_name["chip"]) in ("cores", "chips"):
             count, unit = int(slice_name["count"]), counts[slice_name["chip"]]
@@ -197,18 +198,20 @@ class Prices:
 def load_prices() -> Prices:
     """Reads the file of prices, whose figures have all a source and a date."""
     content = tomllib.loads(FILE.read_text())
-    chips = content["chips"]
     return Prices(
         spot_share=Figure(**content["spot_share"]),
         stages=_figures(content["stages"]),
-        chips={name: _peaks_of(name) | _figures(table) for name, table in chips.items()},
-        compiled={
-            name: tuple(CompiledShare(**row) for row in rows)
-            for name, rows in content["by_compiler"].items()
-            if not isinstance(rows, str)
+        chips={
+            name: Chip(
+                title=table["title"],
+                suffix_counts=table["suffix_counts"],
+                figures=_peaks_of(name) | _figures(table),
+                compiled=tuple(
+                    CompiledShare(**row) for row in content["by_compiler"].get(name, ())
+                ),
+            )
+            for name, table in content["chips"].items()
         },
-        titles={name: table["title"] for name, table in chips.items()},
-        suffix_counts={name: table["suffix_counts"] for name, table in chips.items()},
     )
 
 

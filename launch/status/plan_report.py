@@ -149,7 +149,7 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
     each = "" if price == 0 else f" at {price:,.2f} dollars per hour{' (spot)' * estimate.spot}"
     host = "" if estimate.host is device else f", and this machine ({estimate.host.name})"
     lines = [
-        f"estimate of what is left, on {estimate.workers} x {device.name} ({device.title}){each}{host}:",
+        f"estimate of what is left, on {estimate.workers} x {device.name} ({device.chip.title}){each}{host}:",
         f"  {estimate.device_hours:,.2f} device-hours, {estimate.dollars:,.2f} dollars, "
         f"{size(estimate.bytes)} of disk{_room(root, estimate)}",
         f"  at least {duration(estimate.least_seconds)} from now to the end of the last run",

@@ -47,14 +47,14 @@ def test_shares_are_those_of_the_compile_table() -> None:
     prices = load_prices()
     ours = {
         (chips[chip], one.model): one.share
-        for chip, rows in prices.compiled.items()
-        for one in rows
+        for chip, kind in prices.chips.items()
+        for one in kind.compiled
     }
     # A seed of the paper was measured on v2, which goes before the compiler's word.
     assert ours == {key: share for key, share in compiled.items() if key[0] != "v2-8"}
-    assert compiled["v2-8", "base-512"] > prices.chips["v2"]["utilisation"].value == 0.54
-    for rows in prices.compiled.values():
-        for one in rows:
+    assert compiled["v2-8", "base-512"] > prices.chips["v2"].figures["utilisation"].value == 0.54
+    for kind in prices.chips.values():
+        for one in kind.compiled:
             model = MODELS[one.model]
             assert (one.hidden_size, one.length) == (model.hidden, model.length)
 
@@ -102,10 +102,10 @@ def test_a_seed_on_an_h200() -> None:
 
 def test_every_chip_has_what_its_estimates_need_and_every_figure_its_source_and_date() -> None:
     prices = load_prices()
-    for name, figures_of_chip in prices.chips.items():
-        assert {"peak_flops_per_second", "dollars_per_hour"} <= set(figures_of_chip), name
-        assert ("utilisation" in figures_of_chip) != (name in prices.compiled), name
-    tables = [prices.stages, *prices.chips.values()]
+    for name, chip in prices.chips.items():
+        assert {"peak_flops_per_second", "dollars_per_hour"} <= set(chip.figures), name
+        assert ("utilisation" in chip.figures) != bool(chip.compiled), name
+    tables = [prices.stages, *(chip.figures for chip in prices.chips.values())]
     figures = [prices.spot_share, *(figure for table in tables for figure in table.values())]
     assert len(figures) > 40
     for figure in figures:
