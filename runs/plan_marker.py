@@ -6,14 +6,13 @@ The launcher writes it (`launch.markers.planned`); status and reports read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
-    UNFINISHED_SUFFIX,
     PathLike,
     check_fields,
     is_name_inside,
@@ -22,10 +21,6 @@ from multiberts.runs.files import (
 
 FILE = "launch/plan.json"
 VERSION = 1
-
-# Folders of an experiment in which no run lies.
-FOLDERS_WITHOUT_RUNS = {"launch", "logs"}
-MARKERS_OF_A_RUN = {"DONE", "config.gin"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,6 @@ class MarkedRun:
       path: its directory, relative to the root.
       stage, name, identity: as in `launch.plan.planned_run.PlannedRun`.
       facts: what it is, by the names of `facts_of`.
-      estimate: `device`, `seconds` and `dollars`, or None.
     """
 
     path: str
@@ -45,11 +39,9 @@ class MarkedRun:
     identity: str
     parents: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    estimate: Mapping[str, Any] | None = None
 
 
 _KINDS = get_type_hints(MarkedRun) | {"parents": list[str]}
-_ESTIMATE = {"device": str, "seconds": float, "dollars": float}
 # Facts of runs, as far as a stage has them.
 FACTS = {
     **dict.fromkeys(("procedure", "task", "checkpoint_run"), str | None),
@@ -81,15 +73,12 @@ def plan_entries(path: Path) -> list[dict[str, Any]]:
     runs = read_listed_runs(path, VERSION, _KINDS, "facts", cure)
     to_come = {run["path"] for run in runs}
     for run in runs:
-        run.setdefault("estimate", None)
         later = to_come.intersection(run["parents"])
         if later:
             raise UserError(
                 f"{path}: {run['path']} continues {min(later)}, which does not come before it; {cure}"
             )
         to_come.discard(run["path"])
-        if run["estimate"] is not None:
-            check_fields(run["estimate"], _ESTIMATE, f"{path}, {run['path']}, estimate", cure)
     return runs
 
 
@@ -145,31 +134,3 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
         prefix = f"{folder}/" if folder else ""
         done |= {prefix + name for name in names if name in present and is_done(f"{place}/{name}")}
     return done
-
-
-def unplanned_directories(root: PathLike, planned: Collection[str]) -> list[str]:
-    """Directories of runs below the root that no plan names, relative to it and sorted.
-
-    Nothing within a run's directory is looked at, and no link is followed.
-    """
-    inner = {str(parent) for path in planned for parent in Path(path).parents}
-    return sorted(_unplanned(str(root), "", set(planned), inner))
-
-
-def _unplanned(root: str, folder: str, planned: set[str], inner: set[str]) -> Iterator[str]:
-    try:
-        with os.scandir(os.path.join(root, folder)) as entries:
-            present = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    except OSError:
-        return
-    # The root itself may be a run, but not of this plan's making.
-    if folder and folder not in inner and any(name in MARKERS_OF_A_RUN for name, _ in present):
-        yield folder
-        return
-    for name, is_folder in present:
-        path = f"{folder}/{name}" if folder else name
-        if not is_folder or name.endswith(UNFINISHED_SUFFIX) or path in planned:
-            continue
-        if name.startswith(".") or (not folder and name in FOLDERS_WITHOUT_RUNS):
-            continue
-        yield from _unplanned(root, path, planned, inner)

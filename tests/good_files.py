@@ -213,9 +213,9 @@ def experiment(root: Path) -> None:
     facts = {"procedure": "base", "pretrain_seed": 0, "num_steps": 10, "checkpoint_steps": [10]}
     runs = [
         {"path": "pretrain/a", "stage": "pretrain", "name": "a", "identity": "1", "parents": [],
-         "facts": facts, "estimate": {"device": "cpu", "seconds": 10.0, "dollars": 0.0}},
+         "facts": facts},
         {"path": "pretrain/b", "stage": "pretrain", "name": "b", "identity": "2",
-         "parents": ["pretrain/a"], "facts": facts, "estimate": None},
+         "parents": ["pretrain/a"], "facts": facts},
     ]  # fmt: skip
     plan = {"version": 1, "written": 0.0, "runs": runs}
     (root / "launch/plan.json").write_text(json.dumps(plan))

@@ -303,7 +303,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a run its own parent": _set("runs/0/parents", ["pretrain/a"]),
     "two runs each other's parents": _set("runs/0/parents", ["pretrain/b"]),
     "a run elsewhere": _set("runs/0/path", "../a"),
-    "no estimate": _edited(lambda values: values["runs"][0].update(estimate=3)),
     "half a letter": _set("runs/0/name", "\ud800"),
     "version is a text": _set("version", "2"),
     "a time of 1e300": _set("started", 1e300),

@@ -12,7 +12,6 @@ def ask_driver(*fields: str) -> list[str]:
     """Returns a line per GPU with fields that `nvidia-smi` knows, separated by commas.
 
     Raises:
-      OSError: the command is missing or cannot be started.
       subprocess.SubprocessError: it fails or does not answer.
     """
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]

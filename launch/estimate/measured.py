@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +38,21 @@ class Measurements:
         predicts.
     """
 
-    seconds_per_step: Mapping[Shape, float] = field(default_factory=dict)
-    seconds_per_run: Mapping[Shape, float] = field(default_factory=dict)
-    steps: Mapping[str, int] = field(default_factory=dict)
-    examples: Mapping[tuple[str, int | None], tuple[int, int]] = field(default_factory=dict)
+    seconds_per_step: Mapping[Shape, float]
+    seconds_per_run: Mapping[Shape, float]
+    steps: Mapping[str, int]
+    examples: Mapping[tuple[str, int | None], tuple[int, int]]
 
 
 def measure(
     root: PathLike,
     plan: Sequence[PlannedRun],
     done: set[str],
-    counts: Callable[[PlannedRun, str | None], bool] = lambda _run, _device: True,
+    counts: Callable[[PlannedRun, str | None], bool],
 ) -> Measurements:
     """Collects what the runs of an experiment show.
 
     Args:
-      root: the experiment's root.
-      plan: every run.
-      done: paths of those that are done.
       counts: whether the time of a run on a device of that name counts; None: an unknown device.
     """
     attempts = attempts_of(root)
@@ -77,7 +74,7 @@ def measure(
                 found = examples_in(Path(root) / run.path / "run.json")
                 if found is not None:
                     examples[key] = found
-            _note_run(root, run, attempts.get(run.path, ()), counts, per_run)
+            _note_run(run, attempts.get(run.path, ()), counts, per_run)
     return Measurements(
         {shape: statistics.median(found) for shape, found in per_step.items()},
         {shape: statistics.median(found) for shape, found in per_run.items()},
@@ -87,13 +84,12 @@ def measure(
 
 
 def _note_run(
-    root: PathLike,
     run: PlannedRun,
     attempts: Sequence[Attempt],
     counts: Callable[[PlannedRun, str | None], bool],
     per_run: dict[Shape, list[float]],
 ) -> None:
-    """Notes how long a run that is done took, by its attempts or by its log."""
+    """Notes how long a run that is done took, by its attempts."""
     if not counts(run, _device(attempts)):
         return
     shape = shape_of(run)
@@ -104,8 +100,6 @@ def _note_run(
         for attempt in attempts
         if attempt.outcome == "done" and attempt.ended is not None
     ]
-    if not took and run.stage == "finetune":
-        took = _seconds_of_log(tail_of_metrics(Path(root) / run.path / "metrics.jsonl"))
     if took:
         per_run.setdefault(shape, []).append(took[-1])
 
@@ -121,22 +115,8 @@ def _seconds_per_step(lines: Sequence[Mapping[str, Any]]) -> float | None:
     return 1 / statistics.median(rates) if rates else None
 
 
-def _seconds_of_log(lines: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Returns how long training took by its log: nothing, or one number."""
-    seconds, before = 0.0, 0
-    for line in lines:
-        if line.get("steps_per_second"):
-            seconds += (line["step"] - before) / line["steps_per_second"]
-        before = line["step"]
-    return [seconds] if seconds else []
-
-
 def examples_in(path: Path) -> tuple[int, int] | None:
-    """Returns how many examples a run trained on and predicted, by its run.json; None without one.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Returns how many examples a run trained on and predicted, by its run.json; None without one."""
     if not path.is_file():
         return None
     cure = "remove the run's directory, and it is made again"

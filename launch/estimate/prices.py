@@ -1,4 +1,4 @@
-"""Reads and checks `prices.toml`: speed, price and power of devices."""
+"""Reads `prices.toml`: speed and price of devices."""
 
 from __future__ import annotations
 
@@ -16,17 +16,13 @@ from multiberts.bert.model.operations import device_peaks
 from multiberts.runs.errors import UserError
 
 FILE = Path(__file__).with_name("prices.toml")
-VERSION = 1
 
 _CORES_PER_CHIP = 2
-# Up to this number of chips a slice is one host's; above, slices are parts of a pod.
-_CHIPS_OF_A_HOST = 4
+# The largest number in the name of a slice that is one machine, whatever it counts.
+_LARGEST_SLICE = 8
 
 _SLICE = re.compile(r"(?P<chip>[a-z]\w*)-(?P<count>\d+)")
 _SEVERAL = re.compile(r"(?P<count>\d+)x(?P<chip>\w+)")
-_FIELDS = ("peak_flops_per_second", "utilisation", "dollars_per_hour", "watts")
-# The shape whose share stands for a chip where a run's own is not known.
-_USUAL = (768, 512)
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,6 @@ class CompiledShare:
     Attributes:
       model: its name in docs/compile_table.md.
       hidden_size, length: its shape.
-      share: of the peak.
     """
 
     model: str
@@ -67,47 +62,56 @@ class CompiledShare:
 
 
 @dataclass(frozen=True)
+class Chip:
+    """A kind of devices.
+
+    Attributes:
+      suffix_counts: the number in a slice's name counts `cores` or `chips`; `none` where no number ends it.
+      figures: by their names in `prices.toml`.
+      compiled: the share of the peak by the compiler, for models of some shapes; empty where runs were
+        measured.
+    """
+
+    title: str
+    suffix_counts: str
+    figures: Mapping[str, Figure]
+    compiled: tuple[CompiledShare, ...]
+
+
+@dataclass(frozen=True)
 class Device:
     """One or several chips of a kind, which carry out a run.
 
     Attributes:
       name: as in `v4-8`, `H100`, `8xA100`, `cpu`.
-      title: the chip's full name.
-      chips: how many.
-      peak: FLOP/s of all chips in products of bfloat16; of float32 if there is no other.
-      peak_float32: the same in products of float32.
-      utilisation: the share of the peak that BERT's own products reach.
-      compiled: that share by the compiler, for models of some shapes; empty where runs were measured.
-      dollars: per hour of all chips, on demand.
-      spot_dollars: per hour of all chips of spot capacity.
-      watts: of all chips.
-      figures: the sources of the values, by name.
+      spot_share: the part of the price that spot capacity costs where no spot price is known.
     """
 
     name: str
-    title: str
+    chip: Chip
     chips: int
-    peak: float
-    peak_float32: float
-    utilisation: float
-    compiled: tuple[CompiledShare, ...]
-    dollars: float
-    spot_dollars: float
-    watts: float
-    figures: Mapping[str, Figure]
+    spot_share: float
 
     def compiled_for(self, hidden_size: int, length: int) -> CompiledShare | None:
         """Returns the compiler's share for the model of the nearest shape; None where it has none."""
-        shares = self.compiled
+        shares = self.chip.compiled
         return min(shares, key=lambda one: one.distance(hidden_size, length)) if shares else None
 
+    def peak(self, compute_dtype: str = "bfloat16") -> float:
+        """Returns the FLOP/s of all chips; of float32 if there is no other."""
+        figures = self.chip.figures
+        figure = figures["peak_flops_per_second"]
+        if compute_dtype == "float32":
+            figure = figures.get("peak_flops_per_second_float32", figure)
+        return figure.value * self.chips
+
     def flops_per_second(
-        self, compute_dtype: str = "bfloat16", hidden_size: int = _USUAL[0], length: int = _USUAL[1]
+        self, compute_dtype: str = "bfloat16", hidden_size: int = 768, length: int = 512
     ) -> float:
         """Returns the FLOP/s that a model's products of `bfloat16` or `float32` reach."""
-        peak = self.peak if compute_dtype == "bfloat16" else self.peak_float32
         compiled = self.compiled_for(hidden_size, length)
-        return peak * (self.utilisation if compiled is None else compiled.share)
+        share = self.chip.figures["utilisation"].value if compiled is None else compiled.share
+        return self.peak(compute_dtype) * share
 
     @property
     def is_processor(self) -> bool:
@@ -116,26 +120,26 @@ class Device:
 
     def dollars_per_hour(self, spot: bool = False) -> float:
         """Returns the price per hour, on demand or as spot capacity."""
-        return self.spot_dollars if spot else self.dollars
+        price = self.chip.figures["dollars_per_hour"].value
+        if spot:
+            dated = self.chip.figures.get("dollars_per_hour_spot")
+            price = price * self.spot_share if dated is None else dated.value
+        return price * self.chips
 
     def assumptions(self, spot: bool = False) -> list[str]:
         """Returns the assumed figures in words."""
-        words = {
-            "peak_flops_per_second": f"a peak of {self.peak / 1e12:,.4g} TFLOP/s",
-            "utilisation": f"{self.utilisation:.0%} of the peak",
-            "dollars_per_hour": f"{self.dollars:,.2f} dollars per hour",
-            "watts": f"{self.watts:,.0f} W",
-        }
-        if self.compiled:
-            del words["utilisation"]  # each run says it for its own shape
-        if spot:
-            dated = self.figures.get("dollars_per_hour_spot")
-            words["dollars_per_hour"] = (
-                f"spot capacity at {self.spot_dollars / self.dollars:.0%} of the price"
-                if dated is None
-                else f"{dated.value:g} dollars per chip-hour of spot capacity ({dated.date})"
-            )
-        return [text for name, text in words.items() if self.figures[name].assumed]
+        words = {"peak_flops_per_second": f"a peak of {self.peak() / 1e12:,.4g} TFLOP/s"}
+        if not self.chip.compiled:  # else each run says it for its own shape
+            words["utilisation"] = f"{self.chip.figures['utilisation'].value:.0%} of the peak"
+        dated = self.chip.figures.get("dollars_per_hour_spot")
+        if not spot:
+            price = f"{self.dollars_per_hour():,.2f} dollars per hour"
+        elif dated is None:
+            price = f"spot capacity at {self.spot_share:.0%} of the price"
+        else:
+            price = f"{dated.value:g} dollars per chip-hour of spot capacity ({dated.date})"
+        words["dollars_per_hour"] = price
+        return [text for name, text in words.items() if self.chip.figures[name].assumed]
 
 
 @dataclass(frozen=True)
@@ -143,59 +147,31 @@ class Prices:
     """All figures.
 
     Attributes:
-      everywhere: `spot_share`, `power_usage_effectiveness`, `kg_co2e_per_kwh`.
+      spot_share: of the on-demand price, where no spot price is known.
       stages: times and bytes of runs besides their products.
-      chips: figures by name.
-      compiled: shares of the peak by the compiler, by chip.
-      titles, suffix_counts: by name; the number in a slice's name counts cores, chips, or none.
+      chips: by name.
     """
 
-    everywhere: Mapping[str, Figure]
+    spot_share: Figure
     stages: Mapping[str, Figure]
-    chips: Mapping[str, Mapping[str, Figure]]
-    compiled: Mapping[str, tuple[CompiledShare, ...]]
-    titles: Mapping[str, str]
-    suffix_counts: Mapping[str, str]
+    chips: Mapping[str, Chip]
 
     def device(self, name: str) -> Device:
-        """Returns the device of a name: `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`.
-
-        Raises:
-          UserError: an unknown name, or a slice of no chips.
-        """
-        chip, chips = self._parsed(name)
-        figures = dict(self.chips[chip])
-        in_pods = figures.pop("dollars_per_hour_in_pods", None)
-        if in_pods is not None and chips > _CHIPS_OF_A_HOST:
-            figures["dollars_per_hour"] = in_pods
-        peak, dollars = figures["peak_flops_per_second"], figures["dollars_per_hour"].value
-        share = self.everywhere["spot_share"].value * dollars
-        spot = figures.get("dollars_per_hour_spot")
-        return Device(
-            name=name,
-            title=self.titles[chip],
-            chips=chips,
-            peak=peak.value * chips,
-            peak_float32=figures.get("peak_flops_per_second_float32", peak).value * chips,
-            utilisation=figures["utilisation"].value,
-            compiled=self.compiled.get(chip, ()),
-            dollars=dollars * chips,
-            spot_dollars=(share if spot is None else spot.value) * chips,
-            watts=figures["watts"].value * chips,
-            figures=figures,
-        )
+        """Returns the device of a name: `v4-8`, `v5litepod-8`, `H100`, `8xH100`, `cpu`."""
+        chip, count = self._parsed(name)
+        return Device(name, self.chips[chip], count, self.spot_share.value)
 
     def _parsed(self, name: str) -> tuple[str, int]:
         """Returns the chip and the number of chips in a device's name."""
-        counts = self.suffix_counts
+        counts = {chip: kind.suffix_counts for chip, kind in self.chips.items()}
         slice_name = _SLICE.fullmatch(name)
         if slice_name and counts.get(slice_name["chip"]) in ("cores", "chips"):
-            count = int(slice_name["count"])
-            each = _CORES_PER_CHIP if counts[slice_name["chip"]] == "cores" else 1
-            if count < each or count % each:
+            count, unit = int(slice_name["count"]), counts[slice_name["chip"]]
+            each = _CORES_PER_CHIP if unit == "cores" else 1
+            if count not in range(each, _LARGEST_SLICE + 1, each):
                 raise UserError(
-                    f"device {name!r} has {count} {counts[slice_name['chip']]}, expected a multiple of "
-                    f"{each}; correct the number"
+                    f"device {name!r} has {count} {unit}, expected a multiple of {each} up to "
+                    f"{_LARGEST_SLICE}, as one machine trains a seed; correct the number"
                 )
             return slice_name["chip"], count // each
         several = _SEVERAL.fullmatch(name)
@@ -203,62 +179,38 @@ class Prices:
         count = int(several["count"]) if several else 1
         if counts.get(chip) == "none" and count:
             return chip, count
-        known = [found if kind == "none" else f"{found}-<{kind}>" for found, kind in counts.items()]
+        known = [chip if kind == "none" else f"{chip}-<{kind}>" for chip, kind in counts.items()]
         spellings = {chip.lower(): chip for chip in counts}
         near = difflib.get_close_matches(name.partition("-")[0].lower(), spellings, n=1)
         cure = f"did you mean {spellings[near[0]]}?" if near else f"or add it to {FILE.name}"
         raise UserError(f"unknown device {name!r}, expected one of {', '.join(known)}; {cure}")
 
-    def kilograms_co2e(self, device: Device, hours: float) -> float:
-        """Returns the emissions of hours of a device, the data centre's share included."""
-        share = self.everywhere["power_usage_effectiveness"].value
-        return device.watts / 1000 * hours * share * self.everywhere["kg_co2e_per_kwh"].value
-
 
 @functools.cache
-def load_prices(path: Path = FILE) -> Prices:
-    """Reads and checks the file of prices.
-
-    Raises:
-      UserError: it is missing or damaged, or a figure lacks its source or date.
-    """
-    try:
-        content = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {error}; restore the file") from error
-    if content.get("version") != VERSION:
-        raise UserError(
-            f"{path} has version {content.get('version')}, expected {VERSION}; restore the file"
-        )
-    compiled = {
-        name: tuple(CompiledShare(**row) for row in rows)
-        for name, rows in content["by_compiler"].items()
-        if not isinstance(rows, str)
-    }
-    chips = {
-        name: _peaks_of(name)
-        | _shares_of(content["by_compiler"], compiled.get(name, ()))
-        | _figures(path, f"chips.{name}", found)
-        for name, found in content["chips"].items()
-    }
-    for name, figures in chips.items():
-        for field in _FIELDS:
-            if field not in figures:
-                raise UserError(f"{path}: chips.{name} lacks {field}; add it with source and date")
+def load_prices() -> Prices:
+    """Reads the file of prices, whose figures have all a source and a date."""
+    content = tomllib.loads(FILE.read_text())
     return Prices(
-        everywhere=_figures(path, "everywhere", content["everywhere"]),
-        stages=_figures(path, "stages", content["stages"]),
-        chips=chips,
-        compiled=compiled,
-        titles={name: found["title"] for name, found in content["chips"].items()},
-        suffix_counts={name: found["suffix_counts"] for name, found in content["chips"].items()},
+        spot_share=Figure(**content["spot_share"]),
+        stages=_figures(content["stages"]),
+        chips={
+            name: Chip(
+                title=table["title"],
+                suffix_counts=table["suffix_counts"],
+                figures=_peaks_of(name) | _figures(table),
+                compiled=tuple(
+                    CompiledShare(**row) for row in content["by_compiler"].get(name, ())
+                ),
+            )
+            for name, table in content["chips"].items()
+        },
     )
 
 
 def _peaks_of(chip: str) -> dict[str, Figure]:
     """Returns the peaks that `bert/model/peaks.toml` has of a chip, if any."""
     peaks = device_peaks().get(chip, {})
-    fields = {"bfloat16": _FIELDS[0], "float32": f"{_FIELDS[0]}_float32"}
+    fields = {"bfloat16": "peak_flops_per_second", "float32": "peak_flops_per_second_float32"}
     return {
         field: Figure(peaks[name], peaks["source"], peaks["date"], assumed=True)
         for name, field in fields.items()
@@ -266,30 +218,6 @@ def _peaks_of(chip: str) -> dict[str, Figure]:
     }
 
 
-def _shares_of(table: Mapping[str, Any], rows: tuple[CompiledShare, ...]) -> dict[str, Figure]:
-    """Returns the share of the peak by the compiler that stands for a chip, if there is one."""
-    usual = [row.share for row in rows if (row.hidden_size, row.length) == _USUAL]
-    if not usual:
-        return {}
-    return {"utilisation": Figure(usual[0], table["source"], table["date"], assumed=True)}
-
-
-def _figures(path: Path, where: str, table: Mapping[str, Any]) -> dict[str, Figure]:
-    """Returns the figures of a table, each checked; words are passed over."""
-    figures = {}
-    for name, value in table.items():
-        if isinstance(value, str):
-            continue
-        try:
-            figure = Figure(**value)
-        except TypeError as error:
-            raise UserError(
-                f"{path}: {where}.{name} is {value!r}, expected value, source and date; complete it"
-            ) from error
-        is_number = isinstance(figure.value, (int, float)) and figure.value >= 0
-        if not (is_number and figure.source and figure.date):
-            raise UserError(
-                f"{path}: {where}.{name} lacks a number from 0, a source or a date; complete it"
-            )
-        figures[name] = figure
-    return figures
+def _figures(table: Mapping[str, Any]) -> dict[str, Figure]:
+    """Returns the figures of a table; words are passed over."""
+    return {name: Figure(**value) for name, value in table.items() if not isinstance(value, str)}

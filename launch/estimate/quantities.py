@@ -38,11 +38,6 @@ def speed(per_second: float | None) -> str:
     return f"{per_second:.1f}" if per_second >= 9.995 else f"{per_second:.2f}"
 
 
-def count(number: int | None) -> str:
-    """Returns a whole number with commas."""
-    return ABSENT if number is None else f"{number:,}"
-
-
 def compact(number: int | None) -> str:
     """Returns a whole number in few characters: `2M`, `1.25M`, `20k`, `600`."""
     if number is None:
@@ -69,5 +64,4 @@ def place(engine: str, device: str | None, zone: str | None, host: str) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Unix seconds as date and time in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

@@ -32,16 +32,13 @@ class Work:
     """The work of a run.
 
     Attributes:
-      flops: of its products, in all.
       steps: updates; 0 where nothing is trained.
-      flops_per_step: of an update.
-      bytes: that it leaves on the disk.
       assumed: what was not known of it, in words.
     """
 
     flops: float = 0.0
+    seconds: float = 0.0
     steps: int = 0
-    flops_per_step: float = 0.0
     bytes: float = 0.0
     assumed: tuple[str, ...] = ()
 
@@ -68,7 +65,6 @@ def pretraining_work(run: PlannedRun) -> Work:
     return Work(
         flops=steps * step + evaluations * parameters["evaluation_batches"] * forward,
         steps=steps,
-        flops_per_step=step,
         bytes=_BYTES_OF_FLOAT * num_parameters(config) * (kept + states),
         assumed=() if is_known else ("the vocabulary has 30,522 word pieces",),
     )
@@ -80,7 +76,6 @@ def finetuning_work(
     """Returns the work of a run of stage `finetune`.
 
     Args:
-      run: of that stage.
       bytes_per_prediction: in its prediction file.
       examples: how many it trains on and how many it predicts, where a run of the same task recorded
         them; None: as in its data set's release.
@@ -116,7 +111,6 @@ def finetuning_work(
     return Work(
         flops=steps * step + predicted * forward,
         steps=steps,
-        flops_per_step=step,
         bytes=written,
         assumed=assumed,
     )
@@ -144,7 +138,6 @@ def finetuned_model(run: PlannedRun) -> tuple[BertConfig, bool]:
 
 @functools.lru_cache(maxsize=4096)
 def _model_in(directory: Any) -> tuple[BertConfig, bool]:
-    """Returns the model of a checkpoint directory, if one can be read there."""
     file = Path(str(directory)) / "bert_config.json"
     if not file.is_file():
         return _BERT_BASE, False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,13 @@ from multiberts.runs.files import PathLike, write_atomically
 from multiberts.runs.plan_marker import FILE, VERSION, plan_entries
 
 
-def write_plan(
-    root: PathLike,
-    plan: Sequence[PlannedRun],
-    estimates: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
-    """Writes the marker of the plan, unless it is there and says the same.
-
-    Args:
-      estimates: by a run's path `device`, `seconds` and `dollars`; None: those in the marker stay.
-    """
+def write_plan(root: PathLike, plan: Sequence[PlannedRun]) -> None:
+    """Writes the marker of the plan, unless it is there and says the same."""
     path = Path(root) / FILE
     before: list[dict[str, Any]] = []
     if path.is_file():
         with contextlib.suppress(UserError):  # a damaged one is written anew
             before = plan_entries(path)
-    if estimates is None:
-        estimates = {run["path"]: run["estimate"] for run in before if run["estimate"]}
     runs = [
         {
             "path": run.path,
@@ -40,7 +30,6 @@ def write_plan(
             "identity": run.identity,
             "parents": [parent.path for parent in run.parents],
             "facts": facts_of(run),
-            "estimate": dict(estimates[run.path]) if run.path in estimates else None,
         }
         for run in plan
     ]

@@ -1,4 +1,4 @@
-"""The plan for people: counts by stage and folder, what is done, and an estimate."""
+"""The plan for people: an estimate of what is left by stage, and what is done by folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from multiberts.launch.estimate.estimate import (
     estimate_plan,
     refuse_above,
 )
-from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, STAGES, PlannedRun
@@ -89,7 +88,7 @@ def show_plan(
         device_stages=stages,
     )
     report(estimate_text(plan, estimate, root))
-    report(tree(plan, root))
+    report(folders_text(plan, root))
     refuse_above(estimate, budget)
 
 
@@ -100,11 +99,7 @@ def _registered(
     metric: str | None,
     stopping_rule: StoppingRule,
 ) -> str:
-    """Registers a plan and returns a line about it.
-
-    Raises:
-      UserError: something is missing, or there is another registration.
-    """
+    """Registers a plan and returns a line about it."""
     reports = [run for run in plan if run.stage == "report"]
     known = {*METRICS, *OCCUPATION_MEASURES}
     for name, value, is_good, expected in (
@@ -141,41 +136,6 @@ def _registered(
     )
 
 
-def tree(plan: Sequence[PlannedRun], root: str | Path) -> str:
-    """Returns the plan in words: counts by stage and folder."""
-    done = done_paths(root, [run.path for run in plan])
-    by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
-    for run in plan:
-        by_stage.setdefault(run.stage, []).append(run.path)
-    lines = [f"{root}: {counted(len(plan), 'run')}, {len(done)} done"]
-    for stage, paths in by_stage.items():
-        if paths:
-            done_here = sum(path in done for path in paths)
-            lines.append(f"  {stage}: {counted(len(paths), 'run')}, {done_here} done")
-            lines.extend(_folders(paths, done))
-    return "\n".join(lines)
-
-
-def _folders(paths: Sequence[str], done: set[str]) -> list[str]:
-    """Returns the runs of one stage, by folder: several are one line with counts."""
-    folders: dict[str, list[str]] = {}
-    for path in paths:
-        folders.setdefault(path.rpartition("/")[0], []).append(path)
-    lines = []
-    for folder, inside in folders.items():
-        if len(inside) > 1:
-            done_here = sum(path in done for path in inside)
-            state = "  (done)" if done_here == len(inside) else f", {done_here} done"
-            lines.append(f"    {folder}/: {counted(len(inside), 'run')}{state}")
-            continue
-        if folder:
-            lines.append(f"    {folder}/")
-        indent = "      " if folder else "    "
-        [path] = inside
-        lines.append(f"{indent}{path.rpartition('/')[2]}{'  (done)' if path in done else ''}")
-    return lines
-
-
 def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str | Path) -> str:
     """Returns the estimate in words: the sums, a line per stage, and the assumptions."""
     if not estimate.runs:
@@ -185,41 +145,58 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
     each = "" if price == 0 else f" at {price:,.2f} dollars per hour{' (spot)' * estimate.spot}"
     host = "" if estimate.host is device else f", and this machine ({estimate.host.name})"
     lines = [
-        f"estimate of what is left, on {estimate.workers} x {device.name} ({device.title}){each}{host}:",
-        f"  wall time {duration(estimate.wall_seconds)}, and at least "
-        f"{duration(estimate.critical_seconds)} with any number of devices",
+        f"estimate of what is left, on {estimate.workers} x {device.name} ({device.chip.title}){each}{host}:",
         f"  {estimate.device_hours:,.2f} device-hours, {estimate.dollars:,.2f} dollars, "
-        f"{estimate.kilograms:,.3g} kg CO2e, {size(estimate.bytes)} of disk{_room(root, estimate)}",
-        f"  {'stage':<12}{'runs':>7}{'device-hours':>14}{'dollars':>12}  times",
+        f"{size(estimate.bytes)} of disk{_room(root, estimate)}",
+        f"  at least {duration(estimate.least_seconds)} from now to the end of the last run",
+        f"  {'stage':<12}{'runs':>7}{'done':>7}{'device-hours':>14}{'dollars':>12}  times",
     ]
-    for stage in dict.fromkeys(run.stage for run in plan):
-        lines.extend(_stage_line(plan, estimate, stage))
+    stages: dict[str, list[str]] = {stage: [] for stage in STAGES}
+    for run in plan:
+        stages.setdefault(run.stage, []).append(run.path)
+    lines += [_stage_line(stage, paths, estimate) for stage, paths in stages.items() if paths]
     lines += _assumptions(estimate)
     return "\n".join(lines)
 
 
-def _stage_line(plan: Sequence[PlannedRun], estimate: PlanEstimate, stage: str) -> list[str]:
-    """Returns the sums of a stage, if any of it is left."""
-    runs = [
-        estimate.runs[run.path] for run in plan if run.stage == stage and run.path in estimate.runs
-    ]
-    if not runs:
-        return []
-    measured = sum(run.measured for run in runs)
-    times = "measured" if measured == len(runs) else f"measured for {measured} of {len(runs)} runs"
-    return [
-        f"  {stage:<12}{len(runs):>7,}{sum(run.seconds for run in runs) / 3600:>14,.3f}"
-        f"{sum(run.dollars for run in runs):>12,.2f}  {times if measured else 'assumed'}"
-    ]
+def _stage_line(stage: str, paths: Sequence[str], estimate: PlanEstimate) -> str:
+    """Returns how many runs a stage has, and the sums of those that are left."""
+    left = [estimate.runs[path] for path in paths if path in estimate.runs]
+    measured = sum(run.measured for run in left)
+    times = f"measured for {measured} of {len(left)} runs" if measured else "assumed"
+    if measured == len(left):
+        times = "measured" if left else "done"
+    return (
+        f"  {stage:<12}{len(paths):>7,}{len(paths) - len(left):>7,}"
+        f"{sum(run.seconds for run in left) / 3600:>14,.3f}"
+        f"{sum(run.dollars for run in left):>12,.2f}  {times}"
+    )
+
+
+def folders_text(plan: Sequence[PlannedRun], root: str | Path) -> str:
+    """Returns the runs by folder: several are one line with counts."""
+    done = done_paths(root, [run.path for run in plan])
+    lines = [f"{root}: {counted(len(plan), 'run')}, {len(done)} done"]
+    folders: dict[str, list[str]] = {}
+    for run in plan:
+        folders.setdefault(run.path.rpartition("/")[0] or run.path, []).append(run.path)
+    for folder, inside in folders.items():
+        done_here = sum(path in done for path in inside)
+        is_done = done_here == len(inside)
+        if len(inside) > 1:
+            state = "  (done)" if is_done else f", {done_here} done"
+            lines.append(f"  {folder}/: {counted(len(inside), 'run')}{state}")
+        else:
+            lines.append(f"  {inside[0]}{'  (done)' if is_done else ''}")
+    return "\n".join(lines)
 
 
 def _assumptions(estimate: PlanEstimate) -> list[str]:
-    """Returns the assumptions of an estimate, in one line."""
     guessed = [run for run in estimate.runs.values() if not run.measured]
     assumed = estimate.device.assumptions(estimate.spot) if guessed else []
     assumed += dict.fromkeys(text for run in guessed for text in run.assumed)
-    everywhere = load_prices().everywhere["kg_co2e_per_kwh"]
-    assumed.append(f"{everywhere.value:g} kg CO2e per kWh")
+    if not assumed:
+        return []
     return [f"  assumed: {'; '.join(assumed)} (launch/estimate/prices.toml has sources and dates)"]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,21 +22,18 @@ from multiberts.launch.markers.attempts import (
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import STAGES
-from multiberts.launch.status.forecast import Forecast, forecast_of
 from multiberts.launch.status.progress import (
     Pretraining,
     dollars_of,
     pretraining_of,
     seconds_of,
-    steps_before,
 )
-from multiberts.launch.status.task_scores import TaskScores, score_tasks
 from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.console import printable
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder
-from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan, unplanned_directories
+from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan
 
 # States of a run:
 #   done      its DONE marker is there
@@ -50,79 +46,41 @@ from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan, unplan
 STATES = ("done", "running", "retrying", "waiting", "blocked", "lost", "failed")
 
 LINES_OF_LOG = 12
-FAILURES_WITH_LOG = 200
+FAILURES_WITH_LOG = 20
 
-# Stages that write a page, `index.html`.
-REPORT_STAGES = ("report",)
-# Stages that are made again as runs are added; each time in a directory with another digest.
-_RENEWED_STAGES = ("score", *REPORT_STAGES)
+_NO_MESSAGE = {
+    "failed": "no message",
+    "lost": "no sign of life: its process or its machine is gone",
+}
 
 
 @dataclass(frozen=True)
-class StageCount:
-    """Numbers of a stage's runs by state; `counts` has every state."""
+class Stage:
+    """The runs of a stage.
+
+    Attributes:
+      counts: how many are in which state; every state is there.
+      hours, dollars: of all attempts; dollars are None where no price is known.
+    """
 
     stage: str
     total: int
     counts: Mapping[str, int]
+    hours: float
+    dollars: float | None
 
     @property
     def command(self) -> str:
-        """Name of the stage's command."""
         return gin_name_of(self.stage).replace("_", "-")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One checkpoint on one task: how many of its fine-tuning runs are in which state."""
-
-    total: int
-    counts: Mapping[str, int]
-
-    @property
-    def done(self) -> int:
-        """Runs that are done."""
-        return self.counts["done"]
-
-    @property
-    def words(self) -> str:
-        """Returns all that is known: `12 done, 3 running, 5 waiting`."""
-        return ", ".join(f"{self.counts[state]} {state}" for state in STATES if self.counts[state])
-
-
-@dataclass(frozen=True)
-class SweepRow:
-    """All fine-tuning of one checkpoint.
+class Failure:
+    """A run whose last attempt ended with an error, or without a word.
 
     Attributes:
-      name: for people.
-      procedure, pretrain_seed, step: which checkpoint; None where the plan does not know.
-      cells: by task.
-    """
-
-    name: str
-    procedure: str | None
-    pretrain_seed: int | None
-    step: int | None
-    cells: Mapping[str, Cell]
-
-    @property
-    def label(self) -> str:
-        """Returns the checkpoint without its step, for people."""
-        return (
-            self.name if self.procedure is None else f"{self.procedure} seed {self.pretrain_seed}"
-        )
-
-
-@dataclass(frozen=True)
-class FailureRow:
-    """A run whose last attempt ended with an error.
-
-    Attributes:
-      path, name, stage: of the run.
-      attempts: how many there were.
-      ended: Unix seconds.
-      kind, message: of the error.
+      state: `failed` or `lost`.
+      ended: Unix seconds; of a lost one the last sign of life.
       log: the log file, relative to the root, or None.
       log_lines: its last lines; none where it cannot be read here, and after the first
         `FAILURES_WITH_LOG` failures.
@@ -131,9 +89,9 @@ class FailureRow:
     path: str
     name: str
     stage: str
+    state: str
     attempts: int
     ended: float
-    kind: str
     message: str
     log: str | None
     log_lines: tuple[str, ...]
@@ -144,65 +102,41 @@ class Status:
     """An experiment at one moment.
 
     Attributes:
-      root: as it was given.
       time: Unix seconds.
-      planned: when the plan was written, Unix seconds.
       launcher: who launches it now; None if nobody does.
-      stages: counts, in the order of the pipeline.
-      pretraining: one row a run, in the order of the plan.
-      tasks: columns of the sweep.
-      sweep: one row a checkpoint, in the order of the plan.
-      failures: in the order of the plan.
-      interrupted: attempts that ended otherwise than done, or fell silent, the newest first.
+      stages: in the order of the pipeline.
+      pretraining: in the order of the plan.
+      failures: failed and lost runs, in the order of the plan.
       orphans: living attempts whose launcher is gone, or that no plan names.
-      unplanned: run directories that no plan names, relative to the root.
       hours, dollars: of all attempts; dollars are None where no price is known.
-      forecast: what is left.
       reports: done reports, directories relative to the root, in the order of the plan.
-      scores: of fine-tuning so far, by task and procedure; None where they were not asked for.
     """
 
     root: str
     time: float
-    planned: float
     launcher: Holder | None
-    stages: tuple[StageCount, ...]
+    stages: tuple[Stage, ...]
     pretraining: tuple[Pretraining, ...]
-    tasks: tuple[str, ...]
-    sweep: tuple[SweepRow, ...]
-    failures: tuple[FailureRow, ...]
-    interrupted: tuple[Attempt, ...]
+    failures: tuple[Failure, ...]
     orphans: tuple[Attempt, ...]
-    unplanned: tuple[str, ...]
     hours: float
     dollars: float | None
-    forecast: Forecast
     reports: tuple[str, ...]
-    scores: tuple[TaskScores, ...] | None
 
     @property
     def counts(self) -> dict[str, int]:
-        """Runs of all stages by state."""
         return {state: sum(stage.counts[state] for stage in self.stages) for state in STATES}
 
     @property
     def total(self) -> int:
-        """Planned runs."""
         return sum(stage.total for stage in self.stages)
 
 
-def collect_status(
-    root: PathLike, now: float | None = None, *, with_scores: bool = False
-) -> Status:
+def collect_status(root: PathLike, now: float | None = None) -> Status:
     """Looks at an experiment.
 
     Args:
-      root: the experiment's root.
       now: Unix seconds; None: the clock's.
-      with_scores: whether to score fine-tuning so far, for which predictions are read.
-
-    Raises:
-      UserError: nothing was launched there, or the marker of the plan is damaged.
     """
     now = time.time() if now is None else now
     plan = read_plan(root)
@@ -224,41 +158,21 @@ def collect_status(
             before = {states.get(path) for path in run.parents}
             states[run.path] = "blocked" if before & {"failed", "blocked"} else "waiting"
     every = [attempt for found in attempts.values() for attempt in found]
-    tasks, sweep = _sweep(plan, states)
-    by_path = {run.path: run for run in plan}
-    pretraining = tuple(
-        pretraining_of(
-            root,
-            run,
-            states[run.path],
-            attempts.get(run.path, ()),
-            now,
-            steps_before(run, by_path),
-        )
-        for run in plan
-        if run.stage == "pretrain"
-    )
-    known = {row.path: row.seconds_left for row in pretraining if row.seconds_left is not None}
     status = Status(
         root=str(root),
         time=now,
-        planned=os.stat(Path(root) / "launch" / "plan.json").st_mtime,
         launcher=holder,
-        stages=_stage_counts(plan, states),
-        pretraining=pretraining,
-        tasks=tasks,
-        sweep=sweep,
-        failures=_failures(root, plan, states, attempts),
-        interrupted=tuple(_interrupted(every, now)),
-        orphans=tuple(orphaned(alive.values(), paths, holder)),
-        unplanned=tuple(
-            path for path in unplanned_directories(root, paths) if not _is_earlier(path, plan)
+        stages=_stages(plan, states, attempts, now),
+        pretraining=tuple(
+            pretraining_of(root, run, states[run.path], attempts.get(run.path, ()), now)
+            for run in plan
+            if run.stage == "pretrain"
         ),
+        failures=_failures(root, plan, states, attempts),
+        orphans=tuple(orphaned(alive.values(), paths, holder)),
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
         dollars=dollars_of(every, now),
-        forecast=forecast_of(plan, states, attempts, known, now),
-        reports=tuple(run.path for run in plan if run.stage in REPORT_STAGES and run.path in done),
-        scores=score_tasks(root, plan, done) if with_scores else None,
+        reports=tuple(run.path for run in plan if run.stage == "report" and run.path in done),
     )
     shown: Status = _printable(status)
     return shown
@@ -309,62 +223,30 @@ def _state(
     return "retrying" if is_looked_after else "lost"
 
 
-def _interrupted(attempts: Sequence[Attempt], now: float) -> list[Attempt]:
-    """Returns the attempts that ended otherwise than done, the newest first."""
-    ended = [
-        attempt for attempt in attempts if not attempt.is_alive(now) and attempt.outcome != "done"
-    ]
-    return sorted(ended, key=lambda attempt: attempt.started, reverse=True)
-
-
-def _count(states: Sequence[str]) -> dict[str, int]:
-    found = collections.Counter(states)
-    return {state: found[state] for state in STATES}
-
-
-def _is_earlier(path: str, plan: Sequence[MarkedRun]) -> bool:
-    """Returns whether a directory holds the scores or report of fewer runs than a planned one does."""
-    stem = path.rpartition("-")[0]
-    planned = {run.path.rpartition("-")[0] for run in plan if run.stage in _RENEWED_STAGES}
-    return bool(stem) and stem in planned
-
-
-def _stage_counts(plan: Sequence[MarkedRun], states: Mapping[str, str]) -> tuple[StageCount, ...]:
-    by_stage: dict[str, list[str]] = {stage: [] for stage in STAGES}
+def _stages(
+    plan: Sequence[MarkedRun],
+    states: Mapping[str, str],
+    attempts: Mapping[str, Sequence[Attempt]],
+    now: float,
+) -> tuple[Stage, ...]:
+    paths: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for run in plan:
-        by_stage.setdefault(run.stage, []).append(states[run.path])
-    return tuple(
-        StageCount(stage, len(found), _count(found)) for stage, found in by_stage.items() if found
-    )
-
-
-def _sweep(
-    plan: Sequence[MarkedRun], states: Mapping[str, str]
-) -> tuple[tuple[str, ...], tuple[SweepRow, ...]]:
-    """Returns the tasks, and the rows of checkpoints."""
-    cells: dict[str, dict[str, list[str]]] = {}
-    facts: dict[str, MarkedRun] = {}
-    tasks: dict[str, None] = {}
-    for run in plan:
-        if run.stage != "finetune":
-            continue
-        # finetune/<task>/<checkpoint>/<trial>
-        checkpoint = run.path.split("/")[-2] if run.path.count("/") else run.path
-        task = str(run.facts.get("task") or "?")
-        tasks.setdefault(task)
-        facts.setdefault(checkpoint, run)
-        cells.setdefault(checkpoint, {}).setdefault(task, []).append(states[run.path])
-    rows = tuple(
-        SweepRow(
-            name=checkpoint,
-            procedure=facts[checkpoint].facts.get("procedure"),
-            pretrain_seed=facts[checkpoint].facts.get("pretrain_seed"),
-            step=facts[checkpoint].facts.get("checkpoint_step"),
-            cells={task: Cell(len(found), _count(found)) for task, found in by_task.items()},
-        )
-        for checkpoint, by_task in cells.items()
-    )
-    return tuple(tasks), rows
+        paths.setdefault(run.stage, []).append(run.path)
+    stages = []
+    for stage, members in paths.items():
+        numbers = collections.Counter(states[path] for path in members)
+        tried = [attempt for path in members for attempt in attempts.get(path, ())]
+        if members:
+            stages.append(
+                Stage(
+                    stage=stage,
+                    total=len(members),
+                    counts={state: numbers[state] for state in STATES},
+                    hours=sum(seconds_of(attempt, now) for attempt in tried) / 3600,
+                    dollars=dollars_of(tried, now),
+                )
+            )
+    return tuple(stages)
 
 
 def _failures(
@@ -372,23 +254,23 @@ def _failures(
     plan: Sequence[MarkedRun],
     states: Mapping[str, str],
     attempts: Mapping[str, Sequence[Attempt]],
-) -> tuple[FailureRow, ...]:
-    found: list[FailureRow] = []
+) -> tuple[Failure, ...]:
+    found: list[Failure] = []
     for run in plan:
-        if states[run.path] != "failed":
+        if states[run.path] not in ("failed", "lost"):
             continue
         last = attempts[run.path][-1]
         error = last.error or {}
         reads = len(found) < FAILURES_WITH_LOG
         found.append(
-            FailureRow(
+            Failure(
                 path=run.path,
                 name=run.name,
                 stage=run.stage,
+                state=states[run.path],
                 attempts=len(attempts[run.path]),
                 ended=last.ended or last.heartbeat,
-                kind=str(error.get("kind", "")),
-                message=str(error.get("message", "")),
+                message=error.get("message") or error.get("kind") or _NO_MESSAGE[states[run.path]],
                 log=last.log,
                 log_lines=_log_lines(root, last.log) if reads and last.log else (),
             )

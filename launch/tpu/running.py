@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from multiberts.launch.estimate.estimate import checked_estimates
+from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
 from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.markers.attempts import attempts_at
 from multiberts.launch.markers.failures import FailedRun
@@ -69,26 +69,24 @@ def run_on_tpu(
     pretraining = [run for run in plan if run.stage == STAGE]
     provisioner = Provisioner(settings.project) if provisioner is None else provisioner
     preflight(provisioner, settings)
-    estimates = None
     if settings.dollars_per_hour is None:
         price = _listed_price(settings)
         settings = dataclasses.replace(settings, dollars_per_hour=price)
         if price is not None:
-            estimates = checked_estimates(
+            estimate = estimate_plan(
                 plan=pretraining,
                 root=root,
-                budget=settings.budget,
                 device=settings.accelerator_type,
-                workers=min(len(pretraining), settings.max_nodes or len(pretraining)),
                 spot=settings.spot,
             )
+            refuse_above(estimate, settings.budget)
     failures = carry_out_before(plan, root)
     if failures:
         return failures
     with contextlib.ExitStack() as stack:
         lease = stack.enter_context(Lease(root))
         should_stop = stack.enter_context(preemption_notice())
-        write_plan(root, plan, estimates)
+        write_plan(root, plan)
         source = Places(settings.bucket).put_source(pack(PROJECT))
         reconciler = Reconciler(settings, provisioner, Path(root), source)
 

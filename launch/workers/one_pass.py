@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from multiberts.bert.training.log import METRICS, tail_of_metrics
-from multiberts.launch.estimate.estimate import checked_estimates
+from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
 from multiberts.launch.markers.attempts import attempts_at, close_open_attempts, end_attempt
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
@@ -72,14 +72,12 @@ class OnePass:
         self._dashboard = dashboard
         self._done = done_paths(place.root, (run.path for run in plan))
         self._engine = engine.for_at_most(len(plan) - len(self._done))
-        self._estimates = None
         self.had_work = len(self._done) < len(plan)
+        expected: dict[str, float] = {}
         if self.had_work:
-            workers = self._engine.workers
-            self._estimates = checked_estimates(
-                plan=plan, root=self._root, budget=budget, workers=workers
-            )
-        expected = {path: one["seconds"] for path, one in (self._estimates or {}).items()}
+            estimate = estimate_plan(plan=plan, root=self._root, workers=self._engine.workers)
+            refuse_above(estimate, budget)
+            expected = {path: run.seconds for path, run in estimate.runs.items()}
         self._waiting = WaitingRuns(plan, self._done, expected)
         # With how many attempts at each run there were before.
         self._jobs: dict[Future[Any], tuple[Bundle, list[int]]] = {}
@@ -102,7 +100,7 @@ class OnePass:
           PreemptedError: SIGTERM came; no worker is left.
           KeyboardInterrupt: Ctrl-C; no worker is left.
         """
-        write_plan(self._root, self._plan, self._estimates)
+        write_plan(self._root, self._plan)
         if len(self._done) == len(self._plan):
             report(f"all {len(self._done)} runs of {self._root} are done")
             return []
@@ -312,7 +310,7 @@ def carry_out_plan(
             _point_at_newest_report(plan, Path(root))
         page = Path(root, PAGE)
         if one_pass.had_work or not page.exists():
-            write_status_page(collect_status(root, with_scores=True), page)
+            write_status_page(collect_status(root), page)
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")
         # Exit handlers of libraries take longer than people wait.

@@ -230,7 +230,7 @@ PURPOSES = {
                     "plan",
                     "plan",
                     "status.plan_report:show_plan",
-                    "print an estimate of time, dollars, CO2e and disk, and what is done already",
+                    "print an estimate of hours, dollars and disk, and what is done already",
                 ),
                 (
                     "run",

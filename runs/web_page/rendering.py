@@ -28,9 +28,9 @@ def _environment(folder: Path) -> Any:
 def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: Any) -> str:
     """Renders a Jinja template into a page.
 
-    Templates extend `page.html.j2` from this folder, or include its `page.css` and `tables.js`: the
-    colours of both schemes, and the script that sorts and filters tables. All keep to a content
-    security policy without addresses.
+    Templates extend `page.html.j2` from this folder, with its script that sorts and filters tables, or
+    include its `page.css`, the colours of both schemes. All keep to a content security policy without
+    addresses.
 
     Args:
       filters: of the template, by name; `counted` is there for all.

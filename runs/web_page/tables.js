@@ -9,7 +9,7 @@ const memory = {
 for (const bar of document.querySelectorAll("[data-filters]")) {
   const name = bar.dataset.filters;
   const target = document.getElementById(name);
-  const rows = [...target.querySelectorAll("tbody tr:not(.group), .row")];
+  const rows = [...target.querySelectorAll("tbody tr:not(.group)")];
   const groups = [...target.querySelectorAll("tr.group")];
   const groupOf = row => row.parentElement.querySelector("tr.group");
   const [input, select] = [bar.querySelector("input"), bar.querySelector("select")];

@@ -106,9 +106,9 @@ class MadeUp:
         os.utime(file, (self.now - silent, self.now - silent))
 
     def log(self, run: PlannedRun, step: int, age: float = 0.0) -> None:
-        """Metrics up to a step, the last written so many seconds ago, and a state from 300 s before."""
+        """Metrics up to a step, the last written so many seconds ago."""
         directory = self.root / run.path
-        (directory / "state").mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         steps = [
             *range(20_000, step - 20_000, 20_000),
             *range(max(1000, step - 20_000), step + 1, 1000),
@@ -118,13 +118,8 @@ class MadeUp:
             time = self.now - age - (step - at) / STEPS_PER_SECOND
             loss = 1.5 + 8 * 20_000 / at
             lines.append({"step": at, "loss": loss, "steps_per_second": 9.0, "time": time})
-            if at % 100_000 == 0:
-                lines.append({"step": at, "held_out_masked_lm_accuracy": 0.7 - 20_000 / at})
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (directory / "metrics.jsonl").write_text(text)
-        state = directory / "state" / f"step_{step}"
-        state.write_text("made up")
-        os.utime(state, (self.now - age - 300, self.now - age - 300))
 
     def lead(
         self,
@@ -170,9 +165,6 @@ def make_sweep(root: Path, now: float) -> MadeUp:
     (root / "logs").mkdir()
     _pretrain(made, seeds)
     _finetune(made, trials)
-    for path in ("finetune/RTE/base-seed_0-step_2000000/lr_2e-05-ft_seed_0-0badcafe", "old/seed_7"):
-        (root / path).mkdir(parents=True)
-        (root / path / "config.gin").write_text("# Frozen\n")
     made.lead(1, host="coordinator")
     return made
 

@@ -20,7 +20,7 @@ if __name__ == "__main__":
         write_status_page(collect_status(root), root / "status.html")
         browser = Browser(Path(folder) / "profile")
         try:
-            browser.open(root / "status.html", width=1400, height=1300)
+            browser.open(root / "status.html", width=1200, height=1100)
             browser.picture(PICTURE)
         finally:
             browser.close()

@@ -68,9 +68,11 @@ def test_the_headers_command_can_be_planned(name: str, tmp_path: Path) -> None:
     if name == "tpu.gin":
         [(hours, dollars)] = re.findall(r"([\d,.]+) device-hours, ([\d,.]+) dollars", run.stdout)
         a_seed = [float(number.replace(",", "")) / 25 for number in (hours, dollars)]
-        [days] = re.findall(r"wall time ([\d.]+) d", run.stdout)
+        [days] = re.findall(r"at least ([\d.]+) d from now", run.stdout)
         said = f"# Cost: {a_seed[0]:.0f} hours and ${a_seed[1]:.0f} a seed on spot v5litepod-4, "
-        said += f"${25 * a_seed[1]:,.0f} in all and {float(days):.0f} days with three nodes"
+        said += (
+            f"${25 * a_seed[1]:,.0f} in all and at least {float(days):.0f} days with three nodes"
+        )
         assert said in CONFIGS[name].read_text()
 
 

@@ -27,7 +27,7 @@ ATTEMPT: dict[str, Any] = {
     "outcome": None, "error": None, "log": "logs/a.log", "created": 1.0, "owner": "x",
 }  # fmt: skip
 RUN = {"stage": "import_checkpoint", "name": "a run", "identity": "a" * 64, "path": "pretrain/a"}
-PLANNED = {**RUN, "stage": "pretrain", "parents": [], "facts": {}, "estimate": None}
+PLANNED = {**RUN, "stage": "pretrain", "parents": [], "facts": {}}
 FACTS = {"procedure": "base", "pretrain_seed": 0, "num_steps": 1, "checkpoint_steps": []}
 IMPORTED = {**RUN, "parameters": FACTS}
 

@@ -54,8 +54,7 @@ PLAN = [PRETRAINING, FINETUNING]
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
-    estimate = {"device": "cpu", "seconds": 12.5, "dollars": 0.01}
-    write_plan(tmp_path, PLAN, {PRETRAINING.path: estimate})
+    write_plan(tmp_path, PLAN)
     first, second = read_plan(tmp_path)
     assert (first.path, first.name, first.identity) == (
         PRETRAINING.path,
@@ -63,7 +62,6 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         PRETRAINING.identity,
     )
     assert first.facts["checkpoint_steps"] == [0, 10, 20]
-    assert first.estimate == estimate and second.estimate is None
     assert second.parents == (PRETRAINING.path,)
     assert second.facts == {
         "task": "RTE",
@@ -78,10 +76,10 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 
     marker = tmp_path / "launch" / "plan.json"
     before = marker.stat().st_mtime_ns
-    write_plan(tmp_path, PLAN)  # says nothing new: estimates stay
+    write_plan(tmp_path, PLAN)  # says nothing new
     assert marker.stat().st_mtime_ns == before
     write_plan(tmp_path, PLAN[:1])
-    assert [run.estimate for run in read_plan(tmp_path)] == [estimate]
+    assert [run.path for run in read_plan(tmp_path)] == [PRETRAINING.path]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"version": 0, "runs": []}', '{"version": 1}'])

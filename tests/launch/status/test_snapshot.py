@@ -14,9 +14,8 @@ import pytest
 
 from multiberts.launch.markers.attempts import begin_attempt, write_attempt
 from multiberts.launch.markers.failures import last_lines
-from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.status.command import show_status
-from multiberts.launch.status.progress import SECONDS_OF_SPEED, logged_curves, speed_of
+from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
 from multiberts.launch.status.snapshot import STATES, Status, collect_status
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.made_up import (
@@ -53,22 +52,6 @@ def state_of(made: MadeUp) -> str:
     made.write_plan()
     (row,) = collect_status(made.root, made.now).pretraining
     return row.state
-
-
-def test_a_run_that_continues_another_has_its_curve_behind_it(made: MadeUp) -> None:
-    base = made.add_seed(0, num_steps=100_000)
-    further = made.add(
-        "pretrain", "pretrain/further", "further", (base,), procedure="further", num_steps=40_000
-    )
-    last = made.add("pretrain", "pretrain/last", "last", (further,), procedure="last", num_steps=9)
-    made.log(further, 40_000)
-    made.write_plan()
-    rows = {row.path: row for row in collect_status(made.root, made.now).pretraining}
-    assert [rows[run.path].steps_before for run in (base, further, last)] == [0, 100_000, 140_000]
-    logged = logged_curves(made.root / further.path)
-    moved = logged.after(rows[further.path].steps_before)
-    assert moved.loss[-1] == (140_000, logged.loss[-1][1]) and moved.loss[0][0] > 100_000
-    assert rows[further.path].share == 1.0  # its own steps count for how far it is
 
 
 @pytest.mark.parametrize("is_launched", [False, True])
@@ -154,73 +137,16 @@ def test_the_counts_of_a_made_up_experiment(sweep: Status) -> None:
     assert sum(sweep.counts.values()) == sweep.total and set(sweep.counts) == set(STATES)
 
 
-def test_attempts_that_did_not_reach_the_end_keep_their_reasons(sweep: Status) -> None:
-    reasons = [(item.outcome, (item.error or {}).get("message", "")) for item in sweep.interrupted]
-    assert [outcome for outcome, _ in reasons].count("preempted") == 4
-    assert [outcome for outcome, _ in reasons].count(None) == 1  # fell silent
-    oom = [item for item in sweep.interrupted if item.error and "OOM" in item.error["message"]]
-    assert len(oom) == 6 and {item.attempt for item in oom} == {1, 2, 3}
-    started = [item.started for item in sweep.interrupted]
-    assert started == sorted(started, reverse=True)
-
-
-def test_the_end_and_the_cost_of_the_plan_follow_what_done_runs_took(made: MadeUp) -> None:
-    seeds = [made.add_seed(seed) for seed in range(4)]
-    last = made.add("score", "scores", "scores", tuple(seeds))
-    estimate = {"device": "v4-8", "seconds": 3600.0, "dollars": 10.0}
-    write_plan(made.root, made.plan, {run.path: estimate for run in made.plan})
-    made.lead(os.getpid())
-    # The first one took twice the estimate.
-    made.attempt(seeds[0], 2, outcome="done", **ON_SLURM)
-    made.finish(seeds[0])
-    made.attempt(seeds[1], 0.5, **ON_SLURM)
-    forecast = collect_status(made.root, made.now).forecast
-    # One runs and needs 1.5 hours more, two need 2 hours each, and a score has its estimate.
-    assert forecast.at_a_time == 1
-    assert forecast.seconds == pytest.approx(3600 * (1.5 + 2 * 2 + 1), rel=1e-3)
-    assert forecast.wall_seconds == pytest.approx(forecast.seconds)
-    assert forecast.dollars == pytest.approx(10 * (1.5 + 2 * 2 + 1), rel=1e-3)
-    made.attempt(seeds[2], 0, outcome="done", **ON_SLURM)
-    made.attempt(seeds[3], 0, **ON_SLURM)
-    found = collect_status(made.root, made.now).forecast
-    assert found.at_a_time == 2 and found.wall_seconds < forecast.wall_seconds
-    # Nothing is known of a run without an estimate, and a plan with failures does not end.
-    made.attempt(seeds[3], 0, outcome="failed", **ON_SLURM)
-    blocked = collect_status(made.root, made.now)
-    assert blocked.forecast.wall_seconds is None and blocked.counts["blocked"] == 1
-    assert last.path not in blocked.reports
-    made.add_seed(4)
-    write_plan(made.root, made.plan, {run.path: estimate for run in made.plan[:-1]})
-    unknown = collect_status(made.root, made.now).forecast
-    assert unknown.seconds is None and unknown.dollars is None
-
-
-def test_scores_so_far_name_the_seed_that_collapsed(made: MadeUp) -> None:
-    from multiberts.tests.stats.report.test_reporting import pair_columns, write_run
-
-    seeds = [made.add_seed(seed) for seed in range(6)]
-    trials = [made.add_trial(seed, "pairs", 2e-5, 0) for seed in seeds]
-    for number, trial in enumerate(trials[:5]):
-        skill = 0.5 if number == 3 else 0.95
-        facts = {"task": "pairs", "procedure": "base", "step": NUM_STEPS}
-        facts |= {"pretrain_seed": number, "learning_rate": 2e-5, "finetune_seed": 0}
-        columns = pair_columns(skill, number)
-        write_run(made.root / trial.path, facts, "dev", ["accuracy"], **columns)
-    made.write_plan()
-    assert collect_status(made.root, made.now).scores is None
-    (row,) = collect_status(made.root, made.now, with_scores=True).scores
-    assert (row.task, row.procedure, row.seeds, row.planned_seeds) == ("pairs", "base", 5, 6)
-    assert row.collapsed == ("3",) and row.metric == "accuracy"
-    assert row.low < 0.65 < row.mean < 0.95
-    assert row.low < row.mean < row.high and row.spread > 0.1
-    # A damaged prediction file is named, and the rest of the status is there.
-    (made.root / trials[0].path / "run.json").write_text("{")
-    (row,) = collect_status(made.root, made.now, with_scores=True).scores
-    assert row.mean is not None  # what is done is read once
-    (made.root / trials[5].path).mkdir(parents=True)
-    (made.root / trials[5].path / "DONE").write_text('{"outputs": {}}')
-    (row,) = collect_status(made.root, made.now, with_scores=True).scores
-    assert row.mean is None and "run.json" in row.problem
+def test_each_stage_has_its_time_and_cost(sweep: Status) -> None:
+    spent = {stage.stage: (stage.hours, stage.dollars) for stage in sweep.stages}
+    assert spent["prepare"] == (0, None)
+    assert spent["pretrain"] == (
+        pytest.approx(sum(row.hours for row in sweep.pretraining)),
+        pytest.approx(sweep.dollars),
+    )
+    # Nobody knows what a node of Slurm costs.
+    assert spent["finetune"][0] > 1 and spent["finetune"][1] is None
+    assert sweep.hours == pytest.approx(sum(hours for hours, _ in spent.values()))
 
 
 def test_pretraining_rows_tell_step_speed_time_left_and_cost(sweep: Status) -> None:
@@ -229,12 +155,11 @@ def test_pretraining_rows_tell_step_speed_time_left_and_cost(sweep: Status) -> N
     assert (first.step, first.num_steps, first.attempts) == (1_980_000, NUM_STEPS, 2)
     assert first.steps_per_second == pytest.approx(STEPS_PER_SECOND, rel=1e-3)
     assert first.seconds_left == pytest.approx(20_000 / STEPS_PER_SECOND, rel=1e-3)
-    assert first.checkpoint_age == pytest.approx(339, abs=1)
     # 4 hours until it was preempted, and 65 since it began again.
     assert first.hours == pytest.approx(4 + 65, abs=0.01)
     assert first.dollars == pytest.approx(69 * DOLLARS_PER_HOUR, abs=0.1)
-    assert (first.engine, first.device, first.zone) == ("tpu", "v4-8", "us-central2-b")
-    assert rows[0].step == NUM_STEPS and rows[0].checkpoint_age is None
+    assert first.where == "tpu · v4-8 · us-central2-b"
+    assert rows[0].step == NUM_STEPS
     assert rows[PREEMPTED_SEED].seconds_left is None
     assert rows[24].state == "waiting" and rows[24].dollars is None
     # One that fell silent costs until its last sign of life.
@@ -270,23 +195,16 @@ def test_a_line_that_is_being_written_is_passed_over(made: MadeUp) -> None:
     assert row.step == 3000
 
 
-def test_the_sweep_counts_by_checkpoint_and_task(sweep: Status) -> None:
-    assert sweep.tasks == TASKS and len(sweep.sweep) == 25
-    first, eighth = sweep.sweep[0], sweep.sweep[8]
-    assert (first.procedure, first.pretrain_seed, first.step) == ("base", 0, NUM_STEPS)
-    assert first.cells["MNLI"].done == first.cells["MNLI"].total == 20
-    assert first.cells["SST-2"].words == "19 done, 1 failed"
-    assert eighth.cells["MNLI"].words == "5 done, 10 running, 5 waiting"
-
-
 def test_failures_come_with_the_last_lines_of_their_log(sweep: Status) -> None:
-    assert [failure.attempts for failure in sweep.failures] == [1, 3, 3]
-    diverged = sweep.failures[0]
+    assert [failure.state for failure in sweep.failures] == ["lost", *["failed"] * 3]
+    assert [failure.attempts for failure in sweep.failures] == [1, 1, 3, 3]
+    lost, diverged = sweep.failures[:2]
+    assert lost.name == f"pretrain base seed {SILENT_SEED}" and "no sign of life" in lost.message
     assert diverged.name == f"pretrain base seed {FAILED_SEED}"
     assert diverged.message == "the loss of step 118,400 is not finite (nan)"
     # Of the progress bar, what was drawn last.
     assert diverged.log_lines[1:] == ("pre-training:   7%", f"error: {diverged.message}")
-    assert sweep.failures[1].log_lines[-1].startswith("ResourceExhaustedError")
+    assert sweep.failures[2].log_lines[-1].startswith("ResourceExhaustedError")
 
 
 def test_a_missing_log_is_no_trouble(tmp_path: Path) -> None:
@@ -313,10 +231,6 @@ def test_orphans_are_attempts_of_an_earlier_launcher_or_of_no_plan(
 ) -> None:
     (orphan,) = sweep.orphans
     assert orphan.path == sweep.pretraining[ORPHANED_SEED].path and orphan.job == "4711"
-    assert sweep.unplanned == (
-        "finetune/RTE/base-seed_0-step_2000000/lr_2e-05-ft_seed_0-0badcafe",
-        "old/seed_7",
-    )
     planned, forgotten = made.add_seed(0), made.add_seed(1)
     for seed in (planned, forgotten):
         made.attempt(seed, 1, **ON_SLURM)
@@ -385,13 +299,3 @@ def test_the_status_as_json(sweep: Status, capsys: pytest.CaptureFixture[str]) -
     assert len(shown["pretraining"]) == len(sweep.pretraining)
     with pytest.raises(UserError, match="--json"):
         show_status(root=sweep.root, json=True, watch=True)
-
-
-def test_the_report_of_fewer_runs_is_not_unplanned(made: MadeUp) -> None:
-    """A report is made again in a directory with another digest; another name is of nothing planned."""
-    made.add("report", "report", "report")
-    made.write_plan()
-    for name in ("report-4567cdef", "world-4567cdef"):
-        (made.root / name).mkdir()
-        (made.root / name / "DONE").write_text("{}")
-    assert collect_status(made.root).unplanned == ("world-4567cdef",)

@@ -36,11 +36,16 @@ def status(root: Path) -> Status:
     return collect_status(root)
 
 
-def shown(status: Status, width: int, rows: int = 40) -> str:
+def shown(status: Status, width: int, seeds: int | None = None) -> str:
     console = Console(width=width, color_system=None, highlight=False)
     with console.capture() as capture:
-        console.print(terminal_view(status, width, rows))
+        console.print(terminal_view(status, width, seeds))
     return capture.get()
+
+
+def table_of(text: str) -> list[str]:
+    """The lines of the table."""
+    return text.split("\n\n")[1].splitlines()
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
@@ -48,45 +53,76 @@ def test_every_width_shows_what_counts(status: Status, width: int) -> None:
     text = shown(status, width)
     assert max(map(len, text.splitlines())) <= width
     words = " ".join(text.split())
-    for fact in ("813 of 2,528 runs done (32 %)", "1,980,000", "running", "MNLI", "is not finite"):
+    for fact in (
+        "813 of 2,528 runs done (32 %), 19 running, 1 retrying, 1 lost, 3 failed",
+        "base 9 1.98M of 2M running, 8.00",
+        "803 of 2,500 10",
+        "is not finite",
+        "pretrain/base/seed_20",
+    ):
         assert fact in words, fact
+    assert "logs/seed_19.log)" in "".join(words.split())
     # Nothing is cut off where it would be read as another number.
-    assert "…" not in text.split("Failures")[0]
+    assert "…" not in text
 
 
-def test_wide_terminals_show_all_columns(status: Status) -> None:
-    text = shown(status, 140)
-    line = next(line for line in text.splitlines() if line.startswith("base 9 "))
-    for fact in ("1,980,000", "2,000,000", "99 %", "8.00", "42 min", "6 min", "tpu · v4-8"):
-        assert fact in line, fact
-    assert "base seed 0 step 2,000,000" in text
+def test_a_table_has_stages_and_below_pretraining_the_seeds_that_have_begun(status: Status) -> None:
+    lines = table_of(shown(status, 120))
+    first = [line.split()[0] for line in lines]
+    assert first == [
+        "stage",
+        "prepare",
+        "pretrain",
+        *["base"] * 12,
+        "finetune",
+        "evaluate",
+        "stats",
+    ]
+    (nine,) = [line for line in lines if line.startswith("  base 9 ")]
+    facts = "1.98M of 2M", "8.00 steps/s, 42 min left, attempt 2, tpu · v4-8", "2.9 d", "$662"
+    for fact in facts:
+        assert fact in nine, fact
+    # What stands still has neither speed nor an end.
+    (lost,) = [line for line in lines if line.startswith("  base 18 ")]
+    assert "lost, tpu" in lost and "left" not in lost
+    # Each stage has its time and cost; a stage without attempts has none.
+    assert lines[2].split()[-3:] == ["50.1", "d", "$11,067"]
+    assert lines[1].split()[-2:] == ["–", "–"]
 
 
-def test_a_long_host_never_hides_the_names_of_runs(tmp_path: Path) -> None:
+def test_names_and_times_are_whole_beside_a_long_host(tmp_path: Path) -> None:
     made = MadeUp(tmp_path / "experiment", time.time())
     host = "ip-10-0-31-7.compute.internal." * 6
     for seed in range(3):
         made.attempt(made.add_seed(seed), 1, engine="slurm", device="gpu 0", host=host, job="1")
     made.write_plan()
     for width in (110, 120, 200):
-        table = (
-            shown(collect_status(made.root), width)
-            .split("Pre-training")[1]
-            .split("Attempts without")[0]
-        )
-        lines = table.splitlines()
+        lines = table_of(shown(collect_status(made.root), width))
         for seed in range(3):
-            (line,) = [line for line in lines if line.startswith(f"base {seed} ")]
-            assert "running" in line and "slurm" in line and len(line) <= width
-        assert len([line for line in lines if line.strip()]) == 4
+            (line,) = [line for line in lines if line.startswith(f"  base {seed} ")]
+            assert "running, slurm" in line and line.split()[-3:-1] == ["60", "min"]
 
 
-def test_few_rows_show_trouble_first_and_tell_what_is_left_out(status: Status) -> None:
-    text = shown(status, 100, rows=6)
-    table = text.split("Pre-training")[1].split("Fine-tuning")[0]
-    assert "failed" in table and "lost" in table
-    assert "base 0 " not in table and "and 9 done, 5 running, 1 retrying, 4 waiting" in table
-    assert "Fine-tuning: runs done, all seeds together" in text and "803/2500" not in text
+def test_few_rows_show_trouble_first(status: Status) -> None:
+    lines = table_of(shown(status, 100, seeds=3))
+    seeds = [line.split()[1] for line in lines if line.startswith("  base ")]
+    assert seeds == ["9", "18", "19"]
+    # The stage counts all of them.
+    assert "9 running" in lines[2]
+
+
+def test_a_launch_that_stopped_tells_how_to_resume(tmp_path: Path) -> None:
+    made = MadeUp(tmp_path / "experiment", time.time())
+    seed = made.add_seed(0)
+    report = made.add("report", "report", "report", (seed,))
+    made.write_plan()
+    text = shown(collect_status(made.root), 200)
+    assert "no launcher is running, `multiberts launch run` resumes from here" in text
+    for run in (seed, report):
+        made.finish(run)
+    text = shown(collect_status(made.root), 200)
+    assert "no launcher is running;" in text and "launch run" not in text
+    assert f"report: {made.root}/{report.path}/index.html" in text
 
 
 def test_no_terminal_no_control_characters(root: Path) -> None:
@@ -170,10 +206,10 @@ def test_the_live_view_is_drawn_until_ctrl_c(root: Path) -> None:
     os.close(theirs)
     drawn = b""
     end = time.monotonic() + PATIENCE
-    while b"Fine-tuning" not in drawn and time.monotonic() < end:
+    while b"finetune" not in drawn and time.monotonic() < end:
         if select.select([ours], [], [], 0.1)[0]:
             drawn += os.read(ours, 1 << 16)
-    assert b"Pre-training" in drawn and b"\x1b[" in drawn
+    assert b"pretrain" in drawn and b"\x1b[" in drawn
     process.send_signal(signal.SIGINT)
     while select.select([ours], [], [], PATIENCE)[0]:  # until it closes its end
         try:

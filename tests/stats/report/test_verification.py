@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "checkpoint_step": 5,
             }
             run = {"path": path, "stage": "finetune", "name": path, "identity": path, "parents": []}
-            plan.append({**run, "facts": facts, "estimate": None})
+            plan.append({**run, "facts": facts})
     (root / "launch").mkdir()
     (root / "launch/plan.json").write_text(json.dumps({"version": 1, "runs": plan}))
     report(run_dir=str(root / "report"), predictions=str(root / "runs"), **SETTINGS)

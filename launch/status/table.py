@@ -1,0 +1,129 @@
+"""The table of a status, and the lines around it: the same for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from multiberts.launch.estimate import quantities
+from multiberts.launch.status.progress import Pretraining
+from multiberts.launch.status.snapshot import STATES, Failure, Stage, Status
+from multiberts.runs.errors import counted
+
+# Seeds in these states have a row below their stage; the others are only counted.
+_PRETRAINING_SHOWN = ("failed", "lost", "running", "retrying")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stage, or the pre-training of a seed that has begun and is not done.
+
+    Attributes:
+      name: of the stage's command, or procedure and seed.
+      done: runs or updates of all.
+      shares: the part of it in each state, without what only waits.
+      words: the other states, or the seed's state: state and text of each.
+      hours, dollars: of all attempts; dollars are None where no price is known.
+      pace: the seed's speed, time left and number of attempts; empty for a stage.
+      path, where: of the seed's run and of its last attempt; empty for a stage.
+    """
+
+    name: str
+    done: str
+    shares: Mapping[str, float]
+    words: tuple[tuple[str, str], ...]
+    hours: float
+    dollars: float | None
+    pace: str = ""
+    path: str = ""
+    where: str = ""
+
+
+def headline(status: Status) -> str:
+    """Returns how many runs are done, and how many are in other states that matter."""
+    counts = status.counts
+    share = counts["done"] / status.total if status.total else 0.0
+    parts = [f"{counts['done']:,} of {status.total:,} runs done ({quantities.percent(share)})"]
+    parts += [
+        f"{counts[state]:,} {state}"
+        for state in ("running", "retrying", "lost", "failed")
+        if counts[state]
+    ]
+    return ", ".join(parts)
+
+
+def launched(status: Status) -> str:
+    """Returns when the status was collected, who launches, and what it cost so far."""
+    text = f"{quantities.moment(status.time)}; "
+    if status.launcher is not None:
+        text += f"launched by process {status.launcher.pid} on {status.launcher.host}"
+    else:
+        text += "no launcher is running"
+        if status.counts["done"] < status.total:
+            text += ", `multiberts launch run` resumes from here"
+    text += f"; {quantities.duration(3600 * status.hours)} of devices so far"
+    return text if status.dollars is None else f"{text}, {quantities.dollars(status.dollars)}"
+
+
+def rows_of(status: Status, most: int | None = None) -> list[Row]:
+    """Returns the rows of the table.
+
+    Args:
+      most: how many seeds there are at most, those in trouble first; None: all.
+    """
+    begun = [row for row in status.pretraining if row.state in _PRETRAINING_SHOWN]
+    chosen = sorted(begun, key=lambda row: _PRETRAINING_SHOWN.index(row.state))[:most]
+    rows = []
+    for stage in status.stages:
+        rows.append(_row_of_stage(stage))
+        if stage.stage == "pretrain":
+            rows += [_row_of_seed(row) for row in begun if row in chosen]
+    return rows
+
+
+def _row_of_stage(stage: Stage) -> Row:
+    others = [state for state in STATES if state != "done" and stage.counts[state]]
+    return Row(
+        name=stage.command,
+        done=f"{stage.counts['done']:,} of {stage.total:,}",
+        shares={s: stage.counts[s] / stage.total for s in ("done", *others) if s != "waiting"},
+        words=tuple((state, f"{stage.counts[state]:,} {state}") for state in others),
+        hours=stage.hours,
+        dollars=stage.dollars,
+    )
+
+
+def _row_of_seed(row: Pretraining) -> Row:
+    pace = []
+    if row.seconds_left is not None:
+        pace.append(f"{quantities.speed(row.steps_per_second)} steps/s")
+        pace.append(f"{quantities.duration(row.seconds_left)} left")
+    if row.attempts > 1:
+        pace.append(f"attempt {row.attempts}")
+    return Row(
+        name=f"{row.procedure} {row.pretrain_seed}",
+        done=f"{quantities.compact(row.step)} of {quantities.compact(row.num_steps)}",
+        shares={row.state: row.share},
+        words=((row.state, row.state),),
+        hours=row.hours,
+        dollars=row.dollars,
+        pace=", ".join(pace),
+        path=row.path,
+        where=row.where,
+    )
+
+
+def failure_line(failure: Failure) -> str:
+    """Returns which run stopped, and why."""
+    attempts = counted(failure.attempts, "attempt")
+    return f"{failure.name} ({failure.state}, {attempts}): {failure.message}"
+
+
+def orphan_lines(status: Status) -> list[str]:
+    """Returns a line for each attempt that continues without a launcher."""
+    return [
+        f"{attempt.path}: {quantities.place(attempt.engine, attempt.device, attempt.zone, attempt.host)}, "
+        f"process {attempt.pid}{f', job {attempt.job}' if attempt.job else ''}, "
+        f"for {quantities.duration(status.time - attempt.started)}"
+        for attempt in status.orphans
+    ]
