@@ -133,10 +133,6 @@ samples:
 calibrate-leaderboards: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.leaderboard_calibration
 
-# The recommended interval beside those of other models and the narrowest possible one; stopped, it resumes.
-rivals: $(VENV)/installed-for-tests
-	$(BIN)/python -m benchmarks.rivals
-
 # A plan of 25 seeds on Cloud TPU through five weeks and everything that users report, in simulated time.
 simulate-tpu: $(VENV)/installed-for-tests
 	$(BIN)/python -m multiberts.tests.launch.tpu.plan_simulation
