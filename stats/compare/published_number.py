@@ -37,7 +37,7 @@ from multiberts.stats.variance.crossing import Crossing, VarianceEstimate
 from multiberts.stats.variance.score_tables import TablePart
 
 _FORM = re.compile(r"(mean|best|median)(?::([1-9]\d{0,5}))?")
-# As measured by benchmarks/reproduction_calibration.py.
+# From the table of coverage in docs/statistics.md.
 _MEAN_LIMIT = (
     "This takes scores of runs as normal: where one run in ten fails, a 95 % interval of 3 to 10 runs holds "
     "the mean of five new ones in 73 to 83 % of studies, and where scores have a long tail to bad ones in 88 "
