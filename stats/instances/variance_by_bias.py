@@ -33,12 +33,6 @@ class VarianceCurve:
       grid: squared biases [points].
       mean: expected variance [points].
       low, high: pointwise band for this expectation [points].
-      bin_bias: mean squared bias of every group [groups].
-      bin_variance: its mean variance [groups].
-      bin_standard_error: of that mean [groups].
-      bin_counts: its examples [groups].
-      length_scale: of the fitted kernel, in units of absolute bias.
-      amplitude: standard deviation of the fitted process.
       confidence_level: of the band.
     """
 
@@ -46,12 +40,6 @@ class VarianceCurve:
     mean: Array
     low: Array
     high: Array
-    bin_bias: Array
-    bin_variance: Array
-    bin_standard_error: Array
-    bin_counts: NDArray[np.int64]
-    length_scale: float
-    amplitude: float
     confidence_level: float
 
 
@@ -89,7 +77,7 @@ def variance_curve(
         raise DataError(f"found shapes {x.shape} and {y.shape}, expected [examples] twice")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise DataError("found a bias or variance that is not finite; leave such examples out")
-    bias, means, errors, counts = _groups(x, y, num_bins)
+    bias, means, errors = groups_by_bias(x, y, num_bins)
     centre, spread = means.mean(), means.std() or 1.0
     places = _absolute(bias)
     points = (
@@ -97,22 +85,17 @@ def variance_curve(
         if grid is None
         else np.asarray(grid, dtype=float)
     )
-    fitted, deviation, amplitude, length = _gaussian_process(
+    fitted, deviation = _gaussian_process(
         places, (means - centre) / spread, (errors / spread) ** 2, _absolute(points)
     )
     mean, reach = (
         centre + spread * fitted,
         norm.ppf((1 + confidence_level) / 2) * spread * deviation,
     )
-    return VarianceCurve(
-        points, mean, mean - reach, mean + reach, bias, means, errors, counts, length,
-        float(np.sqrt(amplitude) * spread), confidence_level,
-    )  # fmt: skip
+    return VarianceCurve(points, mean, mean - reach, mean + reach, confidence_level)
 
 
-def _gaussian_process(
-    x: Array, y: Array, noise: Array, points: Array
-) -> tuple[Array, Array, float, float]:
+def _gaussian_process(x: Array, y: Array, noise: Array, points: Array) -> tuple[Array, Array]:
     """Predicts by a Gaussian process, with the squared exponential kernel of the largest marginal likelihood.
 
     Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), Algorithm 2.1 and
@@ -125,7 +108,7 @@ def _gaussian_process(
       points: where to predict.
 
     Returns:
-      Mean and standard deviation [points], the kernel's variance and its length scale.
+      Mean and standard deviation [points].
     """
     from scipy.linalg import cho_factor, cho_solve, solve_triangular
     from scipy.optimize import minimize
@@ -152,15 +135,15 @@ def _gaussian_process(
     across = variance * np.exp(-0.5 * (points[:, None] - x[None]) ** 2 / length**2)
     explained = solve_triangular(factor[0], across.T, lower=True)
     left = np.maximum(variance - (explained**2).sum(0), 0.0)  # rounding may pass 0
-    return across @ cho_solve(factor, y), np.sqrt(left), variance, length
+    return across @ cho_solve(factor, y), np.sqrt(left)
 
 
 def _absolute(bias_squared: Array) -> Array:
     return np.sign(bias_squared) * np.sqrt(np.abs(bias_squared))
 
 
-def _groups(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array, NDArray[np.int64]]:
-    """Computes the mean bias, mean variance, its standard error and the size of every group."""
+def groups_by_bias(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array]:
+    """Computes the mean bias, the mean variance and its standard error of every group."""
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     starts = np.unique(np.searchsorted(x, x[np.arange(num_bins) * len(x) // num_bins]))
@@ -177,7 +160,7 @@ def _groups(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array, NDA
     spread = (np.add.reduceat(squares, starts) + common) / counts
     floor = 1e-8 * max(float(y.var()), np.finfo(float).tiny)
     errors = np.sqrt(np.maximum(spread, floor) / counts)
-    return np.add.reduceat(x, starts) / counts, means, errors, counts
+    return np.add.reduceat(x, starts) / counts, means, errors
 
 
 def conditional_variance(
