@@ -396,14 +396,14 @@ def fiducial_draws(parts: VarianceParts) -> VarianceParts:
     return _scattered(parts, _DRAWS, lambda value, ratio: value / ratio)
 
 
-def smallest(enough: Callable[[int], bool], most: int, least: int = 2) -> float:
-    """Returns the smallest whole number that is enough, by bisection; infinity beyond `most`."""
+def smallest(enough: Callable[[int], bool], most: int) -> float:
+    """Returns the smallest whole number from 2 that is enough, by bisection; infinity beyond `most`."""
     if not enough(most):  # first, as most searches without success end here
         return math.inf
-    high = least
+    high = 2
     while not enough(high):
         high = min(2 * high, most)
-    low = max(least - 1, high // 2)  # not enough, or below the least
+    low = high // 2  # not enough, or 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
