@@ -32,23 +32,19 @@ class VarianceCurve:
     Attributes:
       grid: squared biases [points].
       mean: expected variance [points].
-      low, high: pointwise band for this expectation [points].
-      confidence_level: of the band.
+      low, high: pointwise band for this expectation, at 95 % [points].
     """
 
     grid: Array
     mean: Array
     low: Array
     high: Array
-    confidence_level: float
 
 
 def variance_curve(
     bias_squared: ArrayLike,
     variance: ArrayLike,
     num_bins: int = 60,
-    grid: ArrayLike | None = None,
-    confidence_level: float = 0.95,
 ) -> VarianceCurve:
     """Fits the expected variance as a smooth function of squared bias.
 
@@ -63,9 +59,6 @@ def variance_curve(
       variance: [examples].
       num_bins: groups of about equal numbers of examples; examples of the same bias stay
         together.
-      grid: squared biases to predict at; by default 101 points from 0, or the least of the data if
-        that is larger, to the largest.
-      confidence_level: of the band.
 
     Raises:
       DataError: shapes differ, a value is not finite, or there are fewer than 3 groups.
@@ -80,19 +73,15 @@ def variance_curve(
     bias, means, errors = groups_by_bias(x, y, num_bins)
     centre, spread = means.mean(), means.std() or 1.0
     places = _absolute(bias)
-    points = (
-        np.linspace(max(x.min(), 0.0), x.max(), 101)
-        if grid is None
-        else np.asarray(grid, dtype=float)
-    )
+    points = np.linspace(max(x.min(), 0.0), x.max(), 101)
     fitted, deviation = _gaussian_process(
         places, (means - centre) / spread, (errors / spread) ** 2, _absolute(points)
     )
     mean, reach = (
         centre + spread * fitted,
-        norm.ppf((1 + confidence_level) / 2) * spread * deviation,
+        norm.ppf(0.975) * spread * deviation,
     )
-    return VarianceCurve(points, mean, mean - reach, mean + reach, confidence_level)
+    return VarianceCurve(points, mean, mean - reach, mean + reach)
 
 
 def _gaussian_process(x: Array, y: Array, noise: Array, points: Array) -> tuple[Array, Array]:
@@ -167,9 +156,6 @@ def conditional_variance(
     runs: Runs,
     level: str = "finetune_seed",
     num_bins: int = 60,
-    grid: ArrayLike | None = None,
-    confidence_level: float = 0.95,
-    split_seed: int = 0,
 ) -> VarianceCurve:
     """Fits the expected variance of one level given squared bias, from the runs of one size.
 
@@ -181,9 +167,6 @@ def conditional_variance(
         [pretrain_seeds, ..., examples], of 4 or more pre-training seeds.
       level: the level of the variance.
       num_bins: see `variance_curve`.
-      grid: see `variance_curve`.
-      confidence_level: see `variance_curve`.
-      split_seed: of the halves.
 
     Raises:
       DataError: fewer than 4 seeds, or no such level.
@@ -194,8 +177,8 @@ def conditional_variance(
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 100)
       >>> runs = random.random((6, 3, 100)) < chance  # seeds, runs, examples
       >>> curve = stats.conditional_variance(runs, num_bins=10)
-      >>> curve.confidence_level
-      0.95
+      >>> bool((curve.low < curve.high).all())
+      True
 
     See also: `decompose`.
 
@@ -209,11 +192,9 @@ def conditional_variance(
         raise DataError(
             f"found {counted(len(nested.seeds), 'pre-training seed')}, expected 4 or more"
         )
-    order = np.random.Generator(np.random.Philox(key=split_seed)).permutation(len(nested.seeds))
+    order = np.random.Generator(np.random.Philox(key=0)).permutation(len(nested.seeds))
     first, second = (
         decompose(nested.with_seeds([nested.seeds[place] for place in part]))
         for part in np.array_split(order, 2)
     )
-    return variance_curve(
-        first.bias_squared, second.variances[level], num_bins, grid, confidence_level
-    )
+    return variance_curve(first.bias_squared, second.variances[level], num_bins)
