@@ -112,7 +112,7 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
     if sum(member.file_size for member in members) > most:
         raise UserError(
             f"{path} unpacks to more than {_MOST_RATIO} times its size, as a file that shall fill the memory "
-            "does; fetch it again from somebody you trust"
+            "does; give another file"
         )
 
 
