@@ -84,10 +84,6 @@ bench-finetune: $(VENV)/installed-for-tests
 	$(PIP) --no-deps $(PEERS)
 	$(BIN)/python -m benchmarks.finetuning_speed
 
-# How often fine-tuning fails with and without Adam's bias correction; flags of another study: the module's text.
-study-stability: $(VENV)/installed-for-tests
-	$(BIN)/python -m benchmarks.finetuning_stability
-
 # Plans and states of 10,000 runs, and 4,000 runs that do nothing, through the launcher.
 bench-launch: $(VENV)/installed
 	$(BIN)/python -m multiberts.tests.launch.launch_speed
@@ -128,14 +124,6 @@ samples:
 	$(PYTHON) -m venv $(SAMPLES)-of-helm
 	$(SAMPLES)-of-helm/bin/pip install --quiet crfm-helm==0.5.16
 	$(SAMPLES)-of-helm/bin/python tests/samples/make.py helm tests/samples/helm
-
-# Coverage of simultaneous intervals and ranks of ten models; stopped, it resumes.
-calibrate-leaderboards: $(VENV)/installed-for-tests
-	$(BIN)/python -m benchmarks.leaderboard_calibration
-
-# The recommended interval beside those of other models and the narrowest possible one; stopped, it resumes.
-rivals: $(VENV)/installed-for-tests
-	$(BIN)/python -m benchmarks.rivals
 
 # A plan of 25 seeds on Cloud TPU through five weeks and everything that users report, in simulated time.
 simulate-tpu: $(VENV)/installed-for-tests

@@ -317,6 +317,26 @@ def reproduced(study: Study) -> Verdict:
     return Verdict([found.ci], {"p < .05": found.p_value < LEVEL}, flagged)
 
 
+def looked_early(study: Study) -> Verdict:
+    """Asks after every seed from two, and at half and all of them, whether the arms differ."""
+    planned = len(study.arms[0])
+    looks = {
+        seeds: comparison([arm[:seeds] for arm in study.arms], **study.options)
+        for seeds in range(2, planned + 1)
+    }
+    p = {seeds: look.p_value for seeds, look in looks.items() if look.p_value is not None}
+    halves = [planned // 2, planned]
+    claims = {
+        "after every seed": any(
+            stats.early_look(p[seeds], seeds, planned).is_enough for seeds in p
+        ),
+        "at half and all": stats.sequential_decision(
+            [p[seeds] for seeds in halves], halves, planned
+        ).shown,
+    }
+    return Verdict([looks[planned].ci], claims)
+
+
 # --- Conditions ------------------------------------------------------------------------------------------
 
 
@@ -399,6 +419,8 @@ CONDITIONS = [
           ("one run in ten fails", fails, UNSEEN))),
     C("tasks", "five true hypotheses, paired", tasks, (5,), ask=compared_tasks),
     C("arms", "six equal ones, unpaired", models, (3,), ask=compared_arms),
+    *(C("early looks", f"accuracy .8, {design}", partial(answers, design=design), seeds, ask=looked_early)
+      for design, seeds in (("paired", (5, 10)), ("unpaired", (5,)))),
 ]
 # fmt: on
 
@@ -565,7 +587,7 @@ study: more data (real answers, too), other intervals and those of other program
   of all runs you made.
 - **Skewed seeds and seeds of two kinds** look alike by chance, and the interval is then too short: see the
   table, and [statistics.md](statistics.md#skewed-seeds) for what was tried.
-- **Several tests:** Holm's correction; see *slices*, *tasks* and *arms*.
+- **Several tests:** Holm's correction; see *slices*, *tasks*, *arms* and *early looks*.
 
 ## Coverage
 

@@ -1,32 +1,64 @@
 """`python -m multiberts.benchmarks.instances_world`: the tables of Zhong et al. (2021) in a world whose truth
 is known.
 
-Examples have logits under a small, a middle and a large size as in `momentum_coverage`. A pre-training
-seed moves each of them by a normal effect, and each fine-tuning run is then right or wrong by chance. So
-accuracies, shares of decaying examples and variances are known without simulation.
+An example's logit under the middle size is normal; those under the small and the large size are a step
+below and above. The two steps of an example are normal, too, and correlate. A pre-training seed moves each
+logit by a normal effect, and each fine-tuning run is then right or wrong by chance. So accuracies, shares of
+decaying examples and variances are known without simulation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from multiberts.benchmarks.made_up_arms import report_shares
-from multiberts.benchmarks.momentum_coverage import World, sigmoid
+from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
 from multiberts.stats.instances.analysis import FewerSeeds, analyse_sizes
 from multiberts.stats.instances.ensembles import ensemble
 from multiberts.stats.instances.instance_level import decay_bound
 from multiberts.stats.instances.size_momentum import momentum_index
+from multiberts.stats.presentation.table_writer import Table
 
 Array = NDArray[np.float64]
 SIZES = ("mini", "medium", "large")
 SEEDS, RUNS = 10, 5  # as in the paper
 FRESH = 20  # draws of new seeds per world, for the true bias of the threshold
+
+
+class World(NamedTuple):
+    """A law of true accuracies.
+
+    Attributes:
+      centre, spread: mean and standard deviation of the middle size's logit.
+      step: standard deviation of a step; half of it is its mean.
+      relation: correlation of an example's two steps.
+      seed_spread: standard deviation of a seed's effect.
+    """
+
+    centre: float = 1.2
+    spread: float = 1.5
+    step: float = 0.8
+    relation: float = 0.6
+    seed_spread: float = 0.0
+
+    def logits(self, random: np.random.Generator, number: int) -> Array:
+        """Draws the logits of examples under the three sizes [sizes, examples]."""
+        middle, first, other = random.normal(size=(3, number))
+        second = self.relation * first + np.sqrt(1 - self.relation**2) * other
+        steps = self.step * np.stack([-0.5 - first, 0 * first, 0.5 + second])
+        return np.asarray(self.centre + self.spread * middle + steps)
+
+
 WORLD = World(centre=1.0, spread=1.5, step=0.8, seed_spread=0.6)
+
+
+def sigmoid(logits: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def instances_world(
@@ -51,7 +83,8 @@ def instances_world(
         spread = np.nanstd([row[1] for row in rows], ddof=1)
         numbers = {"truth": truth, "estimate": estimate, "SD of an estimate": spread}
         records.append({"table, quantity": name} | numbers)
-    report_shares(records, 1)
+    formats = dict.fromkeys([*records[0]][1:], ".3f")
+    console.report(Table.from_records(records, formats).markdown())
 
 
 def one_world(random: np.random.Generator, num_examples: int) -> Iterator[tuple[str, float, float]]:

@@ -185,7 +185,6 @@ class Tokenizer:
         self._library.pre_tokenizer = _PRE_TOKENIZER
 
     def id_of(self, piece: str) -> int:
-        """Returns the id of a piece."""
         return self._ids[piece]
 
     def encode(self, text: str, *, keep_special_tokens: bool = False) -> list[int]:

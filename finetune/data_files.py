@@ -49,7 +49,6 @@ class FileContent:
 
     @classmethod
     def of(cls, path: PathLike) -> FileContent:
-        """Reads the file's checksum."""
         return cls(Path(path), fingerprint(path))
 
 

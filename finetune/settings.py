@@ -190,7 +190,6 @@ class FinetuningSettings:
         return without_later_defaults(call, type(self))
 
     def check_task(self, task: Task) -> None:
-        """Refuses settings that have no effect on a task."""
         if self.keep != "none" and not task.trains:
             raise UserError(
                 f"finetune.keep is {self.keep!r}, but task {self.task} trains nothing that could be "

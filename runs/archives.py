@@ -14,12 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import MOST_RATIO, MOST_UNPACKED, PathLike, refused_unpacking
+from multiberts.runs.files import PathLike
 
 # By its number in PKWARE's APPNOTE.TXT, section 4.4.5; zipfile unpacks the first two.
 _STORED, _DEFLATED, _ZSTANDARD = 0, 8, 93
 _IS_ENCRYPTED = 1
 _HEADER_BYTES = 30
+# Text is packed to a fifth, tables of few values to a fiftieth; zeros to a thousandth. What unpacks to more
+# bytes than the first and to more times its size than the second would fill the memory.
+_MOST_UNPACKED, _MOST_RATIO = 1 << 28, 200
 # Exceptions of zipfile, its decompressors and NumPy for damaged files, and for compressions that are unknown.
 _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, KeyError, IndexError),
@@ -36,7 +39,6 @@ class Archive:
         self._file = file
 
     def read(self, name: str) -> bytes:
-        """Returns the bytes of a member."""
         info = self._file.getinfo(name)
         with _refused(self.path):
             return (
@@ -67,7 +69,6 @@ class Archive:
 
 @contextlib.contextmanager
 def open_archive(path: PathLike) -> Iterator[Archive]:
-    """Opens a zip file."""
     path = Path(path)
     with contextlib.ExitStack() as stack:
         with _refused(path):
@@ -91,10 +92,12 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
                 f"{path}: {member.filename} is packed by method {member.compress_type} of zip, expected 0, 8 "
                 "or 93; unpack the file and pack it with zip"
             )
-    if sum(member.file_size for member in members) > max(
-        MOST_UNPACKED, MOST_RATIO * os.path.getsize(path)
-    ):
-        raise refused_unpacking(path)
+    most = max(_MOST_UNPACKED, _MOST_RATIO * os.path.getsize(path))
+    if sum(member.file_size for member in members) > most:
+        raise UserError(
+            f"{path} unpacks to more than {_MOST_RATIO} times its size, as a file that shall fill the memory "
+            "does; give another file"
+        )
 
 
 def read_arrays(path: PathLike) -> dict[str, np.ndarray]:

@@ -30,10 +30,6 @@ UNFINISHED_SUFFIX = ".unfinished"
 # Enough for a whole number of 64 bits; longer ones overflow where they are used.
 _MAX_DIGITS = 20
 
-# Text is packed to a fifth, tables of few values to a fiftieth; zeros to a thousandth. What unpacks to more
-# bytes than the first and to more times its size than the second would fill memory or the disk.
-MOST_UNPACKED, MOST_RATIO = 1 << 28, 200
-
 # Held while a directory is swapped for its successor, so that nobody takes the moment between for a loss.
 _SWAPPING = threading.RLock()
 _OPEN: list[OwnFiles] = []
@@ -235,8 +231,7 @@ def open_unpacked(path: PathLike, is_packed: bool | None = None) -> IO[bytes]:
       is_packed: whether it is a gzip file; None: where its name ends in `.gz`.
 
     Returns:
-      A stream of its text. Reading raises `UserError` where the gzip is damaged, or unpacks to far more
-      than text does.
+      A stream of its text. Reading raises `UserError` where the gzip is damaged.
     """
     is_packed = Path(path).suffix == ".gz" if is_packed is None else is_packed
     return io.BufferedReader(_Unpacked(path), 1 << 16) if is_packed else open(path, "rb")
@@ -248,7 +243,6 @@ class _Unpacked(io.RawIOBase):
     def __init__(self, path: PathLike):
         self._path = path
         self._stream = gzip.GzipFile(path)
-        self._most = max(MOST_UNPACKED, MOST_RATIO * os.path.getsize(path))
         self._count = 0
 
     def readable(self) -> bool:
@@ -263,20 +257,11 @@ class _Unpacked(io.RawIOBase):
                 "it again"
             ) from error
         self._count += count
-        if self._count > self._most:
-            raise refused_unpacking(self._path)
         return count
 
     def close(self) -> None:
         self._stream.close()
         super().close()
-
-
-def refused_unpacking(path: PathLike) -> UserError:
-    return UserError(
-        f"{path} unpacks to more than {MOST_RATIO} times its size, as a file that shall fill the memory "
-        "does; unpack it yourself if you trust it"
-    )
 
 
 def read_lines(path: PathLike) -> list[str]:

@@ -55,7 +55,6 @@ class Holder:
 
     @classmethod
     def parse(cls, content: str | bytes, where: str, cure: str) -> Holder:
-        """Reads the marker."""
         found = parse_json_fields(content, where, _KINDS, cure)
         fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
         return cls(**fields)

@@ -54,7 +54,6 @@ FACTS = {
 
 
 def read_plan(root: PathLike) -> list[MarkedRun]:
-    """Returns the plan that was launched last."""
     path = Path(root) / FILE
     if not path.is_file():
         raise UserError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import (
-    MOST_RATIO,
-    MOST_UNPACKED,
     PathLike,
     check_fields,
     parse_json,
     parse_json_fields,
     read_lines,
-    refused_unpacking,
 )
 from multiberts.runs.parameters import shortened
 
@@ -59,7 +55,6 @@ class TableRow(dict[str, str]):
         return f"{self.path} {_unit(self.path)} {self.line}"
 
     def one_of(self, column: str, choices: Collection[str]) -> str:
-        """Returns a cell that must be one of the choices."""
         if self[column] not in choices:
             *others, last = choices
             raise self.refused(column, f"{', '.join(others)} or {last}" if others else last)
@@ -338,10 +333,6 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
     try:
         if Path(path).suffix == _COLUMNAR or is_parquet(path):
             with pyarrow.parquet.ParquetFile(path) as file:
-                cells = file.metadata.num_rows * file.metadata.num_columns
-                # Runs of one value are stored once, so a small file may state any number of rows.
-                if cells > max(MOST_UNPACKED, MOST_RATIO * os.path.getsize(path)):
-                    raise refused_unpacking(path)
                 table = file.read()
         else:
             tables = []

@@ -428,7 +428,7 @@ def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float
     return PValues(greater, less, min(1.0, 2 * min(greater, less)))
 
 
-def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
+def sign_flip_p_values(differences: ArrayLike) -> PValues:
     """Tests paired seeds by random signs: under the null either sign of a difference is as likely.
 
     Exact (all 2**R patterns) up to `MAX_EXACT_SIGN_FLIP_SEEDS` seeds; beyond, random patterns with
@@ -436,7 +436,6 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
 
     Args:
       differences: one per seed [R].
-      flip_seed: identifies the random patterns, used where R is large.
 
     Example:
       >>> from multiberts import stats
@@ -454,7 +453,7 @@ def sign_flip_p_values(differences: ArrayLike, flip_seed: int = 0) -> PValues:
         signs = 1.0 - 2 * bits
         extra = 0
     else:
-        signs = _random_signs(number, flip_seed)
+        signs = _random_signs(number)
         extra = 1  # the observed signs
     sums = signs @ differences
     return _counted_p_values(sums, differences.sum(), 1e-12 * np.abs(differences).sum(), extra)
@@ -472,9 +471,9 @@ def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int
 
 
 @functools.lru_cache(maxsize=2)
-def _random_signs(number: int, flip_seed: int) -> NDArray[np.float64]:
+def _random_signs(number: int) -> NDArray[np.float64]:
     """Returns random signs [samples, number]; cached for repeated tests."""
-    generator = np.random.Generator(np.random.Philox(key=flip_seed))
+    generator = np.random.Generator(np.random.Philox(key=0))
     bits = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
     return np.asarray(1.0 - 2 * bits, dtype=np.float64)
 

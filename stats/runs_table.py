@@ -335,18 +335,14 @@ def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArr
     return ids
 
 
-def runs_from_array(
-    scores: ArrayLike, levels: Sequence[str] | None = None, example_ids: ArrayLike | None = None
-) -> RunsTable:
-    """Builds runs from an array with one axis per level.
+def as_runs(runs: Runs) -> RunsTable:
+    """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged.
 
-    Args:
-      scores: [pretrain_seeds, examples], [pretrain_seeds, finetune_seeds, examples] or with
-        further levels before the examples. A cell that is NaN on every example is a missing run.
-      levels: names of all axes but the last.
-      example_ids: [examples] or None.
+    A cell of the array that is NaN on every example is a missing run.
     """
-    scores = np.asarray(scores)
+    if isinstance(runs, RunsTable):
+        return runs
+    scores = np.asarray(runs)
     if scores.ndim < 2 or not scores.size:
         raise DataError(
             f"found scores of shape {scores.shape}, expected [pretrain_seeds, ..., examples]"
@@ -356,12 +352,7 @@ def runs_from_array(
     if table.dtype.kind == "f":
         made = ~np.isnan(table).all(axis=1)
         table, keys = table[made], [key for key, kept in zip(keys, made, strict=True) if kept]
-    return make_runs(table, keys, levels, example_ids)
-
-
-def as_runs(runs: Runs) -> RunsTable:
-    """Converts an array [pretrain_seeds, ..., examples] to runs; returns runs unchanged."""
-    return runs if isinstance(runs, RunsTable) else runs_from_array(runs)
+    return make_runs(table, keys)
 
 
 def _observed(name: str, predictions: NDArray) -> tuple[NDArray, NDArray[np.bool_] | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.server
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -35,32 +34,6 @@ def serving(
                 self.wfile.write(body)
 
         do_HEAD = do_POST = do_PUT = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@contextlib.contextmanager
-def crawling() -> Iterator[str]:
-    """Yields the address of a server that begins to answer with a gigabyte, a byte now and then."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", "1000000000")
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                while True:
-                    self.wfile.write(b"a")
-                    time.sleep(0.02)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import http
-import importlib
 import logging
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +27,6 @@ for _library in ("httpx", "httpx2"):
     logging.getLogger(_library).setLevel(logging.WARNING)
 
 HUB = "hub:"
-# Bytes per second; an answer that is slower for a minute is left: a checkpoint would take five days.
-_SLOWEST = 1000
-_SECONDS_OF_PATIENCE = 60
 # As the Hub's client takes them: `huggingface_hub.utils.validate_repo_id`.
 _NAME = re.compile(
     r"(?![^@]*(?:--|\.\.|\.git(?:@|$)))(?P<repository>\b[\w.-]{1,96}\b(/\b[\w.-]{1,96}\b)?)"
@@ -226,36 +221,7 @@ def _client(name: str) -> Any:
             f"{name} needs huggingface_hub, which is not installed; pip install huggingface-hub, or give "
             "a directory"
         ) from error
-    _refuse_crawling(huggingface_hub.get_session())
     return huggingface_hub
-
-
-def _refuse_crawling(client: Any) -> None:
-    """Has the HTTP client end answers of a few bytes per second, which no time-out sees."""
-    library = importlib.import_module(type(client).__module__.partition(".")[0])
-
-    class Paced(library.SyncByteStream):  # type: ignore[name-defined]
-        def __init__(self, stream: Any):
-            self._stream = stream
-
-        def __iter__(self) -> Iterator[bytes]:
-            started, size = time.monotonic(), 0
-            for part in self._stream:
-                size += len(part)
-                seconds = time.monotonic() - started
-                if seconds > _SECONDS_OF_PATIENCE and size < _SLOWEST * seconds:
-                    raise TimeoutError(f"{size:,} bytes in {seconds:.0f} s")
-                yield part
-
-        def close(self) -> None:
-            self._stream.close()
-
-    def paced(response: Any) -> None:
-        response.stream = Paced(response.stream)
-
-    hooks = client.event_hooks["response"]
-    if not any(hook.__name__ == paced.__name__ for hook in hooks):
-        client.event_hooks = {**client.event_hooks, "response": [*hooks, paced]}
 
 
 def _wanted(name: str, files: set[str]) -> list[str]:

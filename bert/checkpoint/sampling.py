@@ -52,7 +52,6 @@ class Source:
     num_read: int = field(default=0)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Returns a range of a file."""
         content = self.read_range(name, offset, size) if size else b""  # no range is empty
         self.num_read += len(content)
         if len(content) != size:

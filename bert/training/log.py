@@ -56,7 +56,6 @@ class TrainingLog:
                 self._events.add(line)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds a line."""
         line = {"step": step, **values, "time": round(time.time(), 3)}
         data = (json.dumps(line) + "\n").encode()
         try:

@@ -131,7 +131,6 @@ def saved_step(run_dir: Path) -> int:
 
 
 def load_state(run_dir: Path, step: int) -> TrainingState:
-    """Reads the state that a run saved at a step."""
     path = _path(run_dir, step)
     state = TrainingState.load(path)
     if state.step != step:

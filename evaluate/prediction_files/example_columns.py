@@ -63,7 +63,6 @@ class Texts:
         return self.content.tobytes(), self.lengths.tobytes(), self.counts.tobytes()
 
     def decode(self) -> list[str]:
-        """Decodes the texts."""
         data, ends = self.content.tobytes(), np.cumsum(self.lengths).tolist()
         return [
             data[end - size : end].decode()

@@ -72,7 +72,7 @@ _RUN_COLUMN = re.compile(r"(?P<arm>.*?)[ _.\-/]*(?:seed|run)?[ _.\-/]*(?P<seed>\
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnNames:
+class RowNames:
     """Names of columns by role; None: found by its usual name, if the table has it.
 
     Attributes:
@@ -83,7 +83,6 @@ class ColumnNames:
       prediction: of the column of predictions.
       score: of the column of each example's own score, such as 1 where the answer is right.
       label: of the column of labels.
-      cluster: of a column of groups of examples that belong together.
     """
 
     arm: str | None = None
@@ -93,6 +92,16 @@ class ColumnNames:
     prediction: str | None = None
     score: str | None = None
     label: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnNames(RowNames):
+    """Names of columns by role, with that of a column of clusters.
+
+    Attributes:
+      cluster: of a column of groups of examples that belong together.
+    """
+
     cluster: str | None = None
 
 
@@ -409,7 +418,6 @@ def default_metric(predictions: NDArray | None) -> str:
 
 
 def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, str]:
-    """Returns the column of each role."""
     alike: dict[str, list[str]] = {}
     for column in frame.columns:
         alike.setdefault(str(column).lower(), []).append(str(column))

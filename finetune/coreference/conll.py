@@ -79,7 +79,6 @@ def conll_files(path: PathLike) -> list[Path]:
 
 
 def read_conll(path: PathLike) -> list[Document]:
-    """Reads a file of documents."""
     reader = _Reader(path)
     for number, line in enumerate(read_lines(path), start=1):
         reader.take(number, line)

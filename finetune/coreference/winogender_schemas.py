@@ -92,7 +92,6 @@ class Winogender:
 
 
 def winogender_files(folder: PathLike) -> list[Path]:
-    """Returns the folder's three files."""
     paths = [Path(folder) / name for name in FILES]
     for path in paths:
         if not path.is_file():
@@ -117,7 +116,6 @@ def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None
 
 
 def read_winogender(folder: PathLike) -> Winogender:
-    """Reads the schemas."""
     templates_file, sentences_file, statistics_file = winogender_files(folder)
     templates = _read_templates(templates_file)
     percent_feminine = _read_statistics(statistics_file)

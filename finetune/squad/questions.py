@@ -195,12 +195,10 @@ class SquadSource:
         return open_split(self.dataset, SPLITS[self.name], self.datasets_dir)
 
     def files(self) -> tuple[Path, ...]:
-        """Returns the files that determine the questions."""
         split = self._open()
         return (Path(str(self.file)),) if split is None else split.files
 
     def read(self, *, with_unanswerable: bool) -> SquadExamples:
-        """Reads the questions."""
         split = self._open()
         if split is None:
             file = str(self.file)

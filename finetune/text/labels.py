@@ -100,7 +100,6 @@ def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
 
 
 def check_tags(task: TextTask) -> None:
-    """Refuses tags that are not in BIO."""
     labels = task.labels or ()
     cure = "give finetune.labels, or tag in BIO: O, B-<type>, I-<type>"
     try:

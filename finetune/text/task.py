@@ -221,7 +221,6 @@ class TextSource:
     merge: Merge | None = None
 
     def read(self) -> TextExamples:
-        """Reads the set."""
         return self.reader(self.files, self.name)
 
 

@@ -62,7 +62,6 @@ class Bucket:
     """
 
     def __init__(self, url: str):
-        """Opens no connection."""
         match = _URL.fullmatch(url)
         if match is None or not is_url(url) or not match["path"].strip("/"):
             raise UserError(

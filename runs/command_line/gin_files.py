@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import graphlib
 import inspect
 import io
 import itertools
@@ -26,8 +27,6 @@ _MACRO = re.compile(r"%([A-Za-z_]\w*)")
 IN_DATA = "data:"
 # The parameter that names modules with code, which a file may not set.
 CODE = "task_modules"
-# Far above any configuration's; a file with more would take minutes, or the memory.
-_MOST_STATEMENTS, _MOST_VALUES, _MOST_DEPTHS = 10_000, 1_000_000, 50
 # Where Gin or Python's tokeniser meets a text that is not a configuration.
 _TEXT_ERRORS = (
     *(ValueError, SyntaxError, OSError, AttributeError, TypeError),
@@ -66,14 +65,15 @@ def parse_gin(
             (_all_statements(text, f"--gin_param={text!r}", is_typed=True) for text in gin_params),
         )
     )
-    unset = _check_statements(statements, allow_imports)
-    from_flags = [
-        f"{macro} = {given[parameter]!r}"
-        for macro, parameters in unset.items()
-        for parameter in parameters
-        if given.get(parameter) is not None
-    ]
+    unset: dict[str, list[str]] = {}
     try:
+        unset = _check_statements(statements, allow_imports)
+        from_flags = [
+            f"{macro} = {given[parameter]!r}"
+            for macro, parameters in unset.items()
+            for parameter in parameters
+            if given.get(parameter) is not None
+        ]
         for path in gin_files:
             _parse_file(path)
         gin.parse_config([*gin_params, *from_flags])
@@ -97,7 +97,7 @@ def _parse_file(path: str) -> None:
     text = _located(path).read_text(errors="replace")
     lines = text.splitlines(keepends=True)
     begun = 0
-    for statement in _statements(text, path):
+    for statement in _statements(text):
         if isinstance(statement, config_parser.IncludeStatement):
             line = statement.location.line_num
             _parse_lines(lines, begun, line - 1, path)
@@ -160,15 +160,13 @@ class _Names(config_parser.ParserDelegate):
         return _Macro(macro_name)
 
 
-def _statements(text: str, source: str) -> Iterator[Any]:
-    """Yields the statements of a text, up to an error, which Gin's own parser then reports."""
-    try:
-        with contextlib.suppress(*_TEXT_ERRORS):
-            yield from config_parser.ConfigParser(text, _Names())
-    except (RecursionError, MemoryError) as error:
-        raise UserError(
-            f"{source} is nested too deep for a configuration; write flat lists"
-        ) from error
+def _statements(text: str) -> Iterator[Any]:
+    """Yields the statements of a text, up to an error, which Gin's own parser then reports.
+
+    Not up to the end of Python's stack: Gin's parser might read further.
+    """
+    with contextlib.suppress(*_TEXT_ERRORS):
+        yield from config_parser.ConfigParser(text, _Names())
 
 
 def _all_statements(
@@ -186,7 +184,7 @@ def _all_statements(
       Where the statement is, the statement, and whether the user typed it.
     """
     # With the parser that reads the files afterwards: what it takes for an include is one here.
-    for statement in _statements(text, source):
+    for statement in _statements(text):
         where = f"{source} line {statement.location.line_num}"
         yield where, statement, is_typed
         if isinstance(statement, config_parser.IncludeStatement):
@@ -205,25 +203,15 @@ def _all_statements(
 def _check_statements(
     statements: Iterable[tuple[str, Any, bool]], allow_imports: bool
 ) -> dict[str, list[str]]:
-    """Refuses statements that would run code, and macros that stand for themselves or for too much.
+    """Refuses statements that would run code, and macros that stand for themselves.
 
     Returns:
       By macro that nothing sets: the parameters that are bound to it alone, such as `finetune.task`.
     """
     trust = "give --allow_gin_imports if you trust the file"
     macros: dict[str, tuple[str, Any]] = {}
-    used: list[tuple[str, Any]] = []
     bound: dict[str, list[str]] = {}
-    num_statements = 0
     for where, statement, is_typed in statements:
-        num_statements += 1
-        if (
-            num_statements > _MOST_STATEMENTS
-        ):  # files that include one file often, at several depths
-            raise UserError(
-                f"{where}: found more than {_MOST_STATEMENTS:,} statements with those of included files; "
-                "include each file once"
-            )
         if isinstance(statement, config_parser.ImportStatement) and not allow_imports:
             raise UserError(
                 f"{where} imports a module, which would run its code; remove the line, or {trust}"
@@ -242,54 +230,28 @@ def _check_statements(
                 f"{where}: refers to a function, @{named}, which would run; parameters here are values, so "
                 f"write the value, or {trust}"
             )
-        used.append((where, statement.value))
         if not statement.arg_name:
-            macros["/".join(filter(None, (statement.scope, statement.selector)))] = used[-1]
+            name = "/".join(filter(None, (statement.scope, statement.selector)))
+            macros[name] = where, statement.value
         elif statement.selector in ("macro", "gin.macro"):  # the long form of `NAME = value`
-            macros[statement.scope] = used[-1]
+            macros[statement.scope] = where, statement.value
         elif isinstance(statement.value, _Macro) and not statement.scope:
             bound.setdefault(statement.value, []).append(
                 f"{statement.selector}.{statement.arg_name}"
             )
-    sizes: dict[str, tuple[int, int]] = {}
-    total = sum(_size_and_depth(*one, macros, sizes)[0] for one in used)
-    if total > _MOST_VALUES:
+    inner = {
+        name: {part for part in _parts(value) if isinstance(part, _Macro)}
+        for name, (_, value) in macros.items()
+    }
+    try:
+        graphlib.TopologicalSorter(inner).prepare()
+    except graphlib.CycleError as error:
+        name = error.args[1][0]
         raise UserError(
-            f"{used[-1][0]}: with all macros in place the configuration has {total:,} values, expected "
-            f"at most {_MOST_VALUES:,}; write smaller lists"
-        )
+            f"{macros[name][0]}: the macro %{name} stands for itself; set it to a value"
+        ) from error
     required = {name for name, (_, value) in macros.items() if value == "gin.REQUIRED"}
     return {name: bound[name] for name in bound if name not in macros or name in required}
-
-
-def _size_and_depth(
-    where: str,
-    value: Any,
-    macros: Mapping[str, tuple[str, Any]],
-    known: dict[str, tuple[int, int]],
-    outer: tuple[str, ...] = (),
-) -> tuple[int, int]:
-    """Returns how many values a value has once macros stand for what they name, and at how many depths.
-
-    Args:
-      known: what this function returned for macros, which is added to.
-      outer: the macros that the value is part of.
-    """
-    size = depth = 0
-    for part in _parts(value):
-        size += 1
-        if not isinstance(part, _Macro) or part not in macros:
-            continue
-        if part not in known and part not in outer and len(outer) < _MOST_DEPTHS:
-            known[part] = _size_and_depth(*macros[part], macros, known, (*outer, part))
-        size_of_part, depth_of_part = known.get(part, (0, _MOST_DEPTHS))
-        size, depth = size + size_of_part, max(depth, depth_of_part + 1)
-        if depth > _MOST_DEPTHS:
-            raise UserError(
-                f"{where}: the macro %{part} stands for itself, or for macros at more than {_MOST_DEPTHS} "
-                "depths; set it to a value"
-            )
-    return size, depth
 
 
 def _parts(value: Any) -> Iterator[Any]:

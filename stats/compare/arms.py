@@ -193,7 +193,6 @@ def compare_prepared(
     if against is not None:
         pairs = [(against, other) for other in order if other != against]
     differences, weight = _differences(pairs, scored, summaries, settings)
-    places = [list(arms).index(name) for name in order]
     return ArmComparisons(
         name="",
         evaluation_set="",
@@ -209,7 +208,6 @@ def compare_prepared(
         pairing=pairing_of(list(arms.values()), settings),
         n_resamples=settings.n_resamples,
         rng=settings.rng,
-        samples=replicates.scores[:, places],
     )
 
 

@@ -37,7 +37,7 @@ from multiberts.stats.variance.crossing import Crossing, VarianceEstimate
 from multiberts.stats.variance.score_tables import TablePart
 
 _FORM = re.compile(r"(mean|best|median)(?::([1-9]\d{0,5}))?")
-# As measured by benchmarks/reproduction_calibration.py.
+# From the table of coverage in docs/statistics.md.
 _MEAN_LIMIT = (
     "This takes scores of runs as normal: where one run in ten fails, a 95 % interval of 3 to 10 runs holds "
     "the mean of five new ones in 73 to 83 % of studies, and where scores have a long tail to bad ones in 88 "
@@ -136,8 +136,6 @@ def reproduce(
     labels: Any = None,
     missing: Missing = "refuse",
     seed_sd: float | str | SeedSpread | None = None,
-    confidence_level: float = 0.95,
-    rng: int = 42,
     name: str = "these runs",
 ) -> Reproduction:
     """Asks how probable a published number is, if it came from runs that follow the same law as these.
@@ -156,8 +154,6 @@ def reproduce(
       labels: as in `stats.compare`.
       missing: `refuse` or `omit`, as in `stats.compare`.
       seed_sd: for one run, the spread of seeds to borrow, as in `stats.compare`.
-      confidence_level: of the interval, in (0, 1).
-      rng: identifies the simulation.
       name: of these runs.
 
     Raises:
@@ -181,9 +177,8 @@ def reproduce(
         raise DataError(
             f"found of {of!r}, expected mean, best or median, or with a number of runs: best:5"
         )
-    settings = ComparisonSettings(
-        "single", resample="seeds", confidence_level=confidence_level, rng=rng, seed_sd=seed_sd
-    )
+    settings = ComparisonSettings("single", resample="seeds", seed_sd=seed_sd)
+    confidence_level = settings.confidence_level
     prepared = prepare_arms(TaskData(runs, None, metric, labels, None, missing), settings)
     (arm,), used = prepared.arms, prepared.metric
     low, high = used.bounds
@@ -227,7 +222,7 @@ def reproduce(
         )
         p = tests.two_sided
     else:
-        drawn = standard_draws(kind, count, number, df, rng)
+        drawn = standard_draws(kind, count, number, df, settings.rng)
         tail = max(1, round((1 - confidence_level) / 2 * (NUM_DRAWS + 1)))
         ends = Interval(*(centre + sd * float(drawn[end]) for end in (tail - 1, -tail)))
         interval = ConfidenceInterval(

@@ -48,7 +48,6 @@ class ArmComparisons(RankingResult, Readable):
         in each arm's own (in a paired design, of all pairs in each pair's).
       pairing: what pairs the seeds of a paired design, as in `Comparison`.
       n_resamples, rng: bootstrap replicates, and the number that identifies their draws.
-      samples: bootstrap scores [replicates, arms], each row from one draw of seeds and examples.
       notes: what readers must know of the data, as in `Comparison`.
 
     Example:

@@ -41,6 +41,7 @@ Tasks = Mapping[str, Mapping[str, Runs]]
 Triple = tuple[str, str, str]  # a small, a middle and a large size
 # False discovery rates among which Fisher's tests find the most, as in the paper's table 4.
 RATES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+FISHER_LEVELS = (0.05, 0.1, 0.2)  # false discovery rates of the table of Fisher's tests
 MOST_SEEDS = 10
 # Limits of the histogram of instance accuracy; each bar has its lower limit, the last one both.
 EDGES = np.append(np.arange(10) / 10, 1 + 1e-6)
@@ -142,10 +143,7 @@ class InstanceAnalysis:
 def analyse_sizes(
     tasks: Tasks,
     ensembled: Tasks | None = None,
-    levels: Sequence[float] = (0.05, 0.1, 0.2),
-    num_buckets: int = 10,
     n_resamples: int = 1000,
-    rng: int = 0,
     with_curves: bool = True,
 ) -> InstanceAnalysis:
     """Compares sizes on tasks, example by example.
@@ -155,8 +153,6 @@ def analyse_sizes(
         [pretrain_seeds, (finetune_seeds, checkpoints,) examples].
       ensembled: the same with one voted run per seed; by default `ensemble` of the correctness.
         Give `ensemble(predictions, labels)` where there are more than two classes.
-      levels: false discovery rates of the Fisher tests.
-      num_buckets: of the paper's estimator of momentum.
       n_resamples: bootstrap samples of examples.
       with_curves: whether to fit the variance given bias too.
     """
@@ -181,7 +177,7 @@ def analyse_sizes(
             for task, sizes in runs.items()
         },
         pairs=[
-            _pair(task, sizes, votes[task], names, levels, n_resamples, rng)
+            _pair(task, sizes, votes[task], names, n_resamples)
             for task, sizes in runs.items()
             for names in itertools.combinations(sizes, 2)
         ],
@@ -196,9 +192,7 @@ def analyse_sizes(
         momentum_indices={
             kind: {
                 task: {
-                    names: momentum_index(
-                        *(sizes[name] for name in names), num_buckets=num_buckets, kind=kind
-                    )
+                    names: momentum_index(*(sizes[name] for name in names), kind=kind)
                     for names in triples[task]
                 }
                 for task, sizes in runs.items()
@@ -243,9 +237,7 @@ def _pair(
     runs: Mapping[str, RunsTable],
     votes: Mapping[str, RunsTable],
     names: tuple[str, str],
-    levels: Sequence[float],
     n_resamples: int,
-    rng: int,
 ) -> PairOfSizes:
     few, many = (runs[name] for name in names)
     small, large = (votes[name] for name in names)
@@ -259,13 +251,13 @@ def _pair(
         decay=decay_bound(small, large),
         improvement=improvement_bound(small, large),
         decay_bias=threshold_bias(
-            small, large, n_resamples=n_resamples, rng=rng
+            small, large, n_resamples=n_resamples
         ),
         relative_biases=(
-            relative_threshold_bias(small, large, "decay", n_resamples, rng),
-            relative_threshold_bias(small, large, "improvement", n_resamples, rng),
+            relative_threshold_bias(small, large, "decay", n_resamples),
+            relative_threshold_bias(small, large, "improvement", n_resamples),
         ),
-        fisher={level: fisher_tests(small, large, level=level) for level in levels},
+        fisher={level: fisher_tests(small, large, level=level) for level in FISHER_LEVELS},
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.runs_table import Runs, RunsTable, as_runs
 
 
-def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> RunsTable:
+def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:
     """Takes a vote of the runs of each seed: one run per seed, right (1) or wrong (0).
 
     The theorem behind `decay_bound` needs one right-or-wrong outcome per pre-training seed. With
@@ -25,7 +25,6 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Run
     Args:
       runs: predicted classes, with labels; else 0/1 correctness.
       labels: right classes [examples], or None.
-      depth: number of outer levels kept; 1 leaves pre-training seeds.
 
     Raises:
       DataError: without labels, a score is not 0 or 1.
@@ -56,10 +55,10 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None, depth: int = 1) -> Run
         # A label that no run predicted equals no answer.
         place = np.minimum(np.searchsorted(classes, wanted), len(classes) - 1)
         right = np.where(classes[place] == wanted, place, -1)
-    groups = nested.groups(depth)
+    groups = nested.groups(1)
     voted = np.stack([_vote(answers[rows]) == right for rows in groups.values()])
     return replace(
-        nested, predictions=voted.astype(np.uint8), keys=tuple(groups), levels=nested.levels[:depth]
+        nested, predictions=voted.astype(np.uint8), keys=tuple(groups), levels=nested.levels[:1]
     )
 
 

@@ -33,6 +33,7 @@ Direction = Literal["decay", "improvement"]
 # Cells of one block, which bounds the memory for any number of examples.
 _BLOCK_CELLS = 1 << 21
 _MAX_LATTICE = 1 << 22
+_LEVEL = 0.95  # of the interval of a bound without its threshold's bias
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class ThresholdBias:
       cross_fitted: mean of two bounds, the threshold chosen on one half of the examples and
         applied to the other; without this bias, by construction.
       standard_error: of the adaptive bound over bootstrap samples of examples.
-      low, high: interval of the corrected bound, from the spread of the samples' bounds.
+      low, high: 95 % interval of the corrected bound, from the spread of the samples' bounds.
     """
 
     bound: float
@@ -499,7 +500,6 @@ def threshold_bias(
     direction: Direction = "decay",
     n_resamples: int = 1000,
     rng: int = 0,
-    confidence_level: float = 0.95,
 ) -> ThresholdBias:
     """Estimates how much a bound gains because its threshold was chosen on the same examples.
 
@@ -511,7 +511,6 @@ def threshold_bias(
       direction: decay or improvement.
       n_resamples: bootstrap samples of examples.
       rng: of the samples and of the halves for cross-fitting.
-      confidence_level: of the percentile interval.
 
     Raises:
       DataError: there are too few bootstrap samples for the interval.
@@ -530,7 +529,7 @@ def threshold_bias(
     Reference: Zhong et al. (2021), Are Larger Pretrained Language Models Uniformly Better? Comparing
     Performance at the Instance Level.
     """
-    check_n_resamples(n_resamples, confidence_level)
+    check_n_resamples(n_resamples, _LEVEL)
     pair = (small, large) if direction == "decay" else (large, small)
     lattice = _lattice(*aligned(*pair))
     units = np.unique(lattice.differences[lattice.differences < 0])
@@ -549,7 +548,7 @@ def threshold_bias(
         rows = slice(start, start + draws)
         own[rows] = samples[np.arange(draws), best]
         gains[rows] = own[rows] - gaps[best]
-    bias, tails = float(gains.mean()), [(1 - confidence_level) / 2, (1 + confidence_level) / 2]
+    bias, tails = float(gains.mean()), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2]
     corrected = float(gaps.max()) - bias
     low, high = (corrected + np.quantile(own - own.mean(), tails)).tolist()
     return ThresholdBias(

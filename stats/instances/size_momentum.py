@@ -8,8 +8,8 @@ Zhong, Ghosh, Klein and Steinhardt, "Are Larger Pretrained Language Models Unifo
 buckets of the middle size's estimate. Noise shrinks the correlation towards 0, the middle size's noise
 enters both improvements with opposite signs and pulls it below 0, and a bucket of a noisy estimate holds
 examples of other accuracies. Where the true correlation was .54, the index was -.14 with 5 seeds per
-size, -.06 with 10 and .13 with 25 (`benchmarks/momentum_coverage.py`). An interval around it would not
-cover the truth, so it has none. Compare it only between tasks with equal numbers of seeds.
+size, -.06 with 10 and .13 with 25 (docs/statistics.md). An interval around it would not cover the truth,
+so it has none. Compare it only between tasks with equal numbers of seeds.
 
 **The estimate.** An example's true accuracy under a size is its mean over all possible seeds. The product
 of two different seeds' scores is an unbiased estimate of its square, which gives the covariances S of the

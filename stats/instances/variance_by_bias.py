@@ -32,34 +32,19 @@ class VarianceCurve:
     Attributes:
       grid: squared biases [points].
       mean: expected variance [points].
-      low, high: pointwise band for this expectation [points].
-      bin_bias: mean squared bias of every group [groups].
-      bin_variance: its mean variance [groups].
-      bin_standard_error: of that mean [groups].
-      bin_counts: its examples [groups].
-      length_scale: of the fitted kernel, in units of absolute bias.
-      amplitude: standard deviation of the fitted process.
+      low, high: pointwise band for this expectation, at 95 % [points].
     """
 
     grid: Array
     mean: Array
     low: Array
     high: Array
-    bin_bias: Array
-    bin_variance: Array
-    bin_standard_error: Array
-    bin_counts: NDArray[np.int64]
-    length_scale: float
-    amplitude: float
-    confidence_level: float
 
 
 def variance_curve(
     bias_squared: ArrayLike,
     variance: ArrayLike,
     num_bins: int = 60,
-    grid: ArrayLike | None = None,
-    confidence_level: float = 0.95,
 ) -> VarianceCurve:
     """Fits the expected variance as a smooth function of squared bias.
 
@@ -74,8 +59,6 @@ def variance_curve(
       variance: [examples].
       num_bins: groups of about equal numbers of examples; examples of the same bias stay
         together.
-      grid: squared biases to predict at; by default 101 points from 0, or the least of the data if
-        that is larger, to the largest.
     """
     from scipy.stats import norm
 
@@ -84,30 +67,21 @@ def variance_curve(
         raise DataError(f"found shapes {x.shape} and {y.shape}, expected [examples] twice")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise DataError("found a bias or variance that is not finite; leave such examples out")
-    bias, means, errors, counts = _groups(x, y, num_bins)
+    bias, means, errors = groups_by_bias(x, y, num_bins)
     centre, spread = means.mean(), means.std() or 1.0
     places = _absolute(bias)
-    points = (
-        np.linspace(max(x.min(), 0.0), x.max(), 101)
-        if grid is None
-        else np.asarray(grid, dtype=float)
-    )
-    fitted, deviation, amplitude, length = _gaussian_process(
+    points = np.linspace(max(x.min(), 0.0), x.max(), 101)
+    fitted, deviation = _gaussian_process(
         places, (means - centre) / spread, (errors / spread) ** 2, _absolute(points)
     )
     mean, reach = (
         centre + spread * fitted,
-        norm.ppf((1 + confidence_level) / 2) * spread * deviation,
+        norm.ppf(0.975) * spread * deviation,
     )
-    return VarianceCurve(
-        points, mean, mean - reach, mean + reach, bias, means, errors, counts, length,
-        float(np.sqrt(amplitude) * spread), confidence_level,
-    )  # fmt: skip
+    return VarianceCurve(points, mean, mean - reach, mean + reach)
 
 
-def _gaussian_process(
-    x: Array, y: Array, noise: Array, points: Array
-) -> tuple[Array, Array, float, float]:
+def _gaussian_process(x: Array, y: Array, noise: Array, points: Array) -> tuple[Array, Array]:
     """Predicts by a Gaussian process, with the squared exponential kernel of the largest marginal likelihood.
 
     Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), Algorithm 2.1 and
@@ -119,7 +93,7 @@ def _gaussian_process(
       noise: variances of y [groups].
 
     Returns:
-      Mean and standard deviation [points], the kernel's variance and its length scale.
+      Mean and standard deviation [points].
     """
     from scipy.linalg import cho_factor, cho_solve, solve_triangular
     from scipy.optimize import minimize
@@ -146,15 +120,15 @@ def _gaussian_process(
     across = variance * np.exp(-0.5 * (points[:, None] - x[None]) ** 2 / length**2)
     explained = solve_triangular(factor[0], across.T, lower=True)
     left = np.maximum(variance - (explained**2).sum(0), 0.0)  # rounding may pass 0
-    return across @ cho_solve(factor, y), np.sqrt(left), variance, length
+    return across @ cho_solve(factor, y), np.sqrt(left)
 
 
 def _absolute(bias_squared: Array) -> Array:
     return np.sign(bias_squared) * np.sqrt(np.abs(bias_squared))
 
 
-def _groups(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array, NDArray[np.int64]]:
-    """Computes the mean bias, mean variance, its standard error and the size of every group."""
+def groups_by_bias(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array]:
+    """Computes the mean bias, the mean variance and its standard error of every group."""
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     starts = np.unique(np.searchsorted(x, x[np.arange(num_bins) * len(x) // num_bins]))
@@ -171,16 +145,13 @@ def _groups(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Array, NDA
     spread = (np.add.reduceat(squares, starts) + common) / counts
     floor = 1e-8 * max(float(y.var()), np.finfo(float).tiny)
     errors = np.sqrt(np.maximum(spread, floor) / counts)
-    return np.add.reduceat(x, starts) / counts, means, errors, counts
+    return np.add.reduceat(x, starts) / counts, means, errors
 
 
 def conditional_variance(
     runs: Runs,
     level: str = "finetune_seed",
     num_bins: int = 60,
-    grid: ArrayLike | None = None,
-    confidence_level: float = 0.95,
-    split_seed: int = 0,
 ) -> VarianceCurve:
     """Fits the expected variance of one level given squared bias, from the runs of one size.
 
@@ -192,9 +163,6 @@ def conditional_variance(
         [pretrain_seeds, ..., examples], of 4 or more pre-training seeds.
       level: the level of the variance.
       num_bins: see `variance_curve`.
-      grid: see `variance_curve`.
-      confidence_level: see `variance_curve`.
-      split_seed: of the halves.
 
     Raises:
       DataError: fewer than 4 seeds, or no such level.
@@ -205,8 +173,8 @@ def conditional_variance(
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 100)
       >>> runs = random.random((6, 3, 100)) < chance  # seeds, runs, examples
       >>> curve = stats.conditional_variance(runs, num_bins=10)
-      >>> curve.confidence_level
-      0.95
+      >>> bool((curve.low < curve.high).all())
+      True
 
     See also: `decompose`.
 
@@ -220,11 +188,9 @@ def conditional_variance(
         raise DataError(
             f"found {counted(len(nested.seeds), 'pre-training seed')}, expected 4 or more"
         )
-    order = np.random.Generator(np.random.Philox(key=split_seed)).permutation(len(nested.seeds))
+    order = np.random.Generator(np.random.Philox(key=0)).permutation(len(nested.seeds))
     first, second = (
         decompose(nested.with_seeds([nested.seeds[place] for place in part]))
         for part in np.array_split(order, 2)
     )
-    return variance_curve(
-        first.bias_squared, second.variances[level], num_bins, grid, confidence_level
-    )
+    return variance_curve(first.bias_squared, second.variances[level], num_bins)

@@ -107,7 +107,7 @@ def _draw_scores(axes: Axes, panel: ScorePanel, names: Sequence[str]) -> None:
     axes.set_title(panel.title, fontsize=10)
 
 
-def seeds_figure(arms: Sequence[RunScores], measure: str, title: str = "") -> Figure:
+def seeds_figure(arms: Sequence[RunScores], measure: str) -> Figure:
     """Draws every pre-training seed: a small dot per run, a large marker for the mean of the seed, a
     box where a seed has many runs; a grey line joins the procedures of one seed.
 
@@ -141,7 +141,6 @@ def seeds_figure(arms: Sequence[RunScores], measure: str, title: str = "") -> Fi
         axes.set_xlim(-0.7, len(column) - 0.3)
         axes.set_xlabel("pre-training seed")
         axes.set_ylabel(measure.replace("_", " "))
-        axes.set_title(title)
         figure.legend(loc="outside lower left", ncols=2 if len(arms) > 1 and width > 6 else 1)
     return figure
 
@@ -169,9 +168,7 @@ def _draw_seeds(axes: Axes, arm: RunScores, column: Mapping, shift: float, index
     )  # fmt: skip
 
 
-def occupations_figure(
-    prediction_sets: Sequence[PredictionSet], measure: str, title: str = ""
-) -> Figure:
+def occupations_figure(prediction_sets: Sequence[PredictionSet], measure: str) -> Figure:
     """Draws the bias of every occupation against its share of women, one panel per procedure, with
     the fitted line; values are means over seeds of their runs' means.
     """
@@ -180,10 +177,10 @@ def occupations_figure(
         for predictions in prediction_sets
     ]
     label = "P(feminine pronoun)" if measure.startswith("probe") else "bias score of the occupation"
-    return bias_figure(arms, label, title)
+    return bias_figure(arms, label)
 
 
-def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Figure:
+def agreement_figure(agreements: Mapping[str, Agreement]) -> Figure:
     """Draws the agreement of two runs with the same and with different pre-training seeds, one row
     per evaluation set, with intervals over examples.
     """
@@ -207,36 +204,30 @@ def agreement_figure(agreements: Mapping[str, Agreement], title: str = "") -> Fi
         ]
         on_a_scale = any(item.kind == "correlation" for item in agreements.values())
         label = "pairs of runs that agree (%)" + "; r: correlation of answers, x 100" * on_a_scale
-        drawing.finish_rows(axes, names, label, title)
+        drawing.finish_rows(axes, names, label)
         drawing.legend_below(figure, [axes], 2)
     return figure
 
 
-def family_figure(family: TaskComparisons, method: str = "holm", title: str = "") -> Figure:
+def family_figure(family: TaskComparisons) -> Figure:
     """Draws a forest plot of a family of tasks: differences with intervals, the macro-average
-    below, and corrected p-values at the right.
+    below, and p-values by Holm's correction at the right.
 
     Args:
       family: see `stats.compare_tasks`.
-      method: of the correction, a key of `family.adjusted`.
-      title: a line above the figure.
     """
-    if method not in family.adjusted:
-        raise DataError(
-            f"found correction {method!r}, expected one of {', '.join(family.adjusted) or 'none'} "
-            "(a single design has none)"
-        )
     first = family.macro_average
-    assert first.experiment is not None
+    if first.experiment is None:
+        raise DataError("found tasks of a single design, expected comparisons of two arms")
     rows = {
         f"{task}, {item.metric.replace('_', ' ')}": item
         for task, item in family.comparisons.items()
     }
     return forest_figure(
         rows,
-        title or f"{first.experiment.name} - {first.base.name}",
-        family.adjusted[method].tolist(),
-        CORRECTION_NAMES[method],
+        f"{first.experiment.name} - {first.base.name}",
+        family.adjusted["holm"].tolist(),
+        CORRECTION_NAMES["holm"],
         family.macro_average,
     )
 
@@ -244,7 +235,6 @@ def family_figure(family: TaskComparisons, method: str = "holm", title: str = ""
 def variance_figure(
     components: Mapping[str, VarianceComponents],
     sizes: Mapping[str, tuple[float, float, float]] | None = None,
-    title: str = "",
 ) -> Figure:
     """Draws the shares of variance by source, one bar per evaluation set: of one run's score on one
     example, and of the mean score.
@@ -253,7 +243,6 @@ def variance_figure(
       components: by evaluation set.
       sizes: by evaluation set the numbers of seeds, of runs per seed and of examples over which the
         mean was taken; None leaves the second panel out.
-      title: a line above the figure.
     """
     if not components:
         raise DataError("found no variance components to draw, expected at least one set")
@@ -274,7 +263,6 @@ def variance_figure(
             drawing.finish_rows(axes, list(components), "share of variance (%)")
             axes.set_title(name, fontsize=10)
         drawing.legend_below(figure, grid[0, :1], 3)
-        drawing.title_above(figure, title)
     return figure
 
 

@@ -104,7 +104,7 @@ def _without_repeats(table: Table) -> Table:
     )
 
 
-def family_table(family: TaskComparisons, title: str = "") -> Table:
+def family_table(family: TaskComparisons) -> Table:
     """Makes a table of differences on several tasks, corrected p-values and the macro-average."""
     records: list[dict[str, Cell]] = []
     items = [*family.comparisons.items(), ("macro-average", family.macro_average)]
@@ -126,17 +126,16 @@ def family_table(family: TaskComparisons, title: str = "") -> Table:
                 f"Difference ({level} CI, {kinds})": item.ci, f"p ({kinds})": item.p_value, **corrected,
             }
         )  # fmt: skip
-    return Table.from_records(records, dict.fromkeys(list(records[0])[6:], ".2g"), title)
+    return Table.from_records(records, dict.fromkeys(list(records[0])[6:], ".2g"))
 
 
-def agreement_table(agreements: Mapping[str, Agreement], title: str = "") -> Table:
+def agreement_table(agreements: Mapping[str, Agreement]) -> Table:
     """Makes a table of the agreement of two runs, in per cent, within and between seeds.
 
     The paper's table of instance-level agreement (appendix); the intervals are ours.
 
     Args:
       agreements: by evaluation set, see `stats.instances.run_agreement.agreement`.
-      title: a line above the table.
     """
     kinds = {"classes": "equal answers", "correlation": "correlation"}
     records: list[dict[str, Cell]] = []
@@ -155,17 +154,16 @@ def agreement_table(agreements: Mapping[str, Agreement], title: str = "") -> Tab
             record[interval] = Interval(*ends) if ends else None
         records.append(record)
     columns = list(records[0])[4:] if records else []
-    return Table.from_records(records, dict.fromkeys(columns, ".2f"), title)
+    return Table.from_records(records, dict.fromkeys(columns, ".2f"))
 
 
-def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]], title: str = "") -> Table:
+def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]]) -> Table:
     """Makes a table of scores over pre-training seeds, their runs averaged.
 
     The numbers behind the paper's figures of GLUE and SQuAD scores.
 
     Args:
       scores: by (evaluation set, measure), the procedures that were scored.
-      title: a line above the table.
     """
     records: list[dict[str, Cell]] = []
     for (name, measure), arms in scores.items():
@@ -184,7 +182,7 @@ def score_table(scores: Mapping[tuple[str, str], Sequence[RunScores]], title: st
                 }
             )  # fmt: skip
     columns = list(records[0])[5:] if records else []
-    return Table.from_records(records, dict.fromkeys(columns, ".4f"), title)
+    return Table.from_records(records, dict.fromkeys(columns, ".4f"))
 
 
 def _deviation_of_runs(arm: RunScores) -> float | None:
@@ -207,14 +205,11 @@ def _deviation_without_seeds(arm: RunScores) -> float | None:
     return float(np.sqrt(variance * np.mean([1 / len(own) for own in arm.by_seed.values()])))
 
 
-def component_table(
-    components: Mapping[tuple[str, str], VarianceComponents], title: str = ""
-) -> Table:
+def component_table(components: Mapping[tuple[str, str], VarianceComponents]) -> Table:
     """Makes a table of the variances of one run's score on one example, by their source.
 
     Args:
       components: by (evaluation set, measure).
-      title: a line above the table.
     """
     rows: list[Sequence[Cell]] = []
     for (name, measure), found in components.items():
@@ -223,4 +218,4 @@ def component_table(
         rows.append((name, measure, *values, found.total, found.seed_share, cut))
     names = [name.capitalize() for name in COMPONENT_NAMES.values()]
     columns = ("Set", "Metric", *names, "Total", "Share of seeds", "Estimated below 0")
-    return Table(columns, rows, {"Share of seeds": ".3%"}, title)
+    return Table(columns, rows, {"Share of seeds": ".3%"})

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json as json_format
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from multiberts.evaluate.readers.columns import ROLES, ColumnNames
+from multiberts.evaluate.readers.columns import RowNames
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import Level, takes_fields_of
+from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.compare.published_number import reproduce
 from multiberts.stats.report.own_files import arms_of, metric_of
-from multiberts.stats.settings import ComparisonSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnReproduction(ColumnNames):
+class OwnReproduction(RowNames):
     """Settings of `reproduce_files`.
 
     Attributes:
@@ -31,11 +30,8 @@ class OwnReproduction(ColumnNames):
       prediction: column of predictions.
       score: column of each example's own score (1 where it is right).
       label: column of labels.
-      cluster: column of groups of examples; not used here, as the examples are the same.
       seed_sd: for one run, the standard deviation over seeds to take: `0.8` points, or `0.8/24` with its
         degrees of freedom.
-      confidence_level: probability of the interval.
-      rng: number that identifies the simulation.
       json: print every number as JSON instead of text.
     """
 
@@ -45,8 +41,6 @@ class OwnReproduction(ColumnNames):
     metric: str | None = None
     task: str | None = None
     seed_sd: str | None = None
-    confidence_level: Level = ComparisonSettings.confidence_level
-    rng: int = ComparisonSettings.rng
     json: bool = False
 
 
@@ -65,7 +59,7 @@ def reproduce_files(settings: OwnReproduction) -> str:
     Raises:
       UserError: the files cannot be read, hold several arms or one run, or the number does not fit.
     """
-    columns = {role: getattr(settings, role) for role in ROLES}
+    columns = {field.name: getattr(settings, field.name) for field in fields(RowNames)}
     arms = arms_of([settings.results], settings.task, columns)
     if len(arms) > 1:
         raise UserError(
@@ -75,8 +69,7 @@ def reproduce_files(settings: OwnReproduction) -> str:
     [(name, data)] = arms.items()
     found = reproduce(
         data, metric_of(arms, settings.metric), published=settings.published,
-        of=settings.of, seed_sd=settings.seed_sd, confidence_level=settings.confidence_level,
-        rng=settings.rng, name=name,
+        of=settings.of, seed_sd=settings.seed_sd, name=name,
     )  # fmt: skip
     return (
         json_format.dumps(found.to_dict(), indent=2, default=str) if settings.json else str(found)

@@ -119,7 +119,6 @@ class PredictionSet:
         return self.procedure if self.step is None else f"{self.procedure}, {step_name(self.step)}"
 
     def measured(self, measure: str) -> tuple[xarray.Dataset, Metric | RankMetric]:
-        """Returns predictions as a measure needs them, and its metric."""
         if measure in OCCUPATION_MEASURES:
             return occupation_scores(self.data, measure), occupation_metric(measure)
         if measure not in METRICS:

@@ -292,7 +292,6 @@ def choose_learning_rate(
 
 
 def _held_out_voters(group: RunGroup) -> RunGroup:
-    """Returns the group of the runs that held something out."""
     voters = replace(group, runs=group.held_out_runs)
     missing = [rate for rate in group.learning_rates if rate not in voters.learning_rates]
     if missing:
@@ -323,7 +322,7 @@ def prediction_sets_of_runs(
     return prediction_sets, [choice for _, choice in found if choice is not None]
 
 
-def learning_rate_table(choices: Sequence[LearningRateChoice], title: str = "") -> Table:
+def learning_rate_table(choices: Sequence[LearningRateChoice]) -> Table:
     """Makes a table of the mean score of every learning rate, with the chosen ones marked."""
     rows = [
         (
@@ -336,7 +335,7 @@ def learning_rate_table(choices: Sequence[LearningRateChoice], title: str = "") 
     columns = (
         "Task", "Procedure", "Step", "Set", "Metric", "Learning rate", "Mean score", "Chosen",
     )  # fmt: skip
-    return Table(columns, rows, {"Mean score": ".4f"}, title)
+    return Table(columns, rows, {"Mean score": ".4f"})
 
 
 def learning_rates(*, predictions: str | Sequence[str], rule: LearningRateRule = "dev") -> None:

@@ -13,7 +13,7 @@ from multiberts.evaluate.prediction_files.text_file import example_texts
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
-from multiberts.runs.parameters import NonNegativeInt, PositiveInt, check_arguments
+from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
 from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.instances.ensembles import ensemble
@@ -36,8 +36,6 @@ def instances(
     run_dir: str,
     predictions: str | Sequence[str],
     sizes: Sequence[str],
-    n_resamples: PositiveInt = 1000,
-    rng: NonNegativeInt = 0,
 ) -> None:
     """Compares model sizes example by example, and lists examples that the larger one gets wrong.
 
@@ -48,8 +46,6 @@ def instances(
       run_dir: of this report.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       sizes: the procedures to compare, the smallest model first; the last step of each is used.
-      n_resamples: bootstrap samples of examples.
-      rng: number that identifies the draws: the same number, the same draws.
 
     Raises:
       UserError: a size has no finished run, no evaluation set has two sizes, or a file is damaged.
@@ -79,8 +75,6 @@ def instances(
             for name, own in prediction_sets.items()
         },
         votes,
-        n_resamples=n_resamples,
-        rng=rng,
     )
     listed = {
         f"{direction}_examples": changed_examples(analysis, prediction_sets, votes, direction)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.content import EqualByContent
@@ -80,7 +77,6 @@ class RankingResult(EqualByContent):
     pairing: Pairing | None
     n_resamples: int
     rng: int
-    samples: NDArray[np.float64]
     notes: tuple[str, ...] = ()
 
     @property

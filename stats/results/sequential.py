@@ -144,8 +144,6 @@ def sequential_decision(
     seeds_at_looks: Sequence[int],
     planned_seeds: int,
     alpha: float = 0.05,
-    spending: Spending = "obrien_fleming",
-    sides: int = 2,
 ) -> SequentialDecision:
     """Decides whether to stop, from the p-values of the looks so far.
 
@@ -154,12 +152,10 @@ def sequential_decision(
     good approximation for t from about five seeds.
 
     Args:
-      p_values: one per look, of a test with as many sides as `sides` [K].
+      p_values: one per look, two-sided [K].
       seeds_at_looks: the seeds (of each arm) at each look [K].
       planned_seeds: the number of seeds at the planned last look.
-      alpha: see `spending_boundaries`.
-      spending: see `spending_boundaries`.
-      sides: see `spending_boundaries`.
+      alpha: the overall level, both sides together.
 
     Raises:
       DataError: there is not one p-value per look, one is outside [0, 1], no seed is planned, or a
@@ -187,9 +183,7 @@ def sequential_decision(
             f"found a look at {max(seeds_at_looks)} seeds, expected at most the {planned_seeds} "
             "planned; the level is spent at the planned number"
         )
-    boundaries = spending_boundaries(
-        [number / planned_seeds for number in seeds_at_looks], alpha, spending, sides
-    )
+    boundaries = spending_boundaries([number / planned_seeds for number in seeds_at_looks], alpha)
     crossed = np.flatnonzero(np.asarray(p_values) <= boundaries.nominal_p)
     look = int(crossed[0]) + 1 if crossed.size else None
     finished = seeds_at_looks[-1] == planned_seeds

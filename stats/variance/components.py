@@ -174,43 +174,6 @@ class VarianceComponents:
             for name, by in self.coefficients.items()
         }
 
-    def best_runs_per_seed(
-        self, cost_pretrain: float, cost_finetune: float, num_examples: float = math.inf
-    ) -> int:
-        """Finds the fine-tuning runs per seed that give the smallest variance for the cost.
-
-        The variance falls as (A + B / F) / R, with A of a seed and B of a run, and R seeds cost
-        R (cost_pretrain + F cost_finetune). The best F is sqrt(cost_pretrain B / (cost_finetune A));
-        of the whole numbers next to it, the one with the smaller product is returned.
-
-        Args:
-          cost_pretrain: of one seed, in any unit; 0 where the checkpoints exist.
-          cost_finetune: of one run, in the same unit.
-          num_examples: C.
-
-        Raises:
-          DataError: a cost is negative or fine-tuning free, or seeds do not differ, so that more
-            runs are always better; `best_plan` finds the best numbers within a budget.
-        """
-        check_costs(cost_pretrain, cost_finetune)
-        of_seed, of_run = self._of_seed_and_run(num_examples)
-        if of_run == 0:
-            return 1
-        if of_seed == 0 and cost_pretrain > 0:
-            raise DataError(
-                "found no variance between seeds, so that one seed with ever more runs is best; use "
-                "best_plan with a budget"
-            )
-        ideal = (
-            math.sqrt(cost_pretrain * of_run / (cost_finetune * of_seed)) if cost_pretrain else 0
-        )
-
-        def product(number: int) -> float:
-            return (of_seed + of_run / number) * (cost_pretrain + number * cost_finetune)
-
-        below = max(1, math.floor(ideal))
-        return min((below, below + 1), key=product)
-
     def best_plan(
         self,
         budget: float,
@@ -535,18 +498,13 @@ class IntraclassCorrelation:
     Attributes:
       single: ICC(2,1): the share of the targets' variance in one rating.
       average: ICC(2,k): the same in the mean of all k ratings.
-      single_interval, average_interval: confidence intervals (low, high) by F quantiles.
     """
 
     single: float
     average: float
-    single_interval: tuple[float, float]
-    average_interval: tuple[float, float]
 
 
-def intraclass_correlation(
-    scores: Scores, targets: Targets = "examples", confidence_level: float = 0.95
-) -> IntraclassCorrelation:
+def intraclass_correlation(scores: Scores, targets: Targets = "examples") -> IntraclassCorrelation:
     """Computes ICC(2,1) and ICC(2,k) of a table of scores.
 
     With examples as targets it measures how far seeds agree on which examples are hard; with seeds
@@ -556,7 +514,6 @@ def intraclass_correlation(
     Args:
       scores: [R, C], the runs of a seed averaged.
       targets: `examples` (seeds rate them) or `seeds` (examples rate them).
-      confidence_level: level of the intervals.
 
     Raises:
       DataError: fewer than two seeds or examples, or an unknown word for targets.
@@ -573,13 +530,7 @@ def intraclass_correlation(
 
     Reference: Shrout & Fleiss (1979); McGraw & Wong (1996), table 7.
     """
-    from scipy.special import fdtri
-
     check_choice("targets", targets, Targets)
-    if not 0 < confidence_level < 1:
-        raise DataError(
-            f"found confidence_level {confidence_level}, expected a number between 0 and 1"
-        )
     squares = mean_squares(scores)
     num_seeds, num_examples = score_table(scores).shape
     k, n = (num_seeds, num_examples) if targets == "examples" else (num_examples, num_seeds)
@@ -589,31 +540,7 @@ def intraclass_correlation(
     rest = squares.residual
     scale = rows + (k - 1) * rest + k * (columns - rest) / n
     if scale <= 0 or rows == rest == 0:  # nothing varies, or raters alone
-        return IntraclassCorrelation(0.0, 0.0, (0.0, 0.0), (0.0, 0.0))
-    single = (rows - rest) / scale
-    if single >= 1:
-        return IntraclassCorrelation(1.0, 1.0, (1.0, 1.0), (1.0, 1.0))
-    tail = (1 - confidence_level) / 2
-    # Satterthwaite's degrees of freedom of the raters' and the residual's mean square.
-    a = k * single / (n * (1 - single))
-    b = 1 + a * (n - 1)
-    freedom = (a * columns + b * rest) ** 2 / (
-        (a * columns) ** 2 / (k - 1) + (b * rest) ** 2 / ((n - 1) * (k - 1))
-    )
-    lower_f = float(fdtri(n - 1, freedom, 1 - tail))
-    upper_f = float(fdtri(freedom, n - 1, 1 - tail))
-    raters = k * columns + (k * n - k - n) * rest
-    low = n * (rows - lower_f * rest) / (lower_f * raters + n * rows)
-    high = n * (upper_f * rows - rest) / (raters + n * upper_f * rows)
-    low, high = float(low), float(high)
-    return IntraclassCorrelation(
-        float(single),
-        _of_average(float(single), k),
-        (low, high),
-        (_of_average(low, k), _of_average(high, k)),
-    )
-
-
-def _of_average(single: float, number: int) -> float:
-    """Computes the reliability of the mean of `number` ratings by Spearman and Brown."""
-    return number * single / (1 + (number - 1) * single)
+        return IntraclassCorrelation(0.0, 0.0)
+    single = min(float((rows - rest) / scale), 1.0)  # rounding may pass 1
+    # The reliability of the mean of k ratings, by Spearman and Brown.
+    return IntraclassCorrelation(single, k * single / (1 + (k - 1) * single))

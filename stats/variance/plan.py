@@ -387,14 +387,14 @@ def fiducial_draws(parts: VarianceParts) -> VarianceParts:
     return _scattered(parts, _DRAWS, lambda value, ratio: value / ratio)
 
 
-def smallest(enough: Callable[[int], bool], most: int, least: int = 2) -> float:
-    """Returns the smallest whole number that is enough, by bisection; infinity beyond `most`."""
+def smallest(enough: Callable[[int], bool], most: int) -> float:
+    """Returns the smallest whole number from 2 that is enough, by bisection; infinity beyond `most`."""
     if not enough(most):  # first, as most searches without success end here
         return math.inf
-    high = least
+    high = 2
     while not enough(high):
         high = min(2 * high, most)
-    low = max(least - 1, high // 2)  # not enough, or below the least
+    low = high // 2  # not enough, or 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -406,7 +406,6 @@ def num_arms(design: PlannedDesign) -> int:
 
 
 def check_sizes(num_seeds: float, num_runs: float, num_examples: float) -> None:
-    """Refuses sizes that no study has."""
     sizes = {"num_seeds": num_seeds, "num_runs": num_runs, "num_examples": num_examples}
     for name, value in sizes.items():
         whole = value >= 1 and (value % 1 == 0 if math.isfinite(value) else name != "num_seeds")

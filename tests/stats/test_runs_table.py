@@ -6,7 +6,7 @@ import xarray
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.reading import runs_from_dataset
-from multiberts.stats.runs_table import aligned, make_arm, make_runs, runs_from_array
+from multiberts.stats.runs_table import aligned, as_runs, make_arm, make_runs
 
 
 def test_every_seed_counts_the_same_in_an_unbalanced_tree():
@@ -32,12 +32,12 @@ def test_runs_are_put_in_order_of_their_keys():
 def test_cells_that_are_nan_throughout_are_runs_that_were_not_made():
     scores = np.arange(24, dtype=float).reshape(3, 2, 4)
     scores[1, 1] = np.nan
-    runs = runs_from_array(scores)
+    runs = as_runs(scores)
     assert runs.keys == ((0, 0), (0, 1), (1, 0), (2, 0), (2, 1))
     assert runs.levels == ("pretrain_seed", "finetune_seed")
     scores[0, 0, 2] = np.nan
     with pytest.raises(DataError, match=r"nan at \(0, 2\), run \(0, 0\)"):
-        runs_from_array(scores)
+        as_runs(scores)
 
 
 def dataset():

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from multiberts.bert.checkpoint import hub as hub_module
 from multiberts.bert.checkpoint.checkpoint import write_checkpoint
 from multiberts.bert.checkpoint.hub import check_name, checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.runs.errors import UserError
 from multiberts.tests.fake_hub import FakeHub, hub_command
-from multiberts.tests.http_server import crawling
 
 FIRST, SECOND = "1" * 40, "2" * 40
 REPOSITORY = "google/multiberts-seed_0"
@@ -157,14 +155,3 @@ def test_names_are_those_that_the_client_of_the_hub_takes(name: str) -> None:
         if name.isascii():
             check_name(f"hub:{name}")
             check_name(f"hub:{name}@refs/pr--1")
-
-
-def test_a_hub_that_sends_two_bytes_per_second_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client's own time-out begins anew with every byte."""
-    pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr(hub_module, "_SECONDS_OF_PATIENCE", 0.2)
-    monkeypatch.setattr(hub_module, "_SLOWEST", 100_000)
-    with crawling() as address:
-        client = hub_module._client("hub:org/name").get_session()
-        with pytest.raises(TimeoutError, match="bytes in 0 s"):
-            client.get(address)

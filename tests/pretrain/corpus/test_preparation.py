@@ -555,7 +555,7 @@ def test_a_packed_source_is_cut_into_shards(tmp_path, plain, workers, monkeypatc
 
 @pytest.mark.slow
 def test_damaged_parts_of_a_killed_run_are_told(tmp_path, plain, monkeypatch):
-    """Each file that a later step reads, with garbage in it, stops that step with one line."""
+    """Files of known forms that a later step reads, cut, stop that step with one line."""
 
     def stop(*arguments, **named):
         raise KeyboardInterrupt
@@ -563,28 +563,13 @@ def test_damaged_parts_of_a_killed_run_are_told(tmp_path, plain, monkeypatch):
     run_dir = tmp_path / "run"
     for name, damage, message, stopped in (
         ("plan.json", b"[[", "plan.json is not whole JSON", "count_words_of_shard"),
-        ("plan.json", b'{"shards": [[1]]}', "plan.json holds no shards", "count_words_of_shard"),
-        ("words-00001.tsv", b"he\tone\n", "words-00001.tsv changed after", "learn_vocabulary"),
-        ("words-00001.tsv", b"\xff\t1\n", "words-00001.tsv changed after", "learn_vocabulary"),
         ("tokens-00001/counts.json", b"nul", "counts.json is not whole", "join_token_stores"),
         ("tokens-00001/tokens.npy", b"\x93NUM", "tokens.npy is not a whole", "join_token_stores"),
-        ("instances-00000.npy", None, "instances-00000.npy holds spans outside", "open_array"),
-        ("instances-00001.npy", None, "instances-00001.npy holds spans outside", "open_array"),
     ):
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(prepare_module, stopped, stop)
             run_prepare(run_dir, plain, shard_bytes=3000, num_workers=1)
-        path = run_dir / "shards" / name
-        if damage is None:
-            rows = np.load(path)
-            if name == "instances-00000.npy":
-                rows["b_start"][3] += 10**6
-            else:  # one token too long for the sequence
-                rows["b_length"][3] = 32 - 3 - rows["a_length"][3] + 1
-                rows["b_start"][3] = 0
-            np.save(path, rows)
-        else:
-            path.write_bytes(damage)
+        (run_dir / "shards" / name).write_bytes(damage)
         with pytest.raises(UserError, match=message):
             run_prepare(run_dir, plain, shard_bytes=3000, num_workers=1)
         shutil.rmtree(run_dir)

@@ -6,7 +6,7 @@ import pytest
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.decomposition import decompose
-from multiberts.stats.runs_table import make_runs, runs_from_array
+from multiberts.stats.runs_table import as_runs, make_runs
 
 UNBALANCED = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
 
@@ -179,4 +179,4 @@ def test_a_level_without_two_members_is_refused():
         decompose(np.ones((3, 1, 4)))
     with pytest.raises(DataError, match="pretrain_seed alone"):
         decompose(np.ones((1, 3, 4)))
-    assert decompose(runs_from_array(np.ones((3, 4)))).parts["loss"].mean == 0
+    assert decompose(as_runs(np.ones((3, 4)))).parts["loss"].mean == 0

@@ -4,14 +4,46 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from multiberts.benchmarks.momentum_coverage import WORLDS, World, true_momentum
+from multiberts.benchmarks.instances_world import World, sigmoid
 from multiberts.stats.errors import DataError
 from multiberts.stats.instances.size_momentum import momentum, momentum_index
 from multiberts.stats.runs_table import make_runs
 
+NUM_KINDS = 20  # of examples; a seed moves all of a kind alike
+WORLDS = {
+    "steps alike": World(),
+    "unrelated steps": World(relation=0.0),
+    "kinds of examples": World(seed_spread=0.6),
+}
+
+
+def true_accuracies(world, logits):
+    """Over all seeds [sizes, examples]."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(21)
+    return sigmoid(logits[..., None] + world.seed_spread * nodes) @ (weights / weights.sum())
+
+
+def runs_of(random, world, logits, seeds):
+    """Right and wrong answers, by size [seeds, examples]."""
+    kinds = np.arange(logits.shape[1]) % NUM_KINDS
+    runs = []
+    for own in logits:
+        effects = world.seed_spread * random.normal(size=(seeds, NUM_KINDS))
+        right = random.random((seeds, len(own))) < sigmoid(own + effects[:, kinds])
+        runs.append(right.astype(np.float64))
+    return runs
+
 
 def drawn(random, world, number, seeds):
-    return world.runs(random, world.logits(random, number), seeds)
+    return runs_of(random, world, world.logits(random, number), seeds)
+
+
+def true_momentum(accuracies):
+    """r where the middle size is held equal by regression, and within its fifths of [0, 1]."""
+    small, middle, large = accuracies
+    rest = [own - np.polyval(np.polyfit(middle, own, 1), middle) for own in (small, large)]
+    index = momentum_index(*(own[None] for own in accuracies), num_buckets=5)
+    return -float(np.corrcoef(rest)[0, 1]), index.pooled
 
 
 @pytest.mark.parametrize("name", ["steps alike", "unrelated steps", "kinds of examples"])
@@ -19,7 +51,7 @@ def drawn(random, world, number, seeds):
 def test_the_interval_covers_the_true_correlation(name, seeds):
     """At a level of .95, 60 samples in which 53 or fewer cover are one case in 120."""
     random, world = np.random.default_rng(seeds), WORLDS[name]
-    truth, _ = true_momentum(world.accuracies(world.logits(random, 100_000)))
+    truth, _ = true_momentum(true_accuracies(world, world.logits(random, 100_000)))
     found = [momentum(*drawn(random, world, 1500, seeds)) for _ in range(60)]
     assert sum(item.low <= truth <= item.high for item in found) > 53
     assert np.median([item.r for item in found]) == pytest.approx(truth, abs=0.1)
@@ -37,9 +69,9 @@ def test_the_index_is_far_below_the_truth_and_has_no_interval():
     """It rises with the number of seeds, while the correlation of the true accuracies is one."""
     random, world = np.random.default_rng(0), World()
     logits = world.logits(random, 20_000)
-    truth, inside = true_momentum(world.accuracies(logits))
+    truth, inside = true_momentum(true_accuracies(world, logits))
     assert truth == pytest.approx(inside, abs=0.02) and inside > 0.5
-    few, many = (momentum_index(*world.runs(random, logits, seeds)) for seeds in (5, 25))
+    few, many = (momentum_index(*runs_of(random, world, logits, seeds)) for seeds in (5, 25))
     assert few.pooled < 0 < many.pooled < inside - 0.3
     assert not [name for name in vars(few) if "low" in name or "high" in name]
 

@@ -9,7 +9,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.variance_by_bias import conditional_variance, variance_curve
+from multiberts.stats.instances.variance_by_bias import (
+    conditional_variance,
+    groups_by_bias,
+    variance_curve,
+)
 
 
 def truth(bias_squared):
@@ -34,27 +38,6 @@ def test_a_known_curve_is_found(known):
     assert covered[inside].mean() > 0.8
     # Without the curve's help a group's mean alone has a band of about .02 to .08.
     assert (curve.high - curve.low)[inside & (curve.grid < 0.9)].max() < 0.04
-    assert curve.bin_counts.sum() == 8000
-
-
-def test_prediction_solves_the_linear_system(known):
-    """The posterior mean and band from the kernel's matrix, written out."""
-    bias, variance = known[0][:500], known[1][:500]
-    points = np.linspace(0.05, 0.9, 7)
-    curve = variance_curve(bias, variance, num_bins=20, grid=points)
-
-    def kernel(a, b):
-        distance = np.sqrt(a)[:, None] - np.sqrt(b)[None]
-        return curve.amplitude**2 * np.exp(-0.5 * (distance / curve.length_scale) ** 2)
-
-    data = kernel(curve.bin_bias, curve.bin_bias) + np.diag(curve.bin_standard_error**2)
-    gain = kernel(points, curve.bin_bias) @ np.linalg.inv(data)
-    centre = curve.bin_variance.mean()
-    np.testing.assert_allclose(curve.mean, centre + gain @ (curve.bin_variance - centre), rtol=1e-5)
-    spread = kernel(points, points) - gain @ kernel(curve.bin_bias, points)
-    np.testing.assert_allclose(
-        curve.high - curve.mean, 1.959964 * np.sqrt(np.diag(spread)), rtol=1e-4
-    )
 
 
 @pytest.mark.parametrize("straight", [False, True])
@@ -62,29 +45,29 @@ def test_the_kernel_is_that_of_scikit_learn(known, straight):
     """A curve, and a straight line, whose length scale is many times longer."""
     noise = np.random.default_rng(4).normal(scale=0.001, size=len(known[0]))
     variance = np.sqrt(known[0]) + noise if straight else known[1]
-    points = np.linspace(0.05, 0.9, 7)
-    curve = variance_curve(known[0], variance, num_bins=20, grid=points)
-    x, centre = np.sqrt(curve.bin_bias), curve.bin_variance.mean()
-    spread, width = curve.bin_variance.std(), x[-1] - x[0]
+    curve = variance_curve(known[0], variance, num_bins=20)
+    bias, means, errors = groups_by_bias(known[0], variance, 20)
+    x, centre, spread = np.sqrt(bias), means.mean(), means.std()
+    width = x[-1] - x[0]
     process = GaussianProcessRegressor(
         ConstantKernel(1.0, (1e-2, 1e3)) * RBF(width / 4, (width / 20, width * 10)),
-        alpha=(curve.bin_standard_error / spread) ** 2,
+        alpha=(errors / spread) ** 2,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        process.fit(x[:, None], (curve.bin_variance - centre) / spread)
-    mean, deviation = process.predict(np.sqrt(points)[:, None], return_std=True)
+        process.fit(x[:, None], (means - centre) / spread)
+    mean, deviation = process.predict(np.sqrt(curve.grid)[:, None], return_std=True)
     np.testing.assert_allclose(curve.mean, centre + spread * mean, rtol=1e-4)
     np.testing.assert_allclose(curve.high - curve.mean, 1.959964 * spread * deviation, rtol=1e-3)
-    assert curve.length_scale == pytest.approx(process.kernel_.k2.length_scale, rel=1e-3)
 
 
 def test_groups_have_the_errors_of_their_means(known):
-    curve = variance_curve(*known, num_bins=10)
+    bias, means, errors = groups_by_bias(*known, num_bins=10)
     order = np.argsort(known[0])
-    for rows, mean, error in zip(
-        np.array_split(order, 10), curve.bin_variance, curve.bin_standard_error, strict=True
+    for rows, centre, mean, error in zip(
+        np.array_split(order, 10), bias, means, errors, strict=True
     ):
+        assert centre == pytest.approx(known[0][rows].mean())
         values = known[1][rows]
         assert mean == pytest.approx(values.mean())
         assert error == pytest.approx(values.std(ddof=1) / np.sqrt(len(rows)), rel=0.02)
@@ -93,20 +76,22 @@ def test_groups_have_the_errors_of_their_means(known):
 def test_the_band_covers_in_repeated_samples():
     """A curve at three points over 60 data sets: near 95 %, as the kernel is right for it."""
     random = np.random.default_rng(1)
-    points, hits = np.array([0.1, 0.4, 0.7]), []
+    hits = []
     for _ in range(60):
         bias = random.random(1000)
         variance = truth(bias) + random.normal(scale=0.1, size=1000)
-        curve = variance_curve(bias, variance, num_bins=25, grid=points)
-        hits.append((curve.low <= truth(points)) & (truth(points) <= curve.high))
+        curve = variance_curve(bias, variance, num_bins=25)
+        covered = (curve.low <= truth(curve.grid)) & (truth(curve.grid) <= curve.high)
+        hits.append(covered[[10, 40, 70]])  # of 101 points from about 0 to 1
     assert np.mean(hits) > 0.85
 
 
 def test_examples_of_equal_bias_share_a_group():
     bias = np.repeat([0.0, 0.25, 1.0], 100)
-    curve = variance_curve(bias, np.random.default_rng(2).random(300), num_bins=50)
-    assert curve.bin_bias.tolist() == [0, 0.25, 1]
-    assert curve.bin_counts.tolist() == [100, 100, 100]
+    variance = np.random.default_rng(2).random(300)
+    groups, means, _ = groups_by_bias(bias, variance, num_bins=50)
+    assert groups.tolist() == [0, 0.25, 1]
+    assert means == pytest.approx(variance.reshape(3, 100).mean(axis=1))
 
 
 def test_fine_tuning_variance_of_right_or_wrong_runs():

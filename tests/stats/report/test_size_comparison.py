@@ -68,7 +68,7 @@ def world(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tables(world):
     root, _ = world
-    given = {"predictions": str(root / "runs"), "sizes": SIZES, "n_resamples": 50}
+    given = {"predictions": str(root / "runs"), "sizes": SIZES}
     instances(run_dir=str(root / "report"), **given)
     folder = root / "report" / "report" / "tables"
     return {

@@ -187,40 +187,6 @@ def test_power_curve_is_power_at_each_point():
     assert (np.diff(curve, axis=1) > 0).all() and (np.diff(curve[:, 1:], axis=0) > 0).all()
 
 
-def cheapest(cost_pretrain, cost_finetune, parts, num_examples, most=400):
-    always, by_run = (
-        parts.seed + parts.residual / num_examples,
-        parts.run + parts.run_residual / num_examples,
-    )
-    products = [
-        (always + by_run / runs) * (cost_pretrain + runs * cost_finetune) for runs in range(1, most)
-    ]
-    return 1 + int(np.argmin(products))
-
-
-def test_best_runs_is_the_square_root_rule_and_the_best_whole_number():
-    # sqrt(100 x 1 / (1 x .25)) = 20 exactly.
-    parts = VarianceComponents(seed=0.25, example=0.1, residual=0.0, run=1.0)
-    assert parts.best_runs_per_seed(100, 1) == 20
-    random = np.random.default_rng(2)
-    for _ in range(200):
-        parts = VarianceComponents(*random.random(5))
-        costs = random.uniform(1, 50), random.uniform(0.1, 5)
-        examples = float(random.integers(1, 50))
-        expected = cheapest(*costs, parts, examples)
-        assert parts.best_runs_per_seed(*costs, examples) == expected
-
-
-def test_best_runs_at_the_ends():
-    assert SEEDS_ONLY.best_runs_per_seed(100, 1) == 1  # runs do not differ
-    assert ALL.best_runs_per_seed(0, 1) == 1  # seeds cost nothing: always another seed
-    only_runs = VarianceComponents(seed=0.0, example=0.1, residual=0.0, run=1.0)
-    with pytest.raises(DataError, match="one seed with ever more"):
-        only_runs.best_runs_per_seed(10, 1)
-    with pytest.raises(DataError, match="costs 1 and 0"):
-        ALL.best_runs_per_seed(1, 0)
-
-
 @pytest.mark.parametrize("design", ["paired", "unpaired", "single"])
 def test_best_plan_is_the_best_of_all_that_fit(design):
     budget, pretrain, finetune = 330.0, 20.0, 1.5
@@ -240,12 +206,15 @@ def test_best_plan_is_the_best_of_all_that_fit(design):
 
 
 def test_best_plan_near_the_rule_and_beyond_the_budget():
+    # The best number of runs per seed is sqrt(100 x 1 / (1 x .25)) = 20.
     parts = VarianceComponents(seed=0.25, example=0.0, residual=0.0, run=1.0)
     plan = parts.best_plan(1e6, 100, 1, design="single")
-    assert plan.num_runs == pytest.approx(parts.best_runs_per_seed(100, 1), abs=1)
+    assert plan.num_runs == pytest.approx(20, abs=1)
     assert parts.best_plan(2 * (10 + 1), 10, 1, design="single").num_seeds == 2
     with pytest.raises(DataError, match="budget of 21, .*22"):
         parts.best_plan(21, 10, 1, design="single")
+    with pytest.raises(DataError, match="costs 1 and 0"):
+        parts.best_plan(21, 1, 0, design="single")
 
 
 def test_numbers_that_cannot_be_are_refused():
