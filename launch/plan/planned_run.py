@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import is_name_inside
 from multiberts.runs.identity import Identity
@@ -100,6 +101,11 @@ def stage_function(stage: str) -> Callable[..., None]:
     module, _, function = stage.rpartition(":")
     found: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), function)
     return found
+
+
+def command_of(stage: str) -> str:
+    """Returns the stage's name for people, that of its command: `evaluate` for `score`."""
+    return gin_name_of(stage).replace("_", "-")
 
 
 def stage_identity(stage: str) -> Identity:

@@ -17,7 +17,7 @@ from multiberts.launch.estimate.estimate import (
 )
 from multiberts.launch.estimate.quantities import duration
 from multiberts.launch.markers.attempts import EngineName
-from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, STAGES, PlannedRun
+from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, STAGES, PlannedRun, command_of
 from multiberts.runs import registration
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
@@ -149,7 +149,7 @@ def estimate_text(plan: Sequence[PlannedRun], estimate: PlanEstimate, root: str 
         f"  {estimate.device_hours:,.2f} device-hours, {estimate.dollars:,.2f} dollars, "
         f"{size(estimate.bytes)} of disk{_room(root, estimate)}",
         f"  at least {duration(estimate.least_seconds)} from now to the end of the last run",
-        f"  {'stage':<12}{'runs':>7}{'done':>7}{'device-hours':>14}{'dollars':>12}  times",
+        f"  {'stage':<18}{'runs':>7}{'done':>7}{'device-hours':>14}{'dollars':>12}  times",
     ]
     stages: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for run in plan:
@@ -167,19 +167,22 @@ def _stage_line(stage: str, paths: Sequence[str], estimate: PlanEstimate) -> str
     if measured == len(left):
         times = "measured" if left else "done"
     return (
-        f"  {stage:<12}{len(paths):>7,}{len(paths) - len(left):>7,}"
+        f"  {command_of(stage):<18}{len(paths):>7,}{len(paths) - len(left):>7,}"
         f"{sum(run.seconds for run in left) / 3600:>14,.3f}"
         f"{sum(run.dollars for run in left):>12,.2f}  {times}"
     )
 
 
 def folders_text(plan: Sequence[PlannedRun], root: str | Path) -> str:
-    """Returns the runs by folder: several are one line with counts."""
+    """Returns the runs by folder of a corpus, procedure or task: several are one line with counts."""
     done = done_paths(root, [run.path for run in plan])
     lines = [f"{root}: {counted(len(plan), 'run')}, {len(done)} done"]
     folders: dict[str, list[str]] = {}
     for run in plan:
-        folders.setdefault(run.path.rpartition("/")[0] or run.path, []).append(run.path)
+        parts = run.path.split("/")
+        folders.setdefault("/".join(parts[: min(2, len(parts) - 1)]) or run.path, []).append(
+            run.path
+        )
     for folder, inside in folders.items():
         done_here = sum(path in done for path in inside)
         is_done = done_here == len(inside)

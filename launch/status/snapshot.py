@@ -21,14 +21,13 @@ from multiberts.launch.markers.attempts import (
 )
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.plan.planned_run import STAGES
+from multiberts.launch.plan.planned_run import STAGES, command_of
 from multiberts.launch.status.progress import (
     Pretraining,
     dollars_of,
     pretraining_of,
     seconds_of,
 )
-from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.console import printable
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -71,7 +70,7 @@ class Stage:
 
     @property
     def command(self) -> str:
-        return gin_name_of(self.stage).replace("_", "-")
+        return command_of(self.stage)
 
 
 @dataclass(frozen=True)

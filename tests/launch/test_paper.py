@@ -117,7 +117,7 @@ def test_every_table_and_figure_from_checkpoints_of_others(
 
 def _counts(output: str) -> dict[str, int]:
     """Runs by stage in a printed plan."""
-    found = re.findall(r"^\s*(\w+): ([\d,]+) runs?", output, flags=re.MULTILINE)
+    found = re.findall(r"^  ([a-z-]+) +([\d,]+) +[\d,]+ +[\d.,]+ ", output, flags=re.MULTILINE)
     return {stage: int(number.replace(",", "")) for stage, number in found}
 
 
@@ -140,8 +140,8 @@ def test_the_whole_paper_has_as_many_runs_as_its_sections_say(tmp_path: Path) ->
     counts = _counts(launch(*plan))
     glue = 8 * 26 * 4 * 5 + 3 * 5 * 4 * 5
     assert counts["finetune"] == glue + 2 * 26 * 5 + 3 * 25 * 5 + 5 * 25
-    assert counts["paper"] == counts["score"] == 1
-    assert counts["import_checkpoint"] == 25 + 5 + 5 + 50 + 1
+    assert counts["paper"] == counts["evaluate"] == 1
+    assert counts["import-checkpoint"] == 25 + 5 + 5 + 50 + 1
 
 
 def test_with_the_base_alone_the_other_procedures_tasks_are_left_out(tmp_path: Path) -> None:
