@@ -219,7 +219,8 @@ def check_quotas(
       external_ips: whether each takes an external address.
       quotas: None: the project's, as who is signed in here.
     """
-    from multiberts.launch.tpu.client import Quotas, TpuError, google_names, region_of
+    from multiberts.launch.tpu.client import Quotas, TpuError, region_of
+    from multiberts.launch.tpu.settings import google_names
 
     page = f"{google_names()['console']}?project={project}"
     size = int(accelerator_type.rpartition("-")[2])

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import re
-import tomllib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multiberts.launch.tpu.settings import TpuSettings, generation_of, google_names
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2
-
-    from multiberts.launch.tpu.settings import TpuSettings
 
 # Marks what this program created; nothing without it is ever deleted.
 LABEL = "launched-by"
@@ -105,18 +101,6 @@ def needs_person(message: str) -> str | None:
     if "billing" in message.lower():
         return "billing is off, and needs a person who links a billing account to the project"
     return None
-
-
-@functools.cache
-def google_names() -> dict[str, Any]:
-    """Returns the tables of `google.toml`: generations of TPUs by the beginning of their slices' names."""
-    return tomllib.loads(Path(__file__).with_name("google.toml").read_text())
-
-
-def generation_of(accelerator_type: str) -> dict[str, Any] | None:
-    """Returns the table of a slice such as `v5litepod-4`; None where `google.toml` has none."""
-    found = google_names().get(accelerator_type.rpartition("-")[0])
-    return found if isinstance(found, dict) and "largest" in found else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from multiberts.launch.tpu.client import generation_of
 from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import (
@@ -19,6 +20,18 @@ from multiberts.runs.parameters import (
 )
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
+
+
+@functools.cache
+def google_names() -> dict[str, Any]:
+    """Returns the tables of `google.toml`: generations of TPUs by the beginning of their slices' names."""
+    return tomllib.loads(Path(__file__).with_name("google.toml").read_text())
+
+
+def generation_of(accelerator_type: str) -> dict[str, Any] | None:
+    """Returns the table of a slice such as `v5litepod-4`; None where `google.toml` has none."""
+    found = google_names().get(accelerator_type.rpartition("-")[0])
+    return found if isinstance(found, dict) and "largest" in found else None
 
 
 @dataclasses.dataclass(frozen=True)

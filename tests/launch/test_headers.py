@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from multiberts.launch.estimate.prices import load_prices
-from multiberts.launch.tpu.client import generation_of, google_names, region_of
+from multiberts.launch.tpu.client import region_of
+from multiberts.launch.tpu.settings import generation_of, google_names
 from multiberts.tests import warm
 from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
 

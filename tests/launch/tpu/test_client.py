@@ -20,15 +20,13 @@ from multiberts.launch.tpu.client import (
     Provisioner,
     Resource,
     TpuError,
-    generation_of,
-    google_names,
     kind_of,
     needs_person,
     request_id,
 )
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.running import preflight
-from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.launch.tpu.settings import TpuSettings, generation_of, google_names
 from multiberts.launch.tpu.startup import startup_script
 from multiberts.runs.errors import UserError
 
