@@ -1,7 +1,7 @@
 """The Cloud TPU service: the calls that the launcher needs, and plain records of the answers.
 
 Only this module knows google-cloud-tpu, whose interface is frozen and will have a successor, and only it
-and google.toml know Google's names of states, error codes, accelerators, software and quotas.
+and google.toml know Google's names of states, error codes, accelerators and software.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import contextlib
 import dataclasses
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from multiberts.launch.tpu.settings import TpuSettings, generation_of, google_names
+from multiberts.launch.tpu.settings import TpuSettings, google_names
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
@@ -392,154 +392,21 @@ def _resource(found: tpu_v2.QueuedResource, zone: str) -> Resource:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Quota:
-    """A limit of the project.
-
-    Attributes:
-      name: Google's.
-      place: the zone or region.
-      limit: in units of a slice's number, or in addresses; None: without limit.
-      used: of it; None where the service does not say.
-    """
-
-    name: str
-    place: str
-    limit: int | None
-    used: int | None = None
-
-
-class Quotas:
-    """The quotas of one project that nodes count against.
-
-    Over HTTP (Cloud Quotas API, Compute Engine): the TPU client does not have them.
-    """
-
-    def __init__(self, project: str, session: Any = None, address: str | None = None):
-        """Opens no connection.
-
-        Args:
-          project: of Google Cloud.
-          session: a `requests.Session`; None: signed in with this machine's credentials.
-          address: of a server in place of Google's, such as `http://127.0.0.1:8000`.
-
-        Raises:
-          UserError: google-cloud-tpu is not installed, or nobody is signed in.
-        """
-        self._project = project
-        self._session = _default_session() if session is None else session
-        self._of_tpus = address or "https://cloudquotas.googleapis.com"
-        self._of_machines = address or "https://compute.googleapis.com"
-
-    def of_slices(self, accelerator_type: str, spot: bool, zone: str) -> list[Quota]:
-        """Returns the quotas that a slice counts against in a zone; all of them hold.
-
-        Raises:
-          TpuError: the service refuses, or does not answer.
-        """
-        prefix = (generation_of(accelerator_type) or {}).get("quota_spot" if spot else "quota")
-        if prefix is None:
-            return []
-        name = re.compile(rf"{prefix}PerProjectPer(Zone|Region)(ForTPUAPI)?")
-        found = []
-        for entry in self._tpu_quotas():
-            match = name.fullmatch(entry.get("quotaId", ""))
-            if match is not None:
-                kind = match[1].lower()
-                place = zone if kind == "zone" else region_of(zone)
-                limit = _limit(entry.get("dimensionsInfos", ()), kind, place)
-                found.append(Quota(entry["quotaId"], place, limit))
-        return found
-
-    def of_addresses(self, zone: str) -> Quota | None:
-        """Returns the quota of external addresses in a zone's region.
-
-        Raises:
-          TpuError: the service refuses, or does not answer.
-        """
-        region, name = region_of(zone), google_names()["addresses"]["quota"]
-        url = f"{self._of_machines}/compute/v1/projects/{self._project}/regions/{region}"
-        for entry in self._get(url).get("quotas", ()):
-            if entry.get("metric") == name:
-                return Quota(name, region, int(entry["limit"]), int(entry.get("usage", 0)))
-        return None
-
-    def _tpu_quotas(self) -> Iterator[dict[str, Any]]:
-        service = f"projects/{self._project}/locations/global/services/tpu.googleapis.com"
-        url, page = f"{self._of_tpus}/v1/{service}/quotaInfos", ""
-        while True:
-            answer = self._get(url, {"pageSize": "500", "pageToken": page} if page else {})
-            yield from answer.get("quotaInfos", ())
-            page = answer.get("nextPageToken", "")
-            if not page:
-                return
-
-    def _get(self, url: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
-        import requests
-        from google.auth.exceptions import GoogleAuthError
-
-        try:
-            answer = self._session.get(url, params=parameters, timeout=_SECONDS_FOR_A_CALL)
-            content: dict[str, Any] = answer.json()
-        except (requests.RequestException, ValueError) as error:
-            raise TpuError("Unreachable", f"{url}: {error}") from error
-        except GoogleAuthError as error:
-            raise TpuError("Refused", f"signing in failed: {error}") from error
-        if answer.status_code != 200:
-            said = content.get("error", {}).get("message", f"status {answer.status_code}")
-            raise TpuError("Refused", said)
-        return content
-
-
-def region_of(zone: str) -> str:
-    """Returns the region of a zone: `us-central1` of `us-central1-a`."""
-    return zone.rpartition("-")[0]
-
-
-def _limit(infos: Iterable[Mapping[str, Any]], kind: str, place: str) -> int | None:
-    """Returns a quota's limit in a place: its own, else that of all places that have none of their own."""
-    general: int | None = 0
-    for info in infos:
-        value = int(info.get("details", {}).get("value", 0))
-        limit = None if value < 0 else value
-        named = info.get("dimensions", {}).get(kind)
-        if named == place:
-            return limit
-        if named is None and place in info.get("applicableLocations", (place,)):
-            general = limit
-    return general
-
-
 def _default_client() -> Any:
-    with _clear_sign_in():
-        from google.cloud import tpu_v2
-
-        return tpu_v2.TpuClient()
-
-
-def _default_session() -> Any:
-    with _clear_sign_in():
-        import google.auth
-        from google.auth.transport.requests import AuthorizedSession
-
-        return AuthorizedSession(google.auth.default(scopes=[_SCOPE])[0])
-
-
-@contextlib.contextmanager
-def _clear_sign_in() -> Iterator[None]:
+    """Returns a client with this machine's credentials."""
     try:
         from google.auth.exceptions import DefaultCredentialsError
-
-        try:
-            yield
-        except DefaultCredentialsError as error:
-            raise UserError(
-                "nobody is signed in to Google Cloud here; run `gcloud auth application-default "
-                "login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key"
-            ) from error
+        from google.cloud import tpu_v2
     except ImportError as error:
         raise UserError(
             f"Cloud TPU needs google-cloud-tpu ({error}); install multiberts[cloud]"
+        ) from error
+    try:
+        return tpu_v2.TpuClient()
+    except DefaultCredentialsError as error:
+        raise UserError(
+            "nobody is signed in to Google Cloud here; run `gcloud auth application-default "
+            "login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key"
         ) from error
 
 
