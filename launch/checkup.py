@@ -55,7 +55,7 @@ LIBRARIES = {"TensorFlow": ("tensorflow", TENSORFLOW), "JAX": ("jax", JAX)}
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found, and what to do about it unless all is well."""
+    """The result of a check, with a cure unless all is well."""
 
     level: str
     subject: str

@@ -100,6 +100,8 @@ class LaunchArguments(Arguments):
         check_types(self.gin_name, options, self.options())
         if not self.needs_plan:
             return options
+        if options.get("reap"):
+            return {"plan": [], **options}  # needs the root alone
         self._digests = InputDigests(Path(settings["root"]) / DIGESTS)
         try:
             return {"plan": _plan(settings, self._digests), **options}

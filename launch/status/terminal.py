@@ -247,7 +247,7 @@ def _failures(failures: Sequence[FailureRow], rows: int) -> list[RenderableType]
 
 def _orphans(status: Status, rows: int) -> list[RenderableType]:
     shown = status.orphans[:rows]
-    title = "Attempts without a launcher (`multiberts launch reap` ends such)"
+    title = "Attempts without a launcher (`multiberts launch run --reap` ends such)"
     parts: list[RenderableType] = [_noted(title, len(status.orphans), len(shown))]
     for attempt in shown:
         place = quantities.place(attempt.engine, attempt.device, attempt.zone, attempt.host)

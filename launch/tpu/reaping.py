@@ -62,14 +62,16 @@ def delete_resources(
             if resource.name in names:
                 lines.append(
                     f"{described}: spared, as {names[resource.name].name} trains on without a "
-                    "launcher; reap.everything = True deletes it too"
+                    "launcher; --reap=everything deletes it, too"
                 )
             elif not resource.is_deleting:
                 try:
                     provisioner.delete(resource)
                     lines.append(f"{described}: deleted")
                 except TpuError as error:
-                    left.append(f"{described}: not deleted: {error}; reap again in some minutes")
+                    left.append(
+                        f"{described}: not deleted: {error}; give the same command in some minutes"
+                    )
     return lines, left
 
 

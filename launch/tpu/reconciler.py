@@ -129,7 +129,10 @@ class Reconciler:
             return "no node was asked for"
         price = self._settings.dollars_per_hour
         cost = "" if price is None else f", ${price:.2f} per hour each"
-        return f"these train on{cost}: {', '.join(names)}; `multiberts launch reap` deletes them"
+        return (
+            f"these train on{cost}: {', '.join(names)}; `multiberts launch run --reap=everything` deletes "
+            "them"
+        )
 
     def _spent(self, planned: Sequence[PlannedRun]) -> float:
         """Returns the dollars that nodes have cost so far."""

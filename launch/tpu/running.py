@@ -48,7 +48,7 @@ def run_on_tpu(
 
     The same call resumes after any interruption. Runs that pre-training needs (texts, corpora) are
     carried out on this machine; those that need pre-training are left to the local or another engine.
-    Where the launcher is stopped, nodes train on: call again, or reap.
+    Where the launcher is stopped, nodes train on: call again, or `run --reap=everything`.
 
     Args:
       plan: every run after its parents.

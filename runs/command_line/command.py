@@ -244,7 +244,6 @@ PURPOSES = {
                     "status.command:show_status",
                     "show what is running, done and failed, from any machine that sees launch.root",
                 ),
-                ("reap", "reap", "reaping:reap", "end what a launcher that died has left running"),
                 ("doctor", "doctor", "checkup:doctor", "report what works on this machine"),
                 # `import` begins another kind of line in Gin.
                 (
@@ -509,7 +508,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
 
 
 def define_flags(annotations: Mapping[str, Any]) -> None:
-    """Defines a flag for each parameter; one that is true or false needs no value (`--json`, `--nojson`).
+    """Defines a flag for each parameter; one that may be true or false needs no value (`--json`, `--nojson`).
 
     Args:
       annotations: of the parameters, by name.

@@ -134,6 +134,25 @@ def test_what_is_wrong_is_told_in_one_line(
     assert not (tmp_path / "root").exists()
 
 
+def test_reaping_needs_the_root_alone_and_starts_nothing(tmp_path: Path, config: str) -> None:
+    root = tmp_path / "root"
+    refused = launch("run", "--reap", config)
+    assert refused.returncode == 2 and "root is not a directory" in refused.stderr
+    root.mkdir()
+    for arguments in (
+        ["--reap", f"--root={root}"],
+        ["--reap", config],
+        ["--reap=everything", config],
+    ):
+        result = launch("run", *arguments)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith("nothing to end: ")
+    assert list(root.iterdir()) == []
+    unclear = launch("run", "--reap=all", config)
+    assert unclear.returncode == 2
+    assert unclear.stderr == "error: run.reap is 'all', expected bool or 'everything'; correct it\n"
+
+
 def test_what_is_missing_is_named(run_python: RunPython) -> None:
     # A process that only Python starts: `python -m launch` is a command of its own.
     result = run_python("-m", "launch", "status")
