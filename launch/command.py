@@ -157,7 +157,6 @@ def _known(
 def _check_settings(settings: dict[str, Any]) -> None:
     """Refuses what is not a setting of an experiment, or is of another type."""
     cures = {name: f"set {stage}.<parameter> instead" for name, stage in _OF_STAGES.items()}
-    cures["dry_run"] = "it is a command: use `multiberts launch plan`"
     for name in settings:
         if name in cures:
             raise UserError(f"launch.{name} is set; {cures[name]}")

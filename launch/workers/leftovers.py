@@ -105,10 +105,8 @@ def _mark_in(value: str | None) -> Mark | None:
         return None  # of another version, or another program's
 
 
-def end_processes(
-    root: PathLike, holder: Holder | None, seconds_to_save: float = SECONDS_TO_SAVE
-) -> int:
-    """Asks left processes to save and leave, and ends those that do not within `seconds_to_save`.
+def end_processes(root: PathLike, holder: Holder | None) -> int:
+    """Asks left processes to save and leave, and ends those that do not within `SECONDS_TO_SAVE`.
 
     Returns:
       How many there were; each is reported.
@@ -116,7 +114,7 @@ def end_processes(
     leftovers = left_processes(root, holder)
     if leftovers:
         progress(
-            f"a launcher of {root} that is gone has left processes, which have {seconds_to_save:.0f} s to "
+            f"a launcher of {root} that is gone has left processes, which have {SECONDS_TO_SAVE:.0f} s to "
             "save and leave"
         )
     for left in leftovers:
@@ -125,13 +123,13 @@ def end_processes(
             left.process.terminate()
             # A stopped one hears nothing.
             left.process.resume()
-    end = time.monotonic() + seconds_to_save
+    end = time.monotonic() + SECONDS_TO_SAVE
     while time.monotonic() < end and any(left.is_alive() for left in leftovers):
         time.sleep(0.05)
     for left in leftovers:
         how = "asked to leave, and left"
         if left.is_alive():
-            how = f"did not leave within {seconds_to_save:.0f} s, killed"
+            how = f"did not leave within {SECONDS_TO_SAVE:.0f} s, killed"
             with contextlib.suppress(psutil.NoSuchProcess):
                 left.process.kill()
         report(f"{left.describe()}: {how}")

@@ -105,7 +105,6 @@ def test_a_root_on_the_command_line_wins(tmp_path: Path, config: str) -> None:
         (["plan", "--budget=much"], "plan.budget is 'much'"),
         (["plan", "--finetune_seeds=0,x"], "launch.finetune_seeds is [0, 'x']"),
         (["plan", "--budget=-1"], "plan.budget is -1"),
-        (["plan", "--gin_param=launch.dry_run = True"], "launch.dry_run is set"),
         (["--gin_param=launch.pretrain_seed = [0]"], "'pretrain_seed'"),
         (["run", "--gin_param=run.workers = '2'"], "run.workers is '2'"),
         (["status", "--gin_param=status.watch = 'no'"], "status.watch is 'no'"),

@@ -29,6 +29,7 @@ from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.tpu.reaping import delete_resources
+from multiberts.launch.workers import leftovers
 from multiberts.launch.workers.leftovers import close_attempts, end_processes, left_processes
 from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
 from multiberts.launch.workers.pool import FOLDER, KEYS
@@ -100,10 +101,14 @@ def test_processes_of_a_dead_launcher_are_ended_and_no_others(
 
 
 def test_a_process_that_does_not_leave_is_killed(
-    tmp_path: Path, start: Start, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    start: Start,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(leftovers, "SECONDS_TO_SAVE", 0.5)
     process = start(tmp_path, script=STUBBORN)
-    assert end_processes(tmp_path, None, seconds_to_save=0.5) == 1
+    assert end_processes(tmp_path, None) == 1
     said = capsys.readouterr().out
     assert said.startswith(f"process {process.pid} (") and said.endswith(", killed\n")
     assert process.wait(PATIENCE) == -signal.SIGKILL
