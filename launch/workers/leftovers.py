@@ -90,10 +90,12 @@ def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
 
 
 def _has_launcher(mark: Mark, holder: Holder | None) -> bool:
-    """Returns whether the launcher of a process has the lease, or where nobody has it, runs here."""
-    if holder is not None:
-        return holder.owner == mark.owner
-    return process_is_alive(mark.pid, mark.created)
+    """Returns whether the launcher of a process has the lease, or runs here.
+
+    A Python that launches twice keeps helpers of the first launch, such as its resource tracker.
+    """
+    has_lease = holder is not None and holder.owner == mark.owner
+    return has_lease or process_is_alive(mark.pid, mark.created)
 
 
 def _mark_in(value: str | None) -> Mark | None:

@@ -136,17 +136,18 @@ def test_the_folder_of_a_launcher_that_is_gone_is_removed_and_links_are_not_foll
 def test_a_running_launcher_keeps_its_processes_but_not_those_of_one_before(
     tmp_path: Path, start: Start
 ) -> None:
-    this = os.getpid()
     with Lease(tmp_path) as lease:
-        own = start(tmp_path, lease.owner, launcher=this)
-        earlier = start(tmp_path, "earlier", launcher=this)
+        own = start(tmp_path, lease.owner)
+        # Of a launch before, by a process that lives.
+        helper = start(tmp_path, "before", launcher=os.getpid())
+        earlier = start(tmp_path, "earlier")
         assert [left.process.pid for left in left_processes(tmp_path, Lease.held(tmp_path))] == [
             earlier.pid
         ]
         reap_experiment(tmp_path)
-        assert runs(own) and not runs(earlier)
-    # Its lease is not to be seen, but it runs.
-    assert left_processes(tmp_path, None) == []
+        assert runs(own) and runs(helper) and not runs(earlier)
+    # Where nobody has the lease, the process of the launcher decides.
+    assert [left.process.pid for left in left_processes(tmp_path, None)] == [own.pid]
 
 
 def test_whoever_reaps_spares_itself_and_those_that_it_descends_from(
@@ -269,15 +270,18 @@ def test_a_launch_first_ends_what_one_before_has_left(
     root = tmp_path / "root"
     left, spared = start(root), start(tmp_path / "other")
     run = quick_run("note", "run", value=1)
-    with Lease(root) as lease:
-        own = start(root, lease.owner, launcher=os.getpid())
+    with Lease(root):
         with pytest.raises(UserError, match="is being launched by"):
             run_plan(plan=[run], root=str(root), workers=1)
-        assert runs(own) and runs(left)
+        assert runs(left)
     assert run_plan(plan=[run], root=str(root), workers=1) == []
-    assert not runs(left) and not runs(own) and runs(spared)
+    assert not runs(left) and runs(spared)
     said = capsys.readouterr().out
     assert 0 <= said.index(f"process {left.pid} (") < said.index("[1/1] run")
+    # Helpers of that launch stay with this process.
+    later = quick_run("note", "later", value=1)
+    assert run_plan(plan=[later], root=str(root), workers=1) == []
+    assert "process " not in capsys.readouterr().out
 
 
 def test_a_launch_starts_nothing_while_jobs_of_one_before_may_be_left(
