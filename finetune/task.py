@@ -248,8 +248,6 @@ class Task:
       frozen_encoder: whether the encoder's weights stay as they are.
       num_train_examples: in the published training set; None: not known.
       num_dev_examples: predicted in the published evaluation sets; None: not known.
-      data_files: names of the files that a folder of the task's data holds.
-      data_folders: where that folder may lie in a folder with the data of all tasks, the usual place first.
       foreign_head: the kind of head whose models, fine-tuned by other programs, answer this task; None where
         they do not, and for tasks of texts, which labels describe.
       place_options: options that say where something is kept; they do not identify a run.
@@ -269,8 +267,6 @@ class Task:
     frozen_encoder: bool = False
     num_train_examples: int | None = None
     num_dev_examples: int | None = None
-    data_files: tuple[str, ...] = ()
-    data_folders: tuple[str, ...] = ()
     foreign_head: str | None = None
     place_options: tuple[str, ...] = ()
     settings: type | None = None
@@ -344,8 +340,8 @@ def task_named(
       UserError: an unknown name without labels, or a module that registers no tasks.
 
     Example:
-      >>> task_named("RTE").data_files
-      ('train.tsv', 'dev.tsv')
+      >>> task_named("RTE").num_train_examples
+      2490
       >>> task_named("reviews", labels=["bad", "good"]).name
       'reviews'
     """

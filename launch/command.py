@@ -66,13 +66,11 @@ class LaunchArguments(Arguments):
         self._digests: InputDigests | None = None
 
     def options(self) -> dict[str, Any]:
-        """Returns the annotations of the command's own options."""
         return {
             name: kind for name, kind in annotations_of(self.function).items() if name != "plan"
         }
 
     def flags(self) -> dict[str, Any]:
-        """Adds the experiment's settings to the options."""
         return (_settings_with_flags() if self.needs_plan else {}) | self.options()
 
     def help(self) -> Iterator[str]:
@@ -100,6 +98,8 @@ class LaunchArguments(Arguments):
         check_types(self.gin_name, options, self.options())
         if not self.needs_plan:
             return options
+        if options.get("reap"):
+            return {"plan": [], **options}  # needs the root alone
         self._digests = InputDigests(Path(settings["root"]) / DIGESTS)
         try:
             return {"plan": _plan(settings, self._digests), **options}
@@ -155,7 +155,6 @@ def _known(
 def _check_settings(settings: dict[str, Any]) -> None:
     """Refuses what is not a setting of an experiment, or is of another type."""
     cures = {name: f"set {stage}.<parameter> instead" for name, stage in _OF_STAGES.items()}
-    cures["dry_run"] = "it is a command: use `multiberts launch plan`"
     for name in settings:
         if name in cures:
             raise UserError(f"launch.{name} is set; {cures[name]}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.failures import FailedRun, describe
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.workers.engines import make_engine, options_of
 from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.errors import UserError
@@ -34,6 +36,7 @@ def run_plan(
     attempts: PositiveInt = 3,
     budget: NonNegativeFloat | None = None,
     once: bool = False,
+    reap: bool | Literal["everything"] = False,
     silent_seconds: PositiveFloat = 90.0,
     dashboard: bool = False,
 ) -> list[FailedRun]:
@@ -53,6 +56,9 @@ def run_plan(
       attempts: how often a run is tried that fails through no fault of its input.
       budget: dollars that the plan may be estimated to cost; None: any.
       once: with engine `tpu`, look once, do what is due, and return.
+      reap: start nothing; end what no running launcher of the experiment looks after, and say what that
+        was. With engine `tpu`, queued resources of runs that are done or not planned are deleted;
+        `everything`: those of runs that train, too.
       silent_seconds: a worker or trainer without a heartbeat for so long (stopped, or hung) is killed, and
         its run is tried again; on engine `dask` the cluster's own time holds.
       dashboard: serve Dask's live pages at 127.0.0.1 (engines `local` and `slurm`; the extra `dashboard`).
@@ -64,8 +70,13 @@ def run_plan(
       UserError: an unknown engine or option, another launcher has the root, a plan above the budget;
         nothing has been started.
       PreemptedError: SIGTERM or SIGHUP came; no worker is left.
+      SystemExit: after reaping, with 1 where something of Cloud TPU is left that cannot be deleted now.
     """
     check_types("run", locals(), annotations_of(run_plan))
+    if reap:
+        sys.exit(
+            reap_experiment(root, engine, engine_options or {}, everything=reap == "everything")
+        )
     if engine == "tpu":
         from multiberts.launch.tpu.running import run_on_tpu
         from multiberts.launch.tpu.settings import TpuSettings

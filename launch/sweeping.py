@@ -67,7 +67,6 @@ class SweepArguments(Arguments):
     """The sweep's own, and those of `finetune`: for all tasks, or in a task's scope."""
 
     def flags(self) -> dict[str, Any]:
-        """Adds those of every task."""
         return annotations_of(sweep) | _flags_of_tasks()
 
     def help(self) -> Iterator[str]:
@@ -107,7 +106,6 @@ class SweepArguments(Arguments):
         return contextlib.nullcontext(bindings)
 
     def exit_with(self, result: Any) -> None:
-        """Exits with the status that failed runs stand for."""
         exit_with(result)
 
 
@@ -266,7 +264,6 @@ def _carry_out(run: PlannedRun, root: str) -> FailedRun | None:
 
 
 def _named(checkpoints: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Returns checkpoint directories by name."""
     if isinstance(checkpoints, Mapping):
         return dict(checkpoints)
     named: dict[str, str] = {}

@@ -165,13 +165,13 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
 
 
 def is_boolean(annotation: Any) -> bool:
-    """Returns whether a parameter is true or false, so that its flag needs no value.
+    """Returns whether a parameter may be true or false, so that its flag needs no value.
 
     Example:
-      >>> is_boolean(bool), is_boolean(bool | None), is_boolean(bool | str)
+      >>> is_boolean(bool | None), is_boolean(bool | typing.Literal["all"]), is_boolean(str)
       (True, True, False)
     """
-    return _kinds(annotation) - {type(None)} == {bool}
+    return bool in _kinds(annotation)
 
 
 def check_arguments(function: Callable[..., object], arguments: Mapping[str, Any]) -> None:

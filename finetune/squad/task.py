@@ -375,7 +375,7 @@ def _task(
     suffix: str,
     num_examples: tuple[int | None, int | None],
     settings: type[SquadOptions] = SquadOptions,
-    **facts: Any,
+    foreign_head: str | None = None,
 ) -> Task:
     """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
     with_unanswerable = settings is UnanswerableOptions
@@ -386,16 +386,14 @@ def _task(
         settings=settings,
         num_train_examples=num_examples[0],
         num_dev_examples=num_examples[1],
-        data_files=(f"train{suffix}.json", f"dev{suffix}.json"),
-        **facts,
+        foreign_head=foreign_head,
     )
 
 
-_FOLDERS = ("squad", ".")
 # Numbers of windows of 384 tokens with a stride of 128, rounded: a step trains on windows.
 TASKS = (
-    _task("squad-v1.1", "-v1.1", (88_600, 10_800), data_folders=_FOLDERS),
-    _task("squad-v2.0", "-v2.0", (132_000, 12_200), UnanswerableOptions, data_folders=_FOLDERS),
+    _task("squad-v1.1", "-v1.1", (88_600, 10_800)),
+    _task("squad-v2.0", "-v2.0", (132_000, 12_200), UnanswerableOptions),
     # Questions of the user's own in the layout of SQuAD 1.1; also those of the synthetic world.
     _task("questions", "", (None, None), foreign_head="question_answering"),
 )

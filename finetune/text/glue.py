@@ -143,11 +143,6 @@ TASKS: tuple[Task, ...] = (
             settings=TextOptions,
             num_train_examples=task.num_examples[0],
             num_dev_examples=task.num_examples[1],
-            data_files=tuple(
-                f"{split}.tsv"
-                for split in ("train", task.files.dev_split, *task.files.further_dev_splits)
-            ),
-            data_folders=(f"glue/{task.name}", task.name),
         )
         for task in _TASKS
     ),

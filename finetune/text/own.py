@@ -292,7 +292,6 @@ TASKS: tuple[Task, ...] = tuple(
         family=functools.partial(_own_family, labels=ENTAILMENT_LABELS),
         new_data=functools.partial(_own_new_texts, labels=ENTAILMENT_LABELS),
         settings=OwnOptions,
-        data_files=("train.tsv", "dev.tsv"),
     )
     for name in ("pair", "facts")
 )

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_type_hints
 
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, is_name_inside, parse_json_fields
+from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, parse_json_fields
 from multiberts.runs.lease_holder import Holder, UnixSeconds
 from multiberts.runs.processes import creation_time, process_is_alive
 
@@ -235,7 +235,7 @@ def _read_folder(folder: PathLike) -> list[Attempt]:
                             attempts.append(read_attempt(entry.path))
                         except UserError as error:
                             _warn_once(str(error))
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
     return sorted(attempts, key=lambda attempt: attempt.attempt)
 
@@ -246,20 +246,13 @@ def read_attempt(path: PathLike) -> Attempt:
     Raises:
       FileNotFoundError: it has just been removed.
     """
-    cure = "the file is ignored; delete it"
-    try:
-        with open(path, "rb") as stream:
-            # From the open file: time and content are then of the same marker, even if it is replaced now.
-            heartbeat = os.fstat(stream.fileno()).st_mtime
-            found = parse_json_fields(stream.read(), str(path), _KINDS, cure)
-    except IsADirectoryError as error:
-        raise UserError(f"{path} is a directory, expected a marker; {cure}") from error
+    with open(path, "rb") as stream:
+        # From the open file: time and content are then of the same marker, even if it is replaced now.
+        heartbeat = os.fstat(stream.fileno()).st_mtime
+        cure = "the file is ignored; delete it"
+        found = parse_json_fields(stream.read(), str(path), _KINDS, cure)
     fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
-    attempt = Attempt(**fields, heartbeat=heartbeat)
-    for name, place in (("path", attempt.path), ("log", attempt.log or "logs")):
-        if not is_name_inside(place):
-            raise UserError(f"{path}: {name} is {place!r}, expected a path below the root; {cure}")
-    return attempt
+    return Attempt(**fields, heartbeat=heartbeat)
 
 
 @functools.cache

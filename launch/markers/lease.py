@@ -113,7 +113,6 @@ class Lease:
         return None
 
     def __enter__(self) -> Lease:
-        """Takes the lease."""
         lock = self._root / LOCK
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)

@@ -76,9 +76,9 @@ class InputDigests:
         before = path.stat()
         state: list[int | str] = [before.st_size, before.st_mtime_ns, before.st_ino]
         name = str(path.absolute())
-        kept = self._of_files.get(name)
-        if isinstance(kept, list) and len(kept) == 4 and kept[:3] == state:
-            return str(kept[3])
+        *known, digest = self._of_files.get(name, [""])
+        if known == state:
+            return str(digest)
         digest = sha256_of_file(path)
         self.files_read += 1
         if time.time() - before.st_mtime > SECONDS_UNTIL_SETTLED:

@@ -53,7 +53,7 @@ def terminal_view(status: Status, width: int, seeds: int | None = None) -> Rende
         if failure.log is not None:
             parts.append(Text(f"    (log: {status.root}/{failure.log})", "dim"))
     if status.orphans:
-        title = "Attempts without a launcher (`multiberts launch reap` ends such)"
+        title = "Attempts without a launcher (`multiberts launch run --reap` ends such)"
         parts += ["", _noted(title, len(status.orphans), len(status.orphans))]
         parts += [Text(f"  {line}") for line in orphan_lines(status)]
     return Group(*parts)

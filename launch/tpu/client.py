@@ -1,27 +1,23 @@
 """The Cloud TPU service: the calls that the launcher needs, and plain records of the answers.
 
 Only this module knows google-cloud-tpu, whose interface is frozen and will have a successor, and only it
-and google.toml know Google's names of states, error codes, accelerators, software and quotas.
+and google.toml know Google's names of states, error codes, accelerators and software.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import re
-import tomllib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from multiberts.launch.tpu.settings import TpuSettings, google_names
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
     from google.cloud import tpu_v2
-
-    from multiberts.launch.tpu.settings import TpuSettings
 
 # Marks what this program created; nothing without it is ever deleted.
 LABEL = "launched-by"
@@ -75,10 +71,6 @@ class TpuError(Exception):
 def kind_of(code: int, message: str) -> str:
     """Returns what a failure leads to: by its code, and by words only where one code has two meanings.
 
-    Args:
-      code: of google.rpc.Code.
-      message: the service's.
-
     Returns:
       `Stockout` (no machine is left), `Quota` (none is allowed), `Busy`, `Internal` or `Unreachable` (may
       pass), or `Refused`.
@@ -107,18 +99,6 @@ def needs_person(message: str) -> str | None:
     return None
 
 
-@functools.cache
-def google_names() -> dict[str, Any]:
-    """Returns the tables of `google.toml`: generations of TPUs by the beginning of their slices' names."""
-    return tomllib.loads(Path(__file__).with_name("google.toml").read_text())
-
-
-def generation_of(accelerator_type: str) -> dict[str, Any] | None:
-    """Returns the table of a slice such as `v5litepod-4`; None where `google.toml` has none."""
-    found = google_names().get(accelerator_type.rpartition("-")[0])
-    return found if isinstance(found, dict) and "largest" in found else None
-
-
 @dataclasses.dataclass(frozen=True)
 class Node:
     """A machine with a TPU.
@@ -127,7 +107,6 @@ class Node:
       state: the service's word, such as `READY` or `PREEMPTED`.
       health: the service's word, such as `HEALTHY`.
       created: Unix seconds.
-      message: about its health.
     """
 
     state: str
@@ -137,12 +116,10 @@ class Node:
 
     @property
     def is_ready(self) -> bool:
-        """Returns whether it works, and costs money."""
         return self.state == "READY"
 
     @property
     def is_taken(self) -> bool:
-        """Returns whether it was preempted or stopped."""
         return self.state in _TAKEN
 
     @property
@@ -156,11 +133,8 @@ class Resource:
     """A queued resource of ours.
 
     Attributes:
-      name: its short name.
-      zone: where.
       state: the service's word, such as `ACTIVE`.
       created: Unix seconds.
-      labels: of its node.
       code, message: what went wrong, where the service says so.
     """
 
@@ -184,12 +158,10 @@ class Resource:
 
     @property
     def is_active(self) -> bool:
-        """Returns whether it has its node."""
         return self.state == "ACTIVE"
 
     @property
     def is_suspending(self) -> bool:
-        """Returns whether its node is being taken away."""
         return self.state == "SUSPENDING"
 
     @property
@@ -204,7 +176,6 @@ class Resource:
 
     @property
     def is_deleting(self) -> bool:
-        """Returns whether it is being deleted."""
         return self.state == "DELETING"
 
     @property
@@ -225,12 +196,8 @@ class Provisioner:
         """Opens no connection.
 
         Args:
-          project: of Google Cloud.
           client: None: one with this machine's credentials.
           seconds_to_retry: how long a call is repeated while the service is unavailable.
-
-        Raises:
-          UserError: google-cloud-tpu is not installed, or nobody is signed in.
         """
         self.project = project
         # Its methods have no types.
@@ -262,10 +229,8 @@ class Provisioner:
 
         Args:
           settings: accelerator, software, network and price class of the node.
-          zone: where.
           name: of the queued resource and of its node.
           request: from `request_id`; distinguishes a new request from a repeated one.
-          startup_script: run at every boot.
           labels: of the node, in addition to ours.
 
         Raises:
@@ -333,7 +298,6 @@ class Provisioner:
         """Deletes a queued resource with its node; one that is gone already is left.
 
         Raises:
-          ValueError: it is not ours.
           TpuError: the service does not answer, or does not delete it in this state.
         """
         from google.api_core import exceptions
@@ -364,7 +328,6 @@ class Provisioner:
         return Node(found.state.name, found.health.name, found.create_time.timestamp(), message)
 
     def zones(self) -> list[str]:
-        """Returns all zones that have TPUs."""
         from google.cloud.location import locations_pb2
 
         request = locations_pb2.ListLocationsRequest(name=f"projects/{self.project}", page_size=500)
@@ -373,7 +336,6 @@ class Provisioner:
         return sorted(location.location_id for location in found.locations)
 
     def accelerator_types(self, zone: str) -> list[str]:
-        """Returns the accelerators that a zone offers."""
         return self._offered("list_accelerator_types", zone)
 
     def runtime_versions(self, zone: str) -> list[str]:
@@ -408,154 +370,20 @@ def _resource(found: tpu_v2.QueuedResource, zone: str) -> Resource:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Quota:
-    """A limit of the project.
-
-    Attributes:
-      name: Google's.
-      place: the zone or region.
-      limit: in units of a slice's number, or in addresses; None: without limit.
-      used: of it; None where the service does not say.
-    """
-
-    name: str
-    place: str
-    limit: int | None
-    used: int | None = None
-
-
-class Quotas:
-    """The quotas of one project that nodes count against.
-
-    Over HTTP (Cloud Quotas API, Compute Engine): the TPU client does not have them.
-    """
-
-    def __init__(self, project: str, session: Any = None, address: str | None = None):
-        """Opens no connection.
-
-        Args:
-          project: of Google Cloud.
-          session: a `requests.Session`; None: signed in with this machine's credentials.
-          address: of a server in place of Google's, such as `http://127.0.0.1:8000`.
-
-        Raises:
-          UserError: google-cloud-tpu is not installed, or nobody is signed in.
-        """
-        self._project = project
-        self._session = _default_session() if session is None else session
-        self._of_tpus = address or "https://cloudquotas.googleapis.com"
-        self._of_machines = address or "https://compute.googleapis.com"
-
-    def of_slices(self, accelerator_type: str, spot: bool, zone: str) -> list[Quota]:
-        """Returns the quotas that a slice counts against in a zone; all of them hold.
-
-        Raises:
-          TpuError: the service refuses, or does not answer.
-        """
-        prefix = (generation_of(accelerator_type) or {}).get("quota_spot" if spot else "quota")
-        if prefix is None:
-            return []
-        name = re.compile(rf"{prefix}PerProjectPer(Zone|Region)(ForTPUAPI)?")
-        found = []
-        for entry in self._tpu_quotas():
-            match = name.fullmatch(entry.get("quotaId", ""))
-            if match is not None:
-                kind = match[1].lower()
-                place = zone if kind == "zone" else region_of(zone)
-                limit = _limit(entry.get("dimensionsInfos", ()), kind, place)
-                found.append(Quota(entry["quotaId"], place, limit))
-        return found
-
-    def of_addresses(self, zone: str) -> Quota | None:
-        """Returns the quota of external addresses in a zone's region.
-
-        Raises:
-          TpuError: the service refuses, or does not answer.
-        """
-        region, name = region_of(zone), google_names()["addresses"]["quota"]
-        url = f"{self._of_machines}/compute/v1/projects/{self._project}/regions/{region}"
-        for entry in self._get(url).get("quotas", ()):
-            if entry.get("metric") == name:
-                return Quota(name, region, int(entry["limit"]), int(entry.get("usage", 0)))
-        return None
-
-    def _tpu_quotas(self) -> Iterator[dict[str, Any]]:
-        service = f"projects/{self._project}/locations/global/services/tpu.googleapis.com"
-        url, page = f"{self._of_tpus}/v1/{service}/quotaInfos", ""
-        while True:
-            answer = self._get(url, {"pageSize": "500", "pageToken": page} if page else {})
-            yield from answer.get("quotaInfos", ())
-            page = answer.get("nextPageToken", "")
-            if not page:
-                return
-
-    def _get(self, url: str, parameters: Mapping[str, str] | None = None) -> dict[str, Any]:
-        import requests
-        from google.auth.exceptions import GoogleAuthError
-
-        try:
-            answer = self._session.get(url, params=parameters, timeout=_SECONDS_FOR_A_CALL)
-            content: dict[str, Any] = answer.json()
-        except (requests.RequestException, ValueError) as error:
-            raise TpuError("Unreachable", f"{url}: {error}") from error
-        except GoogleAuthError as error:
-            raise TpuError("Refused", f"signing in failed: {error}") from error
-        if answer.status_code != 200:
-            said = content.get("error", {}).get("message", f"status {answer.status_code}")
-            raise TpuError("Refused", said)
-        return content
-
-
-def region_of(zone: str) -> str:
-    """Returns the region of a zone: `us-central1` of `us-central1-a`."""
-    return zone.rpartition("-")[0]
-
-
-def _limit(infos: Iterable[Mapping[str, Any]], kind: str, place: str) -> int | None:
-    """Returns a quota's limit in a place: its own, else that of all places that have none of their own."""
-    general: int | None = 0
-    for info in infos:
-        value = int(info.get("details", {}).get("value", 0))
-        limit = None if value < 0 else value
-        named = info.get("dimensions", {}).get(kind)
-        if named == place:
-            return limit
-        if named is None and place in info.get("applicableLocations", (place,)):
-            general = limit
-    return general
-
-
 def _default_client() -> Any:
-    with _clear_sign_in():
-        from google.cloud import tpu_v2
-
-        return tpu_v2.TpuClient()
-
-
-def _default_session() -> Any:
-    with _clear_sign_in():
-        import google.auth
-        from google.auth.transport.requests import AuthorizedSession
-
-        return AuthorizedSession(google.auth.default(scopes=[_SCOPE])[0])
-
-
-@contextlib.contextmanager
-def _clear_sign_in() -> Iterator[None]:
     try:
         from google.auth.exceptions import DefaultCredentialsError
-
-        try:
-            yield
-        except DefaultCredentialsError as error:
-            raise UserError(
-                "nobody is signed in to Google Cloud here; run `gcloud auth application-default "
-                "login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key"
-            ) from error
+        from google.cloud import tpu_v2
     except ImportError as error:
         raise UserError(
             f"Cloud TPU needs google-cloud-tpu ({error}); install multiberts[cloud]"
+        ) from error
+    try:
+        return tpu_v2.TpuClient()
+    except DefaultCredentialsError as error:
+        raise UserError(
+            "nobody is signed in to Google Cloud here; run `gcloud auth application-default "
+            "login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key"
         ) from error
 
 

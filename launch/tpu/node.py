@@ -56,7 +56,6 @@ class NodeBoot:
 
         Args:
           settings: of `launch.tpu.startup.startup_script`.
-          log: the file with all that is printed.
         """
         self._settings = settings
         self._bucket = Bucket(settings["bucket"])
@@ -258,9 +257,6 @@ def check_accelerator(kind: str) -> None:
 
     Args:
       kind: `TPU`, `GPU` or `CPU`.
-
-    Raises:
-      RuntimeError: there is none, or its product is wrong.
     """
     import jax
     import numpy as np

@@ -31,22 +31,16 @@ class Places:
 
     Attributes:
       url: of the experiment, without a slash at the end.
-      bucket: its objects.
       experiment: a hash of the URL, for labels.
     """
 
     def __init__(self, url: str):
-        """Opens no connection.
-
-        Raises:
-          UserError: not the URL of a bucket.
-        """
+        """Opens no connection."""
         self.bucket = Bucket(url)
         self.url = self.bucket.url
         self.experiment = hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
     def run(self, run: PlannedRun) -> str:
-        """Returns the URL of a run's directory."""
         return f"{self.url}/{run.path}"
 
     def beat(self, run: PlannedRun, attempt: int) -> str:
@@ -70,7 +64,6 @@ class Places:
         return f"mb-{self.experiment[:8]}-{run.identity[:12]}"
 
     def labels(self, run: PlannedRun, attempt: int) -> dict[str, str]:
-        """Returns the labels of an attempt's node."""
         return {EXPERIMENT: self.experiment, RUN: run.identity[:16], ATTEMPT: str(attempt)}
 
     def salt(self) -> str:
@@ -97,9 +90,6 @@ class Places:
 
         Returns:
           The run's arguments, with URLs for paths.
-
-        Raises:
-          UserError: an input is missing, or the bucket cannot be written.
         """
         for parent in run.parents:
             push_finished(root / parent.path, f"{self.url}/{parent.path}")

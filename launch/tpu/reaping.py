@@ -27,16 +27,12 @@ def delete_resources(
     One that cannot be deleted now (its node is just being made, its zone does not answer) keeps no other.
 
     Args:
-      root: the experiment's root.
       options: as it was launched; `project`, `zones` and `bucket` are needed.
       everything: also those of runs that are not done, with which the next `run` would continue.
       provisioner: None: of the project.
 
     Returns:
       Two lists for people: what was deleted and what continues; and what could not be deleted.
-
-    Raises:
-      UserError: an option is missing, or nobody is signed in.
     """
     for option in _OPTIONS:
         if not options.get(option):
@@ -62,14 +58,16 @@ def delete_resources(
             if resource.name in names:
                 lines.append(
                     f"{described}: spared, as {names[resource.name].name} trains on without a "
-                    "launcher; reap.everything = True deletes it too"
+                    "launcher; --reap=everything deletes it, too"
                 )
             elif not resource.is_deleting:
                 try:
                     provisioner.delete(resource)
                     lines.append(f"{described}: deleted")
                 except TpuError as error:
-                    left.append(f"{described}: not deleted: {error}; reap again in some minutes")
+                    left.append(
+                        f"{described}: not deleted: {error}; give the same command in some minutes"
+                    )
     return lines, left
 
 

@@ -28,7 +28,6 @@ class Beat:
     Attributes:
       phase: `checking`, `training`, `restarting`, `preempted`, `failed` or `done`.
       booted, time, progressed: Unix seconds of the boot, of this heartbeat, of the last new step.
-      step: that training has reached.
       restarts: of the trainer since the boot.
       error: `kind` and `message` where it failed.
       maintenance: the event that the metadata server announces; empty: none.
@@ -53,7 +52,6 @@ class Observation:
       done: whether its DONE is in the bucket.
       resources: of this run, in all zones that answered.
       unseen_zones: those that did not answer.
-      attempts: of this run, in order.
       node: of its active resource, if it was looked up.
       beat: of its last attempt.
       spent: dollars for all runs together so far.

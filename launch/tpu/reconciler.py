@@ -67,7 +67,6 @@ class Reconciler:
 
         Args:
           settings: what to ask for, and how long to wait for it.
-          provisioner: of the project.
           root: of the experiment on this machine, with the markers.
           source: URL and SHA-256 of the packed program.
         """
@@ -129,7 +128,10 @@ class Reconciler:
             return "no node was asked for"
         price = self._settings.dollars_per_hour
         cost = "" if price is None else f", ${price:.2f} per hour each"
-        return f"these train on{cost}: {', '.join(names)}; `multiberts launch reap` deletes them"
+        return (
+            f"these train on{cost}: {', '.join(names)}; `multiberts launch run --reap=everything` deletes "
+            "them"
+        )
 
     def _spent(self, planned: Sequence[PlannedRun]) -> float:
         """Returns the dollars that nodes have cost so far."""

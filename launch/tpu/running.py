@@ -48,7 +48,7 @@ def run_on_tpu(
 
     The same call resumes after any interruption. Runs that pre-training needs (texts, corpora) are
     carried out on this machine; those that need pre-training are left to the local or another engine.
-    Where the launcher is stopped, nodes train on: call again, or reap.
+    Where the launcher is stopped, nodes train on: call again, or `run --reap=everything`.
 
     Args:
       plan: every run after its parents.
@@ -61,8 +61,6 @@ def run_on_tpu(
       The runs that were given up.
 
     Raises:
-      UserError: something asked for is not on offer, the bucket cannot be written, another launcher
-        has the root, or nobody is signed in. Nothing has been created.
       PreemptedError: SIGTERM came; nodes train on.
     """
     settings.check()
@@ -124,12 +122,7 @@ def preflight(provisioner: Provisioner, settings: TpuSettings) -> None:
     Software that a zone does not list is a warning: the service's list is known to be incomplete.
 
     Args:
-      provisioner: of the project.
       settings: zones, accelerator, software and bucket.
-
-    Raises:
-      UserError: no such zone or accelerator; a bucket that is missing or may not be written; a project
-        that is unknown or has the service switched off.
     """
     place = Bucket(settings.bucket)
     place.check_conditional()

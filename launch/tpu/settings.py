@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from multiberts.launch.tpu.client import generation_of
 from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import (
@@ -21,6 +22,18 @@ from multiberts.runs.parameters import (
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
+@functools.cache
+def google_names() -> dict[str, Any]:
+    """Returns the tables of `google.toml`: generations of TPUs by the beginning of their slices' names."""
+    return tomllib.loads(Path(__file__).with_name("google.toml").read_text())
+
+
+def generation_of(accelerator_type: str) -> dict[str, Any] | None:
+    """Returns the table of a slice such as `v5litepod-4`; None where `google.toml` has none."""
+    found = google_names().get(accelerator_type.rpartition("-")[0])
+    return found if isinstance(found, dict) and "largest" in found else None
+
+
 @dataclasses.dataclass(frozen=True)
 class TpuSettings:
     """Settings of Cloud TPU, as `run.engine_options`.
@@ -28,7 +41,6 @@ class TpuSettings:
     What only a rehearsal changes are class attributes below; it makes a subclass.
 
     Attributes:
-      project: of Google Cloud.
       zones: in the order in which they are tried, such as `['us-central2-b']`.
       accelerator_type: a single-host slice, such as `v4-8`, `v5litepod-4`, `v6e-8`.
       bucket: URL below which everything is kept, such as `gs://my-bucket/my-experiment`; one per
@@ -85,16 +97,11 @@ class TpuSettings:
 
     @property
     def software(self) -> str:
-        """Returns the version of the nodes' software."""
         known = generation_of(self.accelerator_type)
         return self.runtime_version or ("" if known is None else known["runtime_version"])
 
     def check(self) -> None:
-        """Refuses values that nothing can be done with.
-
-        Raises:
-          UserError: naming the first of them.
-        """
+        """Refuses values that nothing can be done with."""
         check_types("run.engine_options", vars(self), annotations_of(TpuSettings))
         if not self.zones:
             raise UserError(

@@ -45,11 +45,6 @@ def startup_script(
     """Returns the start-up script of an attempt's node, in bash.
 
     Args:
-      settings: what the node is.
-      places: the experiment in the bucket.
-      run: the run.
-      attempt: its number.
-      zone: of its node.
       source: URL and SHA-256 of the packed program.
       arguments: of `pretrain`, with URLs.
     """
@@ -103,11 +98,7 @@ def pretrain_flags(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def pack(project: Path) -> bytes:
-    """Returns the program as a gzipped tar file; the same files give the same bytes.
-
-    Args:
-      project: its folder.
-    """
+    """Returns the program as a gzipped tar file; the same files give the same bytes."""
     files = [project / "__init__.py", *(project / name for name in REQUIREMENTS)]
     for package in _PACKAGES:
         files += [

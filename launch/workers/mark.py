@@ -1,4 +1,4 @@
-"""The mark of every process of a launch on this machine, by which `launch reap` finds what one left.
+"""The mark of every process of a launch on this machine, by which the next launch finds what one left.
 
 It is the environment variable `LAUNCH_WATCH`, which processes inherit from their launcher.
 """

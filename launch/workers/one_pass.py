@@ -18,13 +18,14 @@ from multiberts.bert.training.log import METRICS, tail_of_metrics
 from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
 from multiberts.launch.markers.attempts import attempts_at, close_open_attempts, end_attempt
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import Lease, read_lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.page import PAGE, write_status_page
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
+from multiberts.launch.workers.leftovers import end_processes, end_slurm_jobs
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
 from multiberts.launch.workers.worker import (
     DISK_FULL,
@@ -306,6 +307,8 @@ def carry_out_plan(
     one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
     try:
         with lease:
+            end_processes(root, read_lease(root))
+            end_slurm_jobs(root)
             failures = one_pass.carry_out(lease)
             _point_at_newest_report(plan, Path(root))
         page = Path(root, PAGE)

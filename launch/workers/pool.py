@@ -110,7 +110,7 @@ class Pool:
             **environment_of_workers(engine.threads, options.compute),
             **_as_variables(_SETTINGS_OF_WORKERS),
             "DASK_LOGGING__DISTRIBUTED": "critical",
-            # Dask gives its processes titles, which would overwrite the environment that `reap` reads.
+            # Dask gives its processes titles, which would overwrite the environment that `leftovers` reads.
             "SPT_NOENV": "1",
             VARIABLE: mark.to_string(),
         }

@@ -244,8 +244,7 @@ PURPOSES = {
                     "status.command:show_status",
                     "show what is running, done and failed, from any machine that sees launch.root",
                 ),
-                ("reap", "reap", "reaping:reap", "end what a launcher that died has left running"),
-                ("doctor", "doctor", "doctor.checkup:doctor", "report what works on this machine"),
+                ("doctor", "doctor", "checkup:doctor", "report what works on this machine"),
                 # `import` begins another kind of line in Gin.
                 (
                     "import",
@@ -307,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 _EXTRAS = {
     package: extra
     for extra, packages in {
-        "launch": "cryptography dask dask_jobqueue distributed packaging psutil rich",
+        "launch": "cryptography dask dask_jobqueue distributed psutil rich",
         "cloud": "gcsfs fsspec",
         "parquet": "pyarrow",
         "tensorflow": "google h5py huggingface_hub keras ml_dtypes safetensors tensorflow "
@@ -502,7 +501,7 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
 
 
 def define_flags(annotations: Mapping[str, Any]) -> None:
-    """Defines a flag for each parameter; one that is true or false needs no value (`--json`, `--nojson`).
+    """Defines a flag for each parameter; one that may be true or false needs no value (`--json`, `--nojson`).
 
     Args:
       annotations: of the parameters, by name.

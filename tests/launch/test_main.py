@@ -106,7 +106,6 @@ def test_a_root_on_the_command_line_wins(tmp_path: Path, config: str) -> None:
         (["plan", "--budget=much"], "plan.budget is 'much'"),
         (["plan", "--finetune_seeds=0,x"], "launch.finetune_seeds is [0, 'x']"),
         (["plan", "--budget=-1"], "plan.budget is -1"),
-        (["plan", "--gin_param=launch.dry_run = True"], "launch.dry_run is set"),
         (["--gin_param=launch.pretrain_seed = [0]"], "'pretrain_seed'"),
         (["run", "--gin_param=run.workers = '2'"], "run.workers is '2'"),
         (["status", "--gin_param=status.watch = 'no'"], "status.watch is 'no'"),
@@ -133,6 +132,25 @@ def test_what_is_wrong_is_told_in_one_line(
     assert result.returncode == 2
     assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "root").exists()
+
+
+def test_reaping_needs_the_root_alone_and_starts_nothing(tmp_path: Path, config: str) -> None:
+    root = tmp_path / "root"
+    refused = launch("run", "--reap", config)
+    assert refused.returncode == 2 and "root is not a directory" in refused.stderr
+    root.mkdir()
+    for arguments in (
+        ["--reap", f"--root={root}"],
+        ["--reap", config],
+        ["--reap=everything", config],
+    ):
+        result = launch("run", *arguments)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith("nothing to end: ")
+    assert list(root.iterdir()) == []
+    unclear = launch("run", "--reap=all", config)
+    assert unclear.returncode == 2
+    assert unclear.stderr == "error: run.reap is 'all', expected bool or 'everything'; correct it\n"
 
 
 def test_what_is_missing_is_named(run_python: RunPython) -> None:

@@ -25,9 +25,12 @@ from multiberts.launch.markers.attempts import (
     write_attempt,
 )
 from multiberts.launch.markers.lease import Lease
-from multiberts.launch.reaping import close_attempts, end_processes, left_processes, reap
+from multiberts.launch.reaping import reap_experiment
+from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.tpu.reaping import delete_resources
+from multiberts.launch.workers import leftovers
+from multiberts.launch.workers.leftovers import close_attempts, end_processes, left_processes
 from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
 from multiberts.launch.workers.pool import FOLDER, KEYS
 from multiberts.launch.workers.slurm import name_of_jobs
@@ -88,19 +91,26 @@ def test_processes_of_a_dead_launcher_are_ended_and_no_others(
     (tmp_path / "link").symlink_to(root)
     ours = [start(root), start(tmp_path / "link")]
     spared = [start(other), start(None), start(root / "within")]
-    reap(root=root)
+    reap_experiment(root)
     assert not any(map(runs, ours)) and all(map(runs, spared))
     said = capsys.readouterr().out
     assert all(f"process {process.pid} (" in said for process in ours)
     assert not any(f"process {process.pid} (" in said for process in spared)
-    reap(root=root)
+    reap_experiment(root)
     assert "nothing to end" in capsys.readouterr().out
 
 
-def test_a_process_that_does_not_leave_is_killed(tmp_path: Path, start: Start) -> None:
+def test_a_process_that_does_not_leave_is_killed(
+    tmp_path: Path,
+    start: Start,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leftovers, "SECONDS_TO_SAVE", 0.5)
     process = start(tmp_path, script=STUBBORN)
-    ((left, how),) = end_processes(tmp_path, None, seconds_to_save=0.5)
-    assert left.process.pid == process.pid and "killed" in how
+    assert end_processes(tmp_path, None) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(f"process {process.pid} (") and said.endswith(", killed\n")
     assert process.wait(PATIENCE) == -signal.SIGKILL
 
 
@@ -115,10 +125,10 @@ def test_the_folder_of_a_launcher_that_is_gone_is_removed_and_links_are_not_foll
     (tmp_path / "other" / "launch").mkdir(parents=True)
     (tmp_path / "other" / "launch" / "dask").symlink_to(mine)
     with Lease(tmp_path / "root"):
-        reap(root=tmp_path / "root")
+        reap_experiment(tmp_path / "root")
     assert folder.is_dir()
     for name in ("root", "other"):
-        reap(root=tmp_path / name)
+        reap_experiment(tmp_path / name)
     assert (mine / "file").read_text() == "kept"
     assert not folder.exists()
 
@@ -126,24 +136,25 @@ def test_the_folder_of_a_launcher_that_is_gone_is_removed_and_links_are_not_foll
 def test_a_running_launcher_keeps_its_processes_but_not_those_of_one_before(
     tmp_path: Path, start: Start
 ) -> None:
-    this = os.getpid()
     with Lease(tmp_path) as lease:
-        own = start(tmp_path, lease.owner, launcher=this)
-        earlier = start(tmp_path, "earlier", launcher=this)
+        own = start(tmp_path, lease.owner)
+        # Of a launch before, by a process that lives.
+        helper = start(tmp_path, "before", launcher=os.getpid())
+        earlier = start(tmp_path, "earlier")
         assert [left.process.pid for left in left_processes(tmp_path, Lease.held(tmp_path))] == [
             earlier.pid
         ]
-        reap(root=tmp_path)
-        assert runs(own) and not runs(earlier)
-    # Its lease is not to be seen, but it runs.
-    assert left_processes(tmp_path, None) == []
+        reap_experiment(tmp_path)
+        assert runs(own) and runs(helper) and not runs(earlier)
+    # Where nobody has the lease, the process of the launcher decides.
+    assert [left.process.pid for left in left_processes(tmp_path, None)] == [own.pid]
 
 
 def test_whoever_reaps_spares_itself_and_those_that_it_descends_from(
     tmp_path: Path, start: Start
 ) -> None:
     # A shell with the mark, in which someone calls reap.
-    call = f"from multiberts.launch.reaping import reap; reap(root={str(tmp_path)!r})"
+    call = f"from multiberts.launch.reaping import reap_experiment as reap; reap({str(tmp_path)!r})"
     script = (
         "import subprocess, sys; print(flush=True)\n"
         f"sys.exit(subprocess.run([sys.executable, '-c', {call!r}]).returncode)"
@@ -160,7 +171,7 @@ def test_attempts_whose_process_is_gone_are_noted_as_lost(tmp_path: Path, start:
     elsewhere = begin_attempt(tmp_path, seeds[1].path, engine="slurm", host="node07", pid=mine.pid)
     end_attempt(tmp_path, begin_attempt(tmp_path, seeds[2].path, engine="local"), "done")
     alive = begin_attempt(tmp_path, seeds[3].path, engine="local", pid=os.getpid())
-    reap(root=tmp_path)
+    reap_experiment(tmp_path)
     outcomes = {path: found[-1].outcome for path, found in attempts_of(tmp_path).items()}
     assert outcomes == {
         seeds[0].path: "lost",
@@ -181,11 +192,14 @@ def test_attempts_are_closed_although_slurm_has_no_cluster(
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     root = tmp_path / "root"
+    keys = root / FOLDER / KEYS
+    keys.parent.mkdir(parents=True)
+    keys.touch()
     gone = subprocess.Popen(["true"])
     begin_attempt(root, "pretrain/a", engine="local", pid=gone.pid)
     gone.wait()
-    with pytest.raises(UserError, match="Slurm .*: no controller answers"):
-        reap(root=root, engine="slurm")
+    with pytest.raises(UserError, match="Slurm .*: no controller answers; .* remove .*/dask"):
+        reap_experiment(root)
     assert [one.outcome for one in attempts_of(root)["pretrain/a"]] == ["lost"]
     out = capsys.readouterr().out
     assert "1 attempt " in out and " lost" in out
@@ -223,7 +237,7 @@ def test_a_launcher_elsewhere_is_watched_before_its_processes_are_ended(
     thread.start()
     try:
         assert wait_until((tmp_path / "launch" / "lease.json").is_file)
-        reap(root=tmp_path)
+        reap_experiment(tmp_path)
     finally:
         ended.set()
         thread.join()
@@ -243,15 +257,49 @@ def test_a_stopped_worker_of_a_killed_launcher_leaves_no_process_and_its_attempt
     launcher.process.kill()
     launcher.process.wait()
     assert wait_until(lambda: not launcher.processes())
-    reap(root=launcher.root)
+    reap_experiment(launcher.root)
     status = collect_status(launcher.root)
     assert status.launcher is None and status.orphans == ()
     assert [one.outcome for one in attempts_of(launcher.root)["wait"]] == ["lost"]
 
 
+@pytest.mark.usefixtures("quick_stages")
+def test_a_launch_first_ends_what_one_before_has_left(
+    tmp_path: Path, start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "root"
+    left, spared = start(root), start(tmp_path / "other")
+    run = quick_run("note", "run", value=1)
+    with Lease(root):
+        with pytest.raises(UserError, match="is being launched by"):
+            run_plan(plan=[run], root=str(root), workers=1)
+        assert runs(left)
+    assert run_plan(plan=[run], root=str(root), workers=1) == []
+    assert not runs(left) and runs(spared)
+    said = capsys.readouterr().out
+    assert 0 <= said.index(f"process {left.pid} (") < said.index("[1/1] run")
+    # Helpers of that launch stay with this process.
+    later = quick_run("note", "later", value=1)
+    assert run_plan(plan=[later], root=str(root), workers=1) == []
+    assert "process " not in capsys.readouterr().out
+
+
+def test_a_launch_starts_nothing_while_jobs_of_one_before_may_be_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = tmp_path / "root" / FOLDER / KEYS
+    keys.parent.mkdir(parents=True)
+    keys.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    run = quick_run("note", "run", value=1)
+    with pytest.raises(UserError, match="squeue and scancel are not found; .* remove .*/dask"):
+        run_plan(plan=[run], root=str(tmp_path / "root"), workers=1)
+    assert keys.exists() and not run.done(tmp_path / "root")
+
+
 def test_a_missing_root_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="none is not a directory"):
-        reap(root=tmp_path / "none")
+        reap_experiment(tmp_path / "none")
 
 
 @pytest.fixture
@@ -277,7 +325,7 @@ def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(
         jobs[name] = slurm.command("sbatch", "--parsable", *options, "--wrap=sleep 300")
         keys = tmp_path / name / FOLDER / KEYS
         keys.parent.mkdir(parents=True)
-        keys.touch()  # by which `reap` knows that the launch was one on Slurm
+        keys.touch()  # by which one knows that the launch was one on Slurm
     root = tmp_path / "root"
 
     def left() -> set[str]:
@@ -285,9 +333,9 @@ def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(
 
     assert left() == set(jobs.values())
     with Lease(root):
-        reap(root=root, engine="slurm")
+        reap_experiment(root)
     assert left() == set(jobs.values())
-    reap(root=root)
+    reap_experiment(root)
     assert f"Slurm job {jobs['root']} " in capsys.readouterr().out
     assert wait_until(lambda: left() == {jobs["other"]})
 
@@ -357,7 +405,7 @@ def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: 
         options["zones"] = ["z-a", "z-b"]
         assert wait_until(lambda: left() == {names[2], names[3]})
     with pytest.raises(UserError, match="lacks 'bucket'"):
-        reap(root=made.root, engine="tpu", engine_options={"project": "p", "zones": ["z"]})
+        reap_experiment(made.root, "tpu", {"project": "p", "zones": ["z"]})
 
 
 def test_marks_of_other_versions_are_no_trouble(tmp_path: Path) -> None:

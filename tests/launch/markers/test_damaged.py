@@ -108,8 +108,6 @@ def test_a_creation_time_is_a_number_and_may_be_missing(tmp_path: Path, marker: 
         ("plan", lambda place: {"version": 1, "runs": [{**PLANNED, "path": place}]}),
         ("plan", lambda place: {"version": 1, "runs": [{**PLANNED, "parents": [place]}]}),
         ("imported", lambda place: {"version": 1, "runs": [{**IMPORTED, "path": place}]}),
-        ("attempt", lambda place: {**ATTEMPT, "path": place}),
-        ("attempt", lambda place: {**ATTEMPT, "log": place or ".."}),
     ],
 )
 def test_a_path_that_leaves_the_root_is_refused(

@@ -20,15 +20,13 @@ from multiberts.launch.tpu.client import (
     Provisioner,
     Resource,
     TpuError,
-    generation_of,
-    google_names,
     kind_of,
     needs_person,
     request_id,
 )
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.running import preflight
-from multiberts.launch.tpu.settings import TpuSettings
+from multiberts.launch.tpu.settings import TpuSettings, generation_of, google_names
 from multiberts.launch.tpu.startup import startup_script
 from multiberts.runs.errors import UserError
 
@@ -271,7 +269,7 @@ def test_every_slice_of_the_file_is_asked_for_in_requests_that_pass(
 
 
 def test_google_names_stand_in_one_file_and_the_client() -> None:
-    """No other module of the launcher has a state, slice, software or quota of Google's in its code."""
+    """No other module of the launcher has a state, slice or software of Google's in its code."""
     from google.cloud import tpu_v2
 
     states = {
@@ -280,7 +278,7 @@ def test_google_names_stand_in_one_file_and_the_client() -> None:
         *tpu_v2.Node.Health.__members__,
     } - {"UNKNOWN"}
     tables = [table for table in google_names().values() if isinstance(table, dict)]
-    names = {table[key] for table in tables for key in ("runtime_version", "quota") if key in table}
+    names = {table["runtime_version"] for table in tables if "runtime_version" in table}
     slices = re.compile(rf"({'|'.join(google_names())})-\d+")
     launch = Path(client.__file__).parents[1]
     for file in launch.rglob("*.py"):

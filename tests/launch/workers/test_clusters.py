@@ -19,7 +19,7 @@ import pytest
 from distributed import Client
 
 from multiberts.launch.markers.attempts import Attempt, attempts_of
-from multiberts.launch.reaping import reap
+from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.running import run_plan
 from multiberts.launch.workers import pool
 from multiberts.runs.errors import UserError
@@ -120,7 +120,7 @@ def test_a_killed_launcher_s_runs_stop_the_cluster_stays_and_reap_spares_it(
     for path in ("wait", "hold"):
         assert wait_until(lambda path=path: outcomes(root, path) == ["preempted"]), path
     assert int((root / "wait" / "saved").read_text()) > 0
-    reap(root=root, engine="dask")
+    reap_experiment(root, "dask")
     assert is_whole(cluster)
     wait_for_workers(cluster)
     release.touch()

@@ -1,0 +1,254 @@
+"""`multiberts launch doctor`: says what works on this machine, and what to do where something does not."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from multiberts.launch.estimate.accelerators import SECONDS_TO_ANSWER, ask_driver
+from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST, measure_digest
+from multiberts.runs.console import report
+from multiberts.runs.errors import UserError, counted
+from multiberts.runs.files import PathLike
+
+OK = "ok"
+WARNING = "warning"
+PROBLEM = "problem"
+
+SECONDS_TO_TRAIN = 300.0
+SECONDS_FOR_LIBRARY = 120.0
+# A base-size run keeps moments and a few checkpoints.
+BYTES_FREE_AT_LEAST = 10e9
+TPU_DEVICES = ("/dev/accel*", "/dev/vfio/[0-9]*")
+FRESH_ENVIRONMENT = "pip install -c constraints.txt '.[{extra}]' into a fresh environment"
+
+# Each prints one line that begins with the mark: version, and numbers of devices by kind.
+_MARK = "devices: "
+TENSORFLOW = """
+import collections, json
+import tensorflow as tf
+kinds = collections.Counter(device.device_type for device in tf.config.list_logical_devices())
+print("devices: " + json.dumps({"version": tf.__version__, "kinds": kinds}))
+"""
+JAX = """
+import collections, json
+import jax
+kinds = collections.Counter(device.platform.upper() for device in jax.devices())
+print("devices: " + json.dumps({"version": jax.__version__, "kinds": kinds}))
+"""
+LIBRARIES = {"TensorFlow": ("tensorflow", TENSORFLOW), "JAX": ("jax", JAX)}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of a check, with a cure unless all is well."""
+
+    level: str
+    subject: str
+    finding: str
+    cure: str = ""
+
+
+def doctor(*, root: PathLike | None = None, training: bool = True) -> int:
+    """Checks packages, accelerators, disk and rounding of this machine, and prints a line for each.
+
+    Args:
+      root: of an experiment, which need not exist; None: the disk of the current directory.
+      training: whether to train 20 steps in portable mode, in half a minute or so, and compare the
+        digest of the weights with the reference.
+
+    Returns:
+      0, or 1 if something is broken.
+    """
+    results = [check_machine(), check_packages(), *check_devices(), check_disk(root)]
+    if training:
+        results.append(check_training())
+    for result in results:
+        report(f"{result.level:7}  {result.subject:10}  {result.finding}")
+        if result.cure:
+            report(f"{'':21}-> {result.cure}")
+    problems, warnings = (
+        sum(result.level == level for result in results) for level in (PROBLEM, WARNING)
+    )
+    if problems or warnings:
+        report(f"\n{counted(problems, 'problem')} to solve, {counted(warnings, 'warning')}")
+    else:
+        report("\nAll is well. `make demo` is a first run of a few minutes.")
+    return 1 if problems else 0
+
+
+def check_machine() -> CheckResult:
+    """Returns what this machine has; nothing of it is judged."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    memory = psutil.virtual_memory()
+    finding = (
+        f"Python {platform.python_version()}, {counted(cores, 'core')}, {memory.total / 2**30:.0f} GiB of "
+        f"memory, {memory.available / 2**30:.0f} free"
+    )
+    return CheckResult(OK, "machine", finding)
+
+
+def check_packages() -> CheckResult:
+    """Returns whether the installed packages agree with what they require of each other."""
+    if importlib.util.find_spec("pip") is None:
+        cure = f"uv pip check --python {sys.executable}"
+        return CheckResult(WARNING, "packages", "not checked: this environment has no pip", cure)
+    checked = subprocess.run(
+        [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
+    )
+    lines = (checked.stdout or checked.stderr).strip().splitlines()
+    if checked.returncode == 0:
+        return CheckResult(OK, "packages", f"pip check: {lines[-1]}")
+    more = [f"and {len(lines) - 4} more"] if len(lines) > 4 else []
+    cure = f"{FRESH_ENVIRONMENT.format(extra='tensorflow')}, or another extra"
+    return CheckResult(WARNING, "packages", f"pip check: {' '.join([*lines[:4], *more])}", cure)
+
+
+def check_devices() -> list[CheckResult]:
+    """Returns which accelerators are here, and whether the installed libraries see them."""
+    probes = {
+        name: start_probe(script)
+        for name, (module, script) in LIBRARIES.items()
+        if importlib.util.find_spec(module) is not None
+    }
+    results = []
+    gpus = _gpus()
+    chips = [path for pattern in TPU_DEVICES for path in glob.glob(pattern)]
+    if gpus is not None:
+        results.append(gpus)
+    if chips:
+        finding = f"{counted(len(chips), 'device file')}, the first {chips[0]}"
+        results.append(CheckResult(OK, "TPU", finding))
+    if not results:
+        finding = "none: runs here are for the CPU, where base size is slow"
+        results.append(CheckResult(OK, "devices", finding))
+    if not probes:
+        cure = "pip install '.[tensorflow]' ([gpu] for NVIDIA, [jax-tpu] for Cloud TPU)"
+        finding = "neither TensorFlow nor JAX is installed"
+        results.append(CheckResult(PROBLEM, "libraries", finding, cure))
+    has_gpu = gpus is not None and gpus.level == OK
+    expected = "GPU" if has_gpu else "TPU" if chips else "CPU"
+    end = time.monotonic() + SECONDS_FOR_LIBRARY
+    for name, process in probes.items():
+        answer = take_answer(process, max(1.0, end - time.monotonic()))
+        # TensorFlow does not train on TPUs; beside JAX it reads data sets.
+        is_beside = name == "TensorFlow" and expected == "TPU" and "JAX" in probes
+        results.append(judge(name, answer, "CPU" if is_beside else expected))
+    return results
+
+
+def _gpus() -> CheckResult | None:
+    """Returns what the driver lists; None where there is no driver, or it lists nothing."""
+    try:
+        gpus = ask_driver("name", "driver_version")
+    except FileNotFoundError:
+        return None
+    except subprocess.TimeoutExpired:
+        finding = f"nvidia-smi did not answer within {SECONDS_TO_ANSWER:.0f} s"
+        return CheckResult(PROBLEM, "GPU", finding, "look at `dmesg`, and restart the machine")
+    except (OSError, subprocess.CalledProcessError) as error:
+        lines = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
+        cure = "install the NVIDIA driver for this kernel, or restart the machine"
+        return CheckResult(PROBLEM, "GPU", f"nvidia-smi fails: {lines[-1]}", cure)
+    if not gpus:
+        return None
+    name, _, driver = gpus[0].rpartition(", ")
+    return CheckResult(OK, "GPU", f"{len(gpus)} x {name}, driver {driver}")
+
+
+def start_probe(script: str) -> subprocess.Popen[str]:
+    """Starts a script in a Python of its own, as importing a library may hang or crash."""
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        start_new_session=True,
+    )
+
+
+def take_answer(process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
+    """Returns what a probe printed, or `{"error": what went wrong}`; a probe that hangs is ended."""
+    try:
+        printed, complaints = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return {"error": f"no answer within {seconds:.0f} s"}
+    for line in printed.splitlines():
+        if line.startswith(_MARK):
+            answer: dict[str, Any] = json.loads(line.removeprefix(_MARK))
+            return answer
+    if process.returncode < 0:
+        name = signal.Signals(-process.returncode).name
+        return {"error": f"importing it ends the process ({name})"}
+    lines = complaints.strip().splitlines()
+    return {"error": lines[-1] if lines else f"it ended with status {process.returncode}"}
+
+
+def judge(name: str, answer: Mapping[str, Any], expected: str) -> CheckResult:
+    """Returns the check of a library's answer.
+
+    Args:
+      answer: `version` and `kinds` (numbers of devices by kind), or `error`.
+      expected: the kind of device that is here: `GPU`, `TPU` or `CPU`.
+    """
+    extra = {"GPU": "gpu", "TPU": "jax-tpu", "CPU": "tensorflow"}[expected]
+    cure = FRESH_ENVIRONMENT.format(extra=extra)
+    if "error" in answer:
+        return CheckResult(PROBLEM, name, str(answer["error"]), cure)
+    kinds = answer["kinds"]
+    shown = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+    finding = f"{answer['version']} sees {shown or 'no device'}"
+    # JAX calls a GPU by its platform.
+    present = set(kinds) | ({"GPU"} if {"CUDA", "ROCM"} & set(kinds) else set())
+    if expected not in present:
+        return CheckResult(PROBLEM, name, f"{finding}, but not the {expected} that is here", cure)
+    return CheckResult(OK, name, finding)
+
+
+def check_disk(root: PathLike | None) -> CheckResult:
+    """Returns how much space is free where the experiment lies; `launch plan` says what it needs."""
+    folder = Path(root or ".").absolute()
+    while not folder.is_dir():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if not os.access(folder, os.W_OK):
+        cure = "choose another launch.root, or get the permission"
+        return CheckResult(PROBLEM, "disk", f"{folder} may not be written", cure)
+    finding = f"{free / 1e9:,.0f} GB free at {folder}"
+    if free < BYTES_FREE_AT_LEAST:
+        cure = (
+            "free some: a base-size pre-training needs 5 GB and 0.4 more for each checkpoint kept"
+        )
+        return CheckResult(WARNING, "disk", finding, cure)
+    return CheckResult(OK, "disk", finding)
+
+
+def check_training() -> CheckResult:
+    """Returns whether this machine rounds as the reference, by 20 steps of training in portable mode."""
+    try:
+        digest = measure_digest(SECONDS_TO_TRAIN)
+    except UserError as error:
+        return CheckResult(WARNING, "training", str(error))
+    if digest == REFERENCE_DIGEST:
+        return CheckResult(OK, "training", f"20 steps in portable mode give the reference {digest}")
+    finding = f"20 steps in portable mode give {digest}, the reference is {REFERENCE_DIGEST}"
+    cure = "results differ from published ones in their last bits; see docs/departures.md"
+    return CheckResult(WARNING, "training", finding, cure)

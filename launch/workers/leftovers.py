@@ -1,0 +1,178 @@
+"""Ends what a launcher that is gone has left running, and nothing else.
+
+Normally there is nothing to end, as every process of a launch leaves with its launcher. Ours have marks
+that others do not have: on this machine an environment variable with root and lease
+(`launch.workers.mark.VARIABLE`), on Slurm the jobs' name. A cluster of Dask that others started is theirs:
+its workers stop the runs of a launcher that is gone, and stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from multiberts.launch.markers.attempts import attempts_of, end_attempt
+from multiberts.launch.workers.mark import VARIABLE, Mark
+from multiberts.launch.workers.pool import FOLDER, KEYS
+from multiberts.launch.workers.slurm import (
+    ENDED,
+    NoAnswerError,
+    cancel_jobs,
+    jobs_named,
+    name_of_jobs,
+)
+from multiberts.launch.workers.worker import SECONDS_TO_SAVE
+from multiberts.runs.console import progress, report
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike
+from multiberts.runs.lease_holder import Holder
+from multiberts.runs.processes import creation_time, process_is_alive
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A process that a launcher left.
+
+    Attributes:
+      created: its `runs.processes.creation_time`.
+      command: its command line, shortened.
+    """
+
+    process: psutil.Process
+    created: float
+    command: str
+
+    def describe(self) -> str:
+        return f"process {self.process.pid} ({self.command})"
+
+    def is_alive(self) -> bool:
+        return process_is_alive(self.process.pid, self.created)
+
+
+def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
+    """Returns the processes on this machine of launchers of an experiment that are gone.
+
+    This process and those it descends from are never among them, nor are those of other users.
+
+    Args:
+      holder: of the lease now, or None.
+    """
+    place = os.path.realpath(root)
+    spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    if holder is not None and holder.is_here:
+        spared.add(holder.pid)
+    found = []
+    for process in psutil.process_iter():
+        if process.pid in spared:
+            continue
+        # Others' processes cannot be looked into; some end meanwhile.
+        with contextlib.suppress(psutil.Error, OSError):
+            mark = _mark_in(process.environ().get(VARIABLE))
+            if mark is None or os.path.realpath(mark.root) != place:
+                continue
+            created = creation_time(process.pid)
+            if created is not None and not _has_launcher(mark, holder):
+                command = " ".join(process.cmdline()).strip()
+                found.append(Leftover(process, created, command[:80]))
+    return found
+
+
+def _has_launcher(mark: Mark, holder: Holder | None) -> bool:
+    """Returns whether the launcher of a process has the lease, or runs here.
+
+    A Python that launches twice keeps helpers of the first launch, such as its resource tracker.
+    """
+    has_lease = holder is not None and holder.owner == mark.owner
+    return has_lease or process_is_alive(mark.pid, mark.created)
+
+
+def _mark_in(value: str | None) -> Mark | None:
+    if value is None:
+        return None
+    try:
+        return Mark(**json.loads(value))
+    except (ValueError, TypeError):
+        return None  # of another version, or another program's
+
+
+def end_processes(root: PathLike, holder: Holder | None) -> int:
+    """Asks left processes to save and leave, and ends those that do not within `SECONDS_TO_SAVE`.
+
+    Returns:
+      How many there were; each is reported.
+    """
+    leftovers = left_processes(root, holder)
+    if leftovers:
+        progress(
+            f"a launcher of {root} that is gone has left processes, which have {SECONDS_TO_SAVE:.0f} s to "
+            "save and leave"
+        )
+    for left in leftovers:
+        # psutil compares the creation time first, so another process with the same id is safe.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            left.process.terminate()
+            # A stopped one hears nothing.
+            left.process.resume()
+    end = time.monotonic() + SECONDS_TO_SAVE
+    while time.monotonic() < end and any(left.is_alive() for left in leftovers):
+        time.sleep(0.05)
+    for left in leftovers:
+        how = "asked to leave, and left"
+        if left.is_alive():
+            how = f"did not leave within {SECONDS_TO_SAVE:.0f} s, killed"
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left.process.kill()
+        report(f"{left.describe()}: {how}")
+    return len(leftovers)
+
+
+def end_slurm_jobs(root: PathLike) -> int:
+    """Cancels the jobs that a killed launcher has left with its keys, and removes the keys.
+
+    Only for who holds the lease, or where nobody does.
+
+    Returns:
+      How many there were; each is reported.
+    """
+    folder = Path(root) / FOLDER
+    left = _left_jobs(root, folder) if (folder / KEYS).exists() else {}
+    for job, state in left.items():
+        report(f"Slurm job {job} ({state.lower()}): cancelled")
+    shutil.rmtree(folder, ignore_errors=True)
+    return len(left)
+
+
+def _left_jobs(root: PathLike, folder: Path) -> dict[str, str]:
+    """Cancels the jobs of an experiment, and returns their states."""
+    problem = f"jobs of {root} on Slurm may be left"
+    cure = f"give the same command on a login node when Slurm answers, or remove {folder} if none is left"
+    if shutil.which("squeue") is None or shutil.which("scancel") is None:
+        raise UserError(f"{problem}, and squeue and scancel are not found; {cure}")
+    try:
+        jobs = jobs_named(name_of_jobs(root))
+        left = {job: state for job, state in jobs.items() if state not in ENDED}
+        cancel_jobs(*left)
+    except NoAnswerError as error:
+        raise UserError(f"{problem}, and Slurm does not answer: {error}; {cure}") from error
+    return left
+
+
+def close_attempts(root: PathLike) -> int:
+    """Marks as lost the open attempts on this machine whose process is gone; returns how many."""
+    closed = 0
+    for attempts in attempts_of(root).values():
+        for attempt in attempts:
+            is_here = attempt.host == socket.gethostname()
+            if attempt.ended is None and is_here and not attempt.has_process():
+                error = {"kind": "WorkerLost", "message": "its process was gone"}
+                end_attempt(root, attempt, "lost", error, ended=attempt.heartbeat)
+                closed += 1
+    return closed

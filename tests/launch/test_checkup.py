@@ -1,0 +1,173 @@
+"""The doctor's lines: packages that clash, libraries that hang or crash, full disks, another rounding."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from multiberts.launch import checkup
+from multiberts.launch.checkup import (
+    OK,
+    PROBLEM,
+    WARNING,
+    check_devices,
+    check_disk,
+    check_packages,
+    check_training,
+    doctor,
+    judge,
+    start_probe,
+    take_answer,
+)
+from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST
+from multiberts.tests.patience import PATIENCE
+
+
+def test_packages_that_do_not_agree_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check_packages().level == OK
+    metadata = tmp_path / "made_up-99.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(
+        "Metadata-Version: 2.1\nName: made-up\nVersion: 99.0\n"
+        "Requires-Dist: numpy>=1\nRequires-Dist: absl-py<1; python_version >= '3'\n"
+        "Requires-Dist: no-such-package\nRequires-Dist: neither; extra == 'more'\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    result = check_packages()
+    assert result.level == WARNING and "'.[tensorflow]'" in result.cure
+    assert "made-up 99.0 requires no-such-package, which is not installed" in result.finding
+    assert "made-up 99.0 has requirement absl-py<1" in result.finding
+    assert "neither" not in result.finding and "numpy" not in result.finding
+
+
+def test_an_environment_without_pip_is_checked_by_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pip", None)
+    result = check_packages()
+    assert result.level == WARNING and "no pip" in result.finding
+    assert result.cure == f"uv pip check --python {sys.executable}"
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("import time; time.sleep(10**6)", {"error": "no answer within 1 s"}),
+        ("import os; os.abort()", {"error": "importing it ends the process (SIGABRT)"}),
+        (
+            "import no_such_module",
+            {"error": "ModuleNotFoundError: No module named 'no_such_module'"},
+        ),
+        ("print('noise'); print('devices: {\"kinds\": {\"CPU\": 1}}')", {"kinds": {"CPU": 1}}),
+    ],
+)
+def test_a_library_that_hangs_or_crashes_takes_nothing_with_it(
+    script: str, expected: dict[str, object]
+) -> None:
+    process = start_probe(script)
+    # The limit is for the one that hangs; the others may have a slow machine.
+    assert take_answer(process, 1 if "sleep" in script else PATIENCE) == expected
+    assert process.poll() is not None
+
+
+@pytest.mark.slow
+def test_this_machine_trains_in_portable_mode() -> None:
+    """Whether it gives the reference digest depends on the machine; that it says so does not."""
+    result = check_training()
+    assert "20 steps in portable mode give" in result.finding
+    assert (result.level == OK) == ("give the reference" in result.finding)
+
+
+@pytest.mark.parametrize("digest", [REFERENCE_DIGEST, "0123456789abcdef"])
+def test_a_digest_is_compared_with_the_reference(
+    monkeypatch: pytest.MonkeyPatch, digest: str
+) -> None:
+    monkeypatch.setattr(checkup, "measure_digest", lambda seconds: digest)
+    result = check_training()
+    assert result.level == (OK if digest == REFERENCE_DIGEST else WARNING)
+    assert digest in result.finding and REFERENCE_DIGEST in result.finding
+
+
+def test_training_that_takes_too_long_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "SECONDS_TO_TRAIN", 0.01)
+    result = check_training()
+    assert result.level == WARNING and "took more than 0.01 s" in result.finding
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "level"),
+    [
+        ({"version": "2.21.0", "kinds": {"CPU": 1}}, "CPU", OK),
+        ({"version": "2.21.0", "kinds": {"CPU": 1}}, "GPU", PROBLEM),
+        ({"version": "2.21.0", "kinds": {"CPU": 1, "GPU": 8}, "cuda": "12.5.1"}, "GPU", OK),
+        ({"version": "0.10", "kinds": {"CUDA": 2}}, "GPU", OK),
+        ({"version": "2.20.0", "kinds": {"CPU": 1}}, "TPU", PROBLEM),
+        ({"error": "no answer within 120 s"}, "TPU", PROBLEM),
+    ],
+)
+def test_a_library_must_see_what_is_there(
+    answer: dict[str, object], expected: str, level: str
+) -> None:
+    result = judge("TensorFlow", answer, expected)
+    assert result.level == level
+    if level == PROBLEM:
+        extra = {"GPU": "gpu", "TPU": "jax-tpu"}[expected]
+        assert f"'.[{extra}]'" in result.cure
+
+
+def test_the_driver_is_asked_for_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By programs in place of nvidia-smi: one that lists two, one that fails."""
+    monkeypatch.setattr(checkup, "LIBRARIES", {"json": ("json", _PROBE)})
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    program = tmp_path / "nvidia-smi"
+    for script, level, finding in (
+        ("echo 'NVIDIA A100, MIG 1g, 570.86'; echo 'NVIDIA A100, MIG 1g, 570.86'", OK,
+         "2 x NVIDIA A100, MIG 1g, driver 570.86"),
+        ("echo 'Failed to initialize NVML'; exit 9", PROBLEM,
+         "nvidia-smi fails: Failed to initialize NVML"),
+    ):  # fmt: skip
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        gpu, _ = check_devices()
+        assert (gpu.level, gpu.finding) == (level, finding)
+
+
+def test_a_machine_without_a_library_that_computes_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkup, "LIBRARIES", {"JAX": ("no_such_module", "")})
+    assert check_devices()[-1].level == PROBLEM
+
+
+def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    monkeypatch.setattr(checkup, "BYTES_FREE_AT_LEAST", free / 2)
+    result = check_disk(tmp_path / "not" / "yet")
+    assert result.level == OK and result.finding.endswith(f" free at {tmp_path}")
+    monkeypatch.setattr(checkup, "BYTES_FREE_AT_LEAST", 2 * free + 1)
+    assert check_disk(tmp_path).level == WARNING
+
+
+def test_the_command_prints_one_screen_and_its_status_tells_of_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Importing the real libraries is slow, and is not what this is about.
+    monkeypatch.setattr(checkup, "LIBRARIES", {"json": ("json", _PROBE)})
+    monkeypatch.setattr(checkup, "measure_digest", lambda seconds: "0123456789abcdef")
+    assert doctor(root=tmp_path) == 0
+    said = capsys.readouterr().out
+    for subject in ("machine", "packages", "json", "disk", "training"):
+        assert f"  {subject} " in said, subject
+    assert "0 problems to solve, " in said
+    monkeypatch.setattr(checkup, "LIBRARIES", {})
+    assert doctor(root=tmp_path, training=False) == 1
+    said = capsys.readouterr().out
+    assert "1 problem to solve, " in said and "  training " not in said
+
+
+_ANSWER = {"version": "1", "kinds": {"CPU": 1, "GPU": 1, "TPU": 1}}
+_PROBE = f"print('devices: ' + {json.dumps(_ANSWER)!r})"
