@@ -47,20 +47,11 @@ MARKERS: dict[str, tuple[str, dict[str, Any], Callable[[Path], object]]] = {
         lambda root: examples_in(root / "run.json"),
     ),
 }
+# A crash of the machine cuts or empties a file.
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda whole: whole[: len(whole) // 2],
     "empty": lambda whole: b"",
-    "binary": lambda whole: bytes(range(256)) * 4,
-    "null": lambda whole: b"null",
-    "list": lambda whole: b"[]",
-    "text": lambda whole: b'"ours"',
-    "no fields": lambda whole: b"{}",
-    "deep": lambda whole: b"[" * 100_000 + b"]" * 100_000,
-    "deep fields": lambda whole: b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
-    "long integer": lambda whole: whole[:-1] + b', "more": ' + b"9" * 10_000 + b"}",
-    "texts for all": lambda whole: json.dumps(dict.fromkeys(json.loads(whole), "x")).encode(),
-    "numbers for all": lambda whole: json.dumps(dict.fromkeys(json.loads(whole), 1.5)).encode(),
-    "null for all": lambda whole: json.dumps(dict.fromkeys(json.loads(whole))).encode(),
+    "of another program": lambda whole: b"[]",
 }
 
 
@@ -99,25 +90,6 @@ def test_a_creation_time_is_a_number_and_may_be_missing(tmp_path: Path, marker: 
     fields = {name: value for name, value in fields.items() if name != "created"}
     written(tmp_path, file, json.dumps(fields).encode())
     assert read(tmp_path) is not None
-
-
-@pytest.mark.parametrize("place", ["/etc/passwd", "../outside", "a/../../outside", ""])
-@pytest.mark.parametrize(
-    ("marker", "change"),
-    [
-        ("plan", lambda place: {"version": 1, "runs": [{**PLANNED, "path": place}]}),
-        ("plan", lambda place: {"version": 1, "runs": [{**PLANNED, "parents": [place]}]}),
-        ("imported", lambda place: {"version": 1, "runs": [{**IMPORTED, "path": place}]}),
-    ],
-)
-def test_a_path_that_leaves_the_root_is_refused(
-    tmp_path: Path, marker: str, change: Callable[[str], dict[str, Any]], place: str
-) -> None:
-    file, _, read = MARKERS[marker]
-    path = written(tmp_path, file, json.dumps(change(place)).encode())
-    with pytest.raises(UserError, match="a path below the root") as refusal:
-        read(tmp_path)
-    assert str(path) in str(refusal.value)
 
 
 def test_a_damaged_attempt_is_named_and_the_others_count(

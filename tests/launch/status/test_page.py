@@ -46,7 +46,9 @@ def test_the_page_holds_the_experiment_and_nothing_is_fetched(browser: Browser, 
     assert cells(browser, 3)[2] == running
     assert (cells(browser, 4)[1], cells(browser, 5)[1]) == ("50.1 d", "$11,067")
     assert browser.run("document.querySelectorAll('.failure').length") == 4
-    assert "OOM when allocating <tensor>" in text and "process" in text.split("launch reap")[1]
+    assert (
+        "OOM when allocating <tensor>" in text and "process" in text.split("launch run --reap")[1]
+    )
     assert browser.requests == [page.resolve().as_uri()]
     assert browser.complaints == []
 
