@@ -44,6 +44,7 @@ class Pair:
     """A base and an experiment to compare by a metric, or a base alone to describe.
 
     Attributes:
+      prediction_sets: of the base, then of the experiment.
       measure: a key of `METRICS` or `OCCUPATION_MEASURES`.
       place: its figures' files begin with this.
       planned_seeds: how many seeds are planned; None where no plan is known.
