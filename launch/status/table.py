@@ -61,7 +61,7 @@ def launched(status: Status) -> str:
         text += "no launcher is running"
         if status.counts["done"] < status.total:
             text += ", `multiberts launch run` resumes from here"
-    text += f"; {quantities.duration(3600 * status.hours)} of devices so far"
+    text += f"; {quantities.duration(3600 * status.hours)} of device time so far"
     return text if status.dollars is None else f"{text}, {quantities.dollars(status.dollars)}"
 
 
