@@ -161,7 +161,8 @@ types: $(VENV)/installed-for-tests
 # Source distribution and wheel of what is committed, in dist/. The quick tests then run in an empty folder on the files
 # of the wheel alone: the checkout gives only the tests and what they read.
 DIST = $(VENV)/dist
-READ_BY_TESTS = .github CHANGELOG.md CITATION.cff CONTRIBUTING.md Makefile README.md SECURITY.md benchmarks docs mkdocs.yml tests
+READ_BY_TESTS = .github CHANGELOG.md CITATION.cff CONTRIBUTING.md Makefile README.md SECURITY.md benchmarks constraints.txt docs mkdocs.yml \
+  requirements.txt tests
 dist: $(VENV)/installed-for-tests
 	rm -rf dist $(DIST) && mkdir -p $(DIST)/source $(DIST)/empty
 	git archive HEAD | tar -x -C $(DIST)/source
