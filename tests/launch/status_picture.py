@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from pathlib import Path
@@ -14,13 +15,14 @@ from multiberts.tests.launch.made_up import make_sweep
 PICTURE = Path(__file__).parents[2] / "docs" / "launch_status.png"
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "multiberts"
+    # The page shows the root as it is given: no folder of this machine.
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        root = Path("multiberts")
         make_sweep(root, time.time())
         write_status_page(collect_status(root), root / "status.html")
         browser = Browser(Path(folder) / "profile")
         try:
-            browser.open(root / "status.html", width=1200, height=1100)
+            browser.open(Path(folder) / root / "status.html", width=1200, height=1100)
             browser.picture(PICTURE)
         finally:
             browser.close()
