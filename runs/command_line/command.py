@@ -306,11 +306,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 _EXTRAS = {
     package: extra
     for extra, packages in {
-        "launch": "cryptography dask dask_jobqueue distributed psutil rich",
         "cloud": "gcsfs fsspec",
         "parquet": "pyarrow",
-        "tensorflow": "google h5py huggingface_hub keras ml_dtypes safetensors tensorflow "
-        "tensorflow_datasets tokenizers",
+        # Launches need the tokeniser, too, which the extra `launch` alone lacks.
+        "tensorflow": "cryptography dask dask_jobqueue distributed google h5py huggingface_hub keras "
+        "ml_dtypes psutil rich safetensors tensorflow tensorflow_datasets tokenizers",
     }.items()
     for package in packages.split()
 }

@@ -237,6 +237,9 @@ def test_every_help_is_a_text_or_names_the_extra_in_a_base_install() -> None:
     for name, (code, text) in found.items():
         assert "Traceback" not in text, name
         assert code == 0 or (code == 2 and "pip install 'multiberts[" in text), (name, text)
+    # The extra `launch` alone would lead from one missing package to the next.
+    launches = [text for name, (_, text) in found.items() if name.startswith("launch ")]
+    assert all("pip install 'multiberts[tensorflow]'" in text for text in launches)
     whole = {"compare", "stats", "evaluate", "learning-rates", "instances", "paper", "list"}
     assert {name for name, (code, _) in found.items() if code == 0} >= whole
 
