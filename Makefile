@@ -21,7 +21,8 @@ demo: $(VENV)/installed
 
 # The README's command and CI's: style, types, and all tests but the slow ones. Types are checked beside the
 # tests. Three at a time on two cores, as the launcher's tests often wait.
-TESTS = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# No worker is started again: it would run a test that hangs once more.
+TESTS = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 test: style
 	$(MAKE) --no-print-directory --jobs=2 types most-tests
 most-tests: $(VENV)/installed-for-tests

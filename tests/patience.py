@@ -1,3 +1,6 @@
-"""How long tests wait: long enough for any machine, so that only what hangs is ended."""
+"""How long tests wait: long enough for any machine, so that only what hangs is ended.
 
-PATIENCE = 1800.0  # seconds
+Less than `faulthandler_timeout` of pyproject.toml, which ends a test that waits without a limit.
+"""
+
+PATIENCE = 600.0  # seconds

@@ -260,7 +260,8 @@ def test_a_stopped_worker_of_a_killed_launcher_leaves_no_process_and_its_attempt
     reap_experiment(launcher.root)
     status = collect_status(launcher.root)
     assert status.launcher is None and status.orphans == ()
-    assert [one.outcome for one in attempts_of(launcher.root)["wait"]] == ["lost"]
+    # The kernel's hang-up also asks the run to save, which it does where the worker does not end first.
+    assert [one.outcome for one in attempts_of(launcher.root)["wait"]] in (["lost"], ["preempted"])
 
 
 @pytest.mark.usefixtures("quick_stages")

@@ -169,12 +169,14 @@ def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said
         return log.exists() and log.read_text().count("begun") == times
 
     def end_a_worker_and_the_scheduler() -> None:
-        assert wait_until(lambda: has_begun(1))
-        nanny = psutil.Process(attempts_at(root, "wait")[0].pid).parent()
-        assert nanny is not None
-        nanny.terminate()
-        assert wait_until(lambda: has_begun(2))
-        cluster.processes[0].kill()
+        try:
+            assert wait_until(lambda: has_begun(1))
+            nanny = psutil.Process(attempts_at(root, "wait")[0].pid).parent()
+            assert nanny is not None
+            nanny.terminate()
+            assert wait_until(lambda: has_begun(2))
+        finally:  # or the launch would wait for ever
+            cluster.processes[0].kill()
 
     ending = in_thread(end_a_worker_and_the_scheduler)
     with pytest.raises(UserError, match="scheduler of engine 'dask' is gone"):
