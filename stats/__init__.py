@@ -7,13 +7,16 @@ pandas, xarray and Matplotlib are imported where they are first needed.
 """
 
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.answers.borrowed_spread import SeedSpread, one_seed
+from multiberts.stats.answers.early_looks import early_look
+from multiberts.stats.answers.published_number import Reproduction, reproduce
+from multiberts.stats.answers.sameness import same
+from multiberts.stats.answers.slicing import slices
 from multiberts.stats.b3.fit import search_b3, solve_b3
 from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
 from multiberts.stats.b3.model import B3CrossValidator, b3
 from multiberts.stats.bootstrap.published import multibootstrap, report_ci
-from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.arms import compare_arms
-from multiberts.stats.compare.published_number import Reproduction, reproduce
 from multiberts.stats.compare.question import TaskData, compare
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
@@ -47,8 +50,7 @@ from multiberts.stats.intervals import (
 )
 from multiberts.stats.reading import from_frame, runs_from_dataset
 from multiberts.stats.report.own_files import read_predictions
-from multiberts.stats.results.sequential import (
-    early_look,
+from multiberts.stats.sequential import (
     sequential_decision,
     spending_boundaries,
 )
@@ -101,6 +103,7 @@ __all__ = [
     "momentum",
     "multibootstrap",
     "nested_variance_components",
+    "one_seed",
     "percentile_interval",
     "permutation_p_values",
     "read_predictions",
@@ -108,12 +111,14 @@ __all__ = [
     "report_ci",
     "reproduce",
     "runs_from_dataset",
+    "same",
     "score_interval",
     "search_b3",
     "seed_sources",
     "sequential_decision",
     "sign_flip_p_values",
     "single_runs",
+    "slices",
     "solve_b3",
     "spending_boundaries",
     "t_interval",

@@ -48,8 +48,7 @@ from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, labelled
 from multiberts.stats.recommended import interval_of_difference
-from multiberts.stats.results.comparison import ArmSummary
-from multiberts.stats.results.ranking import ArmDifference
+from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
     ComparisonSettings,
@@ -333,11 +332,12 @@ def _differences(
     found = []
     for base, experiment in pairs:
         pair = [summaries[base], summaries[experiment]]
-        crossing = Crossing([replace(scored[base].part, weight=-1.0), scored[experiment].part])
-        variance = crossing.unbiased_variance(prior)
+        parts = [replace(scored[base].part, weight=-1.0), scored[experiment].part]
+        crossing = Crossing(parts, prior)
+        variance = crossing.unbiased_variance()
         answers = paired_answers(scored[base].job, scored[experiment].job)
         interval, p_values = interval_of_difference(
-            pair, crossing, answers, kind, settings.resample, level, prior
+            pair, crossing, answers, kind, settings.resample, level
         )
         p = p_values.two_sided
         found.append(

@@ -20,8 +20,7 @@ from multiberts.stats.compare.arms import seed_prior
 from multiberts.stats.compare.ranking import ranked
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, clopper_pearson_interval, t_interval
-from multiberts.stats.results.comparison import ArmSummary
-from multiberts.stats.results.ranking import ArmDifference
+from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.variance.crossing import crossing_of_tables
 
 Tables = dict[str, NDArray[np.float64]]
