@@ -48,9 +48,8 @@ def public_modules() -> list[str]:
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yields what the page shows of a module: its own classes and functions, or those it exports."""
     exported = getattr(module, "__all__", None)
-    for name, value in vars(module).items():
-        if exported is not None and name not in exported:
-            continue
+    for name in vars(module) if exported is None else exported:
+        value = getattr(module, name)
         is_own = exported is not None or getattr(value, "__module__", None) == module.__name__
         if (
             is_own
