@@ -51,8 +51,7 @@ if TYPE_CHECKING:
         t_interval,
         t_p_values,
     )
-    from multiberts.stats.reading import from_frame, runs_from_dataset
-    from multiberts.stats.report.own_files import read_predictions
+    from multiberts.stats.report.own_files import read
     from multiberts.stats.results.sequential import (
         early_look,
         sequential_decision,
@@ -98,7 +97,6 @@ __all__ = [
     "ensemble",
     "fisher_t_interval",
     "fisher_tests",
-    "from_frame",
     "improvement_bound",
     "instance_accuracy",
     "intraclass_correlation",
@@ -109,11 +107,10 @@ __all__ = [
     "nested_variance_components",
     "percentile_interval",
     "permutation_p_values",
-    "read_predictions",
+    "read",
     "relative_threshold_bias",
     "report_ci",
     "reproduce",
-    "runs_from_dataset",
     "score_interval",
     "search_b3",
     "seed_sources",
