@@ -39,32 +39,15 @@ if TYPE_CHECKING:
     from multiberts.stats.instances.run_agreement import agreement
     from multiberts.stats.instances.size_momentum import momentum
     from multiberts.stats.instances.variance_by_bias import conditional_variance
-    from multiberts.stats.intervals import (
-        ConfidenceInterval,
-        PValues,
-        clopper_pearson_interval,
-        fisher_t_interval,
-        percentile_interval,
-        permutation_p_values,
-        score_interval,
-        sign_flip_p_values,
-        t_interval,
-        t_p_values,
-    )
+    from multiberts.stats.intervals import ConfidenceInterval, PValues
     from multiberts.stats.report.own_files import read
-    from multiberts.stats.results.sequential import (
-        early_look,
-        sequential_decision,
-        spending_boundaries,
-    )
+    from multiberts.stats.results.sequential import early_look, sequential_decision
     from multiberts.stats.variance.components import (
         VarianceComponents,
-        intraclass_correlation,
         nested_variance_components,
         unpaired_components,
         variance_components,
     )
-    from multiberts.stats.variance.crossing import crossing_of_tables
     from multiberts.stats.variance.plan import Plan
     from multiberts.stats.variance.randomness_sources import seed_sources
 
@@ -85,42 +68,31 @@ __all__ = [
     "agreement",
     "b3",
     "binomial_matrix",
-    "clopper_pearson_interval",
     "compare",
     "compare_arms",
     "compare_tasks",
     "conditional_variance",
-    "crossing_of_tables",
     "decay_bound",
     "decompose",
     "early_look",
     "ensemble",
-    "fisher_t_interval",
     "fisher_tests",
     "improvement_bound",
     "instance_accuracy",
-    "intraclass_correlation",
     "leakage_levels",
     "learning",
     "momentum",
     "multibootstrap",
     "nested_variance_components",
-    "percentile_interval",
-    "permutation_p_values",
     "read",
     "relative_threshold_bias",
     "report_ci",
     "reproduce",
-    "score_interval",
     "search_b3",
     "seed_sources",
     "sequential_decision",
-    "sign_flip_p_values",
     "single_runs",
     "solve_b3",
-    "spending_boundaries",
-    "t_interval",
-    "t_p_values",
     "threshold_bias",
     "unpaired_components",
     "variance_components",
