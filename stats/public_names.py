@@ -29,7 +29,9 @@ class LazyPackage(ModuleType):
             return value
         if name in self.__all__:
             return import_module(f"{self.__name__}.{name}")
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        from multiberts.stats.guessed import unknown_public_name  # not for names that are there
+
+        raise AttributeError(unknown_public_name(name, self.__all__))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets an attribute, but no folder in place of the function of its name (`compare`)."""

@@ -146,6 +146,24 @@ def arms_in(
     return None
 
 
+def arms_of_arrays(data: Any) -> dict[str, Any]:
+    """Returns the arms of a list or tuple of arrays, frames or Datasets; none of other data.
+
+    A nested list of numbers is one arm, whatever its depth.
+    """
+    if not (isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_whole, data))):
+        return {}
+    names = (
+        ["base", "experiment"] if len(data) == 2 else [f"arm {n}" for n, _ in enumerate(data, 1)]
+    )
+    return dict(zip(names, data, strict=True))
+
+
+def _is_whole(data: Any) -> bool:
+    """Returns whether data are an array [seeds, examples], or another form with names of its own."""
+    return getattr(data, "ndim", 0) == 2 or hasattr(data, "columns") or hasattr(data, "data_vars")
+
+
 def in_python(message: str, which: str = "") -> str:
     """Returns a message to people at a command line as one to people in Python.
 
@@ -264,8 +282,8 @@ def labelled(
       data: a Dataset or DataArray, as it is; a file or table (see `arms_in`) of one arm; a frame whose
         rows are seeds (the index, with the run as second level if there are several per seed) and
         whose columns are examples; a dict of arrays [examples] by seed; or an array, tensor or nested
-        list [seeds, examples] or [seeds, runs, examples] (of class probabilities with one more axis
-        at the end), whose seeds are numbered from 0.
+        list [examples] of one seed, [seeds, examples] or [seeds, runs, examples] (of class probabilities
+        with one more axis at the end), whose seeds are numbered from 0.
       metric: decides whether the last axis is classes.
       by: column of slices of the examples, which is kept.
     """
@@ -300,6 +318,8 @@ def labelled(
             f"{name}: found rows of different lengths, expected [seeds, examples]; put NaN where a "
             "prediction is missing and give missing='omit'"
         ) from error
+    if values.ndim == 1:
+        values = values[None]  # the examples of one seed
     classes = ["class"] if metric is not None and metric.uses == "scores" else []
     dims_of = {
         2: ["pretrain_seed", "example"],
@@ -308,9 +328,8 @@ def labelled(
     if classes:
         dims_of[4], dims_of[3] = [*dims_of[3], "class"], ["pretrain_seed", "example", "class"]
     if values.ndim not in dims_of:
-        cure = "; for one score per seed give [seeds, 1] and resample='seeds'" * (values.ndim == 1)
         shapes = " or ".join(f"[{', '.join(names)}]" for names in dims_of.values())
-        raise DataError(f"{name}: found an array of shape {values.shape}, expected {shapes}{cure}")
+        raise DataError(f"{name}: found an array of shape {values.shape}, expected {shapes}")
     if values.ndim == 2:
         _refuse_tall(name, values.shape)
     coordinates = {"pretrain_seed": np.arange(len(values)) if seeds is None else seeds}
@@ -323,7 +342,14 @@ def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
 
     if set(frame.columns.names) & _SEED_NAMES or set(frame.index.names) & _EXAMPLE_NAMES:
         raise DataError(f"{name}: found seeds as columns, expected them as rows; give frame.T")
-    if not set(frame.index.names) & _SEED_NAMES and set(frame.index.names) == {None}:
+    if set(frame.index.names) == {None}:
+        numeric = {dtype.kind in "biuf" for dtype in frame.dtypes}
+        if not _is_default(frame.columns) and (len(numeric) > 1 or len(frame) > frame.shape[1] > 1):
+            raise DataError(
+                f"{name}: found columns {', '.join(map(str, frame.columns[:9]))} and no index of seeds; if a "
+                "row is one prediction, name its columns, stats.read(frame, seed='COLUMN'), and if it is one "
+                "seed, the index, frame.rename_axis('seed')"
+            )
         _refuse_tall(name, frame.shape)
     coordinates: dict[str, Any] = {}
     for place, level in enumerate(("pretrain_seed", "finetune_seed")[: frame.index.nlevels]):

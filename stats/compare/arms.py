@@ -44,6 +44,7 @@ from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, labelled
@@ -66,6 +67,7 @@ ManyDesign = Literal["unpaired", "paired"]
 _LEAST_ARMS = 4
 
 
+@knows_guesses
 def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     arms: Any,
     metric: str | MetricLike | ScoreFunction | None = None,

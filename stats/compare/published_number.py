@@ -19,6 +19,7 @@ from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.question import TaskData, borrowed, prepare_arms
 from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
 from multiberts.stats.metrics import MetricLike, ScoreFunction
 from multiberts.stats.presentation.metric_names import difference_text, metric_name, score_text
@@ -127,6 +128,7 @@ class Reproduction(EqualByContent):
         )
 
 
+@knows_guesses
 def reproduce(
     runs: Any,
     metric: str | MetricLike | ScoreFunction | None = None,

@@ -41,9 +41,10 @@ from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.slices import SpecOf, slice_names, sliced
 from multiberts.stats.compare.undefined import check_defined, notes_of_undefined
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
 from multiberts.stats.presentation.metric_names import printed_unit
-from multiberts.stats.reading import arms_in, labelled, values_of_clusters
+from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
 from multiberts.stats.recommended import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.results.comparison import ArmSummary, Pairing
 from multiberts.stats.results.slices import Slices
@@ -93,6 +94,7 @@ class TaskData:
     by: Any = None
 
 
+@knows_guesses
 def compare(  # noqa: PLR0913 -- users see every option with its default
     base: Any,
     experiment: Any = None,
@@ -118,15 +120,17 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
 
     Args:
       base: predictions, or each example's own scores, as any of: an array, tensor or nested list
-        [seeds, examples] or [seeds, runs, examples]; a dict of arrays [examples] by seed; a data frame
+        [seeds, examples] or [seeds, runs, examples], or [examples] of one seed (one score per seed is
+        [seeds, 1], with `resample="seeds"`); a dict of arrays [examples] by seed; a data frame
         (pandas, polars) or `datasets.Dataset` with columns of usual names, one row per prediction or
         one column per run; a frame whose rows are seeds and whose columns are examples; the path of
         anything that `multiberts compare` reads; an xarray Dataset (as
         `evaluate.prediction_files.predictions.read_predictions` returns it) or DataArray with dims run or
         pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
         may have different numbers of runs.
-      experiment: the same for the other arm, aligned by example id; None in a `single` design, or where
-        the table, file or dict that is the base holds two arms: the first is then the base.
+      experiment: the same for the other arm, aligned by example id. None where the base is a table, file
+        or dict that holds two arms, or a list or tuple of two arrays or frames: the first is then the
+        base. Without a second arm the design is `single`, and so is a nested list: one arm.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
         replicate and without each example in turn. By default `mean` of scores without labels.
@@ -185,7 +189,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         design, resample, n_resamples, whole_number(rng), confidence_level, margin, seed_sd
     )
     if experiment is None and design != "single":
-        held = arms_in(base, "base", by if isinstance(by, str) else None) or {}
+        held = arms_in(base, "base", by if isinstance(by, str) else None) or arms_of_arrays(base)
         if len(held) > 2:
             raise DataError(
                 f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
@@ -195,6 +199,8 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
             (first, base), (second, experiment) = held.items()
             base_name = first if base_name == "base" else base_name
             experiment_name = second if experiment_name == "experiment" else experiment_name
+        elif design == "paired":
+            settings = replace(settings, design="single")
     task = TaskData(base, experiment, metric, labels, clusters, missing, by=by)
     return compare_task(task, settings, Names(name, evaluation_set, base_name, experiment_name))
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from multiberts.stats.formats import decimals_for, with_decimals
+from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.presentation.comparison_tables import slices_tables
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
 from multiberts.stats.presentation.method_words import method_names
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Readable:
+class Readable(KnowsGuesses):
     """Methods that every result has for readers."""
 
     def comparisons_shown(self) -> Sequence[ComparisonResult]:

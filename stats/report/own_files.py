@@ -11,8 +11,9 @@ from multiberts.evaluate.metrics.register import known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames, default_metric
 from multiberts.evaluate.readers.reading import name_of, read_frame
-from multiberts.runs.errors import UserError, counted, nearest
+from multiberts.runs.errors import UserError, counted
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
 from multiberts.stats.reading import arms_in, arms_of_frame, in_python
 from multiberts.stats.report.prediction_sets import PredictionSet
@@ -66,11 +67,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     See also: `compare`, `compare_arms`.
     """
     what = str(data) if isinstance(data, str | Path) else "data"
-    unknown = [name for name in columns if name not in _ROLES]
-    if unknown:
-        raise DataError(
-            f"{what}: found the role {unknown[0]!r} of a column, {nearest(unknown[0], _ROLES)}"
-        )
+    refuse_unknown("read", columns, _ROLES)
     if task is not None and what == "data":
         raise DataError(f"found task={task!r} for a table in memory; keep the rows of one task")
     try:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.results.content import EqualByContent
 from multiberts.stats.results.slices import Slices
@@ -182,6 +183,7 @@ class ComparisonResult(EqualByContent):
     borrowed: SeedSpread | None = None
     over_labels: tuple[float, ...] = ()
 
+    @knows_guesses
     def plan(
         self,
         num_seeds: int | None = None,
@@ -235,6 +237,7 @@ class ComparisonResult(EqualByContent):
             effect=found.effect if effect is None else effect,
         )
 
+    @knows_guesses
     def sameness_plan(
         self,
         num_seeds: int | None = None,

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.variance.crossing import Term, VarianceParts
 from multiberts.stats.variance.plan import (
     TARGET_POWER,
@@ -91,6 +92,7 @@ class VarianceComponents:
         """Returns, by component, its share of the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
         return _of_mean(self._values(), num_seeds, num_runs, num_examples)
 
+    @knows_guesses
     def plan(
         self,
         num_seeds: int,

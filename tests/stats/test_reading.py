@@ -278,8 +278,6 @@ def test_wrong_shapes_get_a_message_with_the_right_one():
         compare(BASE.T, EXPERIMENT.T)
     with pytest.raises(UserError, match="shape .4, 30., .*x 29"):
         compare(BASE, EXPERIMENT, "accuracy", labels=LABELS[:-1])
-    with pytest.raises(UserError, match=r"\[pretrain_seed, example\] .*resample='seeds'"):
-        compare(BASE[0], EXPERIMENT[0])
     with pytest.raises(UserError, match="rows of different lengths"):
         compare([[1, 2], [1]], BASE)
     with pytest.raises(UserError, match="found int"):
@@ -288,6 +286,53 @@ def test_wrong_shapes_get_a_message_with_the_right_one():
         compare(pandas.DataFrame(BASE.T, columns=pandas.Index(range(4), name="seed")), BASE)
     with pytest.raises(UserError, match="found the variables x"):
         compare(xarray.Dataset({"x": ("example", LABELS)}), BASE)
+
+
+def test_a_table_of_unusual_names_is_told_from_one_of_seeds():
+    table = pandas.DataFrame({"s": [0, 1, 0, 1], "q": [0, 0, 1, 1], "ok": [1, 0, 1, 1]})
+    for frame in (table, table[:2].assign(who="a")):
+        with pytest.raises(DataError, match=r"columns s, q, ok.*seed='COLUMN'.*rename_axis"):
+            compare(frame)
+    [arm] = read(table, seed="s", example="q", score="ok").values()
+    assert compare(arm, resample="seeds").estimate == 0.75
+    assert compare(table.rename_axis("seed"), resample="seeds").base.seeds == (0, 1, 2, 3)
+
+
+def test_one_arm_alone_is_described():
+    right = (BASE == LABELS).astype(float)
+    single = compare(right, design="single", **OPTIONS)
+    for alone in (right, right.tolist(), pandas.DataFrame(right)):
+        assert compare(alone, **OPTIONS) == single
+    labelled = compare(long(BASE, "old"), metric="accuracy", **OPTIONS)
+    assert labelled.design == "single" and labelled.estimate == pytest.approx(single.estimate)
+    with pytest.raises(DataError, match="design 'unpaired' without an experiment"):
+        compare(right, design="unpaired")
+
+
+def test_two_arrays_in_a_list_are_two_arms_and_a_nested_list_is_one(expected):
+    compared = {"metric": "accuracy", "labels": LABELS, **OPTIONS}
+    for make in (np.asarray, pandas.DataFrame, with_ids):
+        same(compare([make(BASE), make(EXPERIMENT)], **compared), expected)
+    same(compare((BASE, EXPERIMENT), **compared), expected)
+    with pytest.raises(DataError, match="3 arms .arm 1, arm 2, arm 3.*compare_arms"):
+        compare([BASE, EXPERIMENT, BASE], **compared)
+    nested = compare([BASE.tolist(), EXPERIMENT.tolist()], **compared)  # [seeds, runs, examples]
+    as_runs = compare([BASE, EXPERIMENT], design="single", **compared)
+    assert nested == as_runs and len(nested.base.seeds) == 2 and nested.base.num_runs == 2 * SEEDS
+
+
+def test_one_dimension_is_the_examples_of_one_seed():
+    right = [(values == LABELS).astype(float) for values in (BASE, EXPERIMENT)]
+    with pytest.raises(DataError, match="base has one seed .*resample='examples'"):
+        compare(right[0][0], right[1][0])
+    rows, tables = (
+        compare(*arms, resample="examples", **OPTIONS)
+        for arms in ((values[0] for values in right), (values[:1] for values in right))
+    )
+    assert rows == tables
+    assert rows == compare(
+        *(values[0].tolist() for values in right), resample="examples", **OPTIONS
+    )
 
 
 def test_frames_that_cannot_be_read_are_refused():
@@ -306,7 +351,7 @@ def test_frames_that_cannot_be_read_are_refused():
         read(broken)
     with pytest.raises(DataError, match="column 'seed': .*1 row"):
         read(frame.assign(seed=[np.nan, *frame["seed"][1:]]))
-    with pytest.raises(DataError, match="role 'exampel' .*did you mean example"):
+    with pytest.raises(DataError, match="read has no keyword exampel; did you mean example"):
         read(frame, exampel="id")
     with pytest.raises(DataError, match="found ndarray, expected a path or a table"):
         read(BASE)
