@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.recommended import AnswerPairs, ScoreKind
 from multiberts.stats.settings import Design, Resample
@@ -234,6 +235,7 @@ class ComparisonResult(EqualByContent):
             )
         return self.origin
 
+    @knows_guesses
     def plan(
         self,
         num_seeds: int | None = None,

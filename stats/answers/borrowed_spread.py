@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 from multiberts.stats.compare.question import ComparisonSpec, Names, compare_specs
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.metric_names import difference_text, printed_unit
 from multiberts.stats.presentation.wording import arms_of, finding
@@ -171,6 +172,7 @@ class OneSeed(FurtherAnswer):
         return f"{finding(self.comparison, answers=[self])}\n\n{table.rstrip()}"
 
 
+@knows_guesses
 def one_seed(
     result: ComparisonResult,
     seed_sd: float | str | SeedSpread,

@@ -15,6 +15,7 @@ import numpy as np
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.formats import format_cell
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.wording import arms_of
 from multiberts.stats.results import ComparisonResult
@@ -100,6 +101,7 @@ class EarlyLook(FurtherAnswer):
         ]
 
 
+@knows_guesses
 def early_look(
     result: ComparisonResult, planned_seeds: int, p_value: float | None = None
 ) -> EarlyLook:

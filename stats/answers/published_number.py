@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from multiberts.runs.errors import counted
 from multiberts.stats.answers.borrowed_spread import SeedSpread, seed_spread
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.metric_names import difference_text, metric_name, score_text
@@ -117,6 +118,7 @@ class Reproduction(FurtherAnswer):
         ]
 
 
+@knows_guesses
 def reproduce(
     result: ComparisonResult,
     published: float,

@@ -15,6 +15,7 @@ import numpy as np
 
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.metric_names import difference_text, printed_unit
@@ -256,6 +257,7 @@ class Sameness(FurtherAnswer):
         ], [_SCHUIRMANN]
 
 
+@knows_guesses
 def same(result: ComparisonResult, margin: float) -> Sameness:
     """Tests whether two arms are equal within a margin, and whether the experiment is not worse by it.
 

@@ -26,6 +26,7 @@ from multiberts.stats.compare.undefined import undefined_seeds, undefined_why
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.formats import Cell, heading
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.answer import FurtherAnswer
@@ -37,7 +38,7 @@ from multiberts.stats.presentation.metric_names import (
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import arms_of, seed_names
-from multiberts.stats.reading import arms_in, labelled, values_of_clusters
+from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
 from multiberts.stats.recommended import interval_of_difference, interval_of_sum
 from multiberts.stats.results import ComparisonResult, flat_values, plain_value
 from multiberts.stats.runs_table import Arm
@@ -217,6 +218,7 @@ class Slices(FurtherAnswer):
         )
 
 
+@knows_guesses
 def slices(result: ComparisonResult, by: Any) -> Slices:
     """Compares the arms on slices of the examples, each by itself and against the rest.
 
@@ -273,7 +275,7 @@ def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
       by: as in `slices`.
     """
     name = by if isinstance(by, str) else None
-    arms_held = arms_in(data, "base", name) or {}
+    arms_held = arms_in(data, "base", name) or arms_of_arrays(data)
     if len(arms_held) > 1:
         data = next(iter(arms_held.values()))
     called, values = slice_names(by, labelled("base", data, spec.metric, name), spec.arms[0])

@@ -38,8 +38,9 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.undefined import check_defined, notes_of_undefined
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arms_in, labelled, values_of_clusters
+from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
 from multiberts.stats.recommended import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
@@ -86,6 +87,7 @@ class TaskData:
     examples_of: str | None = None
 
 
+@knows_guesses
 def compare(
     base: Any,
     experiment: Any = None,
@@ -107,15 +109,17 @@ def compare(
 
     Args:
       base: predictions, or each example's own scores, as any of: an array, tensor or nested list
-        [seeds, examples] or [seeds, runs, examples]; a dict of arrays [examples] by seed; a data frame
+        [seeds, examples] or [seeds, runs, examples], or [examples] of one seed (one score per seed is
+        [seeds, 1], with `resample="seeds"`); a dict of arrays [examples] by seed; a data frame
         (pandas, polars) or `datasets.Dataset` with columns of usual names, one row per prediction or
         one column per run; a frame whose rows are seeds and whose columns are examples; the path of
         anything that `multiberts compare` reads; an xarray Dataset (as
         `evaluate.prediction_files.predictions.read_predictions` returns it) or DataArray with dims run or
         pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
         may have different numbers of runs.
-      experiment: the same for the other arm, aligned by example id; None in a `single` design, or where
-        the table, file or dict that is the base holds two arms: the first is then the base.
+      experiment: the same for the other arm, aligned by example id. None where the base is a table, file
+        or dict that holds two arms, or a list or tuple of two arrays or frames: the first is then the
+        base. Without a second arm the design is `single`, and so is a nested list: one arm.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
         replicate and without each example in turn. By default `mean` of scores without labels.
@@ -150,7 +154,7 @@ def compare(
       >>> result.estimate, result.p_values["sign flip"].greater
       (0.25, 0.125)
 
-    See also: `compare_tasks`, `compare_arms`, `from_frame`, `Comparison`, `same`, `slices`, `one_seed`.
+    See also: `compare_tasks`, `compare_arms`, `read`, `Comparison`, `same`, `slices`, `one_seed`.
 
     Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
     4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
@@ -160,7 +164,7 @@ def compare(
     )
     data, names = base, Names()
     if experiment is None and design != "single":
-        held = arms_in(base, "base") or {}
+        held = arms_in(base, "base") or arms_of_arrays(base)
         if len(held) > 2:
             raise DataError(
                 f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
@@ -169,6 +173,8 @@ def compare(
         if len(held) == 2:
             (first, base), (second, experiment) = held.items()
             names = Names(base=first, experiment=second)
+        elif design == "paired":
+            settings = replace(settings, design="single")
     task = TaskData(base, experiment, metric, labels, clusters, missing)
     result = compare_task(task, settings, names)
     return replace(result, origin=replace(result.computed_from(), data=data))

@@ -23,6 +23,7 @@ from multiberts.stats.compare.question import (
 from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.recommended import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.results import ArmSummary, EqualByContent
 from multiberts.stats.runs_table import Arm, sorted_seeds
@@ -74,6 +75,7 @@ class TaskComparisons(EqualByContent, Readable):
         return [*self.comparisons.values(), self.macro_average]
 
 
+@knows_guesses
 def compare_tasks(
     tasks: Mapping[str, TaskData],
     *,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results import ComparisonResult, EqualByContent, flat_values
 from multiberts.stats.settings import ComparisonSettings
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FurtherAnswer(EqualByContent):
+class FurtherAnswer(EqualByContent, KnowsGuesses):
     """An answer to a further question about a finished comparison.
 
     Attributes:
