@@ -1,4 +1,4 @@
-"""What people mean by a name that is not there: a keyword, an attribute of a result, a public name.
+"""Answers to guessed names: keywords, attributes of results, and public names that are not there.
 
 Each table has, by guess, the code that gives what was meant. In it `result` is a comparison, and a
 keyword's own name is the value that it was given.
