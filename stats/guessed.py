@@ -1,4 +1,4 @@
-"""What people mean by a name that is not there: a keyword, an attribute of a result, a public name.
+"""Answers to guessed names: keywords, attributes of results, and public names that are not there.
 
 Each table has, by guess, the code that gives what was meant. In it `result` is a comparison, and a
 keyword's own name is the value that it was given.
@@ -66,17 +66,22 @@ PUBLIC_NAMES = {
     **dict.fromkeys(
         ("tost", "equivalence", "noninferiority", "non_inferiority"), "stats.same(result, margin)"
     ),
-    "holm": "stats.adjusted_p_values(p_values, 'holm')",
+    **dict.fromkeys(("holm", "multipletests"), "stats.adjusted_p_values(p_values, 'holm')"),
     **dict.fromkeys(("icc", "intraclass_correlation"), "stats.variance_components(scores)"),
     "crossing_of_tables": "stats.variance_components(scores)",
+    "plan": "result.plan()",
     "mde": "result.plan().minimum_detectable_effect()",
     "power": "result.plan().power()",
     "sample_size": "result.plan().seeds_needed()",
     **dict.fromkeys(("bootstrap", "ttest", "t_test"), "stats.compare(base, experiment)"),
-    **dict.fromkeys(("from_frame", "read_predictions"), "stats.read(data)"),
+    **dict.fromkeys(("from_frame", "read_predictions", "load"), "stats.read(data)"),
     "runs_from_dataset": "(data['prediction'] == data['label']).to_numpy()",
     **dict.fromkeys(
-        ("t_interval", "fisher_t_interval", "score_interval", "clopper_pearson_interval"), "result.ci"
+        (
+            "confidence_interval", "t_interval", "fisher_t_interval", "score_interval",
+            "clopper_pearson_interval",
+        ),
+        "result.ci",
     ),
     "percentile_interval": "result.intervals['percentile']",
     "t_p_values": "result.p_values['t']",
