@@ -273,11 +273,16 @@ def f_beta(beta: float) -> Share:
     return share
 
 
+# Settings of every share of counts, which readers see in per cent.
+_OF_COUNTS: dict[str, Any] = {"unit": "%", "whole": True, "bounds": (0.0, 1.0)}
+
 # Numerator and denominator, from the sums of labels, predictions and both.
 Share = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
-def _positive_metric(name: str, share: Share, steepness: float = 1.0) -> Metric:
+def _positive_metric(
+    name: str, share: Share, label: str, meaning: str, steepness: float = 1.0
+) -> Metric:
     """Returns a metric of the class 1."""
 
     def parts(sums: Array) -> tuple[Array, Array]:
@@ -288,16 +293,22 @@ def _positive_metric(name: str, share: Share, steepness: float = 1.0) -> Metric:
         BoundColumns(partial(_bind_positives, name)),
         lambda sums: ratio(*parts(sums)),
         lambda sums: parts(sums)[1] <= 0,
+        label=label,
+        meaning=meaning,
         num_label_columns=1,
-        whole=True,
-        bounds=_SHARE,
+        **_OF_COUNTS,
         scored=lambda columns: parts(columns)[1][..., None] > 0,
         steepness=steepness,
     )
 
 
 def _averaged_metric(
-    name: str, share: Share, weights: Callable[[Array, Array], Array], steepness: float = 1.0
+    name: str,
+    share: Share,
+    weights: Callable[[Array, Array], Array],
+    label: str,
+    meaning: str,
+    steepness: float = 1.0,
 ) -> Metric:
     """Returns an average over classes, weighted by a function of sums of labels and predictions."""
 
@@ -314,9 +325,10 @@ def _averaged_metric(
         BoundColumns(partial(_bind_classes, name)),
         finish,
         lambda sums: parts(sums)[1].sum(axis=-1) <= 0,
+        label=label,
+        meaning=meaning,
         num_label_columns=lambda num_columns: num_columns // 3,
-        whole=True,
-        bounds=_SHARE,
+        **_OF_COUNTS,
         scored=partial(scored_by_class, share, weights),
         steepness=steepness,
     )
@@ -355,56 +367,91 @@ def by_labels(labels: Array, predictions: Array) -> Array:
     return labels
 
 
-_SHARE = (0.0, 1.0)
-
 CLASSIFICATION_METRICS = (
-    mean_metric("accuracy", _same_kind("accuracy", _correct), whole=True, bounds=_SHARE),
     mean_metric(
-        "error", _same_kind("error", _wrong), whole=True, higher_is_better=False, bounds=_SHARE
+        "accuracy",
+        _same_kind("accuracy", _correct),
+        meaning="Share of examples whose prediction is right.",
+        **_OF_COUNTS,
+    ),
+    mean_metric(
+        "error",
+        _same_kind("error", _wrong),
+        meaning="Share of examples whose prediction is wrong.",
+        higher_is_better=False,
+        **_OF_COUNTS,
     ),
     Metric(
         "f1",
         BoundColumns(_bind_f1),
         f1_finish,
         f1_degenerate,
-        whole=True,
-        bounds=_SHARE,
+        label="F1",
+        meaning="Harmonic mean of precision and recall of the positive class.",
         scored=_f1_scored,
         steepness=2.0,
+        **_OF_COUNTS,
     ),
     Metric(
         "f1_macro",
         BoundColumns(_bind_macro),
         _macro_finish,
         _macro_degenerate,
-        whole=True,
-        bounds=_SHARE,
+        label="macro F1",
+        meaning="F1 of every class, averaged over classes.",
         scored=_macro_scored,
         steepness=2.0,
+        **_OF_COUNTS,
     ),
     # Over all classes each error is one false positive and one false negative, so this is the
     # accuracy.
-    mean_metric("f1_micro", BoundColumns(_bind_micro), whole=True, bounds=_SHARE),
+    mean_metric(
+        "f1_micro",
+        BoundColumns(_bind_micro),
+        label="micro F1",
+        meaning="F1 of all classes counted together.",
+        **_OF_COUNTS,
+    ),
     Metric(
         "matthews",
         BoundColumns(_bind_matthews),
         _matthews_finish,
         _matthews_degenerate,
+        label="Matthews' correlation",
+        meaning="Correlation of two binary variables.",
         num_label_columns=lambda num_columns: num_columns // 2,
         whole=True,
         bounds=(-1.0, 1.0),
         scored=_matthews_scored,
     ),
-    _positive_metric("precision", precision),
-    _positive_metric("recall", recall),
-    # (1 + beta^2) / min(1, beta^2)
-    _positive_metric("f2", f_beta(2.0), steepness=5.0),
-    _positive_metric("f0_5", f_beta(0.5), steepness=5.0),
-    _averaged_metric("precision_macro", precision, on_either_side),
-    _averaged_metric("recall_macro", recall, on_either_side),
-    _averaged_metric("f1_weighted", f_beta(1.0), by_labels, steepness=2.0),
-    _averaged_metric("balanced_accuracy", recall, _with_labels),
-)
+    _positive_metric("precision", precision, "precision", "Share of positive answers that are right."),
+    _positive_metric("recall", recall, "recall", "Share of the positive class that is found."),
+    # The steepness is (1 + beta^2) / min(1, beta^2).
+    _positive_metric(
+        "f2", f_beta(2.0), "F2",
+        "F of the positive class that counts recall twice as much as precision.", steepness=5.0,
+    ),
+    _positive_metric(
+        "f0_5", f_beta(0.5), "F0.5",
+        "F of the positive class that counts precision twice as much as recall.", steepness=5.0,
+    ),
+    _averaged_metric(
+        "precision_macro", precision, on_either_side, "macro precision",
+        "Precision of every class, averaged over classes.",
+    ),
+    _averaged_metric(
+        "recall_macro", recall, on_either_side, "macro recall",
+        "Recall of every class, averaged over classes.",
+    ),
+    _averaged_metric(
+        "f1_weighted", f_beta(1.0), by_labels, "weighted F1",
+        "F1 of every class, averaged by its number of examples.", steepness=2.0,
+    ),
+    _averaged_metric(
+        "balanced_accuracy", recall, _with_labels, "balanced accuracy",
+        "Recall of every labelled class, averaged.",
+    ),
+)  # fmt: skip
 
 CLASS_METRICS = tuple(metric.name for metric in CLASSIFICATION_METRICS)
 

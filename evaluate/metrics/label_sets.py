@@ -8,6 +8,7 @@ bootstrap that may be another class than in the sample.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -150,20 +151,35 @@ def _all_right(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
     return found
 
 
-_SHARES: Mapping[str, Share] = {"f1": f_beta(1.0), "precision": precision, "recall": recall}
-_AVERAGES: Mapping[str, Callable[[str, Share], Metric]] = {
-    "micro": _averaged,
-    "macro": functools.partial(_averaged, weights=on_either_side),
-    "weighted": functools.partial(_averaged, weights=by_labels),
-    "samples": lambda name, share: _of_examples(name, _share_of_examples(share)),
+_SHARES: Mapping[str, Share] = {"F1": f_beta(1.0), "precision": precision, "recall": recall}
+_AVERAGES: Mapping[str, tuple[Callable[[str, Share], Metric], str]] = {
+    "micro": (_averaged, "all labels counted together"),
+    "macro": (functools.partial(_averaged, weights=on_either_side), "averaged over labels"),
+    "weighted": (
+        functools.partial(_averaged, weights=by_labels),
+        "averaged over labels by their numbers",
+    ),
+    "samples": (
+        lambda name, share: _of_examples(name, _share_of_examples(share)),
+        "averaged over examples",
+    ),
 }
 
 LABEL_SET_METRICS = (
     *(
-        make(f"{name}_{average}", share)
-        for name, share in _SHARES.items()
-        for average, make in _AVERAGES.items()
+        dataclasses.replace(
+            make(f"{label.lower()}_{average}", share),
+            label=f"{average} {label}",
+            unit="%",
+            meaning=f"{label[0].upper()}{label[1:]} of sets of labels, {how}.",
+        )
+        for label, share in _SHARES.items()
+        for average, (make, how) in _AVERAGES.items()
     ),
-    # The share of examples whose labels are all right, and no others.
-    _of_examples("accuracy", _all_right, whole=True),
+    dataclasses.replace(
+        _of_examples("accuracy", _all_right, whole=True),
+        label="exact sets",
+        unit="%",
+        meaning="Share of examples with all labels right, and no others.",
+    ),
 )

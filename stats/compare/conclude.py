@@ -20,7 +20,7 @@ from multiberts.stats.intervals import (
     published_p_values,
     sign_flip_p_values,
 )
-from multiberts.stats.presentation.metric_names import printed_unit
+from multiberts.stats.metric_names import printed_unit
 from multiberts.stats.recommended import (
     AnswerPairs,
     ScoreKind,

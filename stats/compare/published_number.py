@@ -20,8 +20,8 @@ from multiberts.stats.compare.question import TaskData, borrowed, prepare_arms
 from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
+from multiberts.stats.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.metrics import MetricLike, ScoreFunction
-from multiberts.stats.presentation.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.presentation.wording import (
     about_seeds,
     origin_text,

@@ -41,8 +41,8 @@ from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.slices import SpecOf, slice_names, sliced
 from multiberts.stats.compare.undefined import check_defined, notes_of_undefined
 from multiberts.stats.errors import DataError
+from multiberts.stats.metric_names import printed_unit
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
-from multiberts.stats.presentation.metric_names import printed_unit
 from multiberts.stats.reading import arms_in, labelled, values_of_clusters
 from multiberts.stats.recommended import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.results.comparison import ArmSummary, Pairing

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
 from multiberts.stats.intervals import PValues
-from multiberts.stats.presentation import wording
-from multiberts.stats.presentation.method_words import method_names
-from multiberts.stats.presentation.metric_names import (
+from multiberts.stats.metric_names import (
     interval_decimals,
     metric_at_start,
     metric_label,
     score_format,
 )
+from multiberts.stats.presentation import wording
+from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results.content import flat_values

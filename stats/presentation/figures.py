@@ -14,9 +14,9 @@ from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.formats import heading
 from multiberts.stats.intervals import t_interval
+from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.method_words import method_names
-from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.wording import SOURCES
 from multiberts.stats.recommended import ScoreKind, interval_of_mean
 
