@@ -280,10 +280,8 @@ _OF_COUNTS: dict[str, Any] = {"unit": "%", "whole": True, "bounds": (0.0, 1.0)}
 Share = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
-def _positive_metric(
-    name: str, share: Share, label: str, meaning: str, steepness: float = 1.0
-) -> Metric:
-    """Returns a metric of the class 1."""
+def _positive_metric(name: str, share: Share, **settings: Any) -> Metric:
+    """Returns a metric of the class 1; settings are others of `Metric`."""
 
     def parts(sums: Array) -> tuple[Array, Array]:
         return share(sums[..., 0], sums[..., 1], sums[..., 2])
@@ -293,62 +291,58 @@ def _positive_metric(
         BoundColumns(partial(_bind_positives, name)),
         lambda sums: ratio(*parts(sums)),
         lambda sums: parts(sums)[1] <= 0,
-        label=label,
-        meaning=meaning,
         num_label_columns=1,
-        **_OF_COUNTS,
         scored=lambda columns: parts(columns)[1][..., None] > 0,
-        steepness=steepness,
+        **_OF_COUNTS,
+        **settings,
     )
 
 
-def _averaged_metric(
+def averaged_metric(
     name: str,
+    bind: Callable[[NDArray, NDArray], Columns],
     share: Share,
-    weights: Callable[[Array, Array], Array],
-    label: str,
-    meaning: str,
-    steepness: float = 1.0,
+    weights: Callable[[Array, Array], Array] | None,
+    **settings: Any,
 ) -> Metric:
-    """Returns an average over classes, weighted by a function of sums of labels and predictions."""
+    """Returns an average over classes of a share of counts.
+
+    Args:
+      bind: makes columns of labels, predictions and both of each class [..., examples, 3 * classes].
+      weights: of the classes, from sums of their labels and predictions; None: all classes counted together
+        (micro).
+      **settings: others of `Metric`.
+    """
 
     def parts(sums: Array) -> tuple[Array, Array]:
-        labels, predictions, both = np.split(sums, 3, axis=-1)
-        return ratio(*share(labels, predictions, both)), weights(labels, predictions)
+        split = np.split(sums, 3, axis=-1)
+        if weights is None:
+            both, either = share(*(part.sum(axis=-1, keepdims=True) for part in split))
+            return ratio(both, either), (either > 0).astype(np.float64)
+        return ratio(*share(*split)), weights(split[0], split[1])
 
     def finish(sums: Array) -> Array:
         shares, weight = parts(sums)
         return ratio((shares * weight).sum(axis=-1), weight.sum(axis=-1))
 
+    def scored(columns: Array) -> Flags:
+        counts: Flags = np.asarray(share(*np.split(columns, 3, axis=-1))[1] > 0)
+        # Where weights grow with the labels, rare classes weigh little: all examples that any class
+        # counts are one share.
+        if weights in (None, by_labels):
+            counts = np.asarray(counts.any(axis=-1, keepdims=True))
+        return counts
+
     return Metric(
         name,
-        BoundColumns(partial(_bind_classes, name)),
+        BoundColumns(bind),
         finish,
         lambda sums: parts(sums)[1].sum(axis=-1) <= 0,
-        label=label,
-        meaning=meaning,
         num_label_columns=lambda num_columns: num_columns // 3,
+        scored=scored,
         **_OF_COUNTS,
-        scored=partial(scored_by_class, share, weights),
-        steepness=steepness,
+        **settings,
     )
-
-
-def scored_by_class(
-    share: Share, weights: Callable[[Array, Array], Array] | None, columns: Array
-) -> Flags:
-    """Returns `Metric.scored` of an average over classes.
-
-    Args:
-      weights: of the classes. Where they grow with the labels, or there are none (micro), rare classes
-        weigh little, and all examples that any class counts are one share.
-      columns: labels, predictions and both of each class [..., examples, 3 * classes].
-    """
-    counts = share(*np.split(columns, 3, axis=-1))[1] > 0
-    found: Flags = np.asarray(counts)
-    if weights in (None, by_labels):
-        found = np.asarray(counts.any(axis=-1, keepdims=True))
-    return found
 
 
 def on_either_side(labels: Array, predictions: Array) -> Array:
@@ -424,32 +418,33 @@ CLASSIFICATION_METRICS = (
         bounds=(-1.0, 1.0),
         scored=_matthews_scored,
     ),
-    _positive_metric("precision", precision, "precision", "Share of positive answers that are right."),
-    _positive_metric("recall", recall, "recall", "Share of the positive class that is found."),
+    _positive_metric("precision", precision, meaning="Share of positive answers that are right."),
+    _positive_metric("recall", recall, meaning="Share of the positive class that is found."),
     # The steepness is (1 + beta^2) / min(1, beta^2).
     _positive_metric(
-        "f2", f_beta(2.0), "F2",
-        "F of the positive class that counts recall twice as much as precision.", steepness=5.0,
+        "f2", f_beta(2.0), label="F2", steepness=5.0,
+        meaning="F of the positive class that counts recall twice as much as precision.",
     ),
     _positive_metric(
-        "f0_5", f_beta(0.5), "F0.5",
-        "F of the positive class that counts precision twice as much as recall.", steepness=5.0,
+        "f0_5", f_beta(0.5), label="F0.5", steepness=5.0,
+        meaning="F of the positive class that counts precision twice as much as recall.",
     ),
-    _averaged_metric(
-        "precision_macro", precision, on_either_side, "macro precision",
-        "Precision of every class, averaged over classes.",
+    averaged_metric(
+        "precision_macro", partial(_bind_classes, "precision_macro"), precision, on_either_side,
+        label="macro precision", meaning="Precision of every class, averaged over classes.",
     ),
-    _averaged_metric(
-        "recall_macro", recall, on_either_side, "macro recall",
-        "Recall of every class, averaged over classes.",
+    averaged_metric(
+        "recall_macro", partial(_bind_classes, "recall_macro"), recall, on_either_side,
+        label="macro recall", meaning="Recall of every class, averaged over classes.",
     ),
-    _averaged_metric(
-        "f1_weighted", f_beta(1.0), by_labels, "weighted F1",
-        "F1 of every class, averaged by its number of examples.", steepness=2.0,
+    averaged_metric(
+        "f1_weighted", partial(_bind_classes, "f1_weighted"), f_beta(1.0), by_labels,
+        label="weighted F1", meaning="F1 of every class, averaged by its number of examples.",
+        steepness=2.0,
     ),
-    _averaged_metric(
-        "balanced_accuracy", recall, _with_labels, "balanced accuracy",
-        "Recall of every labelled class, averaged.",
+    averaged_metric(
+        "balanced_accuracy", partial(_bind_classes, "balanced_accuracy"), recall, _with_labels,
+        meaning="Recall of every labelled class, averaged.",
     ),
 )  # fmt: skip
 
