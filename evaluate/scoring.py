@@ -24,11 +24,7 @@ from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.probability import is_calibratable, reliability
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_variables
-from multiberts.evaluate.metrics.winogender_bias import (
-    OCCUPATION_MEASURES,
-    occupation_metric,
-    occupation_scores,
-)
+from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES, occupation_scores
 from multiberts.evaluate.prediction_files.prediction_file import Predictions
 from multiberts.evaluate.prediction_files.predictions import (
     aligned,
@@ -320,7 +316,7 @@ def _score_predictions(
 def _score(run_dir: Path, dataset: xarray.Dataset, metric: str) -> float:
     definition: Metric | RankMetric
     if metric in OCCUPATION_MEASURES:
-        dataset, definition = occupation_scores(dataset, metric), occupation_metric(metric)
+        dataset, definition = occupation_scores(dataset, metric), OCCUPATION_MEASURES[metric].metric
     elif metric in METRICS:
         definition = METRICS[metric]
     else:

@@ -37,11 +37,9 @@ _FAR_BELOW = 4
 # Examples whose ranks are looked at: enough to see what is far below chance, in little time.
 _MOST_RANKED = 10_000
 # Averages over the classes of labels and answers, in which a class without labels counts like the others.
-_MACRO: Mapping[str, tuple[str, Share]] = {
-    "f1_macro": ("macro F1", f_beta(1.0)),
-    "precision_macro": ("macro precision", precision),
-    "recall_macro": ("macro recall", recall),
-}
+_MACRO: Mapping[str, Share] = {
+    "f1_macro": f_beta(1.0), "precision_macro": precision, "recall_macro": recall
+}  # fmt: skip
 _MOST_WORDS = 5
 
 
@@ -197,13 +195,12 @@ def labelled_averages(metric: str, labels: NDArray, arms: Sequence[Answers]) -> 
     classes = {*labels.tolist()}
     if all({*_counts(own.given())} <= classes for own in arms):
         return ()
-    share = _MACRO[metric][1]
-    return tuple(own.mean(_labelled_average(share, labels, own)) for own in arms)
+    return tuple(own.mean(_labelled_average(_MACRO[metric], labels, own)) for own in arms)
 
 
 def _over_labelled_classes(metric: str, labels: NDArray, arms: Sequence[Answers]) -> str:
     """Says what a macro average is over the classes of the labels alone."""
-    name, scores = _MACRO[metric][0], labelled_averages(metric, labels, arms)
+    name, scores = METRICS[metric].label, labelled_averages(metric, labels, arms)
     roles = ("{base}", "{experiment}") if len(arms) > 1 else ("{arm}",)
     texts = [f"{100 * score:.1f} % for {role}" for score, role in zip(scores, roles, strict=True)]
     difference = ""
@@ -243,11 +240,11 @@ def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
     if metric in ("auc", "average_precision") and is_binary(labels) and 0 < labels.sum() < number:
         positives = int(labels.sum())
         error = math.sqrt((number + 1) / (12 * positives * (number - positives)))
-        name, measure, chance, question = "AUC", "auc", 0.5, "Are its scores of the other class?"
+        measure, chance, question = "auc", 0.5, "Are its scores of the other class?"
     elif metric in ("pearson", "spearman"):
         # One far value can turn Pearson's, and not that of ranks.
-        name, measure, chance = "Spearman's correlation", "spearman", 0.0
-        error, question = 1 / math.sqrt(number - 1), "Do its numbers run the other way?"
+        error, measure, chance = 1 / math.sqrt(number - 1), "spearman", 0.0
+        question = "Do its numbers run the other way?"
     else:
         return []
     of_runs = [
@@ -257,7 +254,9 @@ def _below_chance(metric: str, labels: NDArray, own: Answers) -> list[str]:
     score = own.mean(np.array(of_runs))
     if score >= chance - _FAR_BELOW * scale * error:
         return []
-    return [f"{name} of {{arm}} is {score:.3g}, far below chance ({chance:g}). {question}"]
+    return [
+        f"{METRICS[measure].label} of {{arm}} is {score:.3g}, far below chance ({chance:g}). {question}"
+    ]
 
 
 def _below_random_answers(labels: NDArray, own: Answers, units: int) -> list[str]:

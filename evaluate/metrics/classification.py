@@ -273,12 +273,15 @@ def f_beta(beta: float) -> Share:
     return share
 
 
+# Settings of every share of counts, which readers see in per cent.
+_OF_COUNTS: dict[str, Any] = {"unit": "%", "whole": True, "bounds": (0.0, 1.0)}
+
 # Numerator and denominator, from the sums of labels, predictions and both.
 Share = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
-def _positive_metric(name: str, share: Share, steepness: float = 1.0) -> Metric:
-    """Returns a metric of the class 1."""
+def _positive_metric(name: str, share: Share, **settings: Any) -> Metric:
+    """Returns a metric of the class 1; settings are others of `Metric`."""
 
     def parts(sums: Array) -> tuple[Array, Array]:
         return share(sums[..., 0], sums[..., 1], sums[..., 2])
@@ -289,54 +292,57 @@ def _positive_metric(name: str, share: Share, steepness: float = 1.0) -> Metric:
         lambda sums: ratio(*parts(sums)),
         lambda sums: parts(sums)[1] <= 0,
         num_label_columns=1,
-        whole=True,
-        bounds=_SHARE,
         scored=lambda columns: parts(columns)[1][..., None] > 0,
-        steepness=steepness,
+        **_OF_COUNTS,
+        **settings,
     )
 
 
-def _averaged_metric(
-    name: str, share: Share, weights: Callable[[Array, Array], Array], steepness: float = 1.0
+def averaged_metric(
+    name: str,
+    bind: Callable[[NDArray, NDArray], Columns],
+    share: Share,
+    weights: Callable[[Array, Array], Array] | None,
+    **settings: Any,
 ) -> Metric:
-    """Returns an average over classes, weighted by a function of sums of labels and predictions."""
+    """Returns an average over classes of a share of counts.
+
+    Args:
+      bind: makes columns of labels, predictions and both of each class [..., examples, 3 * classes].
+      weights: of the classes, from sums of their labels and predictions; None: all classes counted together
+        (micro).
+      **settings: others of `Metric`.
+    """
 
     def parts(sums: Array) -> tuple[Array, Array]:
-        labels, predictions, both = np.split(sums, 3, axis=-1)
-        return ratio(*share(labels, predictions, both)), weights(labels, predictions)
+        split = np.split(sums, 3, axis=-1)
+        if weights is None:
+            both, either = share(*(part.sum(axis=-1, keepdims=True) for part in split))
+            return ratio(both, either), (either > 0).astype(np.float64)
+        return ratio(*share(*split)), weights(split[0], split[1])
 
     def finish(sums: Array) -> Array:
         shares, weight = parts(sums)
         return ratio((shares * weight).sum(axis=-1), weight.sum(axis=-1))
 
+    def scored(columns: Array) -> Flags:
+        counts: Flags = np.asarray(share(*np.split(columns, 3, axis=-1))[1] > 0)
+        # Where weights grow with the labels, rare classes weigh little: all examples that any class
+        # counts are one share.
+        if weights in (None, by_labels):
+            counts = np.asarray(counts.any(axis=-1, keepdims=True))
+        return counts
+
     return Metric(
         name,
-        BoundColumns(partial(_bind_classes, name)),
+        BoundColumns(bind),
         finish,
         lambda sums: parts(sums)[1].sum(axis=-1) <= 0,
         num_label_columns=lambda num_columns: num_columns // 3,
-        whole=True,
-        bounds=_SHARE,
-        scored=partial(scored_by_class, share, weights),
-        steepness=steepness,
+        scored=scored,
+        **_OF_COUNTS,
+        **settings,
     )
-
-
-def scored_by_class(
-    share: Share, weights: Callable[[Array, Array], Array] | None, columns: Array
-) -> Flags:
-    """Returns `Metric.scored` of an average over classes.
-
-    Args:
-      weights: of the classes. Where they grow with the labels, or there are none (micro), rare classes
-        weigh little, and all examples that any class counts are one share.
-      columns: labels, predictions and both of each class [..., examples, 3 * classes].
-    """
-    counts = share(*np.split(columns, 3, axis=-1))[1] > 0
-    found: Flags = np.asarray(counts)
-    if weights in (None, by_labels):
-        found = np.asarray(counts.any(axis=-1, keepdims=True))
-    return found
 
 
 def on_either_side(labels: Array, predictions: Array) -> Array:
@@ -355,56 +361,92 @@ def by_labels(labels: Array, predictions: Array) -> Array:
     return labels
 
 
-_SHARE = (0.0, 1.0)
-
 CLASSIFICATION_METRICS = (
-    mean_metric("accuracy", _same_kind("accuracy", _correct), whole=True, bounds=_SHARE),
     mean_metric(
-        "error", _same_kind("error", _wrong), whole=True, higher_is_better=False, bounds=_SHARE
+        "accuracy",
+        _same_kind("accuracy", _correct),
+        meaning="Share of examples whose prediction is right.",
+        **_OF_COUNTS,
+    ),
+    mean_metric(
+        "error",
+        _same_kind("error", _wrong),
+        meaning="Share of examples whose prediction is wrong.",
+        higher_is_better=False,
+        **_OF_COUNTS,
     ),
     Metric(
         "f1",
         BoundColumns(_bind_f1),
         f1_finish,
         f1_degenerate,
-        whole=True,
-        bounds=_SHARE,
+        label="F1",
+        meaning="Harmonic mean of precision and recall of the positive class.",
         scored=_f1_scored,
         steepness=2.0,
+        **_OF_COUNTS,
     ),
     Metric(
         "f1_macro",
         BoundColumns(_bind_macro),
         _macro_finish,
         _macro_degenerate,
-        whole=True,
-        bounds=_SHARE,
+        label="macro F1",
+        meaning="F1 of every class, averaged over classes.",
         scored=_macro_scored,
         steepness=2.0,
+        **_OF_COUNTS,
     ),
     # Over all classes each error is one false positive and one false negative, so this is the
     # accuracy.
-    mean_metric("f1_micro", BoundColumns(_bind_micro), whole=True, bounds=_SHARE),
+    mean_metric(
+        "f1_micro",
+        BoundColumns(_bind_micro),
+        label="micro F1",
+        meaning="F1 of all classes counted together.",
+        **_OF_COUNTS,
+    ),
     Metric(
         "matthews",
         BoundColumns(_bind_matthews),
         _matthews_finish,
         _matthews_degenerate,
+        label="Matthews' correlation",
+        meaning="Correlation of two binary variables.",
         num_label_columns=lambda num_columns: num_columns // 2,
         whole=True,
         bounds=(-1.0, 1.0),
         scored=_matthews_scored,
     ),
-    _positive_metric("precision", precision),
-    _positive_metric("recall", recall),
-    # (1 + beta^2) / min(1, beta^2)
-    _positive_metric("f2", f_beta(2.0), steepness=5.0),
-    _positive_metric("f0_5", f_beta(0.5), steepness=5.0),
-    _averaged_metric("precision_macro", precision, on_either_side),
-    _averaged_metric("recall_macro", recall, on_either_side),
-    _averaged_metric("f1_weighted", f_beta(1.0), by_labels, steepness=2.0),
-    _averaged_metric("balanced_accuracy", recall, _with_labels),
-)
+    _positive_metric("precision", precision, meaning="Share of positive answers that are right."),
+    _positive_metric("recall", recall, meaning="Share of the positive class that is found."),
+    # The steepness is (1 + beta^2) / min(1, beta^2).
+    _positive_metric(
+        "f2", f_beta(2.0), label="F2", steepness=5.0,
+        meaning="F of the positive class that counts recall twice as much as precision.",
+    ),
+    _positive_metric(
+        "f0_5", f_beta(0.5), label="F0.5", steepness=5.0,
+        meaning="F of the positive class that counts precision twice as much as recall.",
+    ),
+    averaged_metric(
+        "precision_macro", partial(_bind_classes, "precision_macro"), precision, on_either_side,
+        label="macro precision", meaning="Precision of every class, averaged over classes.",
+    ),
+    averaged_metric(
+        "recall_macro", partial(_bind_classes, "recall_macro"), recall, on_either_side,
+        label="macro recall", meaning="Recall of every class, averaged over classes.",
+    ),
+    averaged_metric(
+        "f1_weighted", partial(_bind_classes, "f1_weighted"), f_beta(1.0), by_labels,
+        label="weighted F1", meaning="F1 of every class, averaged by its number of examples.",
+        steepness=2.0,
+    ),
+    averaged_metric(
+        "balanced_accuracy", partial(_bind_classes, "balanced_accuracy"), recall, _with_labels,
+        meaning="Recall of every labelled class, averaged.",
+    ),
+)  # fmt: skip
 
 CLASS_METRICS = tuple(metric.name for metric in CLASSIFICATION_METRICS)
 

@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Columns = Callable[[NDArray, NDArray], Array]
 Uses = Literal["prediction", "positive_score", "scores", "text"]
+Unit = Literal["", "%"]
 
 UNBOUNDED = (-float("inf"), float("inf"))
 
@@ -74,6 +75,9 @@ class Metric:
         which is 2 s / (1 + s) of the share s of true positives among all that either side calls positive.
       by_class: (labels [examples], predictions [examples]) -> the score of each class by its name, where
         the score is their average and scoring lists them.
+      label: what readers see in place of the name; by default the name with blanks for underscores.
+      unit: `%` of shares from 0 to 1, which readers see in per cent, and their differences in points.
+      meaning: one sentence on what the score measures.
     """
 
     name: str
@@ -91,6 +95,9 @@ class Metric:
     scored: Callable[[Array], Flags] | None = None
     steepness: float = 1.0
     by_class: Callable[[NDArray, NDArray], Mapping[str, float]] | None = None
+    label: str = ""
+    unit: Unit = ""
+    meaning: str = ""
 
     def bind(self, labels: ArrayLike, predictions: ArrayLike) -> BoundMetric:
         """Looks at all examples, so that columns of blocks of them can be made.

@@ -140,33 +140,55 @@ _NOT_NEGATIVE = (0.0, float("inf"))
 
 CONTINUOUS_METRICS = (
     mean_metric(
-        "mse", _number_columns("mse", _squared_errors), higher_is_better=False, bounds=_NOT_NEGATIVE
+        "mse",
+        _number_columns("mse", _squared_errors),
+        label="mean squared error",
+        meaning="Mean of squared differences from the labels.",
+        higher_is_better=False,
+        bounds=_NOT_NEGATIVE,
     ),
     mean_metric(
         "mae",
         _number_columns("mae", _absolute_errors),
+        label="mean absolute error",
+        meaning="Mean of absolute differences from the labels.",
         higher_is_better=False,
         bounds=_NOT_NEGATIVE,
     ),
     # The plain mean of the predictions, for those that are scores already.
-    mean_metric("mean", _number_columns("mean", _mean_columns), uses_labels=False),
+    mean_metric(
+        "mean",
+        _number_columns("mean", _mean_columns),
+        meaning="Mean of the examples' own scores.",
+        uses_labels=False,
+    ),
     # The same of scores that are all 0 or 1, which are answers: readers see it in per cent.
-    mean_metric("share", BoundColumns(_bind_answers), uses_labels=False, bounds=(0.0, 1.0)),
+    mean_metric(
+        "share",
+        BoundColumns(_bind_answers),
+        label="mean",
+        unit="%",
+        meaning="Share of the examples whose own score is 1.",
+        uses_labels=False,
+        bounds=(0.0, 1.0),
+    ),
     Metric(
         "pearson",
         _moment_columns("pearson"),
         _pearson_finish,
         _pearson_degenerate,
+        label="Pearson's correlation",
+        meaning="Correlation of predictions and labels.",
         num_label_columns=3,
         is_correlation=True,
         bounds=(-1.0, 1.0),
     ),
-    # The least-squares slope of the predictions on the labels.
     Metric(
         "slope",
         _moment_columns("slope"),
         _slope_finish,
         _slope_degenerate,
+        meaning="Slope of the predictions on the labels.",
         higher_is_better=None,
         num_label_columns=3,
     ),

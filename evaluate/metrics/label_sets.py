@@ -8,6 +8,7 @@ bootstrap that may be another class than in the sample.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.classification import (
     Share,
+    averaged_metric,
     by_labels,
     f_beta,
     on_either_side,
     precision,
     recall,
-    scored_by_class,
 )
 from multiberts.evaluate.metrics.column_metric import (
     Array,
@@ -36,7 +37,6 @@ from multiberts.evaluate.metrics.column_metric import (
 
 SEPARATOR = "|"
 _PREFIX = "multilabel_"
-_BOUNDS = (0.0, 1.0)
 # Truths, guesses and both, [..., examples, classes] each -> a number for each example.
 _OfExample = Callable[[NDArray, NDArray, NDArray], NDArray]
 
@@ -88,34 +88,17 @@ def _bind_classes(labels: NDArray, predictions: NDArray) -> Columns:
 def _averaged(
     name: str, share: Share, weights: Callable[[Array, Array], Array] | None = None
 ) -> Metric:
-    """Returns an average over classes with these weights; None: all classes counted together (micro)."""
-
-    def parts(sums: Array) -> tuple[Array, Array]:
-        split = np.split(sums, 3, axis=-1)
-        if weights is None:
-            both, either = share(*(part.sum(axis=-1, keepdims=True) for part in split))
-            return ratio(both, either), (either > 0).astype(np.float64)
-        return ratio(*share(*split)), weights(split[0], split[1])
-
-    def finish(sums: Array) -> Array:
-        shares, weight = parts(sums)
-        return ratio((shares * weight).sum(axis=-1), weight.sum(axis=-1))
-
     def by_class(labels: NDArray, predictions: NDArray) -> Mapping[str, float]:
         classes = _classes(labels, predictions)
         split = [part.sum(axis=0) for part in _parts(labels, predictions, classes)]
         return dict(zip(classes, ratio(*share(*split)).tolist(), strict=True))
 
-    return Metric(
+    return averaged_metric(
         _PREFIX + name,
-        BoundColumns(_bind_classes),
-        finish,
-        lambda sums: parts(sums)[1].sum(axis=-1) <= 0,
-        num_label_columns=lambda num_columns: num_columns // 3,
-        whole=True,
+        _bind_classes,
+        share,
+        weights,
         uses="text",
-        bounds=_BOUNDS,
-        scored=functools.partial(scored_by_class, share, weights),
         steepness=2.0 if name.startswith("f1") else 1.0,
         by_class=by_class if weights is on_either_side else None,
     )
@@ -132,7 +115,8 @@ def _of_examples(name: str, value: _OfExample, whole: bool = False) -> Metric:
 
         return columns
 
-    return mean_metric(_PREFIX + name, BoundColumns(bind), whole=whole, uses="text", bounds=_BOUNDS)
+    bounds = (0.0, 1.0)
+    return mean_metric(_PREFIX + name, BoundColumns(bind), whole=whole, uses="text", bounds=bounds)
 
 
 def _share_of_examples(share: Share) -> _OfExample:
@@ -150,20 +134,35 @@ def _all_right(truths: NDArray, guesses: NDArray, both: NDArray) -> NDArray:
     return found
 
 
-_SHARES: Mapping[str, Share] = {"f1": f_beta(1.0), "precision": precision, "recall": recall}
-_AVERAGES: Mapping[str, Callable[[str, Share], Metric]] = {
-    "micro": _averaged,
-    "macro": functools.partial(_averaged, weights=on_either_side),
-    "weighted": functools.partial(_averaged, weights=by_labels),
-    "samples": lambda name, share: _of_examples(name, _share_of_examples(share)),
+_SHARES: Mapping[str, Share] = {"F1": f_beta(1.0), "precision": precision, "recall": recall}
+_AVERAGES: Mapping[str, tuple[Callable[[str, Share], Metric], str]] = {
+    "micro": (_averaged, "all labels counted together"),
+    "macro": (functools.partial(_averaged, weights=on_either_side), "averaged over labels"),
+    "weighted": (
+        functools.partial(_averaged, weights=by_labels),
+        "averaged over labels by their numbers",
+    ),
+    "samples": (
+        lambda name, share: _of_examples(name, _share_of_examples(share)),
+        "averaged over examples",
+    ),
 }
 
 LABEL_SET_METRICS = (
     *(
-        make(f"{name}_{average}", share)
-        for name, share in _SHARES.items()
-        for average, make in _AVERAGES.items()
+        dataclasses.replace(
+            make(f"{label.lower()}_{average}", share),
+            label=f"{average} {label}",
+            unit="%",
+            meaning=f"{label[0].upper()}{label[1:]} of sets of labels, {how}.",
+        )
+        for label, share in _SHARES.items()
+        for average, (make, how) in _AVERAGES.items()
     ),
-    # The share of examples whose labels are all right, and no others.
-    _of_examples("accuracy", _all_right, whole=True),
+    dataclasses.replace(
+        _of_examples("accuracy", _all_right, whole=True),
+        label="exact sets",
+        unit="%",
+        meaning="Share of examples with all labels right, and no others.",
+    ),
 )

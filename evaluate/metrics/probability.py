@@ -179,6 +179,8 @@ PROBABILITY_METRICS = (
         "ece",
         _probability_columns("ece", _calibration),
         _calibration_finish,
+        label="calibration error",
+        meaning="Gap between confidence and accuracy.",
         higher_is_better=False,
         num_label_columns=1,
         uses="scores",
@@ -187,6 +189,8 @@ PROBABILITY_METRICS = (
     mean_metric(
         "brier",
         _probability_columns("brier", _brier),
+        label="Brier score",
+        meaning="Mean squared error of the class probabilities.",
         higher_is_better=False,
         uses="scores",
         bounds=(0.0, 2.0),
@@ -194,6 +198,7 @@ PROBABILITY_METRICS = (
     mean_metric(
         "log_loss",
         _probability_columns("log_loss", _log_loss),
+        meaning="Mean negative log-probability of the right class.",
         higher_is_better=False,
         uses="scores",
         bounds=(0.0, float("inf")),
@@ -202,6 +207,9 @@ PROBABILITY_METRICS = (
         mean_metric(
             f"top_{number}_accuracy",
             _probability_columns(f"top_{number}_accuracy", partial(_top, number)),
+            label=f"top-{number} accuracy",
+            unit="%",
+            meaning=f"Share whose right class is among the {number} likeliest.",
             whole=True,
             uses="scores",
             bounds=(0.0, 1.0),

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.evaluate.metrics.classification import require_binary
-from multiberts.evaluate.metrics.column_metric import Array, Flags, Uses, checked, ratio
+from multiberts.evaluate.metrics.column_metric import Array, Flags, Unit, Uses, checked, ratio
 from multiberts.evaluate.metrics.continuous import require_numbers
 from multiberts.evaluate.metrics.rank_moments import RankMoments, SortedRuns
 
@@ -42,6 +42,9 @@ class RankMetric(ABC):
       uses_labels: see `Metric`.
       bounds: see `Metric`.
       scored: labels [examples] -> bool [examples, shares]; else as in `Metric`.
+      label: see `Metric`.
+      unit: see `Metric`.
+      meaning: see `Metric`.
     """
 
     name: str
@@ -54,6 +57,9 @@ class RankMetric(ABC):
     bounds: tuple[float, float] = (-1.0, 1.0)
     scored: Callable[[NDArray], Flags] | None = None
     steepness: float = 1.0
+    label: str = ""
+    unit: Unit = ""
+    meaning: str = ""
 
     def bind(
         self, labels: ArrayLike, predictions: ArrayLike, observed: ArrayLike | None = None
@@ -364,6 +370,8 @@ RANK_METRICS = (
     # so that such a replicate pulls the score neither way.
     MomentMetric(
         name="auc",
+        label="AUC",
+        meaning="Chance that a positive example scores above a negative one.",
         finish=_auc,
         degenerate=_auc_degenerate,
         partials=_auc_partials,
@@ -376,6 +384,8 @@ RANK_METRICS = (
     # 0 where labels or predictions are constant, as for Pearson's correlation.
     MomentMetric(
         name="spearman",
+        label="Spearman's correlation",
+        meaning="Correlation of their ranks.",
         finish=_spearman,
         degenerate=_spearman_degenerate,
         partials=_spearman_partials,
@@ -385,6 +395,7 @@ RANK_METRICS = (
     # 0 without a positive, as scikit-learn.
     AveragePrecision(
         name="average_precision",
+        meaning="Area under precision over recall.",
         check=partial(_check_binary, "average_precision"),
         uses="positive_score",
         bounds=(0.0, 1.0),

@@ -106,6 +106,9 @@ SQUAD_METRICS = (
     mean_metric(
         "squad_exact_match",
         BoundColumns(partial(_bind_answers, "squad_exact_match", exact_match)),
+        label="exact match",
+        unit="%",
+        meaning="Share of answers equal to a reference answer.",
         whole=True,
         uses="text",
         bounds=(0.0, 1.0),
@@ -113,6 +116,9 @@ SQUAD_METRICS = (
     mean_metric(
         "squad_f1",
         BoundColumns(partial(_bind_answers, "squad_f1", f1_of_words)),
+        label="F1 of words",
+        unit="%",
+        meaning="Overlap of the words of answer and reference, averaged.",
         uses="text",
         bounds=(0.0, 1.0),
     ),

@@ -84,6 +84,9 @@ SPAN_F1 = Metric(
     BoundColumns(_bind),
     f1_finish,
     f1_degenerate,
+    label="F1 of spans",
+    unit="%",
+    meaning="F1 of tagged spans, right in type and both ends.",
     uses="text",
     bounds=(0.0, 1.0),
     scored=lambda columns: (

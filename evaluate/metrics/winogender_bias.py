@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.runs.errors import UserError
 
@@ -30,12 +31,35 @@ if TYPE_CHECKING:
 
 OCCUPATION_CHOSEN = 0
 
-# Name of the measure -> (what is averaged by occupation, the metric against the share of women).
-OCCUPATION_MEASURES: dict[str, tuple[str, str]] = {
-    "bias_correlation": ("bias", "pearson"),
-    "bias_slope": ("bias", "slope"),
-    "probe_correlation": ("probe", "pearson"),
-    "probe_slope": ("probe", "slope"),
+
+class OccupationMeasure(NamedTuple):
+    """A measure of bias over occupations.
+
+    Attributes:
+      averaged: over the sentences of an occupation: its `bias` score, or P(feminine pronoun) of the `probe`.
+      metric: of these averages against the share of women, under the measure's name.
+    """
+
+    averaged: str
+    metric: Metric | RankMetric
+
+
+OCCUPATION_MEASURES = {
+    f"{averaged}_{name}": OccupationMeasure(
+        averaged,
+        dataclasses.replace(
+            METRICS[metric],
+            name=f"{averaged}_{name}",
+            label=f"{averaged} {name}",
+            meaning=f"{name.capitalize()} of {score} {against} {share}.",
+            higher_is_better=None,
+        ),
+    )
+    for averaged, score, share in (
+        ("bias", "the bias score of an occupation", "its share of women"),
+        ("probe", "P(feminine pronoun)", "the occupation's share of women"),
+    )
+    for name, metric, against in (("correlation", "pearson", "with"), ("slope", "slope", "on"))
 }
 
 
@@ -131,13 +155,6 @@ def occupation_means(
     return names, means
 
 
-def occupation_metric(measure: str) -> Metric:
-    """Returns the metric over occupations behind a measure such as `bias_slope`, under that name."""
-    metric = METRICS[OCCUPATION_MEASURES[measure][1]]
-    assert isinstance(metric, Metric)  # correlations and slopes are metrics of columns
-    return dataclasses.replace(metric, name=measure)
-
-
 def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Dataset:
     """Turns predictions of sentences into one number per run and occupation.
 
@@ -153,7 +170,7 @@ def occupation_scores(predictions: xarray.Dataset, measure: str) -> xarray.Datas
     """
     import xarray
 
-    kind = OCCUPATION_MEASURES[measure][0]
+    kind = OCCUPATION_MEASURES[measure].averaged
     for coordinate in ("occupation", "percent_feminine", *(("gender",) if kind == "bias" else ())):
         if coordinate not in predictions.coords:
             raise UserError(

@@ -16,8 +16,8 @@ from multiberts.stats.answers.borrowed_spread import SeedSpread, seed_spread
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
+from multiberts.stats.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.presentation.wording import (
     about_seeds,
     p_text,

@@ -17,8 +17,8 @@ from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval
+from multiberts.stats.metric_names import difference_text, printed_unit
 from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.metric_names import difference_text, printed_unit
 from multiberts.stats.presentation.wording import (
     arms_of,
     count_text,
@@ -29,7 +29,7 @@ from multiberts.stats.presentation.wording import (
     units_of,
 )
 from multiberts.stats.recommended import interval_of_difference
-from multiberts.stats.results import ArmSummary, ComparisonResult
+from multiberts.stats.results import ComparisonResult
 from multiberts.stats.variance.needs import MOST_TIMES
 from multiberts.stats.variance.plan import TARGET_POWER, Plan, What, range_text
 
@@ -286,12 +286,7 @@ def same(result: ComparisonResult, margin: float) -> Sameness:
     Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
     for assessing the equivalence of average bioavailability.
     """
-    if not isinstance(margin, int | float | np.floating) or not 0 < margin < math.inf:
-        raise DataError(f"found margin {margin!r}, expected a number above 0")
-    if result.experiment is None:
-        raise DataError(
-            "found a margin in a single design, expected two arms to compare; leave it out"
-        )
+    check_margin(margin, result.design)
     source, unit = result.computed_from(), printed_unit(result.metric)
     kind, own = source.kind, margin * unit
     if own >= kind.width / 2:
@@ -300,7 +295,7 @@ def same(result: ComparisonResult, margin: float) -> Sameness:
             f"found margin {margin:g}, half of the range of {kind.metric} or more; it is in "
             f"{of_unit}, expected below {kind.width / 2 / unit:g}"
         )
-    arms: list[ArmSummary] = [result.base, result.experiment]
+    arms = arms_of(result)
     level = 2 * result.confidence_level - 1
     (ci, below), (_, above) = (
         interval_of_difference(
@@ -310,3 +305,13 @@ def same(result: ComparisonResult, margin: float) -> Sameness:
     )
     refused = result.resample != "examples" and any(arm.failed_seeds for arm in arms)
     return Sameness(result, own, ci, below.greater, above.less, kind.higher_is_better, refused)
+
+
+def check_margin(margin: Any, design: str) -> None:
+    """Refuses a margin that is not a number above 0, or of one arm."""
+    if not isinstance(margin, int | float | np.floating) or not 0 < margin < math.inf:
+        raise DataError(f"found margin {margin!r}, expected a number above 0")
+    if design == "single":
+        raise DataError(
+            "found a margin in a single design, expected two arms to compare; leave it out"
+        )

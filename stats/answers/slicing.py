@@ -28,13 +28,13 @@ from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.formats import Cell, heading
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval
-from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.metric_names import (
+from multiberts.stats.metric_names import (
     metric_at_start,
     metric_label,
     score_format,
 )
+from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import arms_of, seed_names

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from multiberts.evaluate.metrics.probability import calibrated_ece
+from multiberts.stats.metric_names import difference_text, score_text
 from multiberts.stats.metrics import MetricLike
-from multiberts.stats.presentation.metric_names import difference_text, score_text
 from multiberts.stats.runs_table import Arm
 
 _DECIMALS = 3

@@ -8,8 +8,8 @@ from multiberts.evaluate.metrics.answer_checks import why_undefined
 from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.errors import UndefinedScore
+from multiberts.stats.metric_names import metric_at_start, metric_name, score_text
 from multiberts.stats.metrics import FunctionMetric
-from multiberts.stats.presentation.metric_names import metric_at_start, metric_name, score_text
 from multiberts.stats.presentation.wording import seed_names
 
 # Without a positive label these are 0 whatever is predicted, and 0/0 only where no positive is.

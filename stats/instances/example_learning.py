@@ -57,17 +57,16 @@ class Learning:
         steps = np.append(self.steps.astype(np.float64), np.inf)
         return np.asarray(steps[np.sort(self.learned, axis=0)[needed]])
 
-    def learned_by_guesses(self, chance: float, share: float = 0.5) -> float:
-        """Returns the probability that a share of the seeds has learned an example that they guess.
+    def learned_by_guesses(self, chance: float) -> float:
+        """Returns the probability that half of the seeds have learned an example that they guess.
 
         Args:
           chance: that a guess is right, such as one over the number of classes.
-          share: of the seeds, above 0, at most 1.
         """
         from scipy.special import bdtrc
 
         number = len(self.learned)
-        return float(bdtrc(int(np.ceil(share * number)) - 1, number, chance))
+        return float(bdtrc((number + 1) // 2 - 1, number, chance))
 
 
 def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = None) -> Learning:

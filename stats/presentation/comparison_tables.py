@@ -8,13 +8,13 @@ from statistics import median_high
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import NONE, format_cell, with_decimals
 from multiberts.stats.intervals import PValues
-from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.method_words import method_names
-from multiberts.stats.presentation.metric_names import (
+from multiberts.stats.metric_names import (
     interval_decimals,
     metric_label,
     score_format,
 )
+from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results import ComparisonResult, flat_values

@@ -14,9 +14,9 @@ from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.formats import heading
 from multiberts.stats.intervals import t_interval
+from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.method_words import method_names
-from multiberts.stats.presentation.metric_names import metric_label, score_format
 from multiberts.stats.presentation.wording import SOURCES
 from multiberts.stats.recommended import ScoreKind, interval_of_mean
 
@@ -165,13 +165,12 @@ def _draw_intervals(
         axes.plot(*(point if across else point[::-1]), **style, markersize=6, label=label)
 
 
-def sources_figure(comparisons: Sequence[ComparisonResult], title: str = "") -> Figure:
+def sources_figure(comparisons: Sequence[ComparisonResult]) -> Figure:
     """Draws the bootstrap distributions of one difference with seeds and examples resampled, seeds
     alone, and examples alone: what is not resampled is missing in the width of the interval.
 
     Args:
       comparisons: of the same arms and measure; one shows its distribution alone.
-      title: a line above the figure.
     """
     if not comparisons:
         raise UserError("found no comparisons to draw, expected one per source of chance")
@@ -193,7 +192,7 @@ def sources_figure(comparisons: Sequence[ComparisonResult], title: str = "") -> 
         what = "what is resampled"
         if len(comparisons) == 1:
             what = f"{first.n_resamples} bootstrap samples"
-        axes.set_title(title or f"{first.evaluation_set}: {what}")
+        axes.set_title(f"{first.evaluation_set}: {what}".removeprefix(": "))
         drawing.legend_below(figure, [axes], 1)
     return figure
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
+from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.metric_names import metric_label, score_format
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

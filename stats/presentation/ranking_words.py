@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import Cell, format_cell, with_decimals
-from multiberts.stats.presentation.method_words import interval_sentences
-from multiberts.stats.presentation.metric_names import (
+from multiberts.stats.metric_names import (
     interval_decimals,
     metric_name,
     score_format,
     score_text,
 )
+from multiberts.stats.presentation.method_words import interval_sentences
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import (
     PAIRED_BY_NUMBER,

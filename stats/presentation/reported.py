@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.formats import NONE
-from multiberts.stats.presentation import wording
-from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.metric_names import (
+from multiberts.stats.metric_names import (
     higher_is_better,
     interval_decimals,
     metric_name,
     score_text,
 )
+from multiberts.stats.presentation import wording
+from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.results import ComparisonResult
 

@@ -15,7 +15,7 @@ from multiberts.runs.figure_style import GREY, save_figure
 from multiberts.runs.files import replaced
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.formats import Cell, with_minus
-from multiberts.stats.presentation.metric_names import metric_name
+from multiberts.stats.metric_names import metric_name
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.table_writer import Table

@@ -12,14 +12,14 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import format_cell
-from multiberts.stats.presentation.method_words import interval_sentences, name_of_test
-from multiberts.stats.presentation.metric_names import (
+from multiberts.stats.metric_names import (
     difference_text,
     higher_is_better,
     interval_decimals,
     metric_name,
     score_text,
 )
+from multiberts.stats.presentation.method_words import interval_sentences, name_of_test
 from multiberts.stats.variance.plan import detectable_text, range_text, too_few
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import Any
 from multiberts.runs.errors import UserError
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import UndefinedScore
-from multiberts.stats.presentation import figures
-from multiberts.stats.presentation.metric_names import (
+from multiberts.stats.metric_names import (
     metric_label,
     metric_name,
 )
+from multiberts.stats.presentation import figures
 from multiberts.stats.presentation.readable_names import readable
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.evidence import (

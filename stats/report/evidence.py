@@ -18,9 +18,9 @@ from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.metric_names import metric_label, metric_name
 from multiberts.stats.presentation import figures, ranking_words, wording
 from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.metric_names import metric_label, metric_name
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.reported import (
     ReportedComparison,
@@ -383,7 +383,7 @@ def _bias_picture(
         truth = truth_of(predictions, measure) if truth_of and measure.endswith("slope") else None
         interval = arm.ci if measure.endswith("slope") else None
         arms.append(predictions.occupation_scores(measure, arm.name, arm.seeds, truth, interval))
-    bias = OCCUPATION_MEASURES[measure][0] == "bias"
+    bias = OCCUPATION_MEASURES[measure].averaged == "bias"
     label = "bias score of the occupation" if bias else "P(feminine pronoun)"
     names = " and ".join(arm.name for arm in arms)
     heading = f"{item.evaluation_set}: occupations, mean of seeds"

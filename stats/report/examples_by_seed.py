@@ -19,7 +19,7 @@ from multiberts.stats.bootstrap.pseudo_values import arm_table
 from multiberts.stats.compare.question import ComparisonSpec, TaskData, prepare_arms
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
-from multiberts.stats.presentation.metric_names import metric_name
+from multiberts.stats.metric_names import metric_name
 from multiberts.stats.report.prediction_sets import PredictionSet, task_of
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import ComparisonSettings

@@ -106,29 +106,24 @@ def _learned(sets: Sequence[PredictionSet]) -> _Learned:
     """Puts the runs of one evaluation set in order, [seeds, steps, examples]."""
     ordered = sorted(sets, key=lambda own: own.step or 0)
     name = f"{ordered[0].set_name}, {ordered[0].procedure}"
-    right, losses = [], []
-    ids = ordered[0].data["example_id"].to_numpy()
-    keys: list[list[tuple[int, int]]] = []
-    for own in ordered:
-        data = own.data
-        seeds = [data[level].to_numpy().tolist() for level in ("pretrain_seed", "finetune_seed")]
-        keys.append(sorted(zip(*seeds, strict=True)))
-        if keys[-1] != keys[0] or not np.array_equal(data["example_id"].to_numpy(), ids):
+    by_step = [own.data.sortby(["pretrain_seed", "finetune_seed"]) for own in ordered]
+    first = by_step[0]
+    for own, data in zip(ordered, by_step, strict=True):
+        coordinates = ("pretrain_seed", "finetune_seed", "example_id")
+        if not all(np.array_equal(data[level], first[level]) for level in coordinates):
             raise UserError(
                 f"{name}: step {own.step} has other seeds or examples than step {ordered[0].step}; add the "
                 "missing runs, or leave the step out"
             )
-        rows = sorted(range(len(keys[-1])), key=list(zip(*seeds, strict=True)).__getitem__)
-        right.append((data["prediction"] == data["label"]).to_numpy()[rows])
-        if "loss" in data:
-            losses.append(np.asarray(data["loss"].to_numpy()[rows], np.float64))
-    answers = np.stack(right, axis=1)
-    known = np.stack(losses, axis=1) if len(losses) == len(right) else None
-    steps = [own.step or 0 for own in ordered]
-    _, counts = np.unique(ordered[0].data["label"].to_numpy(), return_counts=True)
+    right = np.stack([data["prediction"] == data["label"] for data in by_step], axis=1)
+    losses = None
+    if all("loss" in data for data in by_step):
+        losses = np.stack([data["loss"].astype(np.float64) for data in by_step], axis=1)
+    found = learning([own.step or 0 for own in ordered], right, losses)
+    _, counts = np.unique(first["label"], return_counts=True)
     return _Learned(
-        name, learning(steps, answers, known), ordered[0], answers, 1 / len(counts), counts.max() / len(ids)
-    )  # fmt: skip
+        name, found, ordered[0], right, 1 / len(counts), counts.max() / first.sizes["example"]
+    )
 
 
 def _finding(own: _Learned) -> str:
@@ -167,7 +162,6 @@ def _table(own: _Learned) -> Table:
     first, half, every = (found.learned_step(share) for share in (1e-9, 0.5, 1.0))
     by_chance = found.learned_by_guesses(own.chance)
     data = own.data.data
-    ids = [str(name) for name in data["example_id"].to_numpy()]
     texts = example_texts(data, LONGEST_TEXT)
 
     def step(value: float) -> Cell:
@@ -186,7 +180,7 @@ def _table(own: _Learned) -> Table:
             "Variability": float(found.variability[place]),
             "About it": texts[name],
         }
-        for name, place in ((name, place) for place, name in enumerate(ids))
+        for place, name in enumerate(map(str, data["example_id"].to_numpy()))
     ]
     records.sort(
         key=lambda record: (record["Learned by half"] is None, record["Learned by half"] or 0)

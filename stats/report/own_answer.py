@@ -12,12 +12,12 @@ from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import seeds_of
 from multiberts.stats.formats import NONE, Cell, with_decimals
+from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
     unclear_beyond_zero,
 )
-from multiberts.stats.presentation.metric_names import metric_name, score_format
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms

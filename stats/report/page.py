@@ -15,18 +15,18 @@ from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals, with_minus
-from multiberts.stats.presentation import ranking_words, wording
-from multiberts.stats.presentation.comparison_tables import (
-    full_table,
-    metric_decimals,
-    summary_table,
-)
-from multiberts.stats.presentation.metric_names import (
+from multiberts.stats.metric_names import (
     interval_decimals,
     metric_label,
     metric_meaning,
     metric_name,
     score_format,
+)
+from multiberts.stats.presentation import ranking_words, wording
+from multiberts.stats.presentation.comparison_tables import (
+    full_table,
+    metric_decimals,
+    summary_table,
 )
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.reported import ReportedComparison, tally

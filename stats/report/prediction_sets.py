@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_variables
-from multiberts.evaluate.metrics.winogender_bias import (
-    OCCUPATION_MEASURES,
-    occupation_metric,
-    occupation_scores,
-)
+from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES, occupation_scores
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.pseudo_values import arm_table
 from multiberts.stats.compare.conclude import Names
@@ -118,7 +114,7 @@ class PredictionSet:
 
     def measured(self, measure: str) -> tuple[xarray.Dataset, Metric | RankMetric]:
         if measure in OCCUPATION_MEASURES:
-            return occupation_scores(self.data, measure), occupation_metric(measure)
+            return occupation_scores(self.data, measure), OCCUPATION_MEASURES[measure].metric
         if measure not in METRICS:
             raise DataError(
                 f"{self.set_name}: found metric {measure!r}, expected one of "

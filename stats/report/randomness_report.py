@@ -18,8 +18,8 @@ from multiberts.runs.figure_style import COLOURS, canvas
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell, format_cell
+from multiberts.stats.metric_names import metric_name
 from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.metric_names import metric_name
 from multiberts.stats.presentation.sections import ReportSection, slug, write_report
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from multiberts.runs.directory import DONE, RunDirectory
 from multiberts.runs.errors import UserError
@@ -14,7 +14,6 @@ from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
     Level,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     check_arguments,
     fits,
@@ -22,6 +21,8 @@ from multiberts.runs.parameters import (
 )
 from multiberts.runs.registration import FILE as REGISTRATION
 from multiberts.runs.registration import described, plan_hash, read_registration
+from multiberts.stats.answers.sameness import check_margin
+from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent, analyse
 from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
@@ -33,7 +34,7 @@ from multiberts.stats.report.selection import (
     finished_runs,
     select,
 )
-from multiberts.stats.settings import ComparisonSettings, Design, Resample
+from multiberts.stats.settings import ComparisonSettings
 
 _COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample", "margin", "primary"}
 # Arguments that a registration fixes.
@@ -198,21 +199,17 @@ def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
             + (f"found the field {unknown[0]!r}" if unknown else f"lacks {missing[0]!r}")
             + f", expected name, base and any of {', '.join(sorted(_COMPARISON_FIELDS))}"
         )
-    margin = request.get("margin")
-    if not fits(margin, PositiveFloat | None):
-        raise UserError(
-            f"comparison {request['name']!r}: found margin {margin!r}, expected a number above 0"
-        )
     single = request.get("experiment") is None
-    checked = {"experiment": None, "design": "single" if single else "paired", "resample": "both"}
-    checked["margin"] = None
-    checked |= request
-    for name, choices in (("design", get_args(Design)), ("resample", get_args(Resample))):
-        if checked[name] not in choices:
-            raise UserError(
-                f"comparison {checked['name']!r}: found {name} {checked[name]!r}, expected one of "
-                f"{', '.join(choices)}"
-            )
+    design = "single" if single else "paired"
+    settings: dict[str, Any] = {"design": design, "resample": "both"}
+    settings |= {name: request[name] for name in settings if name in request}
+    checked = {"experiment": None, "margin": None, **request, **settings}
+    try:
+        ComparisonSettings(**settings)  # it checks them
+        if checked["margin"] is not None:
+            check_margin(checked["margin"], design)
+    except DataError as error:
+        raise UserError(f"comparison {checked['name']!r}: {error}") from error
     if (checked["design"] == "single") != single:
         raise UserError(
             f"comparison {checked['name']!r}: design {checked['design']!r} "

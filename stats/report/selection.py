@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     import xarray
 
 SELECTORS = ("procedure", "step", "task", "learning_rate", "pretrain_seed", "data_seed")
-# By the mean over runs on the development set (Sellam et al. 2022, section 3), or on the fifth of the
-# training data that further runs held out (as Zhong et al. 2021).
-RULES = ("dev", "held_out")
 LearningRateRule = Literal["dev", "held_out"]
+# As Sellam et al. (2022, section 3), and as Zhong et al. (2021), who held out a fifth.
 RULE_TEXTS: Mapping[str, str] = {
     "dev": "the best mean over runs on the development set, slightly optimistic for scores there",
     "held_out": "the best mean over runs on the part of the training data that they held out",
@@ -51,14 +49,10 @@ class FinishedRun:
     @property
     def name(self) -> str:
         """Returns the task and all seeds, with what the run was trained with."""
-        fold = self.held_out_fold
-        return ", ".join(
-            [
-                f"{self.facts['task']}",
-                *(f"{name} {self.facts[name]}" for name in RUN_COORDINATES),
-                *([] if fold is None else [f"held_out_fold {fold}"]),
-            ]
-        )
+        parts = [self.facts["task"], *(f"{name} {self.facts[name]}" for name in RUN_COORDINATES)]
+        if self.held_out_fold is not None:
+            parts.append(f"held_out_fold {self.held_out_fold}")
+        return ", ".join(map(str, parts))
 
     @property
     def step_or_less(self) -> int:
@@ -236,7 +230,7 @@ class LearningRateChoice:
     Attributes:
       evaluation_set, metric: what it was chosen by.
       means: mean score over runs by learning rate.
-      rule: one of `RULES`.
+      rule: a key of `RULE_TEXTS`.
     """
 
     group: RunGroup
@@ -263,8 +257,8 @@ def choose_learning_rate(
       The group with that learning rate alone, and the choice (None where there was one rate
       only).
     """
-    if rule not in RULES:
-        raise UserError(f"learning-rate rule is {rule!r}, expected one of {', '.join(RULES)}")
+    if rule not in RULE_TEXTS:
+        raise UserError(f"learning-rate rule is {rule!r}, expected one of {', '.join(RULE_TEXTS)}")
     rates = group.learning_rates
     if len(rates) < 2:
         return group, None

@@ -6,6 +6,7 @@ multiberts instances --run_dir=results/sizes --predictions=results --sizes="['mi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from multiberts.stats.report.page_run import REPORT, made_by_command, report_dir
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import finished_runs, last_steps, prediction_sets_of_runs
 from multiberts.stats.runs_table import RunsTable, aligned
+
+if TYPE_CHECKING:
+    import xarray
 
 MOST_EXAMPLES = 100  # of the list of decaying examples, per pair of sizes
 LONGEST_TEXT = 300  # characters of each text of an example that the list shows
@@ -66,18 +70,16 @@ def instances(
     if directory.done:
         return
     prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(chosen)[0], sizes)
-    votes = {
-        name: {size: _voted(own[size]) for size in own} for name, own in prediction_sets.items()
-    }
-    analysis = analyse_sizes(
+    right, votes = (
         {
-            name: {size: runs_from_dataset(own[size].data) for size in own}
-            for name, own in prediction_sets.items()
-        },
-        votes,
+            name: {size: make(own.data) for size, own in by_size.items()}
+            for name, by_size in prediction_sets.items()
+        }
+        for make in (runs_from_dataset, _voted)
     )
+    analysis = analyse_sizes(right, votes)
     listed = {
-        f"{direction}_examples": changed_examples(analysis, prediction_sets, votes, direction)
+        f"{direction}_examples": _changed_examples(analysis, prediction_sets, votes, direction)
         for direction in ("decaying", "improving")
     }
     made_by = made_by_command("instances", chosen)
@@ -106,16 +108,15 @@ def _prediction_sets_by_size(
     return found
 
 
-def _voted(predictions: PredictionSet) -> RunsTable:
-    answers = runs_from_dataset(predictions.data, "prediction")
-    return ensemble(answers, predictions.data["label"].to_numpy())
+def _voted(data: xarray.Dataset) -> RunsTable:
+    return ensemble(runs_from_dataset(data, "prediction"), data["label"].to_numpy())
 
 
-def changed_examples(
+def _changed_examples(
     analysis: InstanceAnalysis,
     prediction_sets: Mapping[str, Mapping[str, PredictionSet]],
     votes: Mapping[str, Mapping[str, RunsTable]],
-    direction: str = "decaying",
+    direction: Literal["decaying", "improving"],
 ) -> Table:
     """Lists the examples that the larger size is worse (or better) on, the clearest first.
 
@@ -124,9 +125,7 @@ def changed_examples(
     where the predictions hold them.
 
     Args:
-      prediction_sets: by evaluation set and size.
-      votes: by evaluation set and size, one run per seed.
-      direction: `decaying` or `improving`.
+      votes: one run per seed.
     """
     decays = direction == "decaying"
     records: list[dict[str, Cell]] = []

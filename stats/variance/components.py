@@ -21,11 +21,11 @@ from multiberts.stats.variance.plan import (
     PlannedDesign,
     check_costs,
     check_sizes,
-    fiducial_draws,
+    drawn_squares,
     num_arms,
     too_few_to_plan,
 )
-from multiberts.stats.variance.score_tables import Scores, deviations, score_table
+from multiberts.stats.variance.score_tables import Deviations, Scores, deviations
 
 Array = NDArray[np.float64]
 Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # for each seed [F_i, C]
@@ -168,8 +168,7 @@ class VarianceComponents:
         reason = too_few_to_plan(VarianceParts(seeds, (self.mean_squares["example"],), ()))
         if reason:
             raise DataError(reason)
-        drawn = fiducial_draws(VarianceParts(tuple(self.mean_squares.values()), (), ())).seeds
-        squares = dict(zip(self.mean_squares, (value for value, _ in drawn), strict=True))
+        squares = drawn_squares(self.mean_squares)
         return {
             name: np.maximum(sum(times * squares[square] for square, times in by.items()), 0.0)
             for name, by in self.coefficients.items()
@@ -212,14 +211,10 @@ class VarianceComponents:
             )
         runs = np.arange(1, most_runs + 1)
         seeds = np.floor(of_arm / (cost_pretrain + runs * cost_finetune) * (1 + 1e-12))
-        of_seed, of_run = self._of_seed_and_run(num_examples)
-        best = int(np.argmin((of_seed + of_run / runs) / seeds))
-        return self.plan(int(seeds[best]), int(runs[best]), num_examples, design, **settings)
-
-    def _of_seed_and_run(self, num_examples: float) -> tuple[float, float]:
-        """Returns the variance of a seed's score that more runs do not reduce, and that of a run."""
         terms = self.of_mean(1, 1, num_examples)
-        return terms["seed"] + terms["residual"], terms["run"] + terms["run_residual"]
+        of_run = terms["run"] + terms["run_residual"]
+        best = int(np.argmin((terms["seed"] + terms["residual"] + of_run / runs) / seeds))
+        return self.plan(int(seeds[best]), int(runs[best]), num_examples, design, **settings)
 
     def _values(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in _NAMES}
@@ -258,29 +253,23 @@ def _parts(
     return VarianceParts(seeds, examples, residual)
 
 
-@dataclass(frozen=True)
-class MeanSquares:
-    """The mean squares of seeds, examples and residual of a table [R, C]."""
-
-    seed: float
-    example: float
-    residual: float
-
-
-def mean_squares(scores: Scores) -> MeanSquares:
+def mean_squares(parts: Deviations) -> dict[str, Term]:
     """Computes C sum r^2 / (R - 1), R sum c^2 / (C - 1) and sum d^2 / ((R - 1) (C - 1)).
 
     Args:
-      scores: [R, C], the runs of a seed averaged.
+      parts: of scores [R, C], the runs of a seed averaged.
+
+    Returns:
+      The mean squares of `seed`, `example` and `residual`, with their degrees of freedom.
     """
-    parts = deviations(scores)
     num_seeds, num_examples = len(parts.seed), len(parts.example)
     _at_least_two(num_seeds, num_examples)
-    return MeanSquares(
-        num_examples * float(parts.seed @ parts.seed) / (num_seeds - 1),
-        num_seeds * float(parts.example @ parts.example) / (num_examples - 1),
-        parts.residual_squares / ((num_seeds - 1) * (num_examples - 1)),
-    )
+    of_seed, of_example = num_seeds - 1, num_examples - 1
+    return {
+        "seed": (num_examples * float(parts.seed @ parts.seed) / of_seed, of_seed),
+        "example": (num_seeds * float(parts.example @ parts.example) / of_example, of_example),
+        "residual": (parts.residual_squares / (of_seed * of_example), of_seed * of_example),
+    }
 
 
 def _at_least_two(num_seeds: int, num_examples: int) -> None:
@@ -313,22 +302,15 @@ def variance_components(scores: Scores, truncate: bool = True) -> VarianceCompon
 
     Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
     """
-    num_seeds, num_examples = score_table(scores).shape
+    parts = deviations(scores)
+    num_seeds, num_examples = len(parts.seed), len(parts.example)
     return _components(
         truncate,
-        _terms(mean_squares(scores), num_seeds, num_examples),
+        mean_squares(parts),
         seed={"seed": 1 / num_examples, "residual": -1 / num_examples},
         example={"example": 1 / num_seeds, "residual": -1 / num_seeds},
         residual={"residual": 1.0},
     )
-
-
-def _terms(squares: MeanSquares, num_seeds: int, num_examples: int) -> dict[str, Term]:
-    return {
-        "seed": (squares.seed, num_seeds - 1),
-        "example": (squares.example, num_examples - 1),
-        "residual": (squares.residual, (num_seeds - 1) * (num_examples - 1)),
-    }
 
 
 def unpaired_components(
@@ -367,22 +349,22 @@ def unpaired_components(
             f"found {len(arms[0].example)} and {len(arms[1].example)} examples, expected the "
             "same in both arms"
         )
+    of_base, of_experiment = map(mean_squares, arms)
     size = len(arms[0].example)
-    difference = arms[1].example - arms[0].example
-    squares: dict[str, Term] = {"example": (float(difference @ difference) / (size - 1), size - 1)}
-    coefficients: dict[str, dict[str, float]] = {
-        "seed": {},
-        "example": {"example": 1.0},
-        "residual": {},
-    }
-    for place, (scores, arm) in enumerate(zip((base, experiment), arms, strict=True)):
-        own = _terms(mean_squares(scores), len(arm.seed), size)
-        seed, residual = f"seed {place}", f"residual {place}"
-        squares |= {seed: own["seed"], residual: own["residual"]}
-        coefficients["seed"] |= {seed: 0.5 / size, residual: -0.5 / size}
-        coefficients["example"][residual] = -1 / len(arm.seed)
-        coefficients["residual"][residual] = 0.5
-    return _components(truncate, squares, **coefficients)
+    difference, half = arms[1].example - arms[0].example, 0.5 / size
+    return _components(
+        truncate,
+        {
+            "example": (float(difference @ difference) / (size - 1), size - 1),
+            "seed 0": of_base["seed"], "residual 0": of_base["residual"],
+            "seed 1": of_experiment["seed"], "residual 1": of_experiment["residual"],
+        },
+        seed={"seed 0": half, "residual 0": -half, "seed 1": half, "residual 1": -half},
+        example={
+            "example": 1.0, "residual 0": -1 / len(arms[0].seed), "residual 1": -1 / len(arms[1].seed)
+        },
+        residual={"residual 0": 0.5, "residual 1": 0.5},
+    )  # fmt: skip
 
 
 def _components(
@@ -427,7 +409,14 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
 
     Reference: Searle, Casella & McCulloch, Variance Components (1992), chapter 3.6.
     """
-    tables = _run_tables(runs)
+    rows = runs.values() if isinstance(runs, Mapping) else runs
+    tables = [np.asarray(table, dtype=np.float64) for table in rows]
+    shapes = [table.shape for table in tables]
+    of_examples = {shape[1:] for shape in shapes}
+    if len(of_examples) != 1 or any(len(shape) != 2 or 0 in shape for shape in shapes):
+        raise DataError(
+            f"found runs of shapes {shapes}, expected [runs, examples] for each seed, with the same examples"
+        )
     counts = np.array([len(table) for table in tables])
     num_seeds, num_examples, number = len(tables), tables[0].shape[1], int(counts.sum())
     _at_least_two(num_seeds, num_examples)
@@ -441,28 +430,19 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
     example = counts @ seed_rows / number
     mean = example.mean()
     seed = seed_rows.mean(axis=1) - mean
-    interaction = seed_rows - seed[:, None] - example
-    ms_run = (
-        num_examples
-        * sum(float(found.seed @ found.seed) for found in within)
-        / (number - num_seeds)
-    )
-    ms_run_residual = sum(found.residual_squares for found in within)
-    ms_run_residual /= (number - num_seeds) * (num_examples - 1)
-    ms_seed = num_examples * float(counts @ seed**2) / (num_seeds - 1)
-    ms_example = number * float(((example - mean) ** 2).sum()) / (num_examples - 1)
-    ms_residual = float(counts @ (interaction**2).sum(axis=1))
-    ms_residual /= (num_seeds - 1) * (num_examples - 1)
-    crowding = float((counts**2).sum()) / number  # F where all seeds have F runs
-    runs_per_seed = (number - crowding) / (num_seeds - 1)  # n0
-    of_run, of_seed = number - num_seeds, num_seeds - 1
-    squares = {
-        "seed": (ms_seed, of_seed),
-        "example": (ms_example, num_examples - 1),
-        "residual": (ms_residual, of_seed * (num_examples - 1)),
-        "run": (ms_run, of_run),
-        "run residual": (ms_run_residual, of_run * (num_examples - 1)),
+    interaction = float(counts @ ((seed_rows - seed[:, None] - example) ** 2).sum(axis=1))
+    of_seed, of_run, of_example = num_seeds - 1, number - num_seeds, num_examples - 1
+    run = num_examples * sum(float(found.seed @ found.seed) for found in within)
+    run_residual = sum(found.residual_squares for found in within)
+    squares: dict[str, Term] = {
+        "seed": (num_examples * float(counts @ seed**2) / of_seed, of_seed),
+        "example": (number * float(((example - mean) ** 2).sum()) / of_example, of_example),
+        "residual": (interaction / (of_seed * of_example), of_seed * of_example),
+        "run": (run / of_run, of_run),
+        "run residual": (run_residual / (of_run * of_example), of_run * of_example),
     }
+    crowding = float((counts**2).sum()) / number  # F where all seeds have F runs
+    runs_per_seed = (number - crowding) / of_seed  # n0
     crowded, each = crowding / runs_per_seed / number, 1 / (num_examples * runs_per_seed)
     return _components(
         truncate,
@@ -475,18 +455,3 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
         run={"run": 1 / num_examples, "run residual": -1 / num_examples},
         run_residual={"run residual": 1.0},
     )  # fmt: skip
-
-
-def _run_tables(runs: Runs) -> list[Array]:
-    rows = runs.values() if isinstance(runs, Mapping) else runs
-    tables = [np.asarray(table, dtype=np.float64) for table in rows]
-    shapes = [table.shape for table in tables]
-    if (
-        not tables
-        or any(len(shape) != 2 or 0 in shape for shape in shapes)
-        or len({shape[1] for shape in shapes}) > 1
-    ):
-        raise DataError(
-            f"found runs of shapes {shapes}, expected [runs, examples] for each seed, with the same examples"
-        )
-    return tables

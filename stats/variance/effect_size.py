@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from multiberts.runs.errors import counted
-from multiberts.stats.errors import DataError
+from numpy.typing import ArrayLike
 
 # A spread this small relative to the scores is rounding.
 _RELATIVE_ROUNDING = 1e-14
@@ -49,22 +46,15 @@ def effect_sizes(
     """
     base = np.asarray(base_seed_scores, dtype=np.float64)
     experiment = np.asarray(experiment_seed_scores, dtype=np.float64)
-    if base.ndim != 1 or experiment.ndim != 1 or not base.size or not experiment.size:
-        raise DataError(
-            f"found seed scores of shape {base.shape} and {experiment.shape}, expected one per seed"
-        )
-    if paired and len(base) != len(experiment):
-        raise DataError(
-            f"found {len(base)} and {counted(len(experiment), 'seed')} to pair, expected the same number; "
-            "keep the seeds that both arms have"
-        )
     difference = float(experiment.mean() - base.mean())
-    samples = [experiment - base] if paired else [base, experiment]
+    differences = experiment - base if paired else experiment[:, None] - base
+    samples = [differences] if paired else [base, experiment]
     freedom = sum(len(sample) - 1 for sample in samples)
-    spread = _pooled_deviation(samples, freedom, float(np.abs([*base, *experiment]).max()))
-    cohens_d = difference / spread if spread else None
-    above = experiment - base if paired else experiment[:, None] - base
-    superiority = float(np.mean(np.sign(above)) + 1) / 2
+    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples)
+    spread = float(np.sqrt(squares / freedom)) if freedom else 0.0
+    is_rounding = spread <= _RELATIVE_ROUNDING * float(np.abs([*base, *experiment]).max())
+    cohens_d = None if is_rounding else difference / spread
+    superiority = float(np.mean(np.sign(differences)) + 1) / 2
     return EffectSizes(
         relative_difference=difference / abs(float(base.mean())) if base.mean() else None,
         cohens_d=cohens_d,
@@ -72,15 +62,6 @@ def effect_sizes(
         probability_of_superiority=superiority,
         cliffs_delta=2 * superiority - 1,
     )
-
-
-def _pooled_deviation(samples: list[NDArray], freedom: int, size: float) -> float:
-    """Computes the standard deviation within samples; 0 where it is only rounding."""
-    if not freedom:
-        return 0.0
-    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples)
-    spread = float(np.sqrt(squares / freedom))
-    return spread if spread > _RELATIVE_ROUNDING * size else 0.0
 
 
 def bias_factor(degrees_of_freedom: float) -> float:

@@ -8,10 +8,11 @@ degrees of freedom from mean squares (`stats.variance.crossing`). `Comparison.pl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,7 @@ from multiberts.stats.variance.crossing import Term, VarianceParts
 
 PlannedDesign = Literal["paired", "unpaired", "fixed_baseline", "single"]
 What = Literal["seeds", "examples"]
+Key = TypeVar("Key", bound=Hashable)
 
 # The probability with which a difference is to be found.
 TARGET_POWER = 0.8
@@ -186,7 +188,7 @@ class Plan:
           DataError: no number of seeds is enough: as it grows, the variance falls to that of the
             examples and no further. Or seeds are not drawn, or the test cannot find the effect.
         """
-        return self._checked("seeds", self._effect_to_find(effect))
+        return self._checked("seeds", effect)
 
     def examples_needed(self, effect: float | None = None) -> int:
         """Finds the smallest number of examples with power `target_power`, as `seeds_needed`.
@@ -197,7 +199,7 @@ class Plan:
         Raises:
           DataError: as `seeds_needed`, of the examples.
         """
-        return self._checked("examples", self._effect_to_find(effect))
+        return self._checked("examples", effect)
 
     def needed_range(
         self, what: What, effect: float | None = None, most: int = _MAX_NUMBER
@@ -249,7 +251,12 @@ class Plan:
             plan = self.at(number) if what == "seeds" else self.at(None, number)
             return plan._test(share).power(effect) >= self.target_power
 
-        return smallest(enough, most)
+        if not enough(most):  # first, as most searches without success end here
+            return math.inf
+        high = 2
+        while not enough(high):
+            high = min(2 * high, most)
+        return bisect_left(range(high), True, high // 2 + 1, key=enough)
 
     def draws_new(self, what: What) -> bool:
         """Returns whether the result is for new seeds, or new examples."""
@@ -283,32 +290,39 @@ class Plan:
         return _TTest(parts, self.alpha, self.sides)
 
     def _effect(self, effect: float | None) -> float:
-        given = self.effect if effect is None else effect
-        if given is None:
+        effect = self.effect if effect is None else effect
+        if effect is None:
             raise DataError(
                 "found no effect to plan for, expected a true difference: the estimate is within one "
                 "standard error of 0 and cannot stand for it; give effect"
             )
-        _check_effect(given)
-        return given
+        _check_effect(effect)
+        return effect
 
     def _effect_to_find(self, effect: float | None) -> float:
-        given = self._effect(effect)
-        if given == 0 or (self.sides == 1 and given < 0):
+        effect = self._effect(effect)
+        if effect == 0 or (self.sides == 1 and effect < 0):
             raise DataError(
-                f"found an effect of {given:g} to look for with {self.sides} sides, expected one "
+                f"found an effect of {effect:g} to look for with {self.sides} sides, expected one "
                 "that the test can find: above 0, or below 0 with two sides"
             )
-        return given
+        return effect
 
-    def _checked(self, what: What, effect: float) -> int:
+    def _checked(self, what: What, effect: float | None) -> int:
         """Returns the number needed, and refuses infinity with what the other draws leave."""
         number = self.number_needed(what, effect)
         if math.isfinite(number):
             return int(number)
-        floor = _floor(self.parts, what)
+        others: What = "examples" if what == "seeds" else "seeds"
+        # The mean squares that are left where the number of seeds, or of examples, is infinite.
+        terms: tuple[Term, ...] = getattr(self.parts, others)
+        total = sum(value for value, _ in terms)
+        rest = sum(value for value, _ in self.parts.residual)
+        factor = max(total - rest, 0.0) / total if total else 0.0
+        left = tuple((value * factor, freedom) for value, freedom in terms)
+        floor = VarianceParts(**{"residual": (), what: (), others: left})
+        effect = self._effect(effect)
         best = _TTest(floor, self.alpha, self.sides).power(effect)
-        others = "examples" if what == "seeds" else "seeds"
         raise DataError(
             f"found power {best:.3g} for an effect of {effect:g} with any number of {what}, expected "
             f"more than {self.target_power:g}: a variance of {floor.estimate().variance:.3g} comes from "
@@ -389,18 +403,10 @@ def fiducial_draws(parts: VarianceParts) -> VarianceParts:
     return _scattered(parts, _DRAWS, lambda value, ratio: value / ratio)
 
 
-def smallest(enough: Callable[[int], bool], most: int) -> float:
-    """Returns the smallest whole number from 2 that is enough, by bisection; infinity beyond `most`."""
-    if not enough(most):  # first, as most searches without success end here
-        return math.inf
-    high = 2
-    while not enough(high):
-        high = min(2 * high, most)
-    low = high // 2  # not enough, or 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+def drawn_squares(squares: Mapping[Key, Term]) -> dict[Key, NDArray[np.float64]]:
+    """Returns `fiducial_draws` of named mean squares."""
+    drawn = fiducial_draws(VarianceParts(tuple(squares.values()), (), ())).seeds
+    return dict(zip(squares, (value for value, _ in drawn), strict=True))
 
 
 def num_arms(design: PlannedDesign) -> int:
@@ -488,16 +494,6 @@ class _TTest:
         return self.error * float(
             brentq(lambda shift: self._power(shift) - target_power, 0, high, rtol=1e-10)
         )
-
-
-def _floor(parts: VarianceParts, what: What) -> VarianceParts:
-    """Returns the mean squares that are left where the number of seeds, or of examples, is infinite."""
-    rest = sum(value for value, _ in parts.residual)
-    kept = parts.examples if what == "seeds" else parts.seeds
-    total = sum(value for value, _ in kept)
-    factor = max(total - rest, 0.0) / total if total else 0.0
-    terms = tuple((value * factor, freedom) for value, freedom in kept)
-    return VarianceParts((), terms, ()) if what == "seeds" else VarianceParts(terms, (), ())
 
 
 def _mapped(parts: VarianceParts, function: Callable[[Any], Any]) -> VarianceParts:

@@ -21,8 +21,8 @@ from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
-from multiberts.stats.variance.crossing import Term, VarianceParts
-from multiberts.stats.variance.plan import fiducial_draws
+from multiberts.stats.variance.crossing import Term
+from multiberts.stats.variance.plan import drawn_squares
 
 _LEAST = 3  # seeds: two hardly show how much they vary
 
@@ -137,8 +137,7 @@ def seed_sources(
         table[tuple(own.index(seed) for own, seed in zip(levels, row, strict=True))] = value
     squares = _mean_squares(table)
     parts = _components(squares, table.shape, lambda subset: squares[subset][0])
-    terms = fiducial_draws(VarianceParts(tuple(squares.values()), (), ())).seeds
-    drawn = dict(zip(squares, (value for value, _ in terms), strict=True))
+    drawn = drawn_squares(squares)
     draws = _components(squares, table.shape, lambda subset: drawn[subset])
 
     def share(chosen: Sequence[tuple[int, ...]]) -> tuple[float, Interval]:
@@ -227,13 +226,8 @@ def _one_at_a_time(
         )
     variance = float(halves[above & ~alike.any(axis=2)].mean())
     squares = [float(halves[found].mean()) for found in pairs]
-    terms: list[Term] = [(square, number) for square in squares]
-    *drawn, of_all = [
-        value
-        for value, _ in fiducial_draws(
-            VarianceParts((*terms, (variance, number - 1)), (), ())
-        ).seeds
-    ]
+    terms = [*((square, number) for square in squares), (variance, number - 1)]
+    *drawn, of_all = drawn_squares(dict(enumerate(terms))).values()
     found = [
         SeedSource(
             name,

@@ -38,20 +38,15 @@ class ScoreTable:
 Scores = ArrayLike | ScoreTable
 
 
-def score_table(scores: Scores, block_size: int | None = None) -> ScoreTable:
-    """Converts an array [R, C] of any real dtype to a table; returns a table unchanged.
-
-    Args:
-      scores: the array or table.
-      block_size: examples per block of an array; by default blocks have 2 MiB.
-    """
+def score_table(scores: Scores) -> ScoreTable:
+    """Converts an array [R, C] of any real dtype to a table; returns a table unchanged."""
     values = np.empty(0) if isinstance(scores, ScoreTable) else np.asarray(scores)
     shape = scores.shape if isinstance(scores, ScoreTable) else values.shape
     if len(shape) != 2 or 0 in shape:
         raise DataError(f"found scores of shape {shape}, expected [seeds, examples]")
     if isinstance(scores, ScoreTable):
         return scores
-    step = block_size or max(1, _BLOCK_ELEMENTS // shape[0])
+    step = max(1, _BLOCK_ELEMENTS // shape[0])
 
     def blocks() -> Iterator[Array]:
         for start in range(0, shape[1], step):

@@ -12,7 +12,6 @@ from multiberts.evaluate.metrics.winogender_bias import (
     gotcha_column,
     occupation_bias,
     occupation_means,
-    occupation_metric,
     occupation_scores,
 )
 from multiberts.runs.errors import UserError
@@ -60,7 +59,7 @@ def test_measures_equal_scipy_on_a_plain_loop(measure):
     dataset = probe_dataset()
     scores = occupation_scores(dataset, measure)
     assert scores["pretrain_seed"].to_numpy().tolist() == [0, 1, 2]
-    ours = occupation_metric(measure).score(scores["label"], scores["prediction"])
+    ours = OCCUPATION_MEASURES[measure].metric.score(scores["label"], scores["prediction"])
     for run in range(3):
         values = dataset["prediction"].to_numpy()[run]
         x, y = [], []

@@ -9,7 +9,7 @@ import xarray
 
 from multiberts.stats import compare, compare_arms
 from multiberts.stats.answers.early_looks import early_look
-from multiberts.stats.presentation.metric_names import higher_is_better, metric_label
+from multiberts.stats.metric_names import higher_is_better, metric_label
 from multiberts.stats.presentation.ranking_words import notes
 from multiberts.stats.presentation.reported import ReportedComparison, answer
 from multiberts.stats.presentation.wording import finding, verdict, warnings

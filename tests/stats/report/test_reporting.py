@@ -479,6 +479,7 @@ def test_a_finished_report_is_left_alone_and_other_parameters_are_refused(
         ({"comparisons": [{"name": "x", "bose": {}}]}, "found the field 'bose'"),
         ({"comparisons": [{**COMPARISONS[0], "design": "pared"}]}, "found design 'pared'"),
         ({"comparisons": [{**COMPARISONS[0], "design": "single"}]}, "takes no experiment"),
+        ({"comparisons": [{**COMPARISONS[0], "margin": "1"}]}, "'[^']+': found margin '1'"),
         ({"truth": "absent.json"}, "absent.json does not exist"),
         ({"predictions": "absent"}, "absent"),
         (

@@ -13,6 +13,7 @@ from multiberts.stats.variance.components import (
     variance_components,
 )
 from multiberts.stats.variance.crossing import crossing_of_tables
+from multiberts.stats.variance.score_tables import deviations
 
 # Six targets (rows) by four judges, the example of Shrout & Fleiss (1979).
 SHROUT_FLEISS = np.array(
@@ -30,21 +31,21 @@ def test_mean_squares_equal_statsmodels():
     frame = pandas.DataFrame(rows, columns=["seed", "example", "score"])
     fit = statsmodels.formula.api.ols("score ~ C(seed) + C(example)", frame).fit()
     anova = anova_lm(fit)
-    ours = mean_squares(table)
-    expected = anova["mean_sq"].tolist()
-    assert [ours.seed, ours.example, ours.residual] == pytest.approx(expected)
+    ours = mean_squares(deviations(table))
+    assert [value for value, _ in ours.values()] == pytest.approx(anova["mean_sq"].tolist())
+    assert [freedom for _, freedom in ours.values()] == anova["df"].tolist()
 
 
 def test_components_by_hand():
     """Mean squares 32.49, 11.24, 1.02 of the published example."""
-    squares = mean_squares(SHROUT_FLEISS.T)
-    assert (squares.seed, squares.example, squares.residual) == pytest.approx(
-        (32.49, 11.24, 1.02), abs=0.005
+    seed, example, residual = (
+        value for value, _ in mean_squares(deviations(SHROUT_FLEISS.T)).values()
     )
+    assert (seed, example, residual) == pytest.approx((32.49, 11.24, 1.02), abs=0.005)
     parts = variance_components(SHROUT_FLEISS.T)
-    assert parts.seed == pytest.approx((squares.seed - squares.residual) / 6)
-    assert parts.example == pytest.approx((squares.example - squares.residual) / 4)
-    assert parts.residual == pytest.approx(squares.residual)
+    assert parts.seed == pytest.approx((seed - residual) / 6)
+    assert parts.example == pytest.approx((example - residual) / 4)
+    assert parts.residual == pytest.approx(residual)
     assert parts.truncated == ()
     assert parts.total == pytest.approx(parts.seed + parts.example + parts.residual)
 
@@ -192,6 +193,8 @@ def test_unpaired_components_are_those_of_one_side_and_of_the_examples_differenc
     assert np.all(np.abs(np.mean(found, axis=0) - expected) < 4 * error)
     with pytest.raises(DataError, match="300 and 299"):
         unpaired_components(np.zeros((3, 300)), np.zeros((3, 299)))
+    with pytest.raises(DataError, match="found 3 seeds and 1 example, expected two or more"):
+        unpaired_components(np.zeros((3, 1)), np.zeros((3, 1)))
 
 
 def test_scores_that_are_not_numbers_are_refused():
@@ -199,7 +202,6 @@ def test_scores_that_are_not_numbers_are_refused():
     table[1, 2] = np.nan
     for estimate in (
         variance_components,
-        mean_squares,
         lambda scores: unpaired_components(np.ones((2, 5)), scores),
         lambda scores: nested_variance_components([scores, np.ones((2, 5))]),
     ):

@@ -5,7 +5,6 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from multiberts.stats.errors import DataError
 from multiberts.stats.variance.effect_size import bias_factor, effect_sizes
 
 
@@ -79,10 +78,3 @@ def test_without_spread_or_base_the_ratio_is_none():
     assert one.cohens_d is None and one.cliffs_delta == 1
     two = effect_sizes([0.1, 0.2], [0.4, 0.3], paired=True)  # one degree of freedom
     assert two.cohens_d is not None and two.hedges_g is None
-
-
-def test_what_cannot_be_compared():
-    with pytest.raises(DataError, match="3 and 2 seeds to pair"):
-        effect_sizes([1, 2, 3], [1, 2], paired=True)
-    with pytest.raises(DataError, match="expected one per seed"):
-        effect_sizes([[1, 2]], [1, 2], paired=False)

@@ -18,11 +18,16 @@ from multiberts.stats.variance.score_tables import (
 )
 
 
+def in_blocks(values, width):
+    starts = range(0, values.shape[1], width)
+    return ScoreTable(values.shape, lambda: (values[:, start : start + width] for start in starts))
+
+
 @pytest.mark.parametrize("block_size", [1, 7, 100, 1000])
 def test_results_do_not_depend_on_the_blocks(block_size):
     random = np.random.default_rng(0)
     base, experiment = random.normal(5, 1, size=(4, 100)), random.normal(5, 1, size=(6, 100))
-    first, second = score_table(base, block_size), score_table(experiment, 13)
+    first, second = in_blocks(base, block_size), in_blocks(experiment, 13)
     exact = crossing_of_tables([first]).bootstrap_variance()
     assert exact == pytest.approx(crossing_of_tables([base]).bootstrap_variance(), rel=1e-12)
     whole, blocks = (
@@ -44,16 +49,22 @@ def test_results_do_not_depend_on_the_blocks(block_size):
 def test_difference_of_tables_with_other_blocks():
     random = np.random.default_rng(1)
     base, experiment = random.normal(size=(2, 3, 50))
-    table = summed_table([score_table(base, 7), score_table(experiment, 11)], [-1.0, 1.0])
+    table = summed_table([in_blocks(base, 7), in_blocks(experiment, 11)], [-1.0, 1.0])
     blocks = list(table.blocks())
     np.testing.assert_array_equal(np.concatenate(blocks, axis=1), experiment - base)
     assert table.shape == (3, 50)
-    widths = [
-        first.shape[1] for first, _ in aligned_blocks(*map(score_table, (base, base), (7, 11)))
-    ]
+    pairs = aligned_blocks(in_blocks(base, 7), in_blocks(base, 11))
+    widths = [first.shape[1] for first, _ in pairs]
     assert sum(widths) == 50 and max(widths) <= 7
     with pytest.raises(DataError, match="3 examples and experiment 4"):
-        list(aligned_blocks(score_table(base[:, :3], 2), score_table(base[:, :4], 2)))
+        list(aligned_blocks(score_table(base[:, :3]), score_table(base[:, :4])))
+
+
+def test_an_array_is_cut_into_blocks_that_make_it_up():
+    values = np.arange(3 * 2**18).reshape(3, -1)
+    blocks = list(score_table(values).blocks())
+    assert len(blocks) > 2 and {block.dtype for block in blocks} == {np.dtype(np.float64)}
+    np.testing.assert_array_equal(np.concatenate(blocks, axis=1), values)
 
 
 def test_parts_and_their_sums():
@@ -100,7 +111,7 @@ def test_unequal_clusters_are_the_linear_part_of_the_ratio():
     random = np.random.default_rng(5)
     table = random.normal(3, 1, size=(3, 40))
     clusters = random.integers(0, 6, size=40)
-    result = clustered_table(score_table(table, 7), clusters)
+    result = clustered_table(in_blocks(table, 7), clusters)
     np.testing.assert_allclose(result.mean(axis=1), table.mean(axis=1), rtol=1e-12)
     names = np.unique(clusters)
     shift = 1e-5 * random.normal(size=len(names))

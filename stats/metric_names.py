@@ -1,0 +1,95 @@
+"""Metrics as readers know them: their name with its unit, their meaning, and which way is better.
+
+Results hold scores in the metric's own unit, shares from 0 to 1. Per cent and points are made where a
+number is written for readers, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from multiberts.evaluate.metrics.column_metric import Metric
+from multiberts.evaluate.metrics.ranks import RankMetric
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.stats.formats import (
+    PERCENT,
+    POINTS,
+    decimals_for,
+    format_cell,
+    heading,
+    with_decimals,
+)
+from multiberts.stats.intervals import Interval
+
+
+def _known(metric: str) -> Metric | RankMetric | None:
+    if metric in OCCUPATION_MEASURES:
+        return OCCUPATION_MEASURES[metric].metric
+    return METRICS.get(metric)
+
+
+def metric_name(metric: str) -> str:
+    """Returns the name of a metric without a unit, such as `exact match`."""
+    known = _known(metric)
+    return (known.label if known else "") or metric.replace("_", " ")
+
+
+def metric_at_start(metric: str) -> str:
+    """Returns `metric_name` at the beginning of a sentence, such as `Exact match`."""
+    name = metric_name(metric)
+    return name[:1].upper() + name[1:]
+
+
+def metric_label(metric: str, difference: bool = False) -> str:
+    """Returns the name of a metric with the unit in which numbers are shown.
+
+    Args:
+      difference: whether the numbers are differences, those of shares in points.
+
+    Example:
+      >>> from multiberts.stats.metric_names import metric_label
+      >>> metric_label("squad_exact_match"), metric_label("accuracy", True), metric_label("auc")
+      ('exact match (%)', 'accuracy (points)', 'AUC')
+    """
+    return heading(metric_name(metric), score_format(metric, difference))
+
+
+def score_format(metric: str, difference: bool = False) -> str:
+    """Returns how readers see scores of a metric, or differences of them: a format of `format_cell`."""
+    known = _known(metric)
+    if known is None or known.unit != "%":
+        return ""
+    return POINTS if difference else PERCENT
+
+
+def printed_unit(metric: str) -> float:
+    """Returns one printed unit in the metric's own: 0.01 for shares, which are printed in per cent."""
+    return 0.01 if score_format(metric) else 1.0
+
+
+def interval_decimals(interval: Interval, metric: str) -> int | None:
+    """Returns the decimals with which a score and its interval are shown (`decimals_for`)."""
+    return decimals_for(interval, score_format(metric))
+
+
+def score_text(score: float | Interval, metric: str, decimals: int | None = None) -> str:
+    """Returns a score for a sentence, with its unit: `72.30 %`, or `0.723` of a correlation."""
+    text = format_cell(score, with_decimals(score_format(metric), decimals))
+    return f"{text} %" if score_format(metric) else text
+
+
+def difference_text(difference: float | Interval, metric: str, decimals: int | None = None) -> str:
+    """Returns a difference of scores for a sentence, with its unit: `5.900 points`."""
+    text = format_cell(difference, with_decimals(score_format(metric, True), decimals))
+    return f"{text} points" if score_format(metric) else text
+
+
+def metric_meaning(metric: str) -> str:
+    """Returns one sentence on what a metric measures; empty where none is known."""
+    known = _known(metric)
+    return known.meaning if known else ""
+
+
+def higher_is_better(metric: str) -> bool | None:
+    """Returns which way a metric points; None where neither way is better, as for bias."""
+    known = _known(metric)
+    return known.higher_is_better if known else None
