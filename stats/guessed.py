@@ -38,7 +38,7 @@ KEYWORDS = {
     "examples": "num_examples=examples",
     "margin": "stats.same(result, margin)",
     "by": "stats.slices(result, by)",
-    "seed_sd": "stats.one_seed(result, seed_sd)",
+    "seed_sd": ("stats.one_seed(stats.compare(base, experiment, resample='examples'), seed_sd)"),
     "base_name": "result.named(base_name, experiment_name)",
     "experiment_name": "result.named(base_name, experiment_name)",
     "name": "result.named(base_name, experiment_name, name=name)",
