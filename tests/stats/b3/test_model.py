@@ -148,7 +148,7 @@ def test_trend_filter_equals_a_slow_solver(order, weight, monotone):
 
 
 @pytest.mark.parametrize("num_train", [5, 20, 100])
-def test_interior_point_equals_nnls(num_train):
+def test_quadratic_programme_equals_nnls(num_train):
     """An upper bound that does not bind sends the same problem down the other way."""
     e = 0.1 + 0.3 * (1 - np.arange(num_train + 1) / num_train) ** 2
     b = noisy(num_train, e, 0.005, num_train)
@@ -160,8 +160,8 @@ def test_interior_point_equals_nnls(num_train):
         assert steps.e[-1] >= 0
         if steps.e_0 < 5:
             rules = Regularisation(True, order, 0.1, "squared", upper=10.0)
-            interior = solve_b3(num_train, rising_leakages(num_train), b, rules)
-            assert interior.objective == pytest.approx(steps.objective, rel=1e-6)
+            programme = solve_b3(num_train, rising_leakages(num_train), b, rules)
+            assert programme.objective == pytest.approx(steps.objective, rel=1e-6)
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
