@@ -86,7 +86,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
 
     Args:
       arms: by name, predictions or scores as `stats.compare` takes them; or a table or file with a
-        column `arm` or `model` (see `stats.from_frame` for other names).
+        column `arm` or `model` (`stats.read` takes other names).
       metric: as in `stats.compare`.
       design: `paired` uses the seeds that all arms have, and draws them together, as of arms whose runs
         of one seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, as
@@ -259,7 +259,7 @@ def _by_name(arms: Any) -> dict[str, Any]:
         raise DataError(
             f"found {type(arms).__name__}{columns}, expected arms by name, such as {{'a': ..., 'b': ...}}, "
             "or a long table with columns such as arm, seed, example and score; "
-            "stats.from_frame(frame, ..., arm=...) takes columns of other names"
+            "stats.read(table, arm='COLUMN') takes columns of other names"
         )
     return held
 

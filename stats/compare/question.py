@@ -176,7 +176,7 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       >>> result.estimate, result.p_values["sign flip"].greater
       (0.25, 0.125)
 
-    See also: `compare_tasks`, `compare_arms`, `from_frame`, `Comparison`.
+    See also: `compare_tasks`, `compare_arms`, `read`, `Comparison`.
 
     Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
     4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.

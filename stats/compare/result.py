@@ -151,7 +151,7 @@ class Comparison(ComparisonResult, Readable):
       bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
       ci: the recommended interval, with its level and method: estimate -+ t x standard error, within the
         metric's bounds. For one arm it is computed on Fisher's z (correlations) or, near the
-        bounds, is Wilson's score interval (`score_interval`); where all answers are right, or wrong, it
+        bounds, is Wilson's score interval; where all answers are right, or wrong, it
         is Clopper and Pearson's on the examples. Where so few examples are wrong in both arms of a
         difference, or so few differ between paired arms, that it is far from normal, it comes from
         score intervals (Newcombe). It reaches from one end of the range to the other where nothing

@@ -88,11 +88,8 @@ def spending_boundaries(
       DataError: the fractions do not grow within (0, 1], or the level is not valid.
 
     Example:
-      >>> from multiberts import stats
-      >>> stats.spending_boundaries([0.5, 1.0]).nominal_p.round(4).tolist()
+      >>> spending_boundaries([0.5, 1.0]).nominal_p.round(4).tolist()
       [0.0031, 0.049]
-
-    See also: `sequential_decision`.
 
     Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
         Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
@@ -167,7 +164,7 @@ def sequential_decision(
       >>> decision.shown, decision.look
       (True, 2)
 
-    See also: `spending_boundaries`, `early_look`.
+    See also: `early_look`.
 
     Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """

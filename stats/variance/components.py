@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +27,6 @@ from multiberts.stats.variance.plan import (
 from multiberts.stats.variance.score_tables import Scores, deviations, score_table
 
 Array = NDArray[np.float64]
-Targets = Literal["examples", "seeds"]
 Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # for each seed [F_i, C]
 _NAMES = ("seed", "example", "residual", "run", "run_residual")
 
@@ -489,58 +488,3 @@ def _run_tables(runs: Runs) -> list[Array]:
             f"found runs of shapes {shapes}, expected [runs, examples] for each seed, with the same examples"
         )
     return tables
-
-
-@dataclass(frozen=True)
-class IntraclassCorrelation:
-    """Agreement of raters on targets, two-way random effects.
-
-    Attributes:
-      single: ICC(2,1): the share of the targets' variance in one rating.
-      average: ICC(2,k): the same in the mean of all k ratings.
-    """
-
-    single: float
-    average: float
-
-
-def intraclass_correlation(scores: Scores, targets: Targets = "examples") -> IntraclassCorrelation:
-    """Computes ICC(2,1) and ICC(2,k) of a table of scores.
-
-    With examples as targets it measures how far seeds agree on which examples are hard; with seeds
-    as targets ICC(2,1) is the seeds' share of the total variance. Negative estimates are kept, as is
-    usual for ICCs. Where targets do not differ at all, every value is 0.
-
-    Args:
-      scores: [R, C], the runs of a seed averaged.
-      targets: `examples` (seeds rate them) or `seeds` (examples rate them).
-
-    Raises:
-      DataError: fewer than two seeds or examples, or an unknown word for targets.
-
-    Example:
-      >>> from multiberts import stats
-      >>> import numpy as np
-      >>> random = np.random.default_rng(0)
-      >>> scores = random.normal(size=50) + random.normal(size=(4, 50))  # seeds x examples
-      >>> round(stats.intraclass_correlation(scores).single, 1)
-      0.4
-
-    See also: `variance_components`.
-
-    Reference: Shrout & Fleiss (1979); McGraw & Wong (1996), table 7.
-    """
-    check_choice("targets", targets, Targets)
-    squares = mean_squares(scores)
-    num_seeds, num_examples = score_table(scores).shape
-    k, n = (num_seeds, num_examples) if targets == "examples" else (num_examples, num_seeds)
-    rows, columns = squares.example, squares.seed
-    if targets == "seeds":
-        rows, columns = columns, rows
-    rest = squares.residual
-    scale = rows + (k - 1) * rest + k * (columns - rest) / n
-    if scale <= 0 or rows == rest == 0:  # nothing varies, or raters alone
-        return IntraclassCorrelation(0.0, 0.0)
-    single = min(float((rows - rest) / scale), 1.0)  # rounding may pass 1
-    # The reliability of the mean of k ratings, by Spearman and Brown.
-    return IntraclassCorrelation(single, k * single / (1 + (k - 1) * single))

@@ -266,14 +266,10 @@ def crossing_of_tables(tables: Sequence[Scores], resample: Resample = "both") ->
       resample: what is resampled.
 
     Example:
-      >>> from multiberts import stats
-      >>> import numpy as np
       >>> scores = np.random.default_rng(0).random((5, 100)) < 0.8  # seeds x examples
-      >>> found = stats.crossing_of_tables([scores]).unbiased_variance()
+      >>> found = crossing_of_tables([scores]).unbiased_variance()
       >>> round(found.variance**0.5, 3), round(found.cautious_degrees_of_freedom, 1)
       (0.021, 5.1)
-
-    See also: `variance_components`, `compare`.
 
     Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
     """

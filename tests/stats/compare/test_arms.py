@@ -219,12 +219,10 @@ def test_clusters_and_ids_are_those_of_compare():
         for name, table in list(SIX.items())[:3]
         for seed in range(5)
     )  # fmt: skip
-    arms = stats.from_frame(
-        frame, seed="seed", example="example", score="score", arm="arm", cluster="family"
-    )
-    found = stats.compare_arms(arms, design="paired", clusters="family", against="a", **FEW)
+    arms = stats.read(frame, cluster="family")
+    found = stats.compare_arms(arms, design="paired", against="a", **FEW)
     for item in found.differences:
-        pair = stats.compare(arms["a"], arms[item.experiment], clusters="family", **FEW)
+        pair = stats.compare(arms["a"], arms[item.experiment], **FEW)
         assert item.estimate == pytest.approx(pair.estimate)
         assert item.standard_error == pytest.approx(pair.standard_error)
     long = stats.compare_arms(frame.drop(columns="family"), design="unpaired", **FEW)

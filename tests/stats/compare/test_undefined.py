@@ -160,13 +160,13 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
 
 def test_a_report_goes_on_without_a_request_of_which_nothing_is_left(tmp_path):
     from multiberts.stats.report.evidence import Pair, Request
-    from multiberts.stats.report.own_files import read_predictions
+    from multiberts.stats.report.own_files import read
     from multiberts.stats.report.prediction_sets import PredictionSet
     from multiberts.stats.settings import ComparisonSettings
 
     sets = {}
     for name, answers in (("old", finds(0.5)), ("new", finds(0.6)), ("broken", 0 * finds(0.5))):
-        (data,) = read_predictions(write(tmp_path / f"{name}.csv", answers)).values()
+        (data,) = read(write(tmp_path / f"{name}.csv", answers)).values()
         sets[name] = PredictionSet("", "set", name, None, ("matthews",), data)
     pairs = {
         name: Pair(
