@@ -185,6 +185,7 @@ def _quadratic_programme(
         status = solver.solve()
         if status == piqp.Status.PIQP_SOLVED:
             return unit * np.array(solver.result.x)[:size]
-    raise ArithmeticError(
-        f"PIQP did not solve A e = b: {status.name} after {solver.result.info.iter} steps"
+    raise DataError(
+        f"the losses do not determine e ({status.name} after {solver.result.info.iter} steps); "
+        "give a trend filter, such as trend_order=2, or both a lower and an upper bound"
     )
