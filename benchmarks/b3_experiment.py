@@ -37,7 +37,7 @@ from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
 from multiberts.runs.files import write_atomically
-from multiberts.stats.b3.fit import search_b3, solve_b3
+from multiberts.stats.b3.fit import search, solve
 from multiberts.stats.b3.leakage import LeakageDesign, LeakageSampling, leakage_levels
 from multiberts.stats.b3.trend_filter import Regularisation
 
@@ -327,10 +327,10 @@ def _b3_row(
     order, weight = parameters["trend_order"], parameters["trend_weight"]
     rules = Regularisation(trend_order=order, trend_weight=weight, upper=1.0)
     leakages = leakage_levels(p_0, design.injections, purity)
-    known = solve_b3(design.num_train, leakages, b, rules)
+    known = solve(design.num_train, leakages, b, rules)
     candidates = [value for value in _CANDIDATES if value < purity]
     purities = [purity] * len(candidates)
-    searched = search_b3(
+    searched = search(
         design.num_train, design.injections, b, candidates, purities, regularisation=rules
     )
     return {

@@ -18,11 +18,11 @@ from scipy.stats import binom
 
 from multiberts.runs import console
 from multiberts.runs.command_line.command import run_command
-from multiberts.stats.instances.analysis import FewerSeeds, analyse_sizes
-from multiberts.stats.instances.ensembles import ensemble
-from multiberts.stats.instances.instance_level import decay_bound
-from multiberts.stats.instances.size_momentum import momentum_index
 from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.zhong.analysis import FewerSeeds, analyse_sizes
+from multiberts.stats.zhong.ensembles import ensemble
+from multiberts.stats.zhong.instance_level import decay_bound
+from multiberts.stats.zhong.size_momentum import momentum_index
 
 Array = NDArray[np.float64]
 SIZES = ("mini", "medium", "large")

@@ -1,4 +1,4 @@
-"""Statistics over seeds and examples: comparing, planning, components, single examples, intervals.
+"""Statistics over seeds and examples; the methods of two papers are in `stats.b3` and `stats.zhong`.
 
     from multiberts import stats
 
@@ -13,14 +13,12 @@ from multiberts.stats.public_names import LazyPackage
 
 if TYPE_CHECKING:
     from multiberts.evaluate.metrics.register import METRICS
+    from multiberts.stats import b3, zhong
     from multiberts.stats.answers.borrowed_spread import SeedSpread, one_seed
     from multiberts.stats.answers.early_looks import early_look
     from multiberts.stats.answers.published_number import Reproduction, reproduce
     from multiberts.stats.answers.sameness import same
     from multiberts.stats.answers.slicing import slices
-    from multiberts.stats.b3.fit import search_b3, solve_b3
-    from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
-    from multiberts.stats.b3.model import B3CrossValidator, b3
     from multiberts.stats.bootstrap.published import multibootstrap, report_ci
     from multiberts.stats.compare.arms import compare_arms
     from multiberts.stats.compare.question import TaskData, compare
@@ -28,20 +26,6 @@ if TYPE_CHECKING:
     from multiberts.stats.compare.result import Comparison
     from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
     from multiberts.stats.corrections import adjusted_p_values
-    from multiberts.stats.instances.decomposition import decompose
-    from multiberts.stats.instances.ensembles import ensemble, single_runs
-    from multiberts.stats.instances.example_learning import learning
-    from multiberts.stats.instances.instance_level import (
-        decay_bound,
-        fisher_tests,
-        improvement_bound,
-        instance_accuracy,
-        relative_threshold_bias,
-        threshold_bias,
-    )
-    from multiberts.stats.instances.run_agreement import agreement
-    from multiberts.stats.instances.size_momentum import momentum
-    from multiberts.stats.instances.variance_by_bias import conditional_variance
     from multiberts.stats.intervals import ConfidenceInterval, PValues
     from multiberts.stats.report.own_files import read
     from multiberts.stats.sequential import sequential_decision
@@ -57,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = [
     "METRICS",
     "ArmComparisons",
-    "B3CrossValidator",
     "Comparison",
     "ConfidenceInterval",
     "PValues",
@@ -68,40 +51,24 @@ __all__ = [
     "TaskData",
     "VarianceComponents",
     "adjusted_p_values",
-    "agreement",
     "b3",
-    "binomial_matrix",
     "compare",
     "compare_arms",
     "compare_tasks",
-    "conditional_variance",
-    "decay_bound",
-    "decompose",
     "early_look",
-    "ensemble",
-    "fisher_tests",
-    "improvement_bound",
-    "instance_accuracy",
-    "leakage_levels",
-    "learning",
-    "momentum",
     "multibootstrap",
     "nested_variance_components",
     "one_seed",
     "read",
-    "relative_threshold_bias",
     "report_ci",
     "reproduce",
     "same",
-    "search_b3",
     "seed_sources",
     "sequential_decision",
-    "single_runs",
     "slices",
-    "solve_b3",
-    "threshold_bias",
     "unpaired_components",
     "variance_components",
+    "zhong",
 ]
 
 sys.modules[__name__].__class__ = LazyPackage

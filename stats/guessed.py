@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from multiberts.runs.errors import nearest
 from multiberts.stats.errors import DataError
+from multiberts.stats.public_names import modules_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,7 +79,10 @@ PUBLIC_NAMES = {
     "runs_from_dataset": "(data['prediction'] == data['label']).to_numpy()",
     **dict.fromkeys(
         (
-            "confidence_interval", "t_interval", "fisher_t_interval", "score_interval",
+            "confidence_interval",
+            "t_interval",
+            "fisher_t_interval",
+            "score_interval",
             "clopper_pearson_interval",
         ),
         "result.ci",
@@ -90,19 +94,10 @@ PUBLIC_NAMES = {
         "stats.compare(base, experiment, design='unpaired').p_values['permutation']"
     ),
     "spending_boundaries": "stats.sequential_decision(p_values, seeds_at_looks, planned_seeds)",
-    **{
-        name: f"stats.zhong.{name}"
-        for name in (
-            "agreement", "conditional_variance", "decay_bound", "decompose", "ensemble", "fisher_tests",
-            "improvement_bound", "instance_accuracy", "learning", "momentum",
-            "relative_threshold_bias", "single_runs", "threshold_bias",
-        )
-    },
-    **{
-        name: f"stats.b3.{name}"
-        for name in ("B3CrossValidator", "binomial_matrix", "leakage_levels", "search_b3", "solve_b3")
-    },
-}  # fmt: skip
+    **{name: f"stats.zhong.{name}" for name in modules_of("multiberts.stats.zhong")},
+    **{name: f"stats.b3.{name}" for name in modules_of("multiberts.stats.b3")},
+    **{f"{name}_b3": f"stats.b3.{name}" for name in ("search", "solve")},
+}
 
 
 _NUMBERS = "result.to_frame() has every number"

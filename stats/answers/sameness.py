@@ -309,7 +309,8 @@ def same(result: ComparisonResult, margin: float) -> Sameness:
 
 def check_margin(margin: Any, design: str) -> None:
     """Refuses a margin that is not a number above 0, or of one arm."""
-    if not isinstance(margin, int | float | np.floating) or not 0 < margin < math.inf:
+    number = isinstance(margin, int | float | np.floating) and not isinstance(margin, bool)
+    if not number or not 0 < margin < math.inf:
         raise DataError(f"found margin {margin!r}, expected a number above 0")
     if design == "single":
         raise DataError(

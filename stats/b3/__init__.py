@@ -1,1 +1,22 @@
-"""B3 (Barnes and Dubrawski): the loss of a learner on new clusters."""
+"""B3 (Barnes and Dubrawski, 2017): the loss of a learner on new clusters. Public as `stats.b3`."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from multiberts.stats.public_names import LazyPackage
+
+if TYPE_CHECKING:
+    from multiberts.stats.b3.fit import search, solve
+    from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
+    from multiberts.stats.b3.model import B3CrossValidator, estimate
+
+__all__ = [
+    "B3CrossValidator",
+    "binomial_matrix",
+    "estimate",
+    "leakage_levels",
+    "search",
+    "solve",
+]
+
+sys.modules[__name__].__class__ = LazyPackage

@@ -67,7 +67,7 @@ class B3Fit:
     search: SearchProfile | None = None
 
 
-def solve_b3(
+def solve(
     num_train: int,
     leakages: ArrayLike,
     losses: ArrayLike,
@@ -85,18 +85,19 @@ def solve_b3(
       regularisation: by default monotone, with an l1 trend filter of order 2 and weight .1.
 
     Raises:
-      DataError: shapes differ, or a value is not finite or not a probability.
+      DataError: shapes differ, a value is not finite or not a probability, or the losses do not
+        determine e: give a trend filter or bounds.
 
     Example:
       >>> from multiberts import stats
       >>> import numpy as np
-      >>> levels = stats.leakage_levels(0.1, np.linspace(0, 1, 21))
+      >>> levels = stats.b3.leakage_levels(0.1, np.linspace(0, 1, 21))
       >>> by_count = 0.5 - 0.02 * np.arange(11)  # loss with 0 to 10 samples of the own cluster
-      >>> losses = stats.binomial_matrix(10, levels) @ by_count
-      >>> round(float(losses[0]), 2), round(stats.solve_b3(10, levels, losses).e_0, 2)
+      >>> losses = stats.b3.binomial_matrix(10, levels) @ by_count
+      >>> round(float(losses[0]), 2), round(stats.b3.solve(10, levels, losses).e_0, 2)
       (0.48, 0.5)
 
-    See also: `b3`, `search_b3`.
+    See also: `estimate`, `search`.
 
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
     Dependent Clusters.
@@ -134,7 +135,7 @@ def solve_b3(
 # --- Searching p_0 ------------------------------------------------------------------------------
 
 
-def search_b3(
+def search(
     num_train: int,
     injections: ArrayLike,
     losses: ArrayLike,
@@ -154,7 +155,7 @@ def search_b3(
       rule: `largest_consistent` takes the largest p_0 whose sum of squares equals the smallest up
         to noise; `smallest_residual` takes the smallest, which the monotone constraint always puts
         at the smallest candidate (see `stats.b3.model`).
-      regularisation: as in `solve_b3`.
+      regularisation: as in `solve`.
 
     Raises:
       DataError: there are no candidates, or one is out of range.
@@ -162,14 +163,14 @@ def search_b3(
     Example:
       >>> from multiberts import stats
       >>> import numpy as np
-      >>> levels = stats.leakage_levels(0.1, np.linspace(0, 1, 21))
+      >>> levels = stats.b3.leakage_levels(0.1, np.linspace(0, 1, 21))
       >>> by_count = 0.5 - 0.02 * np.arange(11)  # loss with 0 to 10 samples of the own cluster
-      >>> losses = stats.binomial_matrix(10, levels) @ by_count
-      >>> fit = stats.search_b3(10, np.linspace(0, 1, 21), losses, [0.05, 0.1, 0.2])
+      >>> losses = stats.b3.binomial_matrix(10, levels) @ by_count
+      >>> fit = stats.b3.search(10, np.linspace(0, 1, 21), losses, [0.05, 0.1, 0.2])
       >>> 0.4 < fit.e_0 < 0.7
       True
 
-    See also: `b3`, `solve_b3`.
+    See also: `estimate`, `solve`.
 
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
     Dependent Clusters.
@@ -185,7 +186,7 @@ def search_b3(
     values, pure = values[order], pure[order]
     fits = [
         replace(
-            solve_b3(num_train, leakage_levels(p_0, injections, r), losses, regularisation),
+            solve(num_train, leakage_levels(p_0, injections, r), losses, regularisation),
             p_0=float(p_0),
             purity=float(r),
         )
@@ -254,7 +255,7 @@ def loss_histogram(
       losses: single losses [levels, draws] or [levels, draws, tests], as `B3Result.losses`.
       edges: of the bins, rising [bins + 1]; as in NumPy a bin includes its lower edge, the last bin
         both edges.
-      regularisation: as in `solve_b3`; its bounds are replaced by 0 and 1.
+      regularisation: as in `solve`; its bounds are replaced by 0 and 1.
     """
     from scipy.optimize import isotonic_regression
 
@@ -279,7 +280,7 @@ def loss_histogram(
     flat = values.reshape(len(values), -1)
     for column, edge in enumerate(limits[1:-1], start=1):
         share = (flat >= edge).mean(axis=1)
-        reached[:, column] = np.clip(solve_b3(num_train, leakages, share, rules).e, 0, 1)
+        reached[:, column] = np.clip(solve(num_train, leakages, share, rules).e, 0, 1)
     for row in reached:
         row[1:-1] = isotonic_regression(row[1:-1], increasing=False).x if len(row) > 2 else []
     bins = -np.diff(reached, axis=1)

@@ -38,10 +38,10 @@ def binomial_matrix(num_train: int, leakages: ArrayLike) -> Floats:
 
     Example:
       >>> from multiberts import stats
-      >>> stats.binomial_matrix(2, [0.0, 0.5]).round(2).tolist()
+      >>> stats.b3.binomial_matrix(2, [0.0, 0.5]).round(2).tolist()
       [[1.0, 0.0, 0.0], [0.25, 0.5, 0.25]]
 
-    See also: `solve_b3`.
+    See also: `solve`.
 
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
     Dependent Clusters.
@@ -72,10 +72,10 @@ def leakage_levels(p_0: float, injections: ArrayLike, purity: float = 1.0) -> Fl
 
     Example:
       >>> from multiberts import stats
-      >>> stats.leakage_levels(0.1, [0.0, 0.5, 1.0]).round(2).tolist()
+      >>> stats.b3.leakage_levels(0.1, [0.0, 0.5, 1.0]).round(2).tolist()
       [0.1, 0.55, 1.0]
 
-    See also: `solve_b3`.
+    See also: `solve`.
 
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
     Dependent Clusters.

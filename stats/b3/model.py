@@ -64,7 +64,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.b3.fit import B3Fit, SearchRule, search_b3, solve_b3
+from multiberts.stats.b3.fit import B3Fit, SearchRule, search, solve
 from multiberts.stats.b3.leakage import (
     LeakageDesign,
     LeakageSampling,
@@ -97,7 +97,7 @@ class B3Model:
       purity: with `two`, the leakage of draws from the own observed cluster; None for
         `matching_purity`.
       candidates: values of p_0 for the search; 0, .01, ..., .3 by default.
-      search_rule: see `search_b3`.
+      search_rule: see `search`.
       regularisation: see `Regularisation`.
     """
 
@@ -146,7 +146,7 @@ class B3Model:
     def fit(self, design: LeakageDesign, losses: Floats) -> B3Fit:
         """Solves A e = b for the mean losses b [levels]."""
         values, purities = self._leakages(design)
-        fit = search_b3(
+        fit = search(
             design.num_train, design.injections, losses, values, purities,
             self.search_rule, self.regularisation,
         )  # fmt: skip
@@ -176,7 +176,7 @@ class B3Result:
     losses: Floats
 
 
-def b3(
+def estimate(
     learner: Any,
     X: Any,
     y: Any,
@@ -210,12 +210,14 @@ def b3(
 
     Example:
       >>> import numpy as np
+      >>> from multiberts import stats
       >>> sampling = LeakageSampling(num_train=5, num_draws=4)
-      >>> result = b3(lambda train, test: 0.25, None, None, np.repeat(range(4), 10), None, sampling)
+      >>> groups = np.repeat(range(4), 10)
+      >>> result = stats.b3.estimate(lambda train, test: 0.25, None, None, groups, None, sampling)
       >>> round(result.e_0, 4), result.losses.shape
       (0.25, (11, 4, 1))
 
-    See also: `solve_b3`, `B3CrossValidator`.
+    See also: `solve`, `B3CrossValidator`.
 
     Reference: Barnes & Dubrawski (2017), The Binomial Block Bootstrap Estimator for Evaluating Loss on
     Dependent Clusters.
@@ -310,7 +312,7 @@ def _loss_function(
 def estimate_loss(
     design: LeakageDesign, losses: Floats, model: B3Model, confidence_level: float, n_resamples: int
 ) -> B3Result:
-    """Estimates the loss on new clusters from losses [levels, draws, tests]; see `b3`."""
+    """Estimates the loss on new clusters from losses [levels, draws, tests]; see `estimate`."""
     means = losses.mean(axis=2)  # [levels, draws]
     fit = model.fit(design, means.mean(axis=1))
     tested, codes = np.unique(design.clusters, return_inverse=True)
@@ -325,7 +327,7 @@ def estimate_loss(
         tables = (weights @ sums.T) / (weights @ counts)[:, None]  # [bootstrap, levels]
         levels = fit.leakages
         replicates = [
-            solve_b3(design.num_train, levels, table, model.regularisation).e_0 for table in tables
+            solve(design.num_train, levels, table, model.regularisation).e_0 for table in tables
         ]
         interval = percentile_interval(replicates, confidence_level)
     return B3Result(fit.e_0, interval, fit, design.injections, losses)
@@ -351,7 +353,7 @@ class B3CrossValidator:
       >>> abs(round(result.e_0, 4))
       0.0
 
-    See also: `b3`.
+    See also: `estimate`.
     """
 
     def __init__(self, model: B3Model | None = None, sampling: LeakageSampling | None = None):

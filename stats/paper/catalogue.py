@@ -22,7 +22,6 @@ from multiberts.stats.compare.question import TaskData
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.run_agreement import Agreement, agreement
 from multiberts.stats.paper.figures import ScorePanel
 from multiberts.stats.presentation.wording import SOURCES
 from multiberts.stats.report.prediction_sets import (
@@ -34,6 +33,7 @@ from multiberts.stats.report.prediction_sets import (
 from multiberts.stats.report.selection import LearningRateChoice
 from multiberts.stats.settings import ComparisonSettings, Design, Resample
 from multiberts.stats.variance.components import VarianceComponents
+from multiberts.stats.zhong.run_agreement import Agreement, agreement
 
 Key = tuple[str, str]  # task, evaluation set
 Pairs = Sequence[tuple[PredictionSet, PredictionSet]]

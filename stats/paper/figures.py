@@ -20,7 +20,6 @@ from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.paper.tables import COMPONENT_NAMES, CORRECTION_NAMES
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.figures import bias_figure, forest_figure
@@ -28,6 +27,7 @@ from multiberts.stats.report.prediction_sets import PredictionSet, RunScores
 from multiberts.stats.runs_table import sorted_seeds
 from multiberts.stats.variance.components import VarianceComponents
 from multiberts.stats.variance.plan import Plan
+from multiberts.stats.zhong.run_agreement import Agreement
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,13 +17,13 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
 from multiberts.stats.formats import Cell
-from multiberts.stats.instances.run_agreement import Agreement
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import SOURCES
 from multiberts.stats.report.prediction_sets import RunScores
 from multiberts.stats.variance.components import VarianceComponents
+from multiberts.stats.zhong.run_agreement import Agreement
 
 Direction = Literal["greater", "less"]
 _PREFIXES = {"Set": "", "Experiment": "experiment ", "Base": "base "}
@@ -135,7 +135,7 @@ def agreement_table(agreements: Mapping[str, Agreement]) -> Table:
     The paper's table of instance-level agreement (appendix); the intervals are ours.
 
     Args:
-      agreements: by evaluation set, see `stats.instances.run_agreement.agreement`.
+      agreements: by evaluation set, see `stats.zhong.run_agreement.agreement`.
     """
     kinds = {"classes": "equal answers", "correlation": "correlation"}
     records: list[dict[str, Cell]] = []

@@ -19,12 +19,12 @@ from multiberts.runs.figure_style import COLOURS, canvas
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
-from multiberts.stats.instances.example_learning import Learning, learning
 from multiberts.stats.presentation.sections import ReportSection, slug, write_report
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
+from multiberts.stats.zhong.example_learning import Learning, learning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,16 +16,16 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
-from multiberts.stats.instances.analysis import InstanceAnalysis, analyse_sizes
-from multiberts.stats.instances.ensembles import ensemble
-from multiberts.stats.instances.figures import write_instances
-from multiberts.stats.instances.instance_level import fisher_tests, instance_accuracy
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.reading import runs_from_dataset
 from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import finished_runs, last_steps, prediction_sets_of_runs
 from multiberts.stats.runs_table import RunsTable, aligned
+from multiberts.stats.zhong.analysis import InstanceAnalysis, analyse_sizes
+from multiberts.stats.zhong.ensembles import ensemble
+from multiberts.stats.zhong.figures import write_instances
+from multiberts.stats.zhong.instance_level import fisher_tests, instance_accuracy
 
 if TYPE_CHECKING:
     import xarray

@@ -11,7 +11,7 @@ import pytest
 from multiberts.runs import figure_style
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-MODULES = ("stats.presentation.figures", "stats.paper.figures", "stats.instances.figures")
+MODULES = ("stats.presentation.figures", "stats.paper.figures", "stats.zhong.figures")
 
 
 @pytest.mark.seconds

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.stats.instances.analysis import analyse_sizes
 from multiberts.stats.report.prediction_sets import prediction_sets_of_datasets
+from multiberts.stats.zhong.analysis import analyse_sizes
 from multiberts.tests.sketches import drawn_figures, sketched_figures
 
 NUM_OCCUPATIONS = 30

@@ -27,12 +27,10 @@ NAMES = {
     "name": "new against old", "evaluation_set": "dev",
     "data": {"seed": [0, 0, 1, 1], "id": [0, 1, 0, 1], "score": [0, 1, 1, 1]},
 }  # fmt: skip
-# Answers that are not in this package yet, and keywords that they replace.
-LATER = re.compile(r"stats\.(zhong|b3)\b")
 
 
 def rows(table):
-    return [(guess, code) for guess, code in table.items() if not LATER.search(code)]
+    return list(table.items())
 
 
 def carried_out(code, **names):

@@ -141,7 +141,7 @@ def test_clusters_of_unlike_sizes_cover(spread, number):
 def agreement_of(answers):
     variables = {"prediction": (("run", "example"), answers)}
     seeds = {"pretrain_seed": ("run", [0, 0, 1, 1]), "finetune_seed": ("run", [0, 1, 0, 1])}
-    return stats.agreement(xarray.Dataset(variables, seeds))
+    return stats.zhong.agreement(xarray.Dataset(variables, seeds))
 
 
 def test_agreement_stays_within_nought_and_one():

@@ -107,7 +107,7 @@ def test_a_report_asks_it_of_every_pair(toy):
     settings = ComparisonSettings(n_resamples=40)
     (compared,) = compare_all([Request("both", settings, pairs, {"rng": 42})])
     assert [type(answer) for one in compared.items for answer in one.answers] == [Worst, Worst]
-    assert [answer.p for one in compared.items for answer in one.answers] == [
+    assert [answer.record()["p"] for one in compared.items for answer in one.answers] == [
         one.adjusted for one in compared.items
     ]
 

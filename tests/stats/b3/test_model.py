@@ -6,7 +6,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from multiberts.stats.b3.fit import loss_histogram, noise_variance, search_b3, solve_b3
+from multiberts.stats.b3.fit import loss_histogram, noise_variance, search, solve
 from multiberts.stats.b3.leakage import (
     LeakageDesign,
     LeakageSampling,
@@ -14,7 +14,7 @@ from multiberts.stats.b3.leakage import (
     leakage_levels,
     matching_purity,
 )
-from multiberts.stats.b3.model import B3CrossValidator, B3Model, b3, sample_losses
+from multiberts.stats.b3.model import B3CrossValidator, B3Model, estimate, sample_losses
 from multiberts.stats.b3.trend_filter import Regularisation, penalty
 from multiberts.stats.errors import DataError
 
@@ -35,9 +35,9 @@ def settings(options):
 
 
 def estimated(learner, groups, X=None, y=None, **options):
-    """`b3` with its settings by name."""
+    """`estimate` with its settings by name."""
     model, sampling = settings(options)
-    return b3(learner, X, y, groups, model, sampling, **options)
+    return estimate(learner, X, y, groups, model, sampling, **options)
 
 
 def rising_leakages(num_train, p_0=0.1):
@@ -83,7 +83,7 @@ def test_exact_losses_give_back_e(num_train):
     leakages = rising_leakages(num_train)
     b = binomial_matrix(num_train, leakages) @ e
     for rules in (PLAIN, MONOTONE):
-        fit = solve_b3(num_train, leakages, b, rules)
+        fit = solve(num_train, leakages, b, rules)
         np.testing.assert_allclose(fit.e, e, atol=1e-9)
         assert fit.e_0 == fit.e[0]
         assert fit.residual < 1e-10
@@ -96,7 +96,7 @@ def test_polynomials_below_the_order_cost_nothing(order, kind):
     e = 0.1 + 0.6 * (1 - np.arange(101) / 100) ** (order - 1)
     leakages = rising_leakages(100)
     rules = Regularisation(trend_order=order, trend_weight=10.0, penalty=kind, upper=1.0)
-    fit = solve_b3(100, leakages, binomial_matrix(100, leakages) @ e, rules)
+    fit = solve(100, leakages, binomial_matrix(100, leakages) @ e, rules)
     np.testing.assert_allclose(fit.e, e, atol=1e-4)
 
 
@@ -141,27 +141,27 @@ def test_trend_filter_equals_a_slow_solver(order, weight, monotone):
     e = 0.1 + 0.5 * np.exp(-np.arange(9) / 2)
     b = noisy(8, e, 0.03, order)
     rules = Regularisation(monotone, order, weight, lower=0.0, upper=0.7)
-    ours = solve_b3(8, rising_leakages(8), b, rules)
+    ours = solve(8, rising_leakages(8), b, rules)
     theirs = reference(8, b, rules)
     assert ours.objective == pytest.approx(theirs.fun, abs=1e-9)
     np.testing.assert_allclose(ours.e, theirs.x[:9], atol=2e-4)
 
 
 @pytest.mark.parametrize("num_train", [5, 20, 100])
-def test_interior_point_equals_nnls(num_train):
+def test_quadratic_programme_equals_nnls(num_train):
     """An upper bound that does not bind sends the same problem down the other way."""
     e = 0.1 + 0.3 * (1 - np.arange(num_train + 1) / num_train) ** 2
     b = noisy(num_train, e, 0.005, num_train)
     for order in (None, 3):
-        steps = solve_b3(
+        steps = solve(
             num_train, rising_leakages(num_train), b, Regularisation(True, order, 0.1, "squared")
         )
         assert np.all(np.diff(steps.e) <= 0)
         assert steps.e[-1] >= 0
         if steps.e_0 < 5:
             rules = Regularisation(True, order, 0.1, "squared", upper=10.0)
-            interior = solve_b3(num_train, rising_leakages(num_train), b, rules)
-            assert interior.objective == pytest.approx(steps.objective, rel=1e-6)
+            programme = solve(num_train, rising_leakages(num_train), b, rules)
+            assert programme.objective == pytest.approx(steps.objective, rel=1e-6)
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
@@ -172,7 +172,7 @@ def test_no_feasible_direction_goes_down_at_full_size(order, weight):
     e = 0.1 + 0.4 / (1 + np.exp((np.arange(101) - 25) / 5))
     b = noisy(100, e, 0.01, order)
     rules = Regularisation(trend_order=order, trend_weight=weight, upper=1.0)
-    fit = solve_b3(100, rising_leakages(100), b, rules)
+    fit = solve(100, rising_leakages(100), b, rules)
     assert np.all(np.diff(fit.e) <= 1e-7) and fit.e[-1] >= -1e-7 and fit.e_0 <= 1 + 1e-7
     matrix = binomial_matrix(100, rising_leakages(100))
     generator = np.random.default_rng(0)
@@ -185,14 +185,28 @@ def test_no_feasible_direction_goes_down_at_full_size(order, weight):
             assert value >= fit.objective - 1e-9
 
 
+def test_an_e_that_the_losses_do_not_determine_is_refused_with_a_cure():
+    """Falling without a floor, leakages from .3, n' = 100: A sees next to nothing of the first e."""
+    levels = np.linspace(0.3, 1, 201)
+    b = binomial_matrix(100, levels) @ (0.2 + 0.35 * np.exp(-np.arange(101) / 30))
+    b += 0.01 * np.random.default_rng(1).normal(size=201)
+    with pytest.raises(DataError, match="trend_order=2, or both a lower and an upper bound"):
+        solve(100, levels, b, Regularisation(trend_order=None, lower=None))
+    for rules in (
+        Regularisation(trend_order=2, lower=None),
+        Regularisation(trend_order=None, lower=0.0, upper=1.0),
+    ):
+        assert 0.3 < solve(100, levels, b, rules).e_0 < 1.1
+
+
 def test_regularisation_is_what_makes_it_work():
     """At n' = 20 noise of .5 % ruins the plain solution."""
     e = 0.1 + 0.3 * (1 - np.arange(21) / 20) ** 2
     plain, kept = [], []
     for key in range(20):
         b = noisy(20, e, 0.005, key)
-        plain.append(solve_b3(20, rising_leakages(20), b, PLAIN).e_0)
-        kept.append(solve_b3(20, rising_leakages(20), b, Regularisation(trend_order=3)).e_0)
+        plain.append(solve(20, rising_leakages(20), b, PLAIN).e_0)
+        kept.append(solve(20, rising_leakages(20), b, Regularisation(trend_order=3)).e_0)
     assert np.abs(np.array(plain) - e[0]).mean() > 1
     assert np.abs(np.array(kept) - e[0]).mean() < 0.02
 
@@ -209,13 +223,13 @@ def test_every_smaller_p_0_explains_the_losses_too(shape):
     doses = np.linspace(0, 1, 17)
     b = binomial_matrix(8, leakage_levels(0.1, doses)) @ e
     candidates = [0.0, 0.03, 0.06, 0.1, 0.2, 0.4]
-    fit = search_b3(8, doses, b, candidates, regularisation=MONOTONE)
+    fit = search(8, doses, b, candidates, regularisation=MONOTONE)
     assert np.all(fit.search.residuals[:4] < 1e-7)
     assert fit.search.e_0[0] == pytest.approx(b[0], abs=1e-7)
     assert fit.search.e_0[3] == pytest.approx(e[0], abs=1e-6)
     assert np.all(np.diff(fit.search.e_0) > 0)
     noise = b + 0.01 * np.random.default_rng(0).normal(size=17)
-    searched = search_b3(8, doses, noise, candidates, None, "smallest_residual", MONOTONE)
+    searched = search(8, doses, noise, candidates, None, "smallest_residual", MONOTONE)
     assert np.all(np.diff(searched.search.residuals) > -1e-9)
     assert searched.p_0 == 0
 
@@ -229,7 +243,7 @@ def test_search_finds_p_0_where_losses_are_level_first():
     found, losses = [], []
     for key in range(10):
         b = exact + 0.003 * np.random.default_rng(key).normal(size=41)
-        fit = search_b3(20, doses, b, candidates, regularisation=MONOTONE)
+        fit = search(20, doses, b, candidates, regularisation=MONOTONE)
         found.append(fit.p_0)
         losses.append(fit.e_0)
     assert np.mean(found) == pytest.approx(0.1, abs=0.03)
@@ -534,13 +548,13 @@ def test_bad_input_is_refused_in_one_line(options, message):
 
 def test_bad_arrays_are_refused():
     with pytest.raises(DataError, match="expected one loss per leakage"):
-        solve_b3(5, [0.1, 0.5], [0.3])
+        solve(5, [0.1, 0.5], [0.3])
     with pytest.raises(DataError, match="found nan at level 1"):
-        solve_b3(5, [0.1, 0.5], [0.3, np.nan])
+        solve(5, [0.1, 0.5], [0.3, np.nan])
     with pytest.raises(DataError, match="probabilities"):
         binomial_matrix(5, [0.5, 1.1])
     with pytest.raises(DataError, match="rows of X"):
-        b3(type("E", (), {"fit": 0, "predict": 0})(), np.zeros((3, 1)), [0, 1, 1], HALVES)
+        estimate(type("E", (), {"fit": 0, "predict": 0})(), np.zeros((3, 1)), [0, 1, 1], HALVES)
     validator = B3CrossValidator(*settings({"num_train": 5, "num_draws": 2}))
     with pytest.raises(DataError, match="found no groups"):
         validator.split(np.zeros((300, 1)))

@@ -9,7 +9,6 @@ import pytest
 from multiberts.runs.errors import UserError
 from multiberts.runs.figure_style import LINES, MARKERS, save_figure
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.run_agreement import agreement
 from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.figures import (
     ScorePanel,
@@ -28,6 +27,7 @@ from multiberts.stats.presentation.figures import (
 )
 from multiberts.stats.report.prediction_sets import RunScores, curve_of_prediction_sets
 from multiberts.stats.variance.components import VarianceComponents
+from multiberts.stats.zhong.run_agreement import agreement
 
 pytestmark = pytest.mark.seconds
 

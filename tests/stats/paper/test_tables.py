@@ -11,7 +11,6 @@ import pytest
 
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.run_agreement import agreement
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, compare_family, compare_pair
 from multiberts.stats.paper.tables import (
@@ -27,6 +26,7 @@ from multiberts.stats.report.selection import (
     RunGroup,
     learning_rate_table,
 )
+from multiberts.stats.zhong.run_agreement import agreement
 
 SETTINGS = replace(PUBLISHED, n_resamples=200)
 

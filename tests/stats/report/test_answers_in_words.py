@@ -15,9 +15,9 @@ from multiberts.evaluate.prediction_files.prediction_file import write_predictio
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.stats.compare.question import compare
-from multiberts.stats.instances.run_agreement import agreement
 from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
+from multiberts.stats.zhong.run_agreement import agreement
 
 NUMBER = 60
 WORDS = ("denver", "broncos", "1066", "the", "normans", "of")

@@ -11,10 +11,10 @@ from multiberts.evaluate.prediction_files.run_file import evaluation_entry, writ
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.stats.instances.decomposition import decompose
-from multiberts.stats.instances.figures import NUMBERED
-from multiberts.stats.instances.instance_level import decay_bound
 from multiberts.stats.report.size_comparison import LONGEST_TEXT, instances
+from multiberts.stats.zhong.decomposition import decompose
+from multiberts.stats.zhong.figures import NUMBERED
+from multiberts.stats.zhong.instance_level import decay_bound
 
 pytestmark = pytest.mark.seconds
 

@@ -100,7 +100,7 @@ def decompose(runs: Runs, target: ArrayLike = 1.0) -> Decomposition:
     Example:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
-      >>> sorted(stats.decompose(runs).variances)
+      >>> sorted(stats.zhong.decompose(runs).variances)
       ['finetune_seed', 'pretrain_seed']
 
     See also: `conditional_variance`, `variance_components`.

@@ -1,6 +1,6 @@
 """Figures of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
-Every function takes the result of `stats.instances.analysis.analyse_sizes`, or a part of it, and
+Every function takes the result of `stats.zhong.analysis.analyse_sizes`, or a part of it, and
 returns a Matplotlib figure; `all_figures` returns them all, and `runs.figure_style.save_figure` writes them.
 """
 
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
-from multiberts.stats.instances.analysis import (
+from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.sections import ReportSection, WrittenReport, write_report
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.zhong.analysis import (
     InstanceAnalysis,
     PairOfSizes,
     SizeAccuracy,
     Triple,
 )
-from multiberts.stats.instances.decomposition import Decomposition
-from multiberts.stats.instances.instance_level import Distribution, InstanceBound
-from multiberts.stats.instances.size_momentum import Momentum
-from multiberts.stats.instances.tables import all_tables, level_name
-from multiberts.stats.instances.variance_by_bias import VarianceCurve
-from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.sections import ReportSection, WrittenReport, write_report
-from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.zhong.decomposition import Decomposition
+from multiberts.stats.zhong.instance_level import Distribution, InstanceBound
+from multiberts.stats.zhong.size_momentum import Momentum
+from multiberts.stats.zhong.tables import all_tables, level_name
+from multiberts.stats.zhong.variance_by_bias import VarianceCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

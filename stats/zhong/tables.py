@@ -1,8 +1,8 @@
 """Tables of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
-Every function takes the result of `stats.instances.analysis.analyse_sizes`, or a part of it, and returns
+Every function takes the result of `stats.zhong.analysis.analyse_sizes`, or a part of it, and returns
 a `stats.presentation.table_writer.Table`, which writes Markdown, LaTeX and CSV. `all_tables` returns them
-all; `stats.instances.figures.write_instances` writes them into a folder, with the figures.
+all; `stats.zhong.figures.write_instances` writes them into a folder, with the figures.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from multiberts.stats.formats import Cell
-from multiberts.stats.instances.analysis import (
+from multiberts.stats.intervals import Interval
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.zhong.analysis import (
     InstanceAnalysis,
     PairOfSizes,
     SizeAccuracy,
     Triple,
 )
-from multiberts.stats.instances.decomposition import Decomposition, LossPart, part
-from multiberts.stats.instances.size_momentum import Momentum, MomentumIndex
-from multiberts.stats.intervals import Interval
-from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.zhong.decomposition import Decomposition, LossPart, part
+from multiberts.stats.zhong.size_momentum import Momentum, MomentumIndex
 
 LEVEL_NAMES = {
     "bias_squared": "bias squared",

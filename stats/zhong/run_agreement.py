@@ -106,7 +106,7 @@ def agreement(
       >>> variables = {'prediction': (('run', 'example'), answers), 'label': ('example', [1, 0, 1])}
       >>> places = {'pretrain_seed': ('run', [0, 0, 1, 1]), 'finetune_seed': ('run', [0, 1, 0, 1])}
       >>> data = xarray.Dataset(variables, places)
-      >>> found = stats.agreement(data)
+      >>> found = stats.zhong.agreement(data)
       >>> round(found.same_seed.value, 2), round(found.different_seeds.value, 2)
       (0.67, 0.67)
 

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.runs_table import Runs, as_runs
+from multiberts.stats.zhong.decomposition import decompose
 
 Array = NDArray[np.float64]
 
@@ -172,7 +172,7 @@ def conditional_variance(
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 100)
       >>> runs = random.random((6, 3, 100)) < chance  # seeds, runs, examples
-      >>> curve = stats.conditional_variance(runs, num_bins=10)
+      >>> curve = stats.zhong.conditional_variance(runs, num_bins=10)
       >>> bool((curve.low < curve.high).all())
       True
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multiberts.stats.instances.analysis import analyse_sizes
-from multiberts.stats.instances.figures import (
+from multiberts.stats.zhong.analysis import analyse_sizes
+from multiberts.stats.zhong.figures import (
     accuracy_figure,
     all_figures,
     bounds_figure,
@@ -19,7 +19,7 @@ from multiberts.stats.instances.figures import (
     variances_figure,
     write_instances,
 )
-from multiberts.stats.instances.tables import all_tables
+from multiberts.stats.zhong.tables import all_tables
 
 pytestmark = pytest.mark.seconds
 

@@ -5,8 +5,8 @@ import pandas
 import pytest
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.decomposition import decompose
 from multiberts.stats.runs_table import as_runs, make_runs
+from multiberts.stats.zhong.decomposition import decompose
 
 UNBALANCED = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)]
 
@@ -168,7 +168,7 @@ def test_zero_one_loss_is_the_error_rate():
 def test_blocks_change_nothing(monkeypatch):
     scores = np.random.default_rng(8).random((3, 2, 25))
     whole = decompose(scores)
-    monkeypatch.setattr("multiberts.stats.instances.decomposition._BLOCK_CELLS", 24)
+    monkeypatch.setattr("multiberts.stats.zhong.decomposition._BLOCK_CELLS", 24)
     parted = decompose(scores)
     np.testing.assert_array_equal(whole.bias_squared, parted.bias_squared)
     np.testing.assert_array_equal(whole.loss, parted.loss)

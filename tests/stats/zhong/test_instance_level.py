@@ -9,8 +9,9 @@ import scipy.stats
 
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.ensembles import ensemble, runs_of_seed, single_runs
-from multiberts.stats.instances.instance_level import (
+from multiberts.stats.runs_table import make_runs
+from multiberts.stats.zhong.ensembles import ensemble, runs_of_seed, single_runs
+from multiberts.stats.zhong.instance_level import (
     decay_bound,
     fisher_tests,
     improvement_bound,
@@ -18,7 +19,6 @@ from multiberts.stats.instances.instance_level import (
     relative_threshold_bias,
     threshold_bias,
 )
-from multiberts.stats.runs_table import make_runs
 
 
 def enumerated(small: np.ndarray, large: np.ndarray) -> dict[float, float]:

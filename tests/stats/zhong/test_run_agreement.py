@@ -7,7 +7,7 @@ import pytest
 import xarray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.run_agreement import agreement
+from multiberts.stats.zhong.run_agreement import agreement
 
 # Unequal numbers of runs; seed 3 has one.
 SEEDS = [0, 0, 0, 1, 1, 2, 2, 2, 2, 3]
@@ -94,7 +94,7 @@ def test_a_constant_run_correlates_zero():
 def test_blocks_change_nothing(monkeypatch):
     predictions = np.random.default_rng(4).integers(0, 3, (10, 77)).astype(float)
     whole = agreement(data(predictions))
-    monkeypatch.setattr("multiberts.stats.instances.run_agreement._BLOCK_CELLS", 50)
+    monkeypatch.setattr("multiberts.stats.zhong.run_agreement._BLOCK_CELLS", 50)
     assert agreement(data(predictions)) == whole
 
 

@@ -9,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.variance_by_bias import (
+from multiberts.stats.zhong.variance_by_bias import (
     conditional_variance,
     groups_by_bias,
     variance_curve,

@@ -7,7 +7,7 @@ The instance accuracy of an example is the probability that a run of a size is r
 estimated from few seeds, so that many examples look worse under the larger size by chance. The
 random baseline shows how many: it exchanges seeds of the two sizes, so that neither arm is larger,
 and computes the difference again. `fisher_tests` tests each example separately instead.
-`stats.instances.size_momentum` asks whether improvement continues from size to size.
+`stats.zhong.size_momentum` asks whether improvement continues from size to size.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 from multiberts.runs.errors import counted
 from multiberts.stats.corrections import adjusted_p_values, check_n_resamples
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.ensembles import refuse_fractions
 from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
 from multiberts.stats.variance.crossing import VarianceParts
+from multiberts.stats.zhong.ensembles import refuse_fractions
 
 Array = NDArray[np.float64]
 Direction = Literal["decay", "improvement"]
@@ -202,7 +202,7 @@ def instance_accuracy(runs: Runs) -> Array:
     Example:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
-      >>> stats.instance_accuracy(runs).round(2).tolist()
+      >>> stats.zhong.instance_accuracy(runs).round(2).tolist()
       [0.83, 0.17, 0.67]
 
     See also: `decay_bound`, `decompose`.
@@ -406,7 +406,7 @@ def decay_bound(small: Runs, large: Runs, threshold: float | None = None) -> Ins
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
       >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
-      >>> found = stats.decay_bound(small, large)
+      >>> found = stats.zhong.decay_bound(small, large)
       >>> 0 < found.lower < found.bound < 0.5  # half of the examples are worse
       True
 
@@ -458,7 +458,7 @@ def improvement_bound(small: Runs, large: Runs, threshold: float | None = None) 
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
       >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
-      >>> 0 < stats.improvement_bound(small, large).lower < 0.5
+      >>> 0 < stats.zhong.improvement_bound(small, large).lower < 0.5
       True
 
     See also: `decay_bound`.
@@ -520,7 +520,7 @@ def threshold_bias(
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
       >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
-      >>> found = stats.threshold_bias(small, large, n_resamples=100)
+      >>> found = stats.zhong.threshold_bias(small, large, n_resamples=100)
       >>> found.low <= found.high
       True
 
@@ -590,7 +590,7 @@ def relative_threshold_bias(
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
       >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
-      >>> 0 < stats.relative_threshold_bias(small, large, n_resamples=100) < 0.1
+      >>> 0 < stats.zhong.relative_threshold_bias(small, large, n_resamples=100) < 0.1
       True
 
     See also: `threshold_bias`, `decay_bound`.
@@ -641,7 +641,7 @@ def _one_run_each(small: Runs, large: Runs) -> list[RunsTable]:
             raise DataError(
                 f"found {counted(len(runs.keys), 'run')} of "
                 f"{counted(len(runs.seeds), 'pre-training seed')}, expected one "
-                "per seed; combine them with stats.ensemble"
+                "per seed; combine them with stats.zhong.ensemble"
             )
     return arms
 
@@ -712,7 +712,7 @@ def fisher_tests(
       >>> import numpy as np
       >>> random, chance = np.random.default_rng(0), np.linspace(0.1, 0.9, 500)
       >>> small, large = random.random((10, 500)) < chance, random.random((10, 500)) < chance[::-1]
-      >>> found = stats.fisher_tests(small, large)
+      >>> found = stats.zhong.fisher_tests(small, large)
       >>> found.p_values.shape, bool((found.p_values < 0.05).mean() > 0.1)
       ((500,), True)
 

@@ -84,7 +84,7 @@ def learning(steps: Sequence[int], right: ArrayLike, losses: ArrayLike | None = 
       >>> import numpy as np
       >>> from multiberts import stats
       >>> right = np.array([[[0, 1, 0], [1, 0, 0], [1, 1, 0]]], bool)  # a seed, three steps, three examples
-      >>> found = stats.learning([0, 10, 20], right)
+      >>> found = stats.zhong.learning([0, 10, 20], right)
       >>> found.learned_step().tolist(), found.forgotten.tolist()
       ([10.0, 20.0, inf], [[0, 1, 0]])
 

@@ -6,8 +6,8 @@ import scipy.stats
 
 from multiberts.benchmarks.instances_world import World, sigmoid
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.size_momentum import momentum, momentum_index
 from multiberts.stats.runs_table import make_runs
+from multiberts.stats.zhong.size_momentum import momentum, momentum_index
 
 NUM_KINDS = 20  # of examples; a seed moves all of a kind alike
 WORLDS = {

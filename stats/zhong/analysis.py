@@ -1,6 +1,6 @@
 """The analyses of Zhong et al. (Findings of ACL 2021), for several sizes and tasks.
 
-`stats.instances.tables` and `stats.instances.figures` show the results.
+`stats.zhong.tables` and `stats.zhong.figures` show the results.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.decomposition import Decomposition, decompose
-from multiberts.stats.instances.ensembles import ensemble, runs_of_seed, single_runs
-from multiberts.stats.instances.instance_level import (
+from multiberts.stats.runs_table import Runs, RunsTable, aligned
+from multiberts.stats.zhong.decomposition import Decomposition, decompose
+from multiberts.stats.zhong.ensembles import ensemble, runs_of_seed, single_runs
+from multiberts.stats.zhong.instance_level import (
     FisherTests,
     InstanceBound,
     ThresholdBias,
@@ -27,15 +28,14 @@ from multiberts.stats.instances.instance_level import (
     relative_threshold_bias,
     threshold_bias,
 )
-from multiberts.stats.instances.size_momentum import (
+from multiberts.stats.zhong.size_momentum import (
     Correlation,
     Momentum,
     MomentumIndex,
     momentum,
     momentum_index,
 )
-from multiberts.stats.instances.variance_by_bias import VarianceCurve, conditional_variance
-from multiberts.stats.runs_table import Runs, RunsTable, aligned
+from multiberts.stats.zhong.variance_by_bias import VarianceCurve, conditional_variance
 
 Tasks = Mapping[str, Mapping[str, Runs]]
 Triple = tuple[str, str, str]  # a small, a middle and a large size

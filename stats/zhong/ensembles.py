@@ -32,7 +32,7 @@ def ensemble(runs: Runs, labels: ArrayLike | None = None) -> RunsTable:
     Example:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
-      >>> stats.ensemble(runs).predictions.tolist()
+      >>> stats.zhong.ensemble(runs).predictions.tolist()
       [[1, 0, 0], [1, 0, 1]]
 
     See also: `single_runs`, `decay_bound`.
@@ -71,7 +71,7 @@ def single_runs(runs: Runs) -> RunsTable:
     Example:
       >>> from multiberts import stats
       >>> runs = [[[1, 0, 1], [1, 0, 0], [1, 1, 0]], [[0, 0, 1], [1, 0, 1], [1, 0, 1]]]  # by seed and run
-      >>> stats.single_runs(runs).predictions.tolist()
+      >>> stats.zhong.single_runs(runs).predictions.tolist()
       [[1, 0, 1], [0, 0, 1]]
 
     See also: `ensemble`, `decay_bound`.

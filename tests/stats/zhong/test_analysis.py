@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.instances.analysis import analyse_sizes
-from multiberts.stats.instances.decomposition import decompose
-from multiberts.stats.instances.ensembles import ensemble, runs_of_seed
-from multiberts.stats.instances.figures import all_figures
-from multiberts.stats.instances.instance_level import (
+from multiberts.stats.runs_table import make_runs
+from multiberts.stats.zhong.analysis import analyse_sizes
+from multiberts.stats.zhong.decomposition import decompose
+from multiberts.stats.zhong.ensembles import ensemble, runs_of_seed
+from multiberts.stats.zhong.figures import all_figures
+from multiberts.stats.zhong.instance_level import (
     decay_bound,
     fisher_tests,
     improvement_bound,
     threshold_bias,
 )
-from multiberts.stats.instances.size_momentum import momentum, momentum_index
-from multiberts.stats.instances.tables import all_tables
-from multiberts.stats.runs_table import make_runs
+from multiberts.stats.zhong.size_momentum import momentum, momentum_index
+from multiberts.stats.zhong.tables import all_tables
 
 SIZES = ("mini", "medium", "large")
 

@@ -6,14 +6,14 @@ import io
 import numpy as np
 import pytest
 
-from multiberts.stats.instances.analysis import analyse_sizes
-from multiberts.stats.instances.ensembles import ensemble
-from multiberts.stats.instances.instance_level import (
+from multiberts.stats.zhong.analysis import analyse_sizes
+from multiberts.stats.zhong.ensembles import ensemble
+from multiberts.stats.zhong.instance_level import (
     decay_bound,
     improvement_bound,
     relative_threshold_bias,
 )
-from multiberts.stats.instances.tables import (
+from multiberts.stats.zhong.tables import (
     all_tables,
     bias_matrix,
     bounds_matrix,

@@ -1,1 +1,0 @@
-"""Instance-level statistics (Zhong et al., 2021)."""

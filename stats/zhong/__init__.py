@@ -1,0 +1,40 @@
+"""Instance-level statistics (Zhong et al., 2021). Public as `stats.zhong`."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from multiberts.stats.public_names import LazyPackage
+
+if TYPE_CHECKING:
+    from multiberts.stats.zhong.decomposition import decompose
+    from multiberts.stats.zhong.ensembles import ensemble, single_runs
+    from multiberts.stats.zhong.example_learning import learning
+    from multiberts.stats.zhong.instance_level import (
+        decay_bound,
+        fisher_tests,
+        improvement_bound,
+        instance_accuracy,
+        relative_threshold_bias,
+        threshold_bias,
+    )
+    from multiberts.stats.zhong.run_agreement import agreement
+    from multiberts.stats.zhong.size_momentum import momentum
+    from multiberts.stats.zhong.variance_by_bias import conditional_variance
+
+__all__ = [
+    "agreement",
+    "conditional_variance",
+    "decay_bound",
+    "decompose",
+    "ensemble",
+    "fisher_tests",
+    "improvement_bound",
+    "instance_accuracy",
+    "learning",
+    "momentum",
+    "relative_threshold_bias",
+    "single_runs",
+    "threshold_bias",
+]
+
+sys.modules[__name__].__class__ = LazyPackage
