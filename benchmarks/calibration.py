@@ -37,6 +37,7 @@ from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
+from multiberts.stats.answers.early_looks import look_at
 from multiberts.stats.presentation.table_writer import Table
 
 WANTED, LEVEL = 0.93, 0.05
@@ -258,28 +259,35 @@ class Verdict(NamedTuple):
     flagged: bool = False
 
 
-def comparison(arms: Sequence[NDArray], **options: Any) -> stats.Comparison:
-    """Asks `stats.compare` of one arm or two."""
+def comparison(arms: Sequence[NDArray], seed_sd: Any = None, **options: Any) -> Any:
+    """Asks `stats.compare` of one arm or two, and `stats.one_seed` where a spread is borrowed."""
     base, experiment = (*arms, None)[:2]
-    return stats.compare(base, experiment, n_resamples=DRAWS, **options)
+    if seed_sd is None:
+        return stats.compare(base, experiment, n_resamples=DRAWS, **options)
+    held = stats.compare(base, experiment, n_resamples=DRAWS, resample="examples", **options)
+    return stats.one_seed(held, seed_sd).comparison
 
 
 def compared(study: Study) -> Verdict:
     """Asks for one interval; with a margin, whether that is kept."""
-    found = comparison(study.arms, **study.options)
+    options = dict(study.options)
+    margin = options.pop("margin", None)
+    found = comparison(study.arms, **options)
     claims = {}
     if study.truth == 0 and found.p_value is not None:
         claims["p < .05"] = found.p_value < LEVEL
-    if found.sameness is not None:
-        claims = {"not worse": found.sameness.not_worse, "same": found.sameness.same}
+    if margin is not None:
+        answer = stats.same(found, margin)
+        claims = {"not worse": answer.not_worse, "same": answer.same}
     sides = [side for side in (found.base, found.experiment) if side is not None]
     return Verdict([found.ci], claims, any(side.failed_seeds for side in sides))
 
 
 def compared_by_slice(study: Study) -> Verdict:
     """Asks for slices, and whether any differs, or differs from the rest (Holm)."""
-    by = comparison(study.arms, **study.options).slices
-    assert by is not None
+    options = dict(study.options)
+    kinds = options.pop("by")
+    by = stats.slices(comparison(study.arms, **options), kinds)
     p_values = zip(*((item.p_holm, item.against_rest_p_holm) for item in by.slices), strict=True)
     alone, apart = (any(p is not None and p < LEVEL for p in each) for each in p_values)
     return Verdict(
@@ -310,11 +318,13 @@ def compared_arms(study: Study) -> Verdict:
 def reproduced(study: Study) -> Verdict:
     """Asks `stats.reproduce` of the mean of five runs."""
     metric, labels = study.options["metric"], study.options["labels"]
-    found = stats.reproduce(
-        study.arms[0], metric, labels=labels, published=study.truth, of="mean:5"
-    )
-    flagged = bool(getattr(found, "failed_seeds", ()))
-    return Verdict([found.ci], {"p < .05": found.p_value < LEVEL}, flagged)
+    runs = stats.compare(
+        study.arms[0], None, metric, design="single", resample="seeds", labels=labels,
+        n_resamples=DRAWS,
+    )  # fmt: skip
+    answer = stats.reproduce(runs, study.truth, "mean:5")
+    claims = {"p < .05": answer.p_value < LEVEL}
+    return Verdict([answer.ci], claims, bool(runs.base.failed_seeds))
 
 
 def looked_early(study: Study) -> Verdict:
@@ -327,9 +337,7 @@ def looked_early(study: Study) -> Verdict:
     p = {seeds: look.p_value for seeds, look in looks.items() if look.p_value is not None}
     halves = [planned // 2, planned]
     claims = {
-        "after every seed": any(
-            stats.early_look(p[seeds], seeds, planned).is_enough for seeds in p
-        ),
+        "after every seed": any(look_at(p[seeds], seeds, planned)[1] for seeds in p),
         "at half and all": stats.sequential_decision(
             [p[seeds] for seeds in halves], halves, planned
         ).shown,

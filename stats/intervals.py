@@ -90,17 +90,10 @@ def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval
 
     Args:
       samples: bootstrap samples [replicates], in the score's unit.
-      confidence_level: level, in (0, 1).
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
-      >>> from multiberts import stats
-      >>> stats.percentile_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.5)
+      >>> percentile_interval([0.1, 0.2, 0.3, 0.4, 0.5], 0.5)
       Interval(low=0.2, high=0.4)
-
-    See also: `multibootstrap`.
 
     Reference: Davison & Hinkley (1997), Bootstrap Methods and their Application, chapter 5.
     """
@@ -114,22 +107,10 @@ def t_interval(
 ) -> Interval:
     """Computes estimate -+ t x standard error.
 
-    Args:
-      estimate: a score or a difference.
-      standard_error: of it, in the same unit.
-      degrees_of_freedom: of the standard error, above 0.
-      confidence_level: level, in (0, 1).
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
-
     Example:
-      >>> from multiberts import stats
-      >>> low, high = stats.t_interval(0.80, 0.01, 4, 0.95)
+      >>> low, high = t_interval(0.80, 0.01, 4, 0.95)
       >>> round(low, 3), round(high, 3)
       (0.772, 0.828)
-
-    See also: `score_interval`, `t_p_values`.
 
     Reference: Student (1908), The probable error of a mean.
     """
@@ -149,19 +130,11 @@ def fisher_t_interval(
     Args:
       estimate: a correlation.
       standard_error: of the correlation; that of z is this over 1 - r^2.
-      degrees_of_freedom: as in `t_interval`.
-      confidence_level: as in `t_interval`.
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
-      >>> from multiberts import stats
-      >>> low, high = stats.fisher_t_interval(0.9, 0.05, 9, 0.95)
+      >>> low, high = fisher_t_interval(0.9, 0.05, 9, 0.95)
       >>> round(low, 2), round(high, 2)
       (0.7, 0.97)
-
-    See also: `t_interval`.
 
     Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
     """
@@ -178,17 +151,11 @@ def clopper_pearson_interval(number: int, trials: float, confidence_level: float
     Args:
       number: how often it happened.
       trials: of how many, 1 or more; a mean over runs need not be whole.
-      confidence_level: level, in (0, 1).
-
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
 
     Example:
       >>> low, high = clopper_pearson_interval(0, 5, 0.95)
       >>> low, round(high, 3)
       (0.0, 0.522)
-
-    See also: `score_interval`.
 
     Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
     """
@@ -255,24 +222,15 @@ def score_interval(
     units.
 
     Args:
-      estimate: the score.
-      standard_error: of the score.
-      degrees_of_freedom: of the standard error.
-      confidence_level: level, in (0, 1).
       bounds: the smallest and the largest possible score.
       num_units: independent examples (or clusters, or seeds) behind the score.
       tail_freedom: degrees of freedom where heavy tails of the examples count; see
         `stats.variance.crossing.Crossing.tail_freedom`.
 
-    Raises:
-      ValueError: `confidence_level` is not inside (0, 1).
-
     Example:
       >>> low, high = score_interval(0.98, 0.02, 9, 0.95, (0, 1), 50)
       >>> round(low, 2), round(high, 3)
       (0.87, 0.997)
-
-    See also: `t_interval`, `clopper_pearson_interval`.
 
     Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference; Korn
     & Graubard (1998), Confidence intervals for proportions with small expected number of positive
@@ -404,15 +362,10 @@ def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float
 
     Args:
       estimate: a difference from the hypothesis.
-      standard_error: of it, in the same unit.
-      degrees_of_freedom: of the standard error, above 0.
 
     Example:
-      >>> from multiberts import stats
-      >>> round(stats.t_p_values(0.02, 0.01, 8).two_sided, 3)
+      >>> round(t_p_values(0.02, 0.01, 8).two_sided, 3)
       0.081
-
-    See also: `t_interval`, `sign_flip_p_values`.
 
     Reference: Student (1908), The probable error of a mean.
     """
@@ -438,11 +391,8 @@ def sign_flip_p_values(differences: ArrayLike) -> PValues:
       differences: one per seed [R].
 
     Example:
-      >>> from multiberts import stats
-      >>> stats.sign_flip_p_values([0.01, 0.03, 0.02]).greater  # at least 2**-3
+      >>> sign_flip_p_values([0.01, 0.03, 0.02]).greater  # at least 2**-3
       0.125
-
-    See also: `permutation_p_values`.
 
     Reference: Fisher (1935), The Design of Experiments, section 21.
     """
@@ -508,11 +458,8 @@ def permutation_p_values(
       permutation_seed: identifies the random permutations, used where there are many.
 
     Example:
-      >>> from multiberts import stats
-      >>> round(stats.permutation_p_values([0.80, 0.81], [0.84, 0.86]).two_sided, 3)
+      >>> round(permutation_p_values([0.80, 0.81], [0.84, 0.86]).two_sided, 3)
       0.333
-
-    See also: `sign_flip_p_values`.
 
     Reference: Pitman (1937), Significance tests which may be applied to samples from any populations.
     """

@@ -6,10 +6,11 @@ coordinates or an index is put in order by them; only what has none counts by po
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,136 +45,27 @@ _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id
 # --- Data frames ---------------------------------------------------------------------------------
 
 
-@overload
-def from_frame(
-    frame: pandas.DataFrame,
-    *,
-    seed: str,
-    example: str,
-    prediction: str | None = ...,
-    score: str | None = ...,
-    label: str | None = ...,
-    run: str | None = ...,
-    arm: None = ...,
-    cluster: str | None = ...,
-) -> xarray.Dataset: ...
+def _dataset_of_rows(frame: pandas.DataFrame) -> xarray.Dataset:
+    """Arranges the rows of one arm, under the names of `ColumnNames`, as a Dataset.
 
-
-@overload
-def from_frame(
-    frame: pandas.DataFrame,
-    *,
-    seed: str,
-    example: str,
-    prediction: str | None = ...,
-    score: str | None = ...,
-    label: str | None = ...,
-    run: str | None = ...,
-    arm: str,
-    cluster: str | None = ...,
-) -> dict[Any, xarray.Dataset]: ...
-
-
-def from_frame(
-    frame: pandas.DataFrame,
-    *,
-    seed: str,
-    example: str,
-    prediction: str | None = None,
-    score: str | None = None,
-    label: str | None = None,
-    run: str | None = None,
-    arm: str | None = None,
-    cluster: str | None = None,
-) -> xarray.Dataset | dict[Any, xarray.Dataset]:
-    """Reads a long data frame, one row per run and example, for `compare`.
-
-    Args:
-      frame: the rows, in any order.
-      seed: name of the column of pre-training seeds.
-      example: of the column of example ids.
-      prediction: of the column of predictions; give this or `score`.
-      score: of the column of each example's own score, such as 1 where the answer is right.
-      label: of the column of labels, the same in all rows of an example.
-      run: of the column that distinguishes runs of one seed, which are averaged.
-      arm: of the column that names the arm of each row.
-      cluster: of a column of clusters of examples, the same in all rows of an example; give its
-        name to `compare` as `clusters`.
-
-    Returns:
-      A Dataset of the runs, or with `arm` one for each arm, by name. A row that is missing is
-      a cell that is NaN (see `missing` of `compare`).
-
-    Raises:
-      DataError: a column is missing, a key is empty, a run has two rows for one example, or an
-        example has two labels or clusters.
-
-    Example:
-      >>> import pandas as pd
-      >>> from multiberts import stats
-      >>> rows = [
-      ...     (arm, seed, example, arm == "new" or seed != example)
-      ...     for arm in ("old", "new") for seed in range(3) for example in range(3)
-      ... ]
-      >>> frame = pd.DataFrame(rows, columns=["arm", "seed", "example", "right"])
-      >>> arms = stats.from_frame(frame, seed="seed", example="example", score="right", arm="arm")
-      >>> list(arms), dict(arms["old"].sizes)
-      (['old', 'new'], {'run': 3, 'example': 3})
-      >>> round(stats.compare(arms["old"], arms["new"]).estimate, 3)
-      0.333
-
-    See also: `read_predictions`, `compare`.
+    A row that is missing becomes a cell that is NaN.
     """
-    if (prediction is None) == (score is None):
-        raise DataError("give the column of predictions or the column of scores, and not both")
-    kind, value = ("score", score) if score else ("prediction", cast("str", prediction))
-    keys = [seed, *([run] if run else []), example]
-    wanted = [*keys, value, *(name for name in (label, arm, cluster) if name)]
-    unknown = [name for name in wanted if name not in frame.columns]
-    if unknown:
-        raise DataError(
-            f"found no column {unknown[0]!r} in the frame, only {', '.join(map(str, frame.columns))}"
-        )
-    for name in [*keys, *([arm] if arm else [])]:
-        if frame[name].isna().any():
-            raise DataError(
-                f"column {name!r}: found {counted(int(frame[name].isna().sum()), 'row')} without a "
-                "value; fill them in or leave these rows out"
-            )
-    if arm:
-        return {
-            name: from_frame(
-                rows, seed=seed, example=example, prediction=prediction, score=score,
-                label=label, run=run, cluster=cluster,
-            )
-            for name, rows in frame.groupby(arm, sort=False)
-        }  # fmt: skip
-    return _dataset_of_rows(frame, keys, kind, value, label, cluster)
-
-
-def _dataset_of_rows(
-    frame: pandas.DataFrame,
-    keys: list[str],
-    kind: str,
-    value: str,
-    label: str | None,
-    cluster: str | None,
-) -> xarray.Dataset:
-    """Arranges rows as a Dataset; `keys` are the columns of the seed, the run if any, the example."""
     import pandas
     import xarray
 
+    keys = ["seed", *(["run"] if "run" in frame else []), "example"]
     twice = frame.duplicated(keys)
     if twice.any():
         places = [f"{key} {frame.loc[twice, key].tolist()[0]!r}" for key in keys]
         raise DataError(
             f"found two rows of {', '.join(places)}; "
-            "name the column that distinguishes them with run= or arm="
+            "name the column that distinguishes them with --run=COLUMN or --arm=COLUMN"
         )
+    kind = "prediction" if "prediction" in frame else "score"
     run_codes = frame.groupby(keys[:-1], sort=False).ngroup().to_numpy()
     first = np.unique(run_codes, return_index=True)[1]  # a row of each run
-    example_codes, ids = pandas.factorize(frame[keys[-1]])
-    values, shape = _plain(frame[value]), (len(first), len(ids))
+    example_codes, ids = pandas.factorize(frame["example"])
+    values, shape = _plain(frame[kind]), (len(first), len(ids))
     if len(frame) == len(first) * len(ids):
         table = np.empty(shape, dtype=values.dtype)
     else:  # rows that are missing
@@ -184,7 +76,7 @@ def _dataset_of_rows(
     for name, column in zip(("pretrain_seed", "finetune_seed"), keys[:-1], strict=False):
         coordinates[name] = ("run", np.asarray(frame[column])[first])
     variables: dict[str, Any] = {kind: (("run", "example"), table)}
-    for column in filter(None, (label, cluster)):
+    for column in (name for name in ("label", "cluster") if name in frame):
         column_values = _plain(frame[column])
         of_examples = np.empty(len(ids), dtype=column_values.dtype)
         of_examples[example_codes] = column_values
@@ -196,10 +88,10 @@ def _dataset_of_rows(
                 f"column {column!r}: found several values for the example {where!r}, expected "
                 "the same in all its rows"
             )
-        if column == label:
+        if column == "label":
             variables["label"] = ("example", of_examples)
-        if column == cluster:
-            coordinates[column] = ("example", of_examples)
+        else:
+            coordinates["cluster"] = ("example", of_examples)
     return xarray.Dataset(variables, coords=coordinates)
 
 
@@ -216,7 +108,14 @@ def _plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
 # --- Everything else as labelled arrays ----------------------------------------------------------
 
 
-def arms_in(data: Any, what: str, by: str | None = None) -> dict[str, Any] | None:
+def arms_in(
+    data: Any,
+    what: str,
+    by: str | None = None,
+    *,
+    task: str | None = None,
+    columns: Mapping[str, str | None] | None = None,
+) -> dict[str, Any] | None:
     """Returns the arms, by name, of what may hold several; None of other data.
 
     Args:
@@ -226,40 +125,76 @@ def arms_in(data: Any, what: str, by: str | None = None) -> dict[str, Any] | Non
         dict of arms, whose values are anything but one score or prediction per example.
       what: names it in error messages.
       by: column of slices of the examples, which is kept.
+      task: one of several tasks in files.
+      columns: names of columns by role; None: a table is known by columns of usual names.
 
     Returns:
       Each arm's data, by name; "" where the data name none.
     """
     try:
-        frame = _frame_in(data, what, SliceNames(by=by))
-    except DataError:
-        raise
-    except UserError as error:
-        in_python = "; in Python stats.from_frame and stats.read_predictions name columns" * (
-            "--" in str(error)
+        frame = _frame_in(
+            data, what, SliceNames(**{"by": by, **(columns or {})}), task, columns is not None
         )
-        raise DataError(f"{error}{in_python}") from error
-    if frame is not None:
-        return arms_of_frame(frame, what)
+        if frame is not None:
+            return arms_of_frame(frame, what)
+    except UserError as error:
+        raise DataError(
+            in_python(str(error), " (keywords of stats.read)" * (columns is None))
+        ) from error
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
         return {str(name): own for name, own in data.items()}
     return None
 
 
-def _frame_in(data: Any, what: str, names: SliceNames) -> pandas.DataFrame | None:
-    """Returns the rows of a file, folder, table or dict of columns; None of other data."""
-    import pandas
+def arms_of_arrays(data: Any) -> dict[str, Any]:
+    """Returns the arms of a list or tuple of arrays, frames or Datasets; none of other data.
 
+    A nested list of numbers is one arm, whatever its depth.
+    """
+    if not (isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_whole, data))):
+        return {}
+    names = (
+        ["base", "experiment"] if len(data) == 2 else [f"arm {n}" for n, _ in enumerate(data, 1)]
+    )
+    return dict(zip(names, data, strict=True))
+
+
+def _is_whole(data: Any) -> bool:
+    """Returns whether data are an array [seeds, examples], or another form with names of its own."""
+    return getattr(data, "ndim", 0) == 2 or hasattr(data, "columns") or hasattr(data, "data_vars")
+
+
+def in_python(message: str, which: str = "") -> str:
+    """Returns a message to people at a command line as one to people in Python.
+
+    Args:
+      message: with flags such as `--seed=COLUMN`.
+      which: added where the message names flags with values.
+
+    Example:
+      >>> in_python("found no column of seeds; name it with --seed=COLUMN", " (keywords of stats.read)")
+      "found no column of seeds; name it with seed='COLUMN' (keywords of stats.read)"
+    """
+    changed, count = re.subn(r"--(\w+)=([^\s;()]*[^\s;(),])", r"\1='\2'", message)
+    return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)
+
+
+def _frame_in(
+    data: Any, what: str, names: SliceNames, task: str | None, is_table: bool
+) -> pandas.DataFrame | None:
+    """Returns the rows of a file, folder, table or dict of columns; None of other data."""
     if isinstance(data, str | Path):
         if Path(data).is_dir() and next(iter(find_runs(data)), None) is not None:
             raise DataError(
-                f"{what}: {data} holds finished runs; give an arm of stats.read_predictions({str(data)!r})"
+                f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
             )
-        return read_frame(str(data), names)
+        return read_frame(str(data), names, task)
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
             return frame_of_arrays({name: _as_array(own) for name, own in data.items()}, what)
-        if is_table_of_runs(data):
+        if is_table_of_runs(data) or (is_table and all(map(_is_row, data.values()))):
+            import pandas
+
             columns = {name: _as_array(own) for name, own in data.items()}
             return frame_of_table(pandas.DataFrame(columns), what, names)
         return None
@@ -267,7 +202,7 @@ def _frame_in(data: Any, what: str, names: SliceNames) -> pandas.DataFrame | Non
         return None
     if hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
         return frame_of_table(data.to_pandas(), what, names)
-    if hasattr(data, "columns") and is_table_of_runs(data.columns):
+    if hasattr(data, "columns") and (is_table or is_table_of_runs(data.columns)):
         return frame_of_table(data, what, names)
     return None
 
@@ -279,16 +214,17 @@ def arms_of_frame(frame: pandas.DataFrame, what: str) -> dict[str, xarray.Datase
       frame: as `evaluate.readers.reading.read_frame` returns it.
       what: names it in error messages.
     """
-    given = {name: name if name in frame else None for name in ("run", "label", "cluster")}
-    value = "prediction" if "prediction" in frame else "score"
-    options: dict[str, Any] = {"seed": "seed", "example": "example", value: value, **given}
+    for name in ("arm", "seed", "run", "example"):
+        if name in frame and frame[name].isna().any():
+            raise DataError(
+                f"{what}: column {name!r}: found {counted(int(frame[name].isna().sum()), 'row')} without a "
+                "value; fill them in or leave these rows out"
+            )
+    arms = {"": frame}
+    if "arm" in frame:
+        arms = {str(name): frame[frame["arm"] == name] for name in frame["arm"].unique()}
     try:
-        if "arm" not in frame:
-            return {"": _with_facts(from_frame(frame, **options), frame)}
-        arms = from_frame(frame, arm="arm", **options)
-        return {
-            str(arm): _with_facts(data, frame[frame["arm"] == arm]) for arm, data in arms.items()
-        }
+        return {name: _with_facts(_dataset_of_rows(rows), rows) for name, rows in arms.items()}
     except DataError as error:
         raise DataError(f"{what}: {error}") from error
 
@@ -346,8 +282,8 @@ def labelled(
       data: a Dataset or DataArray, as it is; a file or table (see `arms_in`) of one arm; a frame whose
         rows are seeds (the index, with the run as second level if there are several per seed) and
         whose columns are examples; a dict of arrays [examples] by seed; or an array, tensor or nested
-        list [seeds, examples] or [seeds, runs, examples] (of class probabilities with one more axis
-        at the end), whose seeds are numbered from 0.
+        list [examples] of one seed, [seeds, examples] or [seeds, runs, examples] (of class probabilities
+        with one more axis at the end), whose seeds are numbered from 0.
       metric: decides whether the last axis is classes.
       by: column of slices of the examples, which is kept.
     """
@@ -382,6 +318,8 @@ def labelled(
             f"{name}: found rows of different lengths, expected [seeds, examples]; put NaN where a "
             "prediction is missing and give missing='omit'"
         ) from error
+    if values.ndim == 1:
+        values = values[None]  # the examples of one seed
     classes = ["class"] if metric is not None and metric.uses == "scores" else []
     dims_of = {
         2: ["pretrain_seed", "example"],
@@ -390,9 +328,8 @@ def labelled(
     if classes:
         dims_of[4], dims_of[3] = [*dims_of[3], "class"], ["pretrain_seed", "example", "class"]
     if values.ndim not in dims_of:
-        cure = "; for one score per seed give [seeds, 1] and resample='seeds'" * (values.ndim == 1)
         shapes = " or ".join(f"[{', '.join(names)}]" for names in dims_of.values())
-        raise DataError(f"{name}: found an array of shape {values.shape}, expected {shapes}{cure}")
+        raise DataError(f"{name}: found an array of shape {values.shape}, expected {shapes}")
     if values.ndim == 2:
         _refuse_tall(name, values.shape)
     coordinates = {"pretrain_seed": np.arange(len(values)) if seeds is None else seeds}
@@ -405,7 +342,14 @@ def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
 
     if set(frame.columns.names) & _SEED_NAMES or set(frame.index.names) & _EXAMPLE_NAMES:
         raise DataError(f"{name}: found seeds as columns, expected them as rows; give frame.T")
-    if not set(frame.index.names) & _SEED_NAMES and set(frame.index.names) == {None}:
+    if set(frame.index.names) == {None}:
+        numeric = {dtype.kind in "biuf" for dtype in frame.dtypes}
+        if not _is_default(frame.columns) and (len(numeric) > 1 or len(frame) > frame.shape[1] > 1):
+            raise DataError(
+                f"{name}: found columns {', '.join(map(str, frame.columns[:9]))} and no index of seeds; if a "
+                "row is one prediction, name its columns, stats.read(frame, seed='COLUMN'), and if it is one "
+                "seed, the index, frame.rename_axis('seed')"
+            )
         _refuse_tall(name, frame.shape)
     coordinates: dict[str, Any] = {}
     for place, level in enumerate(("pretrain_seed", "finetune_seed")[: frame.index.nlevels]):
@@ -715,16 +659,13 @@ def runs_from_dataset(
       DataError: a variable, dim or coordinate is missing.
 
     Example:
-      >>> from multiberts import stats
       >>> import xarray
       >>> answers = [[1, 0, 1], [1, 1, 1], [0, 0, 1], [1, 0, 1]]
       >>> variables = {'prediction': (('run', 'example'), answers), 'label': ('example', [1, 0, 1])}
       >>> places = {'pretrain_seed': ('run', [0, 0, 1, 1]), 'finetune_seed': ('run', [0, 1, 0, 1])}
       >>> data = xarray.Dataset(variables, places)
-      >>> stats.runs_from_dataset(data).predictions.tolist()  # 1 where right
+      >>> runs_from_dataset(data).predictions.tolist()  # 1 where right
       [[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 1]]
-
-    See also: `single_runs`, `instance_accuracy`.
     """
     needed = ("prediction", "label") if variable == "correct" else (variable,)
     missing = [name for name in needed if name not in data] + [

@@ -40,7 +40,7 @@ from multiberts.stats.intervals import (
     t_p_values,
 )
 from multiberts.stats.settings import Resample
-from multiberts.stats.variance.crossing import Crossing, Term, VarianceEstimate
+from multiberts.stats.variance.crossing import Crossing, VarianceEstimate
 from multiberts.stats.variance.score_tables import TablePart, summed_table
 
 # A standard error that is smaller relative to the scores is what rounding leaves of equal differences.
@@ -172,7 +172,6 @@ def interval_of_difference(
     kind: ScoreKind,
     resample: Resample,
     level: float,
-    prior: Term = (0.0, 0.0),
     null: float = 0.0,
 ) -> tuple[ConfidenceInterval, PValues]:
     """Computes the recommended interval and test of a difference.
@@ -181,10 +180,9 @@ def interval_of_difference(
       crossing: the tables whose sum is the difference.
       pairs: their answers to the same examples; None where these are not paired.
       level: of the interval, in (0, 1).
-      prior: as in `Crossing.unbiased_variance`.
     """
     base, experiment = arms
-    variance = crossing.unbiased_variance(prior)
+    variance = crossing.unbiased_variance()
     estimate = experiment.estimate - base.estimate
     error = math.sqrt(variance.variance)
     if error <= _ROUNDING * max(abs(base.estimate), abs(experiment.estimate)):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from multiberts.stats.borrowed import SeedSpread, seed_spread
 from multiberts.stats.corrections import check_n_resamples, check_whole
 from multiberts.stats.errors import DataError, check_choice
 
@@ -28,8 +26,6 @@ class ComparisonSettings:
     n_resamples: int = 1000
     rng: int = 42
     confidence_level: float = 0.95
-    margin: float | None = None
-    seed_sd: float | str | SeedSpread | None = None
     # `keyed`: streams of their own for each pool of seeds and set of examples; `published`: the single stream
     # of the published library, whose samples `multibootstrap` returns, too.
     draws: DrawOrder = "keyed"
@@ -42,24 +38,8 @@ class ComparisonSettings:
             raise DataError(
                 f"found confidence_level {self.confidence_level!r}, expected a number between 0 and 1"
             )
-        if self.margin is not None and not (
-            isinstance(self.margin, int | float | np.floating) and 0 < self.margin < math.inf
-        ):
-            raise DataError(f"found margin {self.margin!r}, expected a number above 0")
-        if self.margin is not None and self.design == "single":
-            raise DataError(
-                "found a margin in a single design, expected two arms to compare; leave it out"
-            )
-        if self.spread and self.resample == "examples":
-            raise DataError(
-                "found seed_sd with resample='examples', which holds the seeds fixed; leave one of them out"
-            )
         check_n_resamples(self.n_resamples, self.confidence_level)
         check_whole("rng", self.rng)
-
-    @property
-    def spread(self) -> SeedSpread | None:
-        return None if self.seed_sd is None else seed_spread(self.seed_sd)
 
 
 def whole_number(rng: int | np.random.Generator) -> int:

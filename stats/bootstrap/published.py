@@ -16,6 +16,7 @@ from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.runs import console
 from multiberts.stats.bootstrap.replicates import PublishedDraws, ScoreJob, bootstrap
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import percentile_interval, published_p_values
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.runs_table import Arm, check_kinds, make_arm, pair
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
 
+@knows_guesses
 def multibootstrap(
     run_info: pandas.DataFrame,
     preds: ArrayLike,

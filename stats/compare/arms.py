@@ -44,12 +44,12 @@ from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, labelled
 from multiberts.stats.recommended import interval_of_difference
-from multiberts.stats.results.comparison import ArmSummary
-from multiberts.stats.results.ranking import ArmDifference
+from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
     ComparisonSettings,
@@ -66,6 +66,7 @@ ManyDesign = Literal["unpaired", "paired"]
 _LEAST_ARMS = 4
 
 
+@knows_guesses
 def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     arms: Any,
     metric: str | MetricLike | ScoreFunction | None = None,
@@ -86,7 +87,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
 
     Args:
       arms: by name, predictions or scores as `stats.compare` takes them; or a table or file with a
-        column `arm` or `model` (see `stats.from_frame` for other names).
+        column `arm` or `model` (`stats.read` takes other names).
       metric: as in `stats.compare`.
       design: `paired` uses the seeds that all arms have, and draws them together, as of arms whose runs
         of one seed descend from one checkpoint; `unpaired` draws the seeds of each arm separately, as
@@ -259,7 +260,7 @@ def _by_name(arms: Any) -> dict[str, Any]:
         raise DataError(
             f"found {type(arms).__name__}{columns}, expected arms by name, such as {{'a': ..., 'b': ...}}, "
             "or a long table with columns such as arm, seed, example and score; "
-            "stats.from_frame(frame, ..., arm=...) takes columns of other names"
+            "stats.read(table, arm='COLUMN') takes columns of other names"
         )
     return held
 
@@ -333,11 +334,12 @@ def _differences(
     found = []
     for base, experiment in pairs:
         pair = [summaries[base], summaries[experiment]]
-        crossing = Crossing([replace(scored[base].part, weight=-1.0), scored[experiment].part])
-        variance = crossing.unbiased_variance(prior)
+        parts = [replace(scored[base].part, weight=-1.0), scored[experiment].part]
+        crossing = Crossing(parts, prior)
+        variance = crossing.unbiased_variance()
         answers = paired_answers(scored[base].job, scored[experiment].job)
         interval, p_values = interval_of_difference(
-            pair, crossing, answers, kind, settings.resample, level, prior
+            pair, crossing, answers, kind, settings.resample, level
         )
         p = p_values.two_sided
         found.append(

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.compare.result import Comparison
-from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import (
     ConfidenceInterval,
     PValues,
@@ -20,7 +19,6 @@ from multiberts.stats.intervals import (
     published_p_values,
     sign_flip_p_values,
 )
-from multiberts.stats.metric_names import printed_unit
 from multiberts.stats.recommended import (
     AnswerPairs,
     ScoreKind,
@@ -28,7 +26,7 @@ from multiberts.stats.recommended import (
     interval_of_score,
     interval_of_sum,
 )
-from multiberts.stats.results.comparison import ArmSummary, Pairing, Sameness, WithoutFailed
+from multiberts.stats.results import ArmSummary, Origin, Pairing, WithoutFailed
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.effect_size import EffectSizes, effect_sizes
@@ -79,8 +77,7 @@ def concluded(
     bounds = kind.bounds
     width = bounds[1] - bounds[0]
     span = bounds if experiment is None else (-width, width)
-    # With a borrowed spread the bootstrap draws the one seed again and again.
-    intervals = {} if settings.seed_sd is not None else percentile_of(differences, level)
+    intervals = percentile_of(differences, level)
     p_values: dict[str, PValues] = {}
     if experiment is None:
         ci = interval_of_score(crossing, estimate, level, kind, base.num_scored)
@@ -88,17 +85,13 @@ def concluded(
         ci, p_values["t"] = interval_of_difference(
             arms, crossing, pairs, kind, settings.resample, level
         )
-        if settings.seed_sd is None:
-            p_values["percentile"] = bootstrap_p_values(differences)
-            p_values["published"] = published_p_values(differences)
-            p_values |= _seed_tests(arms, settings)
+        p_values["percentile"] = bootstrap_p_values(differences)
+        p_values["published"] = published_p_values(differences)
+        p_values |= _seed_tests(arms, settings)
     if unpaired is not None:
         intervals["unpaired"], p_values["unpaired"] = interval_of_difference(
             arms, unpaired, None, kind, settings.resample, level
         )
-    same = None
-    if settings.margin is not None:
-        same = sameness(arms, crossing, pairs, kind, settings)
     floor = _seed_floor(settings, [len(arm.seeds) for arm in arms])
     mean = float(differences.mean())
     return Comparison(
@@ -133,47 +126,11 @@ def concluded(
         samples=samples,
         degenerate_replicates=int(undefined.any(axis=1).sum()),
         pairing=pairing,
-        # Mean squares that are borrowed do not say of how many seeds they are shares, as plans need.
-        variance_parts=parts if settings.seed_sd is None else None,
-        borrowed=next((part.borrowed for part in crossing.parts if part.borrowed), None),
+        variance_parts=parts,
         pooled_seeds=unbiased.pooled and len(parts.seeds) == 2,
         without_failed=None if rest is None else without_failed(rest, level, span),
-        sameness=same,
+        origin=Origin(kind, crossing, pairs),
     )
-
-
-def sameness(
-    arms: Sequence[ArmSummary],
-    crossing: Crossing,
-    pairs: AnswerPairs | None,
-    kind: ScoreKind,
-    settings: ComparisonSettings,
-) -> Sameness:
-    """Tests whether two arms are equal within the settings' margin, by two one-sided tests.
-
-    Both are at one less the confidence level, so that they find what the recommended interval at
-    one less twice that shows.
-
-    Args:
-      crossing: the tables whose sum is the difference.
-      settings: of the comparison, with a margin in the unit that readers see.
-    """
-    assert settings.margin is not None
-    unit, width = printed_unit(kind.metric), kind.bounds[1] - kind.bounds[0]
-    margin = settings.margin * unit
-    if margin >= width / 2:
-        of_unit = "points" if unit != 1 else f"the unit of {kind.metric}, not in points"
-        raise DataError(
-            f"found margin {settings.margin:g}, half of the range of {kind.metric} or more; it is in "
-            f"{of_unit}, expected below {width / 2 / unit:g}"
-        )
-    level = 2 * settings.confidence_level - 1
-    (ci, below), (_, above) = (
-        interval_of_difference(arms, crossing, pairs, kind, settings.resample, level, null=null)
-        for null in (-margin, margin)
-    )
-    refused = settings.resample != "examples" and any(arm.failed_seeds for arm in arms)
-    return Sameness(margin, ci, below.greater, above.less, kind.higher_is_better, refused)
 
 
 def without_failed(rest: Crossing, level: float, span: tuple[float, float]) -> WithoutFailed:
@@ -215,7 +172,7 @@ def _effect(arms: Sequence[ArmSummary], settings: ComparisonSettings) -> EffectS
 
 
 def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float | None:
-    if settings.design == "single" or settings.resample == "examples" or settings.seed_sd:
+    if settings.design == "single" or settings.resample == "examples":
         return None
     if settings.design == "unpaired":
         return 1 / math.comb(sum(numbers), numbers[0])

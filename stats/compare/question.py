@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.answer_checks import labelled_averages
 from multiberts.evaluate.metrics.classification import is_binary
@@ -18,7 +17,6 @@ from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
-from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.compare.calibration_error import notes_of_calibration
 from multiberts.stats.compare.checks import (
     answers_of,
@@ -38,15 +36,13 @@ from multiberts.stats.compare.conclude import (
 from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.compare.slices import SpecOf, slice_names, sliced
 from multiberts.stats.compare.undefined import check_defined, notes_of_undefined
 from multiberts.stats.errors import DataError
-from multiberts.stats.metric_names import printed_unit
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arms_in, labelled, values_of_clusters
+from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
 from multiberts.stats.recommended import AnswerPairs, ScoreKind, interval_of_score, spread_of
-from multiberts.stats.results.comparison import ArmSummary, Pairing
-from multiberts.stats.results.slices import Slices
+from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (
     ComparisonSettings,
@@ -55,7 +51,7 @@ from multiberts.stats.settings import (
     Resample,
     whole_number,
 )
-from multiberts.stats.variance.crossing import Crossing
+from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart, rows_of
 
 
@@ -69,7 +65,6 @@ class TaskData:
       metric, labels, clusters, missing: as in `stats.compare`.
       examples_of: tasks that give the same name here share their draws of examples (as one
         evaluation set under two metrics does); by default the task's own name.
-      by: as in `stats.compare`; `compare_tasks` has no slices and refuses it.
 
     Example:
       >>> from xarray import DataArray
@@ -90,10 +85,10 @@ class TaskData:
     clusters: Any = None
     missing: Missing = "refuse"
     examples_of: str | None = None
-    by: Any = None
 
 
-def compare(  # noqa: PLR0913 -- users see every option with its default
+@knows_guesses
+def compare(
     base: Any,
     experiment: Any = None,
     metric: str | MetricLike | ScoreFunction | None = None,
@@ -102,31 +97,29 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
-    by: Any = None,
     resample: Resample = "both",
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
-    margin: float | None = None,
-    seed_sd: float | str | SeedSpread | None = None,
-    name: str = "",
-    evaluation_set: str = "",
-    base_name: str = "base",
-    experiment_name: str = "experiment",
 ) -> Comparison:
     """Compares two arms, or describes one.
 
+    Further questions take the result: `same` (equal within a margin?), `slices` of the examples, `one_seed`
+    (with a borrowed spread of seeds), `early_look`, `reproduce`. `Comparison.named` names the arms.
+
     Args:
       base: predictions, or each example's own scores, as any of: an array, tensor or nested list
-        [seeds, examples] or [seeds, runs, examples]; a dict of arrays [examples] by seed; a data frame
+        [seeds, examples] or [seeds, runs, examples], or [examples] of one seed (one score per seed is
+        [seeds, 1], with `resample="seeds"`); a dict of arrays [examples] by seed; a data frame
         (pandas, polars) or `datasets.Dataset` with columns of usual names, one row per prediction or
         one column per run; a frame whose rows are seeds and whose columns are examples; the path of
         anything that `multiberts compare` reads; an xarray Dataset (as
         `evaluate.prediction_files.predictions.read_predictions` returns it) or DataArray with dims run or
         pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
         may have different numbers of runs.
-      experiment: the same for the other arm, aligned by example id; None in a `single` design, or where
-        the table, file or dict that is the base holds two arms: the first is then the base.
+      experiment: the same for the other arm, aligned by example id. None where the base is a table, file
+        or dict that holds two arms, or a list or tuple of two arrays or frames: the first is then the
+        base. Without a second arm the design is `single`, and so is a nested list: one arm.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
         replicate and without each example in turn. By default `mean` of scores without labels.
@@ -141,9 +134,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
         being named, as the command does.
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
         cells were missing at random.
-      by: slices of the examples that are compared one by one, too (the result's `slices`): the name of a
-        column or coordinate along `example` (numbers are cut at their quartiles); `label`; `length`, the
-        words of an example's texts; or one value per example.
       resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
         `examples` alone, with the other held fixed.
       confidence_level: level of the intervals, in (0, 1).
@@ -151,18 +141,6 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       rng: a whole number that identifies the bootstrap draws: the same number, the same result. A
         NumPy Generator gives one from its stream. There is no other state, and no None: a result
         must be repeatable.
-      margin: the largest difference that does not matter, in the unit that readers see: points for
-        scores in per cent (0.5 is .005 of accuracy, or of scores that are all 0 or 1), else the metric's
-        own. The result's `sameness` then says whether the experiment is not worse by that much, and
-        whether the arms are equal within it.
-      seed_sd: the spread of seeds that an arm with one seed borrows: the standard deviation over seeds of
-        the score on one evaluation set, in the same unit; `"0.8/24"` with its degrees of freedom (4 are
-        assumed), or a `SeedSpread`. Seeds are then unpaired, and no interval but the recommended one is
-        given.
-      name: name of the comparison in tables and texts.
-      evaluation_set: name of the evaluation set there.
-      base_name: name of the base there.
-      experiment_name: name of the experiment there.
 
     Raises:
       DataError: the arrays do not fit together, or an arm has too few seeds to estimate how seeds
@@ -176,16 +154,17 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
       >>> result.estimate, result.p_values["sign flip"].greater
       (0.25, 0.125)
 
-    See also: `compare_tasks`, `compare_arms`, `from_frame`, `Comparison`.
+    See also: `compare_tasks`, `compare_arms`, `read`, `Comparison`, `same`, `slices`, `one_seed`.
 
     Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis, section
     4; Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
     settings = ComparisonSettings(
-        design, resample, n_resamples, whole_number(rng), confidence_level, margin, seed_sd
+        design, resample, n_resamples, whole_number(rng), confidence_level
     )
+    data, names = base, Names()
     if experiment is None and design != "single":
-        held = arms_in(base, "base", by if isinstance(by, str) else None) or {}
+        held = arms_in(base, "base") or arms_of_arrays(base)
         if len(held) > 2:
             raise DataError(
                 f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
@@ -193,10 +172,12 @@ def compare(  # noqa: PLR0913 -- users see every option with its default
             )
         if len(held) == 2:
             (first, base), (second, experiment) = held.items()
-            base_name = first if base_name == "base" else base_name
-            experiment_name = second if experiment_name == "experiment" else experiment_name
-    task = TaskData(base, experiment, metric, labels, clusters, missing, by=by)
-    return compare_task(task, settings, Names(name, evaluation_set, base_name, experiment_name))
+            names = Names(base=first, experiment=second)
+        elif design == "paired":
+            settings = replace(settings, design="single")
+    task = TaskData(base, experiment, metric, labels, clusters, missing)
+    result = compare_task(task, settings, names)
+    return replace(result, origin=replace(result.computed_from(), data=data))
 
 
 def compare_task(
@@ -207,44 +188,9 @@ def compare_task(
 ) -> Comparison:
     """Compares the two arms of one task; see `compare`."""
     shared = shared or SharedArms()
-    if settings.seed_sd is not None:
-        if task.by is not None:
-            raise DataError(
-                "found seed_sd with slices (by), but a borrowed spread says nothing of slices; leave one of "
-                "them out"
-            )
-        # Nothing is known of pairs, and the published intervals have no seeds to draw.
-        design: Design = "unpaired" if settings.design == "paired" else settings.design
-        settings = replace(settings, design=design)
-    prepared = prepare_arms(task, settings, shared)
-    spec = ComparisonSpec(prepared, settings, "", shared)
-    found = compare_specs([spec], settings, [names])[0][0]
-    if prepared.by is None:
-        return found
-    return replace(found, slices=_slices(prepared, settings))
-
-
-def slices_of_task(
-    task: TaskData, settings: ComparisonSettings, shared: SharedArms | None = None
-) -> Slices:
-    """Compares the arms of a task on each slice of their examples, without comparing them as a whole.
-
-    Args:
-      task: the arms, and `by`.
-    """
-    return _slices(prepare_arms(task, settings, shared), settings)
-
-
-def _slices(prepared: PreparedArms, settings: ComparisonSettings) -> Slices:
-    """Compares prepared arms on each slice of their examples."""
-    assert prepared.by is not None
-    name, values = prepared.by
-
-    def spec(arms: Sequence[Arm], examples: str) -> ComparisonSpec:
-        return ComparisonSpec(PreparedArms(tuple(arms), prepared.metric), settings, examples)
-
-    spec_of = SpecOf(spec, prepared.metric, kind_of(prepared.metric))
-    return sliced(prepared.arms, spec_of, settings, name, values)
+    spec = ComparisonSpec(prepare_arms(task, settings, shared), settings, "", shared)
+    [result], _ = compare_specs([spec], settings, [names])
+    return result
 
 
 class PreparedArms(NamedTuple):
@@ -253,13 +199,13 @@ class PreparedArms(NamedTuple):
     Attributes:
       notes: of each arm, for readers; `{arm}` stands for its name, `{base}` and `{experiment}` for those
         of both.
-      by: name and value of each example's slice [examples]; None where none were asked for.
+      data: the labelled arrays of the first arm.
     """
 
     arms: tuple[Arm, ...]
     metric: MetricLike
     notes: tuple[tuple[str, ...], ...] = ((), ())
-    by: tuple[str, NDArray] | None = None
+    data: Any = None
 
 
 def prepare_arms(
@@ -276,8 +222,7 @@ def prepare_arms(
         {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
     )
     metric = None if task.metric is None else named_metric(task.metric)
-    by = task.by if isinstance(task.by, str) else None
-    sources = {name: labelled(name, data, metric, by) for name, data in given.items()}
+    sources = {name: labelled(name, data, metric) for name, data in given.items()}
     if metric is None:
         if task.labels is not None or any(
             "label" in getattr(d, "data_vars", ()) for d in sources.values()
@@ -310,10 +255,7 @@ def prepare_arms(
     notes = [
         [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
     ]
-    slices = None
-    if task.by is not None:
-        slices = slice_names(task.by, next(iter(sources.values())), arms[0])
-    return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)), slices)
+    return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)), sources["base"])
 
 
 def _columns_read(data: Any) -> Mapping[str, str]:
@@ -384,10 +326,15 @@ def _in_clusters(
     ]
 
 
+# Ways out of one seed: of the command, and in Python.
+_BORROW = "borrow their spread (--seed_sd; stats.one_seed), "
+
+
 class ComparisonSpec:
     """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
 
     Attributes:
+      prepared, settings: what it is made of.
       sets: for each arm the set its examples are drawn from, or None.
       jobs: for each arm the bootstrap of its score.
       crossing: tables whose sum is the estimate.
@@ -407,32 +354,27 @@ class ComparisonSpec:
         settings: ComparisonSettings,
         examples: str,
         shared: SharedArms | None = None,
+        prior: Term = (0.0, 0.0),
     ):
         """Builds the jobs and the tables.
 
         Args:
           examples: name of the set of examples; specs with the same name share its draws.
+          prior: of arms with one seed, as in `Crossing`.
         """
         arms, metric, self._notes = prepared[:3]
+        self.prepared, self.settings, self.prior = prepared, settings, prior
         drawn = dict(zip(("base", "experiment"), arms, strict=False))
         if settings.design == "fixed_baseline":
             del drawn["base"]
-        self._spread = settings.spread
-        if self._spread is None:
-            for name, arm in drawn.items():
-                cure = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
-                check_seeds({name: arm}, settings, cure, "borrow their spread (seed_sd), ")
-        elif all(len(arm.seeds) > 1 for arm in drawn.values()):
-            numbers = " and ".join(f"{name} {len(arm.seeds)}" for name, arm in drawn.items())
-            raise DataError(
-                f"found seed_sd, but more than one seed ({numbers}), which have a spread of their own; "
-                "leave seed_sd out"
-            )
+        for name, arm in drawn.items() if not prior[1] else ():
+            cure = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
+            check_seeds({name: arm}, settings, cure, _BORROW)
         if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
             raise DataError(
                 "found one example, expected two or more to estimate their spread; add some"
             )
-        self.arms, self.metric = tuple(arms), metric
+        self.arms, self.metric, self.kind = tuple(arms), metric, kind_of(metric)
         pools_of: dict[Design, list[str | None]] = {
             "single": ["seeds"],
             "paired": ["seeds", "seeds"],
@@ -453,8 +395,13 @@ class ComparisonSpec:
         for name, scored in zip(("base", "experiment"), self.jobs, strict=False):
             check_defined(name, scored)
         parts = self._parts([job_table(job) for job in self.jobs])
-        self.crossing = Crossing(parts)
-        self.crossings = [Crossing([replace(part, weight=1.0)]) for part in parts]
+        self.crossing = Crossing(parts, prior)
+        # An arm with several seeds shows their spread itself.
+        priors = [prior if part.table.shape[0] == 1 else (0.0, 0.0) for part in parts]
+        self.crossings = [
+            Crossing([replace(part, weight=1.0)], own)
+            for part, own in zip(parts, priors, strict=True)
+        ]
         self.pairs = paired_answers(*self.jobs) if len(arms) > 1 else None
         self.unpaired = None
         if settings.design == "paired" and settings.resample != "examples":
@@ -469,7 +416,6 @@ class ComparisonSpec:
     def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
         """Weights the tables of the arms [seeds, examples]."""
         weights = [1.0] if len(tables) == 1 else [-1.0, 1.0]
-        spread = self._spread
         return [
             TablePart(
                 table,
@@ -477,9 +423,6 @@ class ComparisonSpec:
                 job.pool,
                 job.examples,
                 scored_counts(job),
-                None
-                if spread is None or job.pool is None or table.shape[0] > 1
-                else borrowed(spread, self.metric),
                 job.arm.cluster_sizes,
             )
             for table, job, weight in zip(tables, self.jobs, weights, strict=True)
@@ -504,7 +447,7 @@ class ComparisonSpec:
             if len(kept) < (1 if job.pool is None else 2):
                 return None
             tables.append(rows_of(job_table(job), kept))
-        return Crossing(self._parts(tables))
+        return Crossing(self._parts(tables), self.prior)
 
     def over_labels(self) -> tuple[float, ...]:
         """Returns what `Comparison.over_labels` holds."""
@@ -542,19 +485,6 @@ def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[s
     )
 
 
-def borrowed(spread: SeedSpread, metric: MetricLike) -> SeedSpread:
-    """Returns the spread of a score in the metric's own unit."""
-    unit = printed_unit(metric.name)
-    own = replace(spread, sd=unit * spread.sd)
-    width = metric.bounds[1] - metric.bounds[0]
-    if own.sd >= width / 2:
-        of_unit = "points" if unit != 1 else f"the unit of {metric.name}, not in points"
-        raise DataError(
-            f"found seed_sd {spread.sd:g}, half of the range of {metric.name} or more; it is in {of_unit}"
-        )
-    return own
-
-
 def summarise_arm(
     job: ScoreJob, crossing: Crossing, samples: Array, name: str, settings: ComparisonSettings
 ) -> ArmSummary:
@@ -570,7 +500,7 @@ def summarise_arm(
         name,
         estimate,
         interval_of_score(crossing, estimate, confidence_level, kind_of(job.score), units),
-        {} if settings.seed_sd else percentile_of(samples, confidence_level),
+        percentile_of(samples, confidence_level),
         arm.seeds,
         scores,
         len(arm.run_seeds),
@@ -667,13 +597,18 @@ def compare_specs(
             replicates.undefined[:, columns],
             settings,
             called,
-            kind_of(spec.metric),
+            spec.kind,
             spec.pairs,
             spec.unpaired,
             spec.pairing,
-            None if settings.seed_sd else spec.without(summaries),
+            spec.without(summaries),
         )
         comparisons.append(
-            replace(result, notes=spec.notes(summaries), over_labels=spec.over_labels())
+            replace(
+                result,
+                notes=spec.notes(summaries),
+                over_labels=spec.over_labels(),
+                origin=replace(result.computed_from(), spec=spec, data=spec.prepared.data),
+            )
         )
     return comparisons, replicates

@@ -14,9 +14,13 @@ from multiberts.stats.errors import check_choice
 from multiberts.stats.presentation import ranking_words
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.results.comparison import ArmSummary
-from multiberts.stats.results.content import flat_values
-from multiberts.stats.results.ranking import ArmDifference, RankedArm, RankingResult
+from multiberts.stats.results import (
+    ArmDifference,
+    ArmSummary,
+    RankedArm,
+    RankingResult,
+    flat_values,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -73,9 +77,6 @@ class ArmComparisons(RankingResult, Readable):
     def table(self) -> Table:
         """Returns the ranking: each arm's score with its own interval, rank, rank interval and group."""
         return ranking_words.arms_table(self)
-
-    def _tables(self) -> list[Table]:
-        return [self.table()]
 
     def differences_table(self) -> Table:
         """Returns the differences with their simultaneous intervals and corrected p-values."""

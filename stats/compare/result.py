@@ -5,29 +5,28 @@ from __future__ import annotations
 import dataclasses
 import html
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from multiberts.stats.formats import decimals_for, with_decimals
+from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.metric_names import metric_name, score_format
-from multiberts.stats.presentation.comparison_tables import slices_tables
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
 from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import (
     finding,
     methods,
-    short_answers_in_words,
+    needs_in_words,
     warnings,
 )
-from multiberts.stats.results.comparison import ComparisonResult
-from multiberts.stats.results.content import flat_values
+from multiberts.stats.results import ComparisonResult, flat_values
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
 
-class Readable:
+class Readable(KnowsGuesses):
     """Methods that every result has for readers."""
 
     def comparisons_shown(self) -> Sequence[ComparisonResult]:
@@ -79,19 +78,12 @@ class Readable:
     def _texts(self) -> tuple[list[str], list[str]]:
         """Returns the finding and short answers (of several tasks, those of their mean), and notes."""
         last = self.comparisons_shown()[-1]
-        return [finding(last), *short_answers_in_words(last)], [
-            f"Note: {note}" for note in warnings(last)
-        ]
-
-    def _tables(self) -> list[Table]:
-        """Returns the table, and those of slices."""
-        return [self.table(), *slices_tables(self.comparisons_shown())]
+        return [finding(last), *needs_in_words(last)], [f"Note: {note}" for note in warnings(last)]
 
     def __str__(self) -> str:
         """Returns the finding in words, three short answers, a small table, and notes."""
         words, notes = self._texts()
-        tables = [table.markdown().rstrip("\n") for table in self._tables()]
-        return "\n\n".join([*words, *tables, *notes])
+        return "\n\n".join([*words, self.table().markdown().rstrip("\n"), *notes])
 
     def __repr__(self) -> str:
         """Returns the result's type and estimates; `print` shows the finding."""
@@ -106,7 +98,7 @@ class Readable:
         words, notes = (
             [f"<p>{html.escape(text)}</p>" for text in found] for found in self._texts()
         )
-        return "\n".join([*words, *(table.html() for table in self._tables()), *notes])
+        return "\n".join([*words, self.table().html(), *notes])
 
     def latex(self) -> str:
         """Returns the table in LaTeX, with rules of the booktabs package."""
@@ -119,7 +111,7 @@ class Readable:
     def plot(self) -> Figure:
         """Draws the difference with its intervals, or a row for each of several comparisons."""
         items = self.comparisons_shown()
-        if len(items) == 1 and items[0].borrowed is None:
+        if len(items) == 1 and "percentile" in items[0].intervals:
             return bootstrap_figure(items[0])
         return forest_figure({item.name: item for item in items})
 
@@ -151,7 +143,7 @@ class Comparison(ComparisonResult, Readable):
       bias: the bootstrap's estimate of the bias of `estimate`: bootstrap_mean - estimate.
       ci: the recommended interval, with its level and method: estimate -+ t x standard error, within the
         metric's bounds. For one arm it is computed on Fisher's z (correlations) or, near the
-        bounds, is Wilson's score interval (`score_interval`); where all answers are right, or wrong, it
+        bounds, is Wilson's score interval; where all answers are right, or wrong, it
         is Clopper and Pearson's on the examples. Where so few examples are wrong in both arms of a
         difference, or so few differ between paired arms, that it is far from normal, it comes from
         score intervals (Newcombe). It reaches from one end of the range to the other where nothing
@@ -186,16 +178,12 @@ class Comparison(ComparisonResult, Readable):
       without_failed: estimate, `ci` and `p_value` of a difference without the seeds that look as if their
         training had failed (of a paired design, without their pairs); None where there are none, or too
         few others, and in a `single` design.
-      sameness: whether the arms are equal within the margin that was given (see `Sameness`); None without
-        one.
-      borrowed: the spread of seeds that an arm with one seed borrowed (`sd`, `df`, `source`, in the
-        metric's own unit). Intervals and p-values but the recommended are then left out, and bootstrap
-        samples are those of examples alone. None where all have spreads of their own.
-      slices: the same on slices of the examples (see `Slices`); None where none were asked for.
       notes: what readers must know of the data, such as copies of one run under two seeds.
       over_labels: of a macro average to which answers that no label has add classes, the scores of base and
         experiment over the classes of the labels alone; empty elsewhere.
-      variance_parts: the mean squares behind the standard error.
+      variance_parts: the mean squares behind the standard error; None where a spread of seeds is borrowed
+        (`one_seed`).
+      origin: what it was computed from, for `same`, `slices` and other further answers.
       pooled_seeds: whether the seeds of unpaired arms were alike enough for their mean squares to be
         pooled, which gives 2R - 2 degrees of freedom where Welch's formula gives fewer.
 
@@ -217,3 +205,41 @@ class Comparison(ComparisonResult, Readable):
 
     See also: `compare`, `ConfidenceInterval`, `PValues`.
     """
+
+    def named(
+        self,
+        base: str | None = None,
+        experiment: str | None = None,
+        *,
+        name: str | None = None,
+        evaluation_set: str | None = None,
+    ) -> Self:
+        """Returns the result with other names in tables and texts; those that are None stay.
+
+        Args:
+          base: of the base.
+          experiment: of the experiment.
+          name: of the comparison.
+          evaluation_set: of the evaluation set.
+
+        Example:
+          >>> from multiberts import stats
+          >>> result = stats.compare([[1, 0, 1, 1], [1, 1, 1, 0]], design="single")
+          >>> result.named("RoBERTa").base.name
+          'RoBERTa'
+        """
+        arms: dict[str, Any] = {"base": self.base, "experiment": self.experiment}
+        for role, called in (("base", base), ("experiment", experiment)):
+            arm = arms[role]
+            if called is not None and arm is not None:
+                arms[role] = dataclasses.replace(arm, name=called)
+        origin, notes = self.origin, self.notes
+        if origin is not None and origin.spec is not None:
+            notes = origin.spec.notes([arm for arm in arms.values() if arm is not None])
+        return dataclasses.replace(
+            self,
+            **arms,
+            notes=notes,
+            name=self.name if name is None else name,
+            evaluation_set=self.evaluation_set if evaluation_set is None else evaluation_set,
+        )

@@ -23,9 +23,9 @@ from multiberts.stats.compare.question import (
 from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.recommended import ScoreKind, interval_of_score, spread_of
-from multiberts.stats.results.comparison import ArmSummary
-from multiberts.stats.results.content import EqualByContent
+from multiberts.stats.results import ArmSummary, EqualByContent
 from multiberts.stats.runs_table import Arm, sorted_seeds
 from multiberts.stats.settings import (
     ComparisonSettings,
@@ -75,6 +75,7 @@ class TaskComparisons(EqualByContent, Readable):
         return [*self.comparisons.values(), self.macro_average]
 
 
+@knows_guesses
 def compare_tasks(
     tasks: Mapping[str, TaskData],
     *,
@@ -167,10 +168,6 @@ def _mean_crossing(crossings: Sequence[Crossing]) -> Crossing:
 
 
 def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
-    if task.by is not None:
-        raise DataError(
-            f"task {name!r}: found slices (by), which several tasks have not; give the task to stats.compare"
-        )
     try:
         return prepare_arms(task, settings)
     except ValueError as error:

@@ -66,7 +66,7 @@ def single_runs(runs: Runs) -> RunsTable:
     """Returns the first run of every pre-training seed by key, with its noise of fine-tuning.
 
     Args:
-      runs: right or wrong, by pre-training seed and run [seeds, runs, examples]; see `runs_from_dataset`.
+      runs: right or wrong, by pre-training seed and run [seeds, runs, examples].
 
     Example:
       >>> from multiberts import stats

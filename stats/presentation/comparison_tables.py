@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from statistics import median_high
-from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import counted
-from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
+from multiberts.stats.formats import NONE, format_cell, with_decimals
 from multiberts.stats.intervals import PValues
 from multiberts.stats.metric_names import (
     interval_decimals,
-    metric_at_start,
     metric_label,
     score_format,
 )
-from multiberts.stats.presentation import wording
+from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.results.content import flat_values
-
-if TYPE_CHECKING:
-    from multiberts.stats.results.comparison import ComparisonResult
+from multiberts.stats.results import ComparisonResult, flat_values
 
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
 # Columns of the table in full, one row per comparison: the keys of `to_dict`, joined, and a few counts.
@@ -39,14 +33,26 @@ FULL_COLUMNS = (
     "effect_probability_of_superiority", "effect_cliffs_delta", "seed_floor", "below_seed_floor",
     "base_num_seeds", "experiment_num_seeds", "base_num_runs", "experiment_num_runs",
     "base_num_constant_seeds", "experiment_num_constant_seeds", "num_examples", "n_resamples", "rng",
-    "degenerate_replicates", "borrowed_sd", "borrowed_df", "borrowed_source",
+    "degenerate_replicates",
 )  # fmt: skip
 
 
-def full_table(comparisons: Sequence[ComparisonResult]) -> Table:
-    """Makes the table of `FULL_COLUMNS`; None where something does not apply."""
+def full_table(
+    comparisons: Sequence[ComparisonResult], answers: Sequence[Sequence[FurtherAnswer]] = ()
+) -> Table:
+    """Makes the table of `FULL_COLUMNS` and of the columns of answers; None where something does not apply.
+
+    Args:
+      answers: to further questions about each comparison.
+    """
     rows = [_full_row(comparison) for comparison in comparisons]
-    return Table(FULL_COLUMNS, [[row.get(name) for name in FULL_COLUMNS] for row in rows])
+    further = [
+        {name: value for answer in own for name, value in answer.columns().items()}
+        for own in answers or [()] * len(rows)
+    ]
+    columns = [*FULL_COLUMNS, *dict.fromkeys(name for own in further for name in own)]
+    every = [row | own for row, own in zip(rows, further, strict=True)]
+    return Table(columns, [[row.get(name) for name in columns] for row in every])
 
 
 def _full_row(item: ComparisonResult) -> dict:
@@ -103,70 +109,6 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
         f"p ({method_names(tests)})" if tests else "p", "p (sign flip)", "p (Holm)", "Result",
     )  # fmt: skip
     return Table(columns, rows, note=unclear_beyond_zero(items))
-
-
-def slices_tables(items: Sequence[ComparisonResult]) -> list[Table]:
-    return [slices_table(item) for item in items if item.slices is not None]
-
-
-def slices_table(item: ComparisonResult) -> Table:
-    """Makes the table of a comparison's slices: scores, difference, and how it differs from the rest's."""
-    assert item.slices is not None
-    rows: list[dict[str, Cell]] = []
-    level = f"{item.slices.level:.0%} CI"
-    paired = item.experiment is not None
-    for one in item.slices.slices:
-        row: dict[str, Cell] = {item.slices.by: one.name, "examples": one.num_examples}
-        if paired:
-            row |= {"base": one.base, "experiment": one.experiment, "difference": one.estimate}
-        else:
-            row |= {"score": one.estimate}
-        row |= {level: one.ci} | ({"p (Holm)": one.p_holm} if paired else {})
-        row |= {
-            "against the rest": one.against_rest, f"its {level}": one.against_rest_ci,
-            "its p (Holm)": one.against_rest_p_holm,
-        }  # fmt: skip
-        rows.append(row)
-    shares = dict.fromkeys(("base", "experiment", "score"), score_format(item.metric))
-    points = dict.fromkeys(
-        ("difference", level, "against the rest", f"its {level}"), score_format(item.metric, True)
-    )
-    if not paired:
-        points[level] = score_format(item.metric)
-    used = {name: form for name, form in (shares | points).items() if name in rows[0]}
-    tests = {name: "p" for name in ("p (Holm)", "its p (Holm)") if name in rows[0]}
-    note = (
-        f"Slices of fewer than {item.slices.least} examples (or clusters) have no interval; p is corrected "
-        "for the number of slices (Holm)."
-    )
-    if item.slices.clusters_cross:
-        note += " Clusters lie in several slices, so none is set against the rest."
-    note = " ".join([note, *_undefined_on_slices(item)])
-    table = Table.from_records(rows, used | tests)
-    return replace(table, note=note)
-
-
-def _undefined_on_slices(item: ComparisonResult) -> Iterator[str]:
-    """Says on which slices a score is 0/0: in every seed, so that there is none, or in some."""
-    assert item.slices is not None
-    by, metric = item.slices.by, metric_at_start(item.metric)
-    arms = [arm.name for arm in (item.base, item.experiment) if arm is not None]
-    without_rest = [one.name for one in item.slices.slices if one.rest_undefined]
-    for one in item.slices.slices:
-        for why in dict.fromkeys(filter(None, one.undefined)):
-            names = [name for name, own in zip(arms, one.undefined, strict=True) if own == why]
-            of = "" if len(names) == len(arms) else f" of {names[0]}"
-            yield f"{metric}{of} has no value where {by} is {one.name}: {why}."
-        for name, why, seeds in zip(arms, one.undefined, one.undefined_seeds, strict=False):
-            if seeds and not why:
-                yield (
-                    f"{metric} of {name} is 0/0 in {wording.seed_names(seeds)} where {by} is {one.name} and "
-                    "counts there with the value defined for that."
-                )
-    if without_rest:
-        yield (
-            f"Where {by} is {' or '.join(without_rest)}, nothing is set against the rest, which has no score."
-        )
 
 
 def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:

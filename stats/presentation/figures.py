@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from multiberts.stats.intervals import Interval
-    from multiberts.stats.results.comparison import ComparisonResult
+    from multiberts.stats.results import ComparisonResult
 
 
 @dataclass(frozen=True)
@@ -237,42 +237,6 @@ def forest_figure(
         names = [*comparisons, "macro-average"][: len(items)]
         label = f"{heading('difference', unit)}, {level}"
         drawing.finish_rows(axes, names, label, title or items[0].name)
-    return figure
-
-
-def slices_figure(comparison: ComparisonResult) -> Figure:
-    """Draws the difference (or score) of each slice with its interval, below that of all examples.
-
-    Right of it, where slices are set against the rest, by how much a slice's exceeds that of the other
-    examples. Slices with too few examples for an interval are empty dots, those without a
-    score have none.
-    """
-    assert comparison.slices is not None
-    slices, level = comparison.slices.slices, f"{comparison.slices.level:.0%} intervals"
-    paired = comparison.experiment is not None
-    apart = any(one.against_rest_ci is not None for one in slices)
-    names = ["all examples", *(f"{one.name} ({one.num_examples})" for one in slices)]
-    size = (4 + 2.6 * apart, 1.3 + 0.34 * len(names))
-    with canvas(*size, 1 + apart, squeeze=False) as (figure, grid):
-        panels = grid[0]
-        drawing.row(panels[0], 0, comparison.estimate, comparison.ci, colour=COLOURS[1], marker="D")
-        panels[0].axhline(0.5, color=GREY, linewidth=0.6)
-        for place, one in enumerate(slices, start=1):
-            if one.estimate is not None:
-                ends = one.ci or (one.estimate, one.estimate)
-                drawing.row(panels[0], place, one.estimate, ends, filled=one.ci is not None)
-            if one.against_rest is not None and one.against_rest_ci is not None:
-                drawing.row(panels[1], place, one.against_rest, one.against_rest_ci, marker="s")
-        for number, axes in enumerate(panels):
-            difference = paired or number == 1
-            unit = score_format(comparison.metric, difference)
-            kind = "difference" if paired else metric_label(comparison.metric)
-            label = heading("less that of the others" if number else kind, unit)
-            drawing.show_unit(axes.xaxis, unit)
-            drawing.finish_rows(axes, [""] * len(names) if number else names, label)
-            if difference:
-                axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
-        drawing.title_above(figure, f"By {comparison.slices.by}, {level}")
     return figure
 
 

@@ -11,7 +11,7 @@ from multiberts.stats.presentation import drawing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from multiberts.stats.results.ranking import RankingResult
+    from multiberts.stats.results import RankingResult
 
 
 def draw_ranking(result: RankingResult) -> Figure:

@@ -24,7 +24,7 @@ from multiberts.stats.presentation.wording import (
 )
 
 if TYPE_CHECKING:
-    from multiberts.stats.results.ranking import RankedArm, RankingResult
+    from multiberts.stats.results import RankedArm, RankingResult
 
 _MOST_NAMES = 6
 

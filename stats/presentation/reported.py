@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.formats import NONE
@@ -15,9 +15,9 @@ from multiberts.stats.metric_names import (
     score_text,
 )
 from multiberts.stats.presentation import wording
+from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.sections import ReportSection
-from multiberts.stats.results.comparison import ComparisonResult, Sameness
-from multiberts.stats.results.sequential import EarlyLook, early_look
+from multiberts.stats.results import ComparisonResult
 
 
 @dataclass(frozen=True)
@@ -28,64 +28,72 @@ class ReportedComparison:
       adjusted: its recommended two-sided p, corrected for the length of the list (Holm); None in a
         `single` design.
       result: in a word or two, by the corrected p; a dash in a `single` design.
-      early: fewer seeds than planned; None where all are there, or no plan is known.
-      sameness: its tests of sameness within a margin, Holm-corrected; None without a margin.
+      answers: to further questions, corrected for the length of the list.
     """
 
     comparison: ComparisonResult
     adjusted: float | None
     result: str
-    early: EarlyLook | None = None
+    answers: Sequence[FurtherAnswer] = ()
     figures: Sequence[ReportSection] = ()
-    sameness: Sameness | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Returns whether an answer decides whether it is clear, and not its p."""
+        return any(answer.clear is not None for answer in self.answers)
+
+    def finding(self, pairing: bool = True) -> str:
+        """Returns `wording.finding` of it."""
+        return wording.finding(self.comparison, self.adjusted, self.answers, pairing=pairing)
 
 
 def judged(
     comparisons: Sequence[ComparisonResult],
-    planned_seeds: Sequence[int | None] | None = None,
+    answers: Sequence[Sequence[FurtherAnswer]] | None = None,
     figures: Sequence[Sequence[ReportSection]] | None = None,
 ) -> list[ReportedComparison]:
     """Judges each comparison of a list by its p, corrected for the length of the list.
 
     Args:
-      planned_seeds: how many seeds of each are planned, None where no plan is known.
+      answers: to further questions about each.
+      figures: of each.
     """
     number = len(comparisons)
     tested = [item.p_value for item in comparisons if item.p_value is not None]
     corrected = iter(adjusted_p_values(tested, "holm").tolist() if tested else [])
-    rows = zip(comparisons, planned_seeds or [None] * number, figures or [()] * number, strict=True)
-    found = []
-    for item, planned, own in rows:
-        if item.p_value is None:
-            found.append(ReportedComparison(item, None, NONE, figures=own))
-            continue
-        p, look = float(next(corrected)), None
-        seeds = min(len(arm.seeds) for arm in (item.base, item.experiment) if arm)
-        if planned is not None and 2 <= seeds < planned:
-            look = early_look(p, seeds, planned, round(1 - item.confidence_level, 12))
-        result = wording.verdict(item, p, higher_is_better(item.metric), look)
-        found.append(ReportedComparison(item, p, result, look, own))
-    return _with_sameness(found)
+    p_values = [None if item.p_value is None else next(corrected) for item in comparisons]
+    every = _corrected(answers or [()] * number, p_values)
+    rows = zip(comparisons, p_values, every, figures or [()] * number, strict=True)
+    return [
+        ReportedComparison(
+            item,
+            p,
+            NONE
+            if p is None
+            else wording.verdict(item, p, higher_is_better(item.metric), own_answers),
+            own_answers,
+            own_figures,
+        )
+        for item, p, own_answers, own_figures in rows
+    ]
 
 
-def _with_sameness(items: list[ReportedComparison]) -> list[ReportedComparison]:
-    """Corrects both one-sided tests of every comparison with a margin for their number."""
-    tests = [one.comparison.sameness for one in items]
-    found = [test for test in tests if test is not None]
-    if not found:
-        return items
-    corrected = (
-        adjusted_p_values([getattr(test, name) for test in found], "holm").tolist()
-        for name in ("p_lower", "p_upper")
-    )
-    pairs = iter(zip(*corrected, strict=True))
-    made = []
-    for one, test in zip(items, tests, strict=True):
-        if test is not None:
-            p_lower, p_upper = next(pairs)
-            one = replace(one, sameness=replace(test, p_lower=p_lower, p_upper=p_upper))
-        made.append(one)
-    return made
+def _corrected(
+    answers: Sequence[Sequence[FurtherAnswer]], p_values: Sequence[float | None]
+) -> list[list[FurtherAnswer]]:
+    """Returns the answers to each comparison, those of one kind corrected for their number."""
+    every = [list(own) for own in answers]
+    for kind in dict.fromkeys(type(answer) for own in every for answer in own):
+        places = [
+            (row, place)
+            for row, own in enumerate(every)
+            for place, answer in enumerate(own)
+            if type(answer) is kind
+        ]
+        corrected = kind.corrected([(every[row][place], p_values[row]) for row, place in places])
+        for (row, place), answer in zip(places, corrected, strict=True):
+            every[row][place] = answer
+    return every
 
 
 def clearest(items: Sequence[ReportedComparison]) -> ReportedComparison:
@@ -105,7 +113,7 @@ def answer(items: Sequence[ReportedComparison]) -> str:
     first = clearest(items)
     item = first.comparison
     if first.adjusted is None:
-        return f"{item.evaluation_set}: {wording.finding(item)}"
+        return f"{item.evaluation_set}: {first.finding()}"
     assert item.experiment is not None
     arms = {one.comparison.experiment.name for one in items if one.comparison.experiment}
     contrast, named = f"{item.experiment.name} against {item.base.name}", ""
@@ -128,5 +136,4 @@ def answer(items: Sequence[ReportedComparison]) -> str:
         f"{wording.estimate_text(item, item.ci)}, {wording.p_text(first.adjusted)}"
         f"{' after correction' * several}), from {wording.scope(item)}."
     )
-    sentence = " ".join([sentence, *wording.borrowed_spread(item)])
-    return sentence if first.early is None else (f"{sentence} {wording.early_answer(first.early)}")
+    return " ".join([sentence, *(text for each in first.answers for text in each.summary())])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,27 +20,17 @@ from multiberts.stats.metric_names import (
     score_text,
 )
 from multiberts.stats.presentation.method_words import interval_sentences, name_of_test
-from multiberts.stats.variance.answers import MOST_TIMES
-from multiberts.stats.variance.plan import TARGET_POWER, detectable_text, range_text, too_few
+from multiberts.stats.variance.plan import detectable_text, range_text, too_few
 
 if TYPE_CHECKING:
-    from multiberts.stats.borrowed import SeedSpread
     from multiberts.stats.intervals import Interval
-    from multiberts.stats.results.comparison import ArmSummary, ComparisonResult, Sameness
-    from multiberts.stats.results.sequential import EarlyLook
+    from multiberts.stats.presentation.answer import FurtherAnswer
+    from multiberts.stats.results import ArmSummary, ComparisonResult
     from multiberts.stats.settings import Resample
-    from multiberts.stats.variance.answers import ShortAnswers
-    from multiberts.stats.variance.plan import What
+    from multiberts.stats.variance.needs import Needs
 
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
-
-# How often claims within a margin are false where seeds fail or are skewed, as measured (statistics.md).
-_MARGIN_LIMIT = (
-    " This rests on seeds that do not fail: where one in ten does, an experiment worse by just the margin "
-    "passes in 29 to 46 % of studies of 3 to 10 seeds, and where scores have a long tail to bad ones in "
-    "up to 17 %."
-)
 
 PAIRED_BY_NUMBER = (
     "Seeds are paired by seed number only: nothing in the data says that runs of one seed have a "
@@ -61,8 +50,7 @@ SOURCES: Mapping[Resample, str] = {
 def finding(
     item: ComparisonResult,
     adjusted: float | None = None,
-    early: EarlyLook | None = None,
-    sameness: Sameness | None = None,
+    answers: Sequence[FurtherAnswer] = (),
     *,
     pairing: bool = True,
 ) -> str:
@@ -70,14 +58,13 @@ def finding(
 
     The arguments are those of `finding_sentences`.
     """
-    return " ".join(finding_sentences(item, adjusted, early, sameness, pairing=pairing))
+    return " ".join(finding_sentences(item, adjusted, answers, pairing=pairing))
 
 
 def finding_sentences(
     item: ComparisonResult,
     adjusted: float | None = None,
-    early: EarlyLook | None = None,
-    sameness: Sameness | None = None,
+    answers: Sequence[FurtherAnswer] = (),
     *,
     pairing: bool = True,
 ) -> list[str]:
@@ -86,18 +73,18 @@ def finding_sentences(
     Args:
       adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
         judged; None: the p of this comparison alone.
-      early: see `verdict`; it is then said, too.
-      sameness: its tests of sameness, corrected as `adjusted` is; None: those of this comparison alone.
+      answers: to further questions, whose sentences follow.
       pairing: whether it says how seeds are paired, as `interval_to_report` does, too.
     """
     metric = item.metric
     level = f"{level_text(item.confidence_level)} {estimate_text(item, item.ci)}"
+    further = [text for answer in answers for text in answer.sentences()]
     if item.experiment is None:
         return [
             f"Across {_seeds(item.base)} and {_examples(item.base, item)}, {metric_name(metric)} of "
             f"{item.base.name} is {estimate_text(item, item.estimate)} ({level}).",
             *_over_labels(item),
-            *borrowed_spread(item),
+            *further,
         ]
     base, experiment = item.base, item.experiment
     if _is_identical(item):
@@ -108,8 +95,7 @@ def finding_sentences(
             f"{metric_name(metric)} is {score_text(base.estimate, metric)} for both, without a difference "
             f"{drawn}, so there is nothing to test."
         )
-        margin = [] if item.sameness is None else [_sameness(item, sameness or item.sameness)]
-        return [same, *margin]
+        return [same, *further]
     if item.estimate == 0:
         change = (
             f"{metric_name(metric)} is the same for {experiment.name} and {base.name}, "
@@ -125,11 +111,9 @@ def finding_sentences(
         )
     return [
         f"Across {scope(item)}, {change}",
-        _judgement(item, adjusted, early),
+        _judgement(item, adjusted, answers),
         *_over_labels(item),
-        *([] if early is None else [early_answer(early)]),
-        *([] if item.sameness is None else [_sameness(item, sameness or item.sameness)]),
-        *borrowed_spread(item),
+        *further,
         *_about_these(item),
         *(_pairing(item) if pairing else []),
     ]
@@ -184,82 +168,6 @@ def interval_to_report(item: ComparisonResult) -> str:
     return " ".join([f"{own}: {reasons[item.design]}.", *left_out])
 
 
-def _sameness(item: ComparisonResult, found: Sameness) -> str:
-    """Says whether the arms are equal within the margin, or at least the experiment not worse by it.
-
-    Args:
-      found: its tests, with p-values corrected for the number of comparisons.
-    """
-    assert item.experiment is not None and item.sameness is not None
-    margin, base, experiment = (
-        difference_text(found.margin, item.metric),
-        item.base.name,
-        item.experiment.name,
-    )
-    ci = f"{level_text(found.ci.level)} {estimate_text(item, found.ci)}"
-    holm = " after Holm's correction" if found != item.sameness else ""
-    alike = f"{experiment} and {base} are the same within {margin}"
-    not_worse = f"{experiment} is not worse than {base} by {margin} or more"
-    two_sided = f"; two one-sided tests, {p_text(found.p_same)}{holm}"
-    one_sided = (
-        "" if found.p_not_worse is None else f"; one-sided {p_text(found.p_not_worse)}{holm}"
-    )
-    if found.refused and replace(found, refused=False).claims:
-        failed = " and ".join(
-            f"{seed_names(arm.failed_seeds)} of {arm.name}"
-            for arm in _arms(item)
-            if arm.failed_seeds
-        )
-        what, tests = (alike, two_sided) if found.p_not_worse is None else (not_worse, one_sided)
-        return (
-            f"That {what} is not claimed ({ci}{tests}), because {failed} may have failed to train."
-        )
-    limit = "" if item.resample == "examples" else _MARGIN_LIMIT
-    if found.same:
-        return f"{alike} ({ci}{two_sided}).{limit}"
-    same = "that they are the same within it is not shown"
-    if found.not_worse:
-        return f"{not_worse} ({ci}{one_sided}); {same}.{limit}"
-    if found.higher_is_better is None:
-        return f"That {alike} is not shown ({ci}{two_sided})."
-    end = found.ci.high if found.higher_is_better else -found.ci.low
-    beyond = f": it is worse by more than {margin}" * (end < -found.margin)
-    less = f"{experiment} is less than {margin} worse than {base}"
-    return f"These data do not show that {less} ({ci}{one_sided}){beyond}."
-
-
-def _margin_needs(item: ComparisonResult) -> list[str]:
-    """Says how many seeds show what the margin asks for, where that is not shown and can be planned."""
-    found = item.sameness
-    if found is None or found.refused or found.claims or item.answers is None:
-        return []
-    if item.answers.detectable_difference is None or item.experiment is None:
-        return []
-    if found.p_not_worse is not None and found.p_not_worse > 1 - found.alpha:
-        return []  # shown to be worse
-    both = found.higher_is_better is None
-    plan = item.sameness_plan(target_power=(1 + TARGET_POWER) / 2 if both else TARGET_POWER)
-    margin = difference_text(found.margin, item.metric)
-    shown = (
-        f"that both are the same within {margin}"
-        if both
-        else f"that {item.experiment.name} is not worse by {margin}"
-    )
-    ways = []
-    kinds: tuple[tuple[What, float, str], ...] = (
-        ("seeds", plan.num_seeds, "seeds per arm" if item.design == "unpaired" else "seeds"),
-        ("examples", plan.num_examples, _unit(item)),
-    )
-    for what, present, called in kinds:
-        if plan.draws_new(what):
-            most = int(MOST_TIMES * present)
-            number, spread = plan.number_needed(what, most=most), plan.needed_range(what, most=most)
-            if math.isfinite(number) and spread is not None:
-                ways.append(f"{number:,.0f} {called} ({range_text(spread, _count_text)})")
-    needed = f"About {' or '.join(ways)}" if ways else f"More of both seeds and {_unit(item)}"
-    return [f"{needed} would show {shown}, 4 times in 5, if both are equally good."]
-
-
 def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
     """Returns a number in the unit of a comparison's estimate, with the decimals of its interval."""
     decimals = interval_decimals(item.ci, item.metric)
@@ -295,47 +203,15 @@ def scope(item: ComparisonResult) -> str:
     return f"{seeds} and {_examples(item.base, item, 'shared ')}"
 
 
-def _arms(item: ComparisonResult) -> list[ArmSummary]:
+def arms_of(item: ComparisonResult) -> list[ArmSummary]:
+    """Returns the base, and the experiment if there is one."""
     return [arm for arm in (item.base, item.experiment) if arm is not None]
-
-
-def borrowed_spread(item: ComparisonResult) -> list[str]:
-    """Says which arms have one seed, and whose spread of seeds was taken for theirs."""
-    if item.borrowed is None:
-        return []
-    found = "The interval is" if item.experiment is None else "Interval and p are"
-    return [
-        f"{found} right only if the spread of seeds is: {_single_seeds(item)}, and the standard "
-        f"deviation between seeds was taken to be {_spread_text(item)}."
-    ]
-
-
-def _single_seeds(item: ComparisonResult) -> str:
-    drawn = [arm for arm in _arms(item) if item.design != "fixed_baseline" or arm is not item.base]
-    names = [arm.name for arm in drawn if len(arm.seeds) == 1]
-    return (
-        f"{names[0]} has one seed"
-        if len(names) == 1
-        else f"{' and '.join(names)} have one seed each"
-    )
-
-
-def _spread_text(item: ComparisonResult) -> str:
-    spread = item.borrowed
-    assert spread is not None
-    return f"{difference_text(spread.sd, item.metric)} ({origin_text(spread)})"
-
-
-def origin_text(spread: SeedSpread) -> str:
-    """Says how well a borrowed spread of seeds is known, and where it is from."""
-    assumed = ", assumed as if from five seeds" if spread.assumed else ""
-    return f"{spread.df:g} degrees of freedom{assumed}; {spread.source}"
 
 
 def _pairing(item: ComparisonResult) -> list[str]:
     """Says which seeds pairing left out, and what the answer is were they unrelated."""
     found = []
-    for arm in _arms(item):
+    for arm in arms_of(item):
         if arm.left_out:
             found.append(
                 f"Left out, as the other arm lacks {'them' if len(arm.left_out) > 1 else 'it'}: "
@@ -352,7 +228,7 @@ def _pairing(item: ComparisonResult) -> list[str]:
 
 def _examples(arm: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
     """Returns the number of examples of an arm, and of their clusters with their name."""
-    text = f"{arm.num_examples} {kind}{_unit(item)}"
+    text = f"{arm.num_examples} {kind}{units_of(item)}"
     if arm.num_clusters is None:
         return text
     name = f" ({arm.cluster_name})" if arm.cluster_name else ""
@@ -369,7 +245,10 @@ def random_samples(resample: Resample, seeds_are: str) -> str:
 
 
 def methods(
-    items: Sequence[ComparisonResult], seeds_are: str = "seeds", runs_are: str = "runs"
+    items: Sequence[ComparisonResult],
+    seeds_are: str = "seeds",
+    runs_are: str = "runs",
+    answers: Sequence[FurtherAnswer] = (),
 ) -> str:
     """Writes the paragraph on methods for a paper, with references.
 
@@ -377,10 +256,11 @@ def methods(
       items: the comparisons; the first one's settings are those of all.
       seeds_are: what the data call seeds, such as "pre-training seeds".
       runs_are: what the data call several runs of one seed, such as "fine-tuning runs".
+      answers: to further questions about the first one.
     """
     item = items[0]
     level, seeds = f"{item.confidence_level:.0%}", len(item.base.seeds)
-    over_runs = any(arm.num_runs > len(arm.seeds) for arm in _arms(item))
+    over_runs = any(arm.num_runs > len(arm.seeds) for arm in arms_of(item))
     what = " and ".join(dict.fromkeys(metric_name(found.metric) for found in items))
     drawn = random_samples(item.resample, seeds_are)
     designs = {
@@ -401,12 +281,7 @@ def methods(
             f"Examples were drawn in {counted(item.base.num_clusters, 'cluster')}{name}."
         )
     of_intervals, references = about_intervals(items)
-    sentences += [*of_intervals, *missing_cells([arm for each in items for arm in _arms(each)])]
-    if item.borrowed is not None:
-        sentences.append(
-            f"{_single_seeds(item)}; the standard deviation between seeds was not estimated but "
-            f"taken to be {_spread_text(item)}, and examples were drawn independently of it."
-        )
+    sentences += [*of_intervals, *missing_cells([arm for each in items for arm in arms_of(each)])]
     if any(found.pooled_seeds for found in items):
         sentences.append(
             "The mean squares of the seeds of the two arms were pooled where their ratio was below the "
@@ -415,21 +290,14 @@ def methods(
     if {"sign flip", "permutation"} & {*item.p_values}:
         test = "sign flips of" if "sign flip" in item.p_values else "permutations of"
         sentences.append(f"Randomisation tests use {test} the seeds.")
-    if item.sameness is not None:
-        sentences.append(
-            f"Sameness within a margin of {difference_text(item.sameness.margin, item.metric)} was tested by "
-            f"two one-sided tests at {item.sameness.alpha:g} (Schuirmann, 1987)."
-        )
+    for answer in answers:
+        further, of_answer = answer.methods()
+        sentences += further
+        references += of_answer
     sentences += dict.fromkeys(map(unseen_failures, items))
     if item.intervals:
         sentences.append(
             f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng})."
-        )
-    if item.sameness is not None:
-        references.append(
-            "Schuirmann, D. J. (1987). A Comparison of the Two One-Sided Tests Procedure and the Power "
-            "Approach for Assessing the Equivalence of Average Bioavailability. Journal of Pharmacokinetics "
-            "and Biopharmaceutics 15(6)."
         )
     text = " ".join(sentence for sentence in sentences if sentence)
     return f"{text}\n\nReferences: {' '.join([SELLAM, *references])}"
@@ -438,7 +306,7 @@ def methods(
 def about_intervals(items: Sequence[ComparisonResult]) -> tuple[list[str], list[str]]:
     return interval_sentences(
         [each.ci for each in items if each.experiment is not None],
-        [arm.ci for each in items for arm in _arms(each)],
+        [arm.ci for each in items for arm in arms_of(each)],
     )
 
 
@@ -458,51 +326,35 @@ def _seeds(arm: ArmSummary) -> str:
     return f"{counted(len(arm.seeds), 'seed')} ({counted(arm.num_runs, 'run')})"
 
 
-def _unit(item: ComparisonResult) -> str:
+def units_of(item: ComparisonResult) -> str:
+    """Returns what a comparison calls its examples."""
     return "occupations" if item.metric in OCCUPATION_MEASURES else "examples"
 
 
 def verdict(
-    item: ComparisonResult, adjusted: float, better: bool | None, early: EarlyLook | None = None
+    item: ComparisonResult,
+    adjusted: float,
+    better: bool | None,
+    answers: Sequence[FurtherAnswer] = (),
 ) -> str:
     """Returns the result in one word or two, judged by the corrected p.
 
     Args:
       adjusted: its p corrected for the number of comparisons.
       better: whether a higher score is better; None where neither way is.
-      early: by which the result is judged instead, where not all planned seeds are there.
+      answers: to further questions; one of them may decide instead of p.
     """
-    if not _is_clear(item, adjusted, early) or item.estimate == 0:
+    if not _is_clear(item, adjusted, answers) or item.estimate == 0:
         return "not clear"
     if better is None:
         return "higher" if item.estimate > 0 else "lower"
     return "better" if (item.estimate > 0) == better else "worse"
 
 
-def _is_clear(item: ComparisonResult, p: float, early: EarlyLook | None = None) -> bool:
+def _is_clear(item: ComparisonResult, p: float, answers: Sequence[FurtherAnswer] = ()) -> bool:
+    decided = [answer.clear for answer in answers if answer.clear is not None]
     # Rounded: 1 - 0.95 is above 0.05.
-    return p < round(1 - item.confidence_level, 12) if early is None else early.is_enough
-
-
-def early_answer(look: EarlyLook) -> str:
-    """Says of how many planned seeds a result is, and whether they are enough."""
-    of_planned = f"{look.seeds} of {look.planned_seeds} planned seeds"
-    level = format_cell(look.level, "p")
-    bound = f"p {level}" if level.startswith("<") else f"p = {level}"
-    if look.is_enough:
-        return (
-            f"This is early, from {of_planned}, and these are enough: the corrected p is at or below the "
-            f"sequential boundary, {bound}."
-        )
-    if look.seeds_to_boundary is None:
-        more = f"at this difference and noise all {look.planned_seeds} would not reach it"
-    else:
-        number = look.seeds_to_boundary - look.seeds
-        more = f"at this difference and noise {counted(number, 'more seed')} would reach it"
-    return (
-        f"This is early, from {of_planned}, and not yet enough: the corrected p is above the sequential "
-        f"boundary, {bound}; {more}."
-    )
+    return decided[0] if decided else p < round(1 - item.confidence_level, 12)
 
 
 def p_text(value: float) -> str:
@@ -511,7 +363,9 @@ def p_text(value: float) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook | None) -> str:
+def _judgement(
+    item: ComparisonResult, adjusted: float | None, answers: Sequence[FurtherAnswer]
+) -> str:
     """Says what p is: how often studies without a difference show one this large.
 
     It is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
@@ -519,24 +373,28 @@ def _judgement(item: ComparisonResult, adjusted: float | None, early: EarlyLook 
     assert item.p_value is not None
     own = item.p_value
     judged = own if adjusted is None else adjusted
-    drawn = {"both": f"seeds and {_unit(item)}", "seeds": "seeds", "examples": _unit(item)}
+    drawn = {
+        "both": f"seeds and {units_of(item)}",
+        "seeds": "seeds",
+        "examples": units_of(item),
+    }
     if item.standard_error == 0 and own == 1 and item.estimate != 0:
         return f"Nothing varies over {drawn[item.resample]}, so there is neither an interval nor a test."
     test = f"The {name_of_test(item.ci)} over {drawn[item.resample]} gives {p_text(own)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(own, "p"):
         test = f"{test}, and {p_text(adjusted)} after Holm's correction"
-    if not _is_clear(item, judged, early):
+    if not _is_clear(item, judged, answers):
         test = f"{test}: the data do not rule out zero difference"
         if item.ci.low < 0 < item.ci.high and math.isfinite(item.ci.high - item.ci.low):
             low, high = estimate_text(item, item.ci).split(" to ")
             test += f", only differences below {low} or above {high}"
-        if (adjusted is not None or early is not None) and not item.ci.low <= 0 <= item.ci.high:
+        if adjusted is not None and not item.ci.low <= 0 <= item.ci.high:
             test += ", though the interval, which is of this comparison alone, excludes 0"
     if item.estimate == 0:
         return f"{test}."  # every study shows a difference of 0 or more
     known = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
     neutral = known and higher_is_better(item.metric) is None
-    look = "" if early is None else " at this look"
+    look = "".join(answer.occasion for answer in answers)
     return (
         f"If both were {'alike' if neutral else 'equally good'}, a difference this large would come "
         f"up{look} in {rate_text(own)} of such studies. {test}."
@@ -645,7 +503,7 @@ def unseen_failures(item: ComparisonResult) -> str:
     It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
     the rate is below `_HARMFUL_RATE`. Seeds that did fail, and arms of constant seeds, have a warning.
     """
-    return unseen_failures_of(_arms(item), item.confidence_level)
+    return unseen_failures_of(arms_of(item), item.confidence_level)
 
 
 def unseen_failures_of(arms: Sequence[ArmSummary], confidence_level: float) -> str:
@@ -674,7 +532,7 @@ def unseen_failures_of_all(items: Sequence[ComparisonResult]) -> str:
         len(arm.seeds): arm.failure_rate.high
         for item in items
         if unseen_failures(item)
-        for arm in _arms(item)
+        for arm in arms_of(item)
         if arm.failure_rate is not None and not arm.failed_seeds
     }
     if not limits:
@@ -686,47 +544,51 @@ def unseen_failures_of_all(items: Sequence[ComparisonResult]) -> str:
     )
 
 
-def short_answers_in_words(item: ComparisonResult, adjusted: float | None = None) -> list[str]:
+def needs_in_words(
+    item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
+) -> list[str]:
     """Says whether one seed would have misled, what these data can show, and what more is needed.
 
     Args:
-      adjusted: as in `finding`.
+      adjusted, answers: as in `finding`.
 
     Returns:
       A paragraph of answers, where there are any, and that of `unseen_failures`, where it has something
       to say.
     """
-    answers, limit = item.answers, unseen_failures(item)
+    needs, limit = item.needs, unseen_failures(item)
     limits = [limit] if limit else []
-    if answers is None or item.standard_error == 0:
+    if needs is None or item.standard_error == 0:
         return limits
     sentences = []
-    if answers.opposite_chance is not None:
+    if needs.opposite_chance is not None:
         one = "One random seed per arm" if item.design == "unpaired" else "A single random seed"
-        chance = 100 * answers.opposite_chance
+        chance = 100 * needs.opposite_chance
         shown = f"{chance:.0f}" if chance >= 1 else "below 1"
         sentences.append(f"{one} would have shown the opposite sign with probability {shown} %.")
-    sentences.append(what_is_needed(item, adjusted))
-    if answers.detectable_difference is not None:
-        sentences += _doubled(item, answers)
+    sentences.append(what_is_needed(item, adjusted, answers))
+    if needs.detectable_difference is not None:
+        sentences += _doubled(item, needs)
     return [" ".join(sentences), *limits]
 
 
-def what_is_needed(item: ComparisonResult, adjusted: float | None = None) -> str:
+def what_is_needed(
+    item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
+) -> str:
     """Says what difference these data can show and what it takes to show more; nothing where nothing varies.
 
     Args:
-      adjusted: as in `finding`.
+      adjusted, answers: as in `finding`.
     """
-    answers = item.answers
-    if answers is None or item.standard_error == 0:
+    needs = item.needs
+    if needs is None or item.standard_error == 0:
         return ""
-    if answers.detectable_difference is None:
-        number, units = _too_few(item, answers)
+    if needs.detectable_difference is None:
+        number, units = _too_few(item, needs)
         return f"Nothing can be planned from {number:,g} {units}, which do not show how much {units} vary."
     text = partial(estimate_text, item)
     smallest = detectable_text(
-        answers.detectable_difference, answers.detectable_difference_range, "80 %", text
+        needs.detectable_difference, needs.detectable_difference_range, "80 %", text
     )
     sentences = [f"The {smallest}."]
     if item.significant and adjusted is not None and not _is_clear(item, adjusted):
@@ -734,22 +596,22 @@ def what_is_needed(item: ComparisonResult, adjusted: float | None = None) -> str
             "Significant on its own, but not after correcting for the number of comparisons."
         )
     elif not item.significant:
-        sentences += _needed(item, answers)
-    return " ".join([*sentences, *_margin_needs(item)])
+        sentences += _needed(item, needs)
+    return " ".join([*sentences, *(text for answer in answers for text in answer.more_needed())])
 
 
-def _too_few(item: ComparisonResult, answers: ShortAnswers) -> tuple[float, str]:
+def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
     """Returns the number of what there is too little of to plan from, and its name."""
     if item.variance_parts is None or too_few(item.variance_parts) == "seeds":
-        return answers.num_seeds, "seeds"
-    arm = min(_arms(item), key=lambda arm: arm.num_scored)
-    clusters = "clusters" if arm.num_clusters is not None else _unit(item)
+        return needs.num_seeds, "seeds"
+    arm = min(arms_of(item), key=lambda arm: arm.num_scored)
+    clusters = "clusters" if arm.num_clusters is not None else units_of(item)
     if arm.num_scored < arm.num_units:
         return arm.num_scored, f"{clusters} that the score rests on"
     return arm.num_units, clusters
 
 
-def _needed(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
+def _needed(item: ComparisonResult, needs: Needs) -> list[str]:
     """Says how many seeds or examples would find a difference of this size, where that can be planned."""
     if abs(item.estimate) <= item.standard_error:
         return [
@@ -757,16 +619,16 @@ def _needed(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
         ]
     of_seeds = "seeds per arm" if item.design == "unpaired" else "seeds"
     ways = [
-        f"about {number:,} {what} ({range_text(found, _count_text)})"
+        f"about {number:,} {what} ({range_text(found, count_text)})"
         for number, found, what in (
-            (answers.seeds_needed, answers.seeds_needed_range, of_seeds),
-            (answers.examples_needed, answers.examples_needed_range, _unit(item)),
+            (needs.seeds_needed, needs.seeds_needed_range, of_seeds),
+            (needs.examples_needed, needs.examples_needed_range, units_of(item)),
         )
         if number is not None and found is not None
     ]
-    assert answers.detectable_difference is not None
-    if not ways and abs(item.estimate) < answers.detectable_difference:
-        ways = [f"more of both seeds and {_unit(item)}"]
+    assert needs.detectable_difference is not None
+    if not ways and abs(item.estimate) < needs.detectable_difference:
+        ways = [f"more of both seeds and {units_of(item)}"]
     if not ways:  # the present numbers are enough
         return []
     return [
@@ -775,11 +637,11 @@ def _needed(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
     ]
 
 
-def _doubled(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
+def _doubled(item: ComparisonResult, needs: Needs) -> list[str]:
     """Says what twice the seeds or examples would do for the standard error, the better one first."""
     pairs = (
-        (answers.error_of_twice_the_seeds, "seeds"),
-        (answers.error_of_twice_the_examples, _unit(item)),
+        (needs.error_of_twice_the_seeds, "seeds"),
+        (needs.error_of_twice_the_examples, units_of(item)),
     )
     errors = sorted((error, what) for error, what in pairs if error is not None)
     if not errors:
@@ -795,40 +657,30 @@ def _doubled(item: ComparisonResult, answers: ShortAnswers) -> list[str]:
     return [f"Doubling the {what} would reduce the standard error from {now} to {better}{others}."]
 
 
-def _count_text(number: int | Interval) -> str:
+def count_text(number: int | Interval) -> str:
     if isinstance(number, int):
         return f"{number:,}"
     return f"{number.low:,} to {number.high:,}"
 
 
-def _of_slices_made_from_answers(item: ComparisonResult) -> list[str]:
-    if item.slices is None or not item.slices.made_from or item.experiment is None:
-        return []
-    names = [item.base.name, item.experiment.name]
-    arm, other = names if item.slices.made_from == "base" else names[::-1]
-    return [
-        f"The slices by {item.slices.by} go with the answers of {arm} and far less with those of {other}. If "
-        f"they were made from the results of {arm}, their differences are regression to the mean: examples "
-        f"that {arm} got wrong by chance are easier for {other}. Make slices from something that is known "
-        "before either arm answers, or from the answers of a third."
-    ]
-
-
-def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
+def warnings(
+    item: ComparisonResult, numbers: bool = True, answers: Sequence[FurtherAnswer] = ()
+) -> list[str]:
     """Lists what a reader must know before believing the numbers.
 
     Args:
       numbers: whether to name the numbers of this comparison; without them the warnings of several
         comparisons are equal, and can be shown once.
+      answers: to further questions.
     """
-    found = [*item.notes, *_of_slices_made_from_answers(item)]
+    found = [*item.notes, *(text for answer in answers for text in answer.warnings())]
     if item.below_seed_floor and item.seed_floor is not None:
         floor = Fraction(item.seed_floor).limit_denominator(10**9)
         own = f" (bootstrap {min(item.p_values['percentile'][:2]):.2g}, "
         own += f"t {min(item.p_values['t'][:2]):.2g})"
         flips = (
             f" The sign-flip test, which makes no assumption about this distribution and concerns "
-            f"only these {_unit(item)}, gives p = {item.p_values['sign flip'].two_sided:.2g} (two-sided)."
+            f"only these {units_of(item)}, gives p = {item.p_values['sign flip'].two_sided:.2g} (two-sided)."
             if "sign flip" in item.p_values
             else ""
         )
@@ -838,17 +690,19 @@ def warnings(item: ComparisonResult, numbers: bool = True) -> list[str]:
             "examples, or on the assumption that seed effects are normally distributed; with few "
             f"seeds the bootstrap's own p is too small.{flips if numbers else ''}"
         )
-    for arm in _arms(item):
+    for arm in arms_of(item):
         found += about_seeds(arm, item.metric, item.confidence_level, _without_failed(item))
-    alike = [arm.name for arm in _arms(item) if arm.ci.low < arm.ci.high and arm.estimate in arm.ci]
+    alike = [
+        arm.name for arm in arms_of(item) if arm.ci.low < arm.ci.high and arm.estimate in arm.ci
+    ]
     if alike:
         found.append(
             f"All answers of {' and of '.join(alike) if numbers else 'an arm'} are alike in every run, so "
-            f"that nothing varies: the interval is that of Clopper and Pearson for the {_unit(item)}."
+            f"that nothing varies: the interval is that of Clopper and Pearson for the {units_of(item)}."
         )
     if item.experiment is not None and item.standard_error == 0 and not alike:
         found.append(
-            f"The difference is the same for all seeds and {_unit(item)}. Nothing varies, so the interval "
+            f"The difference is the same for all seeds and {units_of(item)}. Nothing varies, so the interval "
             "is no more than what cannot be ruled out for new ones."
         )
     if item.degenerate_replicates:

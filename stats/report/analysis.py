@@ -211,7 +211,7 @@ def analyse(
 
 def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Request:
     """Finds the pairs of a requested comparison: every task, evaluation set and metric of both arms."""
-    how = {name: request[name] for name in ("design", "resample", "margin")}
+    how = {name: request[name] for name in ("design", "resample")}
     settings = replace(analysis.settings, **how)
     pairs: list[Pair] = []
     experiments: dict[str, RunGroup] | None = None
@@ -239,7 +239,12 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
             "metric; fine-tune both on the same tasks"
         )
     return Request(
-        request["name"], settings, pairs, prefix, _primary(request, pairs, bool(analysis.missing))
+        request["name"],
+        settings,
+        pairs,
+        {"margin": request["margin"]},
+        prefix,
+        _primary(request, pairs, bool(analysis.missing)),
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.stats.answers.listed import answers_to, settings_for, why_unranked
 from multiberts.stats.compare.arms import ManyDesign, compare_given
 from multiberts.stats.compare.question import TaskData
 from multiberts.stats.compare.ranking import ArmComparisons
@@ -19,6 +20,7 @@ from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.metric_names import metric_label, metric_name
 from multiberts.stats.presentation import figures, ranking_words, wording
+from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.reported import (
     ReportedComparison,
@@ -33,10 +35,8 @@ from multiberts.stats.settings import ComparisonSettings
 
 # Said where three arms or more are not ranked.
 NO_RANKING = (
-    "no ranking of all arms: it needs two seeds that all arms have, or design='unpaired', "
-    "which draws each arm's own seeds"
+    "it needs two seeds that all arms have, or design='unpaired', which draws each arm's own seeds"
 )
-NO_BORROWED_RANKING = "no ranking of all arms: it needs two seeds of each"
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Request:
     """Comparisons that are listed together, their p-values corrected for their number.
 
     Attributes:
+      questions: further ones about each, by the parameter of their answer, such as {"margin": 0.5}.
       prefix: the files of figures of all of them begin with this.
       primary: place of the pair that is asked about; None: the clearest.
     """
@@ -77,6 +78,7 @@ class Request:
     name: str
     settings: ComparisonSettings
     pairs: Sequence[Pair]
+    questions: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     primary: int | None = None
 
@@ -139,7 +141,7 @@ def compare_all(
     """
     from multiberts.runs.console import ProgressBar
 
-    made: list[dict[int, Comparison]] = [{} for _ in requests]
+    made: list[dict[int, tuple[Comparison, list[FurtherAnswer]]]] = [{} for _ in requests]
     grids: list[dict[tuple[str, str], ExampleGrid]] = [{} for _ in requests]
     rankings: list[tuple[int, ArmComparisons | str, str]] = []
     left_out: list[dict[int, UndefinedScore]] = [{} for _ in requests]
@@ -157,15 +159,17 @@ def compare_all(
             try:
                 item = compare_prediction_sets(
                     base, experiment, pair.measure,
-                    request.settings, pair.names, pair.name, shared,
+                    settings_for(request.questions, request.settings), pair.names, pair.name,
+                    shared,
                 )  # fmt: skip
             except UndefinedScore as error:
                 left_out[number][place] = error
                 continue
-            made[number][place] = item
+            made[number][place] = _asked(item, request, pair)
+            item, _ = made[number][place]
             if (item.name, item.evaluation_set) not in grids[number]:
                 names = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
-                grid = example_grid(pair.prediction_sets, names, request.settings, shared)
+                grid = example_grid(pair.prediction_sets, names, item.computed_from().spec, shared)
                 if grid is not None:
                     grids[number][item.name, item.evaluation_set] = grid
         rankings += _rankings(
@@ -186,18 +190,22 @@ def compare_all(
         places_made = sorted(made[number])
         if not places_made:
             continue
-        as_made = [made[number][place] for place in places_made]
+        as_made = [made[number][place][0] for place in places_made]
         pairs = [request.pairs[place] for place in places_made]
         items = [_named(item, name_of) for item in as_made]
-        pictures = [
-            list(_pictures(item, pair, truth_of)) for item, pair in zip(items, pairs, strict=True)
+        of_items = [
+            [replace(answer, comparison=item) for answer in made[number][place][1]]
+            for item, place in zip(items, places_made, strict=True)
         ]
-        planned = [pair.planned_seeds for pair in pairs]
+        pictures = [
+            list(_pictures(item, pair, own, truth_of))
+            for item, pair, own in zip(items, pairs, of_items, strict=True)
+        ]
         primary = None
         if request.primary in places_made:
             primary = places_made.index(request.primary)
         compared = ComparedArms(
-            request.name, request.settings.design, judged(items, planned, pictures),
+            request.name, request.settings.design, judged(items, of_items, pictures),
             unranked=notes, primary=primary, as_made=as_made,
         )  # fmt: skip
         notes = []
@@ -220,14 +228,22 @@ def compare_all(
     return [*found.values()]
 
 
+def _asked(
+    item: Comparison, request: Request, pair: Pair
+) -> tuple[Comparison, list[FurtherAnswer]]:
+    """Asks the further questions of a request; returns the comparison that readers see, and the answers."""
+    questions = {**request.questions, "planned_seeds": pair.planned_seeds}
+    try:
+        seen, answers = answers_to(questions, item)
+    except DataError as error:
+        where = f"{item.name} on {item.evaluation_set}, {pair.measure}"
+        raise DataError(f"{where}: {error}") from error
+    return cast("Comparison", seen), answers
+
+
 def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
-    experiment = item.experiment
-    return replace(
-        item,
-        evaluation_set=name_of(item.evaluation_set),
-        base=replace(item.base, name=name_of(item.base.name)),
-        experiment=experiment and replace(experiment, name=name_of(experiment.name)),
-    )
+    names = [name_of(arm.name) for arm in wording.arms_of(item)]
+    return item.named(*names, evaluation_set=name_of(item.evaluation_set))
 
 
 def _rankings(
@@ -255,15 +271,18 @@ def _rankings(
         if len(arms) < 3:
             continue
         base = last.prediction_sets[0]
-        settings = requests[number].settings
+        settings, questions = requests[number].settings, requests[number].questions
+        ranking = None
         try:
-            ranking = _rank(arms, last.measure, settings, shared)
+            if not why_unranked(questions):
+                ranking = _rank(arms, last.measure, settings, shared)
         except UndefinedScore as error:  # on the seeds that all arms have
             yield number, f"{error}.", ""
             continue
         if ranking is None:
-            why = NO_RANKING if settings.seed_sd is None else NO_BORROWED_RANKING
-            yield number, f"{name_of(base.set_name)}, {metric_name(last.measure)}: {why}.", ""
+            why = why_unranked(questions) or NO_RANKING
+            where = f"{name_of(base.set_name)}, {metric_name(last.measure)}"
+            yield number, f"{where}: no ranking of all arms: {why}.", ""
             continue
         prefix = f"{requests[number].prefix}-" * bool(requests[number].prefix)
         ranking = replace(ranking, name=name_of(base.set_name))
@@ -277,8 +296,6 @@ def _rank(
     shared: SharedArms,
 ) -> ArmComparisons | None:
     """Ranks three arms or more; None where the design has no ranking, or seeds are too few for one."""
-    if settings.seed_sd is not None:
-        return None
     seeds = [
         set(predictions.data["pretrain_seed"].to_numpy().ravel().tolist())
         for predictions in arms.values()
@@ -327,7 +344,10 @@ def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSe
 
 
 def _pictures(
-    item: Comparison, pair: Pair, truth_of: Callable[[PredictionSet, str], float | None] | None
+    item: Comparison,
+    pair: Pair,
+    answers: Sequence[FurtherAnswer],
+    truth_of: Callable[[PredictionSet, str], float | None] | None,
 ) -> Iterator[ReportSection]:
     yield from _bias_picture(item, pair, truth_of)
     yield ReportSection(
@@ -335,7 +355,7 @@ def _pictures(
         f"{metric_label(item.metric)} of every seed on {item.evaluation_set}",
         partial(figures.seed_figure, item),
     )
-    if item.borrowed is None:
+    if "percentile" in item.intervals:
         yield ReportSection(
             f"{pair.place}-difference",
             f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} "
@@ -343,13 +363,8 @@ def _pictures(
             f"percentile {wording.estimate_text(item, item.intervals['percentile'])}",
             partial(figures.sources_figure, [item]),
         )
-    if item.slices is not None:
-        yield ReportSection(
-            f"{pair.place}-slices",
-            f"{metric_label(item.metric, item.experiment is not None)} by {item.slices.by}, and by how much "
-            "each slice differs from the other examples; the numbers are in the table below",
-            partial(figures.slices_figure, item),
-        )
+    for figure in filter(None, (each.figure() for each in answers)):
+        yield replace(figure, name=f"{pair.place}-{figure.name}")
 
 
 def _bias_picture(

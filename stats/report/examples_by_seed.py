@@ -6,7 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.stats.answers.slicing import slices_of
 from multiberts.stats.bootstrap.pseudo_values import arm_table
-from multiberts.stats.compare.question import TaskData, slices_of_task
+from multiberts.stats.compare.question import ComparisonSpec, TaskData, prepare_arms
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.metric_names import metric_name
@@ -134,14 +135,14 @@ def marks(scores: NDArray[np.float64]) -> str:
 def example_grid(
     prediction_sets: Sequence[PredictionSet],
     names: Sequence[str],
-    settings: ComparisonSettings,
+    compared: ComparisonSpec,
     shared: SharedArms | None = None,
 ) -> ExampleGrid | None:
     """Makes the grid of one evaluation set.
 
     Args:
       prediction_sets: of one arm, or of base and experiment.
-      settings: of their comparison; a paired design keeps the seeds that both arms have.
+      compared: their comparison; a paired design keeps the seeds that both arms have.
       shared: with comparisons of these prediction sets.
 
     Returns:
@@ -159,10 +160,11 @@ def example_grid(
         if set(_names(arms[0])) != set(_names(arms[1])):
             return None
         arms = list(align(*arms))
-        arms = list(pair(*arms)) if settings.design == "paired" else arms
+        arms = list(pair(*arms)) if compared.settings.design == "paired" else arms
     tables = [np.concatenate(list(arm_table(arm, found[0][1]).blocks()), axis=1) for arm in arms]
     if any(table.min() < 0 or table.max() > 1 for table in tables):
         return None
+    task = task_of(*prediction_sets, measure=measure)
     ids = _names(arms[0])
     places = {name: place for place, name in enumerate(_names(found[0][0]))}
     order = [places[name] for name in ids]
@@ -185,7 +187,8 @@ def example_grid(
         _texts_of(columns),
         kinds.get("label"),
         groups,
-        _intervals(task_of(*prediction_sets, measure=measure), settings, arms[0], kinds, shared),
+        # A borrowed spread says nothing of slices.
+        {} if compared.prior[1] else _intervals(task, compared.settings, arms[0], kinds, shared),
     )
 
 
@@ -197,11 +200,15 @@ def _intervals(
     shared: SharedArms | None,
 ) -> dict[str, dict[str, tuple[float, float, float]]]:
     """Returns the intervals of slices by each column of the arm's examples; see `ExampleGrid.intervals`."""
-    found = {}
+    found: dict[str, dict[str, tuple[float, float, float]]] = {}
+    try:
+        spec = ComparisonSpec(prepare_arms(task, settings, shared), settings, "", shared)
+    except DataError:
+        return found
     for name, texts in kinds.items():
         by = texts if arm.example_ids is None else dict(zip(arm.example_ids, texts, strict=True))
         try:
-            slices = slices_of_task(replace(task, by=by), settings, shared).slices
+            slices = slices_of(spec, spec.prepared.data, by).slices
         except DataError:  # too many kinds of examples: the page says "no interval"
             continue
         found[name] = {

@@ -16,7 +16,6 @@ from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
-    slices_tables,
     unclear_beyond_zero,
 )
 from multiberts.stats.presentation.reported import ReportedComparison
@@ -90,9 +89,7 @@ def as_json(compared: ComparedArms, read: str) -> str:
     ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
     for record, item in zip(records, compared.items, strict=True):
         record["p_holm"] = item.adjusted
-        if item.sameness is not None:
-            record["sameness"]["p_same_holm"] = item.sameness.p_same
-            record["sameness"]["p_not_worse_holm"] = item.sameness.p_not_worse
+        record |= {answer.key: answer.record() for answer in item.answers}
         record["read"] = read
         for role in ("base", "experiment") if ranked else ():
             arm = ranked[record[role]["name"]]
@@ -107,10 +104,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     """
     items, is_long = compared.comparisons, console.is_verbose()
     told, passed_over = told_in_words(compared.items)
-    findings = [
-        wording.finding(one.comparison, one.adjusted, sameness=one.sameness, pairing=False)
-        for one in told
-    ]
+    findings = [one.finding(pairing=False) for one in told]
     metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
     decimals = metric_decimals(items)[metric]
     records: list[dict[str, Cell]] = [
@@ -130,15 +124,17 @@ def as_text(compared: ComparedArms, read: str) -> str:
     }
     table = Table.from_records(records, formats) if records else None
     warned = dict.fromkeys(
-        text for item in items for text in wording.warnings(item, len(items) == 1)
+        text
+        for one in compared.items
+        for text in wording.warnings(one.comparison, len(items) == 1, one.answers)
     )
     parts = ["\n".join(findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
         # The table of many comparisons is what a reader looks for first.
         parts = [*shown, *parts, passed_over] if passed_over else [*parts, *shown]
-    for slices in slices_tables(items):
-        parts += [slices.aligned(), f"Note: {slices.note}"]
+    for shown_table in tables_of_answers(compared.items):
+        parts += [shown_table.aligned(), f"Note: {shown_table.note}"]
     for ranking in compared.rankings:
         parts += [ranking_words.finding(ranking), ranking.table().aligned()]
         parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1] if is_long]
@@ -150,14 +146,19 @@ def as_text(compared: ComparedArms, read: str) -> str:
     for one in told:
         item = one.comparison
         name = f"{item.name}: " if len(items) > 1 else ""
-        answers = wording.short_answers_in_words(item, one.adjusted)
-        short = [*filter(None, [wording.what_is_needed(item, one.adjusted)])]
-        parts += [name + text for text in (answers if is_long else short) if text not in limits]
+        needs = wording.needs_in_words(item, one.adjusted, one.answers)
+        short = [*filter(None, [wording.what_is_needed(item, one.adjusted, one.answers)])]
+        parts += [name + text for text in (needs if is_long else short) if text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]
     parts.append(f"Read: {read}")
     return "\n\n".join(part for part in parts if part)
+
+
+def tables_of_answers(items: Sequence[ReportedComparison]) -> list[Table]:
+    """Returns the tables of all answers, in the order of the comparisons."""
+    return [*filter(None, (answer.table() for one in items for answer in one.answers))]
 
 
 def told_in_words(
@@ -172,8 +173,7 @@ def told_in_words(
     clear = [
         one
         for one in items
-        if one.result not in ("not clear", NONE)
-        or (one.sameness is not None and (one.sameness.same or one.sameness.not_worse))
+        if one.result not in ("not clear", NONE) or any(answer.claims for answer in one.answers)
     ]
     first = sorted(clear, key=lambda one: one.adjusted if one.adjusted is not None else 1.0)
     told = [one for one in clear if one in first[:_MOST_TOLD]]

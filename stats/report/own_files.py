@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from multiberts.evaluate.metrics.register import known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames, default_metric
 from multiberts.evaluate.readers.reading import name_of, read_frame
 from multiberts.runs.errors import UserError, counted
+from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_of_frame
+from multiberts.stats.reading import arms_in, arms_of_frame, in_python
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
@@ -28,46 +31,75 @@ if TYPE_CHECKING:
 SeedKind = Literal["pretrain", "finetune"]
 
 
-def read_predictions(
-    path: str, *, task: str | None = None, **columns: str | None
-) -> dict[str, xarray.Dataset]:
+def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[str, xarray.Dataset]:
     r"""Reads predictions or scores of many runs for `compare`, recognised by their content.
 
     Args:
-      path: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; a `.npz`
-        file; a folder of such files, one per seed; a folder of finished fine-tuning runs; outputs
+      data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of a
+        `.npz` file; of a folder of such files, one per seed, or of finished fine-tuning runs; of outputs
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
-        `evaluate.readers.reading.read_frame`).
-      task: one of several tasks in there; of finished runs, "<task>/<evaluation set>" or either.
+        `evaluate.readers.reading.read_frame`). Or a table in memory: a data frame (pandas, polars), a
+        `datasets.Dataset`, a dict of columns, or of arrays as a `.npz` file holds them.
+      task: one of several tasks in files; of finished runs, "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
         `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples).
 
     Returns:
-      By arm (model, method or condition; "" where the file names none), in the order of the file, a
-      Dataset with dims (run, example) as `compare` takes it; texts of the examples (`text`,
-      `question`, `premise`, ...) are coordinates.
+      By arm (model, method or condition; "" where the data name none), in the order of the data, a
+      Dataset with dims (run, example) as `compare` takes it. A row that is missing is a cell that is NaN
+      (see `missing` of `compare`). Texts of the examples (`text`, `question`, `premise`, ...) are
+      coordinates; `attrs["columns"]` says which column was read as what.
 
     Raises:
-      UserError: the files cannot be read as predictions; the line shows what was found and what to
-        give.
+      DataError: the data cannot be read as predictions; the line shows what was found and what to give.
 
     Example:
       >>> from multiberts import stats
       >>> path = getfixture("tmp_path") / "scores.csv"
       >>> _ = path.write_text("id,old_0,old_1,new_0,new_1\na,0,1,1,1\nb,1,0,1,1\n")
-      >>> arms = stats.read_predictions(str(path))
+      >>> arms = stats.read(path)
       >>> {name: data["score"].values.tolist() for name, data in arms.items()}
       {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
+      >>> table = {"by": [0, 0, 1, 1], "item": ["a", "b", "a", "b"], "right": [1, 0, 1, 1]}
+      >>> stats.read(table, seed="by", example="item")[""].attrs["columns"]
+      {'seed': 'by', 'example': 'item', 'score': 'right'}
 
-    See also: `from_frame`, `compare`.
+    See also: `compare`, `compare_arms`.
     """
-    if Path(path).is_dir() and next(iter(find_runs(path)), None) is not None:
-        return {
-            predictions.name: predictions.data for predictions in _own_prediction_sets(path, task)
-        }
-    names = SliceNames(**columns)
-    frame = read_frame(path, names, task)
-    return arms_of_frame(frame, path)
+    what = str(data) if isinstance(data, str | Path) else "data"
+    refuse_unknown("read", columns, _ROLES)
+    if task is not None and what == "data":
+        raise DataError(f"found task={task!r} for a table in memory; keep the rows of one task")
+    try:
+        if _holds_runs(data):
+            return _arms_at(what, task, columns)
+    except UserError as error:
+        raise DataError(in_python(str(error))) from error
+    arms = arms_in(data, what, task=task, columns=columns)
+    if arms is None or not all(hasattr(arm, "coords") for arm in arms.values()):
+        raise DataError(
+            f"found {type(data).__name__}, expected a path or a table with columns; stats.compare takes "
+            "arrays, DataArrays and Datasets as they are"
+        )
+    return arms
+
+
+_ROLES = [field.name for field in fields(SliceNames)]
+
+
+def _holds_runs(data: Any) -> bool:
+    """Returns whether data are the folder of finished runs."""
+    is_folder = isinstance(data, str | Path) and Path(data).is_dir()
+    return is_folder and next(iter(find_runs(data)), None) is not None
+
+
+def _arms_at(
+    path: str, task: str | None, columns: Mapping[str, str | None]
+) -> dict[str, xarray.Dataset]:
+    """Reads a path for `read` and the commands, whose messages name flags."""
+    if _holds_runs(path):
+        return {own.name: own.data for own in _own_prediction_sets(path, task)}
+    return arms_of_frame(read_frame(path, SliceNames(**columns), task), path)
 
 
 def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
@@ -142,9 +174,7 @@ def arms_of(
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
     each = columns_of_each(paths, columns)
     found = [
-        _by_finetune_seed(path, task)
-        if seeds == "finetune"
-        else read_predictions(path, task=task, **own)
+        _by_finetune_seed(path, task) if seeds == "finetune" else _arms_at(path, task, own)
         for path, own in zip(paths, each, strict=True)
     ]
     if len(paths) == 1:

@@ -14,6 +14,7 @@ from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
+from multiberts.stats.answers.listed import ANSWERS
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent
@@ -23,7 +24,12 @@ from multiberts.stats.report.evidence import (
     Request,
     compare_all,
 )
-from multiberts.stats.report.own_answer import as_json, as_text, what_was_read
+from multiberts.stats.report.own_answer import (
+    as_json,
+    as_text,
+    tables_of_answers,
+    what_was_read,
+)
 from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each, metric_of
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
@@ -102,12 +108,10 @@ class OwnComparison(SliceNames):
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
-            design="unpaired" if self.seed_sd and design == "paired" else design,
+            design=design,
             n_resamples=self.n_resamples,
             rng=self.rng,
             confidence_level=self.confidence_level,
-            margin=self.margin,
-            seed_sd=self.seed_sd,
         )
 
 
@@ -141,9 +145,11 @@ def compare_files(settings: OwnComparison) -> str:
     read = what_was_read(arms, compared, settings.base, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
-        texts[settings.latex] = summary_table(compared.items).latex()
+        tables = [summary_table(compared.items), *tables_of_answers(compared.items)]
+        texts[settings.latex] = "\n".join(table.latex() for table in tables)
     if settings.csv is not None:
-        texts[settings.csv] = full_table(compared.comparisons).csv()
+        answers = [one.answers for one in compared.items]
+        texts[settings.csv] = full_table(compared.comparisons, answers).csv()
     texts |= _pages(compared, settings, read, arms) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)
@@ -170,11 +176,12 @@ def _compare_arms(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -
     (base_name, _), *others = arms.items()
     metric = metric_of(arms, settings.metric)
     evaluation_set = settings.task_name or settings.task or Path(settings.base).name
-    by = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})[0]["by"]
+    [by, *_] = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})
+    questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
     prediction_sets = {
         name: PredictionSet(
             "", evaluation_set, name, None, (metric,), data, settings.missing,
-            "cluster" if "cluster" in data.coords else None, by,
+            "cluster" if "cluster" in data.coords else None,
         )
         for name, data in arms.items()
     }  # fmt: skip
@@ -187,7 +194,7 @@ def _compare_arms(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -
         pairs = [Pair((prediction_sets[base_name],), metric, (base_name, ""), base_name, "1")]
     title = pairs[0].name if len(pairs) == 1 else f"All against {base_name}"
     how = settings.of_comparison(settings.design if others else "single")
-    return compare_all([Request(title, how, pairs)])[0]
+    return compare_all([Request(title, how, pairs, questions)])[0]
 
 
 def _pages(

@@ -8,7 +8,9 @@ from dataclasses import dataclass, fields
 from multiberts.evaluate.readers.columns import RowNames
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import takes_fields_of
-from multiberts.stats.compare.published_number import reproduce
+from multiberts.stats.answers.published_number import reproduce
+from multiberts.stats.compare.checks import seeds_of
+from multiberts.stats.compare.question import compare
 from multiberts.stats.report.own_files import arms_of, metric_of
 
 
@@ -67,10 +69,15 @@ def reproduce_files(settings: OwnReproduction) -> str:
             "one; give a file of one arm"
         )
     [(name, data)] = arms.items()
-    found = reproduce(
-        data, metric_of(arms, settings.metric), published=settings.published,
-        of=settings.of, seed_sd=settings.seed_sd, name=name,
-    )  # fmt: skip
-    return (
-        json_format.dumps(found.to_dict(), indent=2, default=str) if settings.json else str(found)
+    result = compare(
+        data,
+        metric=metric_of(arms, settings.metric),
+        design="single",
+        resample="seeds" if len(seeds_of(data)) > 1 else "examples",
     )
+    answer = reproduce(
+        result.named(name), settings.published, settings.of, seed_sd=settings.seed_sd
+    )
+    if settings.json:
+        return json_format.dumps(answer.record(), indent=2, default=str)
+    return str(answer)

@@ -26,7 +26,6 @@ from multiberts.stats.presentation import ranking_words, wording
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
     metric_decimals,
-    slices_table,
     summary_table,
 )
 from multiberts.stats.presentation.provenance import made_with
@@ -83,11 +82,12 @@ def write_page(
     listed = [item for compared in content.compared for item in compared.items]
     items = [item.comparison for item in listed]
     as_made = [item for each in content.compared for item in each.as_made or each.comparisons]
+    answers = [item.answers for item in listed]
     summary = summary_table(listed)
     origin = {**made_by, **made_with()}
     texts = {
         MADE_WITH: json.dumps(origin, indent=1) + "\n",
-        "comparisons.csv": full_table(as_made).csv(),
+        "comparisons.csv": full_table(as_made, answers).csv(),
         "comparisons.md": summary.markdown(),
         "comparisons.tex": summary.latex(),
         **{f"{table_name}.csv": table.csv() for table_name, table in tables.items()},
@@ -121,7 +121,9 @@ def write_page(
         copies={
             "markdown": texts["comparisons.md"], "latex": texts["comparisons.tex"],
             "csv": texts["comparisons.csv"],
-            "methods": wording.methods(items, content.seeds_are, content.runs_are),
+            "methods": wording.methods(
+                items, content.seeds_are, content.runs_are, listed[0].answers
+            ),
         },
     )  # fmt: skip
     for file_name, grid in pages.items():
@@ -166,7 +168,6 @@ def _filters(
         "by_width": _by_width,
         "tally": lambda compared: tally(compared.items),
         "tests": lambda item: _tests(item).html(),
-        "slices": slices_table,
         "results": lambda content: sorted(
             {_dash(i.result) for c in content.compared for i in c.items}
         ),
@@ -179,20 +180,17 @@ def _filters(
         "embed": partial(figure_html, path),
         "sentences": lambda item: [
             with_minus(text)
-            for text in wording.finding_sentences(
-                item.comparison, item.adjusted, item.early, item.sameness
-            )
+            for text in wording.finding_sentences(item.comparison, item.adjusted, item.answers)
         ],
         # The limits of all comparisons are said once.
-        "answers": lambda item: [
+        "needs": lambda item: [
             with_minus(text)
-            for text in wording.short_answers_in_words(item.comparison, item.adjusted)
+            for text in wording.needs_in_words(item.comparison, item.adjusted, item.answers)
             if text != wording.unseen_failures(item.comparison)
         ],
         "ranking": lambda result: with_minus(ranking_words.finding(result)),
-        "is_early": lambda content: any(
-            item.early for each in content.compared for item in each.items
-        ),
+        "list_columns": _list_columns,
+        "list_cell": _list_cell,
         "has_bias": lambda content: any(
             item.metric in OCCUPATION_MEASURES
             for each in content.compared
@@ -225,6 +223,19 @@ def _metrics(content: ReportContent) -> list[str]:
     """Returns the metrics with a known meaning, each once."""
     found = [item.metric for compared in content.compared for item in compared.comparisons]
     return [metric for metric in dict.fromkeys(found) if metric_meaning(metric)]
+
+
+def _list_columns(content: ReportContent) -> list[tuple[str, str, str]]:
+    """Returns the further columns of the list of comparisons, each once; see `FurtherAnswer.list_column`."""
+    answers = [
+        answer for each in content.compared for item in each.items for answer in item.answers
+    ]
+    return [*dict.fromkeys(answer.list_column for answer in answers if answer.list_column[0])]
+
+
+def _list_cell(item: ReportedComparison, column: tuple[str, str, str]) -> str:
+    cells = [each.list_cell() for each in item.answers if each.list_column == column]
+    return cells[0] if cells else column[1]
 
 
 def _tests(item: Comparison) -> Table:
@@ -294,8 +305,8 @@ def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
     """Returns every warning once, with the comparisons that it concerns."""
     found: dict[str, list[Comparison]] = {}
     for compared in content.compared:
-        for item in compared.comparisons:
-            for text in wording.warnings(item, numbers=False):
+        for item, reported in zip(compared.comparisons, compared.items, strict=True):
+            for text in wording.warnings(item, False, reported.answers):
                 found.setdefault(text, []).append(item)
     return found
 

@@ -78,7 +78,6 @@ class PredictionSet:
       data: as `evaluate.prediction_files.predictions.read_predictions` returns it.
       missing: as in `stats.compare`.
       clusters: coordinate of examples that are drawn together, or None.
-      by: as in `stats.compare`, or None.
     """
 
     task: str
@@ -89,7 +88,6 @@ class PredictionSet:
     data: xarray.Dataset
     missing: Missing = "refuse"
     clusters: str | None = None
-    by: str | None = None
 
     @property
     def set_name(self) -> str:
@@ -296,7 +294,7 @@ def task_of(
     data, metric = base.measured(measure)
     other = None if experiment is None else experiment.measured(measure)[0]
     clusters = base.clusters or (experiment.clusters if experiment else None)
-    return TaskData(data, other, metric, clusters=clusters, missing=base.missing, by=base.by)
+    return TaskData(data, other, metric, clusters=clusters, missing=base.missing)
 
 
 def curve_of_prediction_sets(

@@ -21,6 +21,7 @@ from multiberts.runs.parameters import (
 )
 from multiberts.runs.registration import FILE as REGISTRATION
 from multiberts.runs.registration import described, plan_hash, read_registration
+from multiberts.stats.answers.sameness import check_margin
 from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent, analyse
@@ -200,11 +201,13 @@ def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
         )
     single = request.get("experiment") is None
     design = "single" if single else "paired"
-    settings: dict[str, Any] = {"design": design, "resample": "both", "margin": None}
+    settings: dict[str, Any] = {"design": design, "resample": "both"}
     settings |= {name: request[name] for name in settings if name in request}
-    checked = {"experiment": None, **request, **settings}
+    checked = {"experiment": None, "margin": None, **request, **settings}
     try:
         ComparisonSettings(**settings)  # it checks them
+        if checked["margin"] is not None:
+            check_margin(checked["margin"], design)
     except DataError as error:
         raise UserError(f"comparison {checked['name']!r}: {error}") from error
     if (checked["design"] == "single") != single:

@@ -6,13 +6,14 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.settings import Design
 from multiberts.stats.variance.crossing import Term, VarianceParts
 from multiberts.stats.variance.plan import (
@@ -27,7 +28,6 @@ from multiberts.stats.variance.plan import (
 from multiberts.stats.variance.score_tables import Deviations, Scores, deviations
 
 Array = NDArray[np.float64]
-Targets = Literal["examples", "seeds"]
 Runs = Mapping[Any, ArrayLike] | Sequence[ArrayLike]  # for each seed [F_i, C]
 _NAMES = ("seed", "example", "residual", "run", "run_residual")
 
@@ -92,6 +92,7 @@ class VarianceComponents:
         """Returns, by component, its share of the variance of a mean: sa/R, sf/(R F), sb/C, ..."""
         return _of_mean(self._values(), num_seeds, num_runs, num_examples)
 
+    @knows_guesses
     def plan(
         self,
         num_seeds: int,
@@ -453,57 +454,3 @@ def nested_variance_components(runs: Runs, truncate: bool = True) -> VarianceCom
         run={"run": 1 / num_examples, "run residual": -1 / num_examples},
         run_residual={"run residual": 1.0},
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class IntraclassCorrelation:
-    """Agreement of raters on targets, two-way random effects.
-
-    Attributes:
-      single: ICC(2,1): the share of the targets' variance in one rating.
-      average: ICC(2,k): the same in the mean of all k ratings.
-    """
-
-    single: float
-    average: float
-
-
-def intraclass_correlation(scores: Scores, targets: Targets = "examples") -> IntraclassCorrelation:
-    """Computes ICC(2,1) and ICC(2,k) of a table of scores.
-
-    With examples as targets it measures how far seeds agree on which examples are hard; with seeds
-    as targets ICC(2,1) is the seeds' share of the total variance. Negative estimates are kept, as is
-    usual for ICCs. Where targets do not differ at all, every value is 0.
-
-    Args:
-      scores: [R, C], the runs of a seed averaged.
-      targets: `examples` (seeds rate them) or `seeds` (examples rate them).
-
-    Raises:
-      DataError: fewer than two seeds or examples, or an unknown word for targets.
-
-    Example:
-      >>> from multiberts import stats
-      >>> import numpy as np
-      >>> random = np.random.default_rng(0)
-      >>> scores = random.normal(size=50) + random.normal(size=(4, 50))  # seeds x examples
-      >>> round(stats.intraclass_correlation(scores).single, 1)
-      0.4
-
-    See also: `variance_components`.
-
-    Reference: Shrout & Fleiss (1979); McGraw & Wong (1996), table 7.
-    """
-    check_choice("targets", targets, Targets)
-    parts = deviations(scores)
-    squares = {name: value for name, (value, _) in mean_squares(parts).items()}
-    rows, columns, rest = squares["example"], squares["seed"], squares["residual"]
-    k, n = len(parts.seed), len(parts.example)
-    if targets == "seeds":
-        rows, columns, k, n = columns, rows, n, k
-    scale = rows + (k - 1) * rest + k * (columns - rest) / n
-    if scale <= 0 or rows == rest == 0:  # nothing varies, or raters alone
-        return IntraclassCorrelation(0.0, 0.0)
-    single = min(float((rows - rest) / scale), 1.0)  # rounding may pass 1
-    # The reliability of the mean of k ratings, by Spearman and Brown.
-    return IntraclassCorrelation(single, k * single / (1 + (k - 1) * single))

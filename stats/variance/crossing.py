@@ -125,7 +125,16 @@ class Crossing:
     are first summed cell by cell: their residuals are drawn together.
     """
 
-    def __init__(self, parts: Sequence[TablePart]):
+    def __init__(self, parts: Sequence[TablePart], prior: Term = (0.0, 0.0)):
+        """Sums parts that share both their pool and their set.
+
+        Args:
+          prior: a variance between the seeds of a pool that is known from elsewhere, and the degrees of
+            freedom that it counts for. It stands for pools of one seed, which show none; without
+            such a pool, the variance of each is a mean of its own and the prior, weighted by their degrees of
+            freedom (Smyth, 2004).
+        """
+        self.prior = prior
         together: dict[object, list[TablePart]] = {}
         for position, part in enumerate(parts):
             apart = part.pool is None or part.examples is None
@@ -188,35 +197,32 @@ class Crossing:
             weight * found.residual_squares / found.size**2 for weight, found in self._crossed
         )
 
-    def unbiased_variance(self, prior: Term = (0.0, 0.0)) -> VarianceEstimate:
+    @cached_property
+    def lone(self) -> list[str]:
+        """Returns the pools of one seed, of which a prior says how seeds vary; none without a prior."""
+        return [pool for pool, own in self.seeds.items() if len(own) == 1 and self.prior[1]]
+
+    def unbiased_variance(self) -> VarianceEstimate:
         """Estimates the true variance of the sum without bias, with its degrees of freedom.
 
         For one table with mean squares A of seeds, B of examples and E of residuals the estimate is
         (A + B - E) / (R C), never below A's or B's share alone.
-
-        Args:
-          prior: a variance between the seeds of a pool that is known from elsewhere, with the degrees
-            of freedom that it counts for: the variance of a pool is then a mean of both, weighted by
-            their degrees of freedom (Smyth, 2004).
         """
-        independent = not prior[1] and not any(part.borrowed for part in self.parts)
-        return self.variance_parts(prior).estimate(independent)
+        return self.variance_parts().estimate(independent=not self.prior[1])
 
-    def variance_parts(self, prior: Term = (0.0, 0.0)) -> VarianceParts:
-        """Returns the independent mean squares that the unbiased variance is made of.
-
-        Args:
-          prior: as in `unbiased_variance`.
-        """
+    def variance_parts(self) -> VarianceParts:
+        """Returns the independent mean squares that the unbiased variance is made of."""
         cure = "add seeds or resample examples only"
-        loans = [part for part in self.parts if part.borrowed]
+        moderating = (0.0, 0.0) if self.lone else self.prior
         seeds = tuple(
-            _main_term(seed, "seed", cure, prior)
+            _main_term(seed, "seed", cure, moderating)
             for pool, seed in self.seeds.items()
-            if pool not in [part.pool for part in loans]
+            if pool not in self.lone
         )
-        if loans:  # one number for all of them, not one each: its error is theirs in common
-            seeds = (*seeds, _borrowed_term(loans))
+        if self.lone:  # one number for all of them, not one each: its error is theirs in common
+            variance, freedom = self.prior
+            weights = [part.weight for part in self.parts if part.pool in self.lone]
+            seeds = (*seeds, (sum(weight**2 * variance for weight in weights), freedom))
         examples = []
         for name, own in self.examples.items():
             parts = [part for part in self.parts if part.examples == name]
@@ -229,7 +235,8 @@ class Crossing:
             examples.append((factor * value, freedom))
         residual = []
         for part, found in zip(self.parts, self.deviations, strict=True):
-            if part.borrowed is None and part.pool is not None and part.examples is not None:
+            crossed = part.pool is not None and part.examples is not None
+            if crossed and part.pool not in self.lone:
                 value, freedom = _residual_term(found)
                 if part.scored:
                     freedom = min(freedom, (len(found.seed) - 1) * _freedom_of_shares(part.scored))
@@ -266,14 +273,10 @@ def crossing_of_tables(tables: Sequence[Scores], resample: Resample = "both") ->
       resample: what is resampled.
 
     Example:
-      >>> from multiberts import stats
-      >>> import numpy as np
       >>> scores = np.random.default_rng(0).random((5, 100)) < 0.8  # seeds x examples
-      >>> found = stats.crossing_of_tables([scores]).unbiased_variance()
+      >>> found = crossing_of_tables([scores]).unbiased_variance()
       >>> round(found.variance**0.5, 3), round(found.cautious_degrees_of_freedom, 1)
       (0.021, 5.1)
-
-    See also: `variance_components`, `compare`.
 
     Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
     """
@@ -358,13 +361,6 @@ def _cluster_term(deviation: Array, sizes: Array) -> Term:
         + float(a**2 @ (1 + 2 * (together - 2 * weights)))
     )
     return share, math.sqrt(trace**2 / squares * (number - 1))
-
-
-def _borrowed_term(loans: Sequence[TablePart]) -> Term:
-    """Returns the share of the mean square of seeds that tables with one row borrow from one source."""
-    spreads = [(part.weight, part.borrowed) for part in loans if part.borrowed is not None]
-    share = sum((weight * spread.sd) ** 2 for weight, spread in spreads)
-    return share, min(spread.df for _, spread in spreads)
 
 
 def _heavy_tailed_freedom(deviation: Array, freedom: float) -> float:

@@ -21,6 +21,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.corrections import check_level
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.formats import format_cell
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
 from multiberts.stats.settings import Design
 from multiberts.stats.variance.crossing import Term, VarianceParts
@@ -117,6 +118,7 @@ class Plan:
             text += f" A true difference of {format_cell(self.effect)} is detected with {found}."
         return text
 
+    @knows_guesses
     def at(self, num_seeds: int | None = None, num_examples: float | None = None) -> Plan:
         """Returns this plan with other numbers of seeds and examples.
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.crossing import Term
 from multiberts.stats.variance.plan import drawn_squares
@@ -63,6 +64,7 @@ class SeedSources:
     crossed: bool
 
 
+@knows_guesses
 def seed_sources(
     scores: ArrayLike,
     seeds: Mapping[str, Sequence[Hashable]],

@@ -13,7 +13,6 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.errors import DataError
 
 Array = NDArray[np.float64]
@@ -219,7 +218,6 @@ class TablePart:
       examples: name of the set its examples (or clusters) are drawn from; None where they are fixed.
       scored: numbers of examples behind each share that the scores are made of, where not all examples
         count, such as the positives of a recall.
-      borrowed: of a table with one row whose seeds are drawn, their spread from elsewhere.
       sizes: examples of each cluster [C]; None where examples are drawn one by one.
     """
 
@@ -228,5 +226,4 @@ class TablePart:
     pool: str | None
     examples: str | None
     scored: tuple[float, ...] = ()
-    borrowed: SeedSpread | None = None
     sizes: Array | None = None

@@ -38,7 +38,7 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
 
 def scores(step: int) -> np.ndarray:
     """Scores of the made-up model [seeds, examples]."""
-    [data] = stats.read_predictions(str(SAMPLES / f"step{step}")).values()
+    [data] = stats.read(SAMPLES / f"step{step}").values()
     order = np.argsort(data["pretrain_seed"].to_numpy())
     return data["score"].to_numpy()[order]
 

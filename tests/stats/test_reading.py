@@ -10,7 +10,7 @@ import sklearn.metrics
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats import TaskData, compare, compare_tasks, from_frame
+from multiberts.stats import TaskData, compare, compare_tasks, read
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -76,16 +76,15 @@ def test_every_form_gives_the_numbers_of_arrays(expected):
 
 
 def test_long_frames_give_the_numbers_of_arrays_in_any_order_of_rows(expected):
-    names = {"seed": "seed", "example": "example", "prediction": "prediction", "label": "label"}
-    frame = pandas.concat([long(BASE, "old"), long(EXPERIMENT, "new")])
-    arms = from_frame(frame, arm="arm", **names)
+    frame = pandas.concat([long(BASE, "old"), long(EXPERIMENT, "new")]).drop(columns="template")
+    arms = read(frame.rename(columns={"arm": "kind", "seed": "s"}), arm="kind", seed="s")
     assert list(arms) == ["old", "new"]
     found = compare(arms["old"], arms["new"], "accuracy", **OPTIONS)
     assert found.ci == pytest.approx(expected.ci)  # examples come in another order, so draws differ
     plain = [long(values).drop(columns=["arm", "template"]) for values in (BASE, EXPERIMENT)]
     same(compare(*plain, "accuracy", **OPTIONS), found)
-    clusters = from_frame(long(BASE), cluster="template", **names)
-    single = compare(clusters, None, "accuracy", design="single", clusters="template", **OPTIONS)
+    [clusters] = read(long(BASE), cluster="template").values()
+    single = compare(clusters, None, "accuracy", design="single", **OPTIONS)
     assert single.base.num_clusters == 10
     plain = [f"t{place // 3}" for place in range(EXAMPLES)]
     other = compare(
@@ -111,10 +110,10 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
             base=str(path), metric="accuracy", json=True, n_resamples=OPTIONS["n_resamples"]
         )
     )
-    arms = {name: from_frame(long(values), cluster="template", seed="seed", example="example",
-                             prediction="prediction", label="label")
-            for name, values in (("old", BASE), ("new", EXPERIMENT))}  # fmt: skip
-    expected = compare(*arms.values(), "accuracy", clusters="template", **OPTIONS)
+    arms = {}
+    for name, values in (("old", BASE), ("new", EXPERIMENT)):
+        [arms[name]] = read(long(values), cluster="template").values()
+    expected = compare(*arms.values(), "accuracy", **OPTIONS)
     assert expected.base.num_clusters == 10
     files = [tmp_path / f"{name}.csv" for name in arms]
     for file, frame in zip(files, frames, strict=True):
@@ -125,9 +124,7 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
         (arrow.Table.from_pandas(both),), (datasets.Dataset.from_dict(columns),),
     ]  # fmt: skip
     for form in forms:
-        found = compare(
-            *form, metric="accuracy", clusters="template" if form[0] is arms else None, **OPTIONS
-        )
+        found = compare(*form, metric="accuracy", **OPTIONS)
         assert (
             found.ci
             == pytest.approx(expected.ci)
@@ -159,7 +156,7 @@ def test_data_of_too_many_or_unknown_arms_are_refused_in_one_line():
         compare(BASE, three, metric="accuracy")
     with pytest.raises(DataError, match="missing.csv does not exist"):
         compare("missing.csv", "other.csv")
-    with pytest.raises(DataError, match="base: found no column .*stats.from_frame"):
+    with pytest.raises(DataError, match="base: found no column .*score='COLUMN' .*stats.read"):
         compare(long(BASE).drop(columns="prediction"), BASE)
 
 
@@ -281,8 +278,6 @@ def test_wrong_shapes_get_a_message_with_the_right_one():
         compare(BASE.T, EXPERIMENT.T)
     with pytest.raises(UserError, match="shape .4, 30., .*x 29"):
         compare(BASE, EXPERIMENT, "accuracy", labels=LABELS[:-1])
-    with pytest.raises(UserError, match=r"\[pretrain_seed, example\] .*resample='seeds'"):
-        compare(BASE[0], EXPERIMENT[0])
     with pytest.raises(UserError, match="rows of different lengths"):
         compare([[1, 2], [1]], BASE)
     with pytest.raises(UserError, match="found int"):
@@ -293,22 +288,75 @@ def test_wrong_shapes_get_a_message_with_the_right_one():
         compare(xarray.Dataset({"x": ("example", LABELS)}), BASE)
 
 
+def test_a_table_of_unusual_names_is_told_from_one_of_seeds():
+    table = pandas.DataFrame({"s": [0, 1, 0, 1], "q": [0, 0, 1, 1], "ok": [1, 0, 1, 1]})
+    for frame in (table, table[:2].assign(who="a")):
+        with pytest.raises(DataError, match=r"columns s, q, ok.*seed='COLUMN'.*rename_axis"):
+            compare(frame)
+    [arm] = read(table, seed="s", example="q", score="ok").values()
+    assert compare(arm, resample="seeds").estimate == 0.75
+    assert compare(table.rename_axis("seed"), resample="seeds").base.seeds == (0, 1, 2, 3)
+
+
+def test_one_arm_alone_is_described():
+    right = (BASE == LABELS).astype(float)
+    single = compare(right, design="single", **OPTIONS)
+    for alone in (right, right.tolist(), pandas.DataFrame(right)):
+        assert compare(alone, **OPTIONS) == single
+    labelled = compare(long(BASE, "old"), metric="accuracy", **OPTIONS)
+    assert labelled.design == "single" and labelled.estimate == pytest.approx(single.estimate)
+    with pytest.raises(DataError, match="design 'unpaired' without an experiment"):
+        compare(right, design="unpaired")
+
+
+def test_two_arrays_in_a_list_are_two_arms_and_a_nested_list_is_one(expected):
+    compared = {"metric": "accuracy", "labels": LABELS, **OPTIONS}
+    for make in (np.asarray, pandas.DataFrame, with_ids):
+        same(compare([make(BASE), make(EXPERIMENT)], **compared), expected)
+    same(compare((BASE, EXPERIMENT), **compared), expected)
+    with pytest.raises(DataError, match="3 arms .arm 1, arm 2, arm 3.*compare_arms"):
+        compare([BASE, EXPERIMENT, BASE], **compared)
+    nested = compare([BASE.tolist(), EXPERIMENT.tolist()], **compared)  # [seeds, runs, examples]
+    as_runs = compare([BASE, EXPERIMENT], design="single", **compared)
+    assert nested == as_runs and len(nested.base.seeds) == 2 and nested.base.num_runs == 2 * SEEDS
+
+
+def test_one_dimension_is_the_examples_of_one_seed():
+    right = [(values == LABELS).astype(float) for values in (BASE, EXPERIMENT)]
+    with pytest.raises(DataError, match="base has one seed .*resample='examples'"):
+        compare(right[0][0], right[1][0])
+    rows, tables = (
+        compare(*arms, resample="examples", **OPTIONS)
+        for arms in ((values[0] for values in right), (values[:1] for values in right))
+    )
+    assert rows == tables
+    assert rows == compare(
+        *(values[0].tolist() for values in right), resample="examples", **OPTIONS
+    )
+
+
 def test_frames_that_cannot_be_read_are_refused():
     frame = long(BASE)
-    names = {"seed": "seed", "example": "example", "prediction": "prediction"}
-    with pytest.raises(UserError, match="no column 'guess' .*only arm, seed"):
-        from_frame(frame, seed="seed", example="example", score="guess")
-    with pytest.raises(UserError, match="and not both"):
-        from_frame(frame, score="label", **names)
-    with pytest.raises(UserError, match="rows of seed 0, .*'id 1'"):
-        from_frame(
-            pandas.concat([frame, frame[(frame.seed == 0) & (frame.example == "id 1")]]), **names
-        )
+    with pytest.raises(DataError, match="no column 'guess' for score, only 'arm', 'seed'"):
+        read(frame, score="guess")
+    with pytest.raises(DataError, match="prediction='prediction' and score='label', .*one of"):
+        read(frame, score="label", prediction="prediction")
+    twice = pandas.concat([frame, frame[(frame.seed == 0) & (frame.example == "id 1")]])
+    with pytest.raises(
+        DataError, match="rows of seed 0, .*'id 1'; .* run='COLUMN' or arm='COLUMN'"
+    ):
+        read(twice)
     broken = frame.assign(label=[2, *frame["label"][1:]])
-    with pytest.raises(UserError, match="column 'label': .*several values"):
-        from_frame(broken, label="label", **names)
-    with pytest.raises(UserError, match="column 'seed': .*1 row"):
-        from_frame(frame.assign(seed=[np.nan, *frame["seed"][1:]]), **names)
+    with pytest.raises(DataError, match="column 'label': .*several values"):
+        read(broken)
+    with pytest.raises(DataError, match="column 'seed': .*1 row"):
+        read(frame.assign(seed=[np.nan, *frame["seed"][1:]]))
+    with pytest.raises(DataError, match="read has no keyword exampel; did you mean example"):
+        read(frame, exampel="id")
+    with pytest.raises(DataError, match="found ndarray, expected a path or a table"):
+        read(BASE)
+    with pytest.raises(DataError, match="keep the rows of one task"):
+        read(frame, task="MNLI")
 
 
 def test_rows_that_are_missing_are_missing_cells():

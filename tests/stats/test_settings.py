@@ -36,7 +36,7 @@ def test_functions_show_their_options_with_the_settings_defaults(function):
     lacking = {*defaults} - {*shared}
     if function is stats.compare:
         assert lacking == {"draws"}
-    assert lacking <= {"draws", "margin", "seed_sd"}
+    assert lacking <= {"draws"}
     assert all(item.kind is item.KEYWORD_ONLY for item in shared.values())
     assert all(item.default == defaults[name] for name, item in shared.items())
 

@@ -20,8 +20,7 @@ from multiberts.stats.compare.arms import seed_prior
 from multiberts.stats.compare.ranking import ranked
 from multiberts.stats.errors import DataError
 from multiberts.stats.intervals import ConfidenceInterval, clopper_pearson_interval, t_interval
-from multiberts.stats.results.comparison import ArmSummary
-from multiberts.stats.results.ranking import ArmDifference
+from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.variance.crossing import crossing_of_tables
 
 Tables = dict[str, NDArray[np.float64]]
@@ -219,12 +218,10 @@ def test_clusters_and_ids_are_those_of_compare():
         for name, table in list(SIX.items())[:3]
         for seed in range(5)
     )  # fmt: skip
-    arms = stats.from_frame(
-        frame, seed="seed", example="example", score="score", arm="arm", cluster="family"
-    )
-    found = stats.compare_arms(arms, design="paired", clusters="family", against="a", **FEW)
+    arms = stats.read(frame, cluster="family")
+    found = stats.compare_arms(arms, design="paired", against="a", **FEW)
     for item in found.differences:
-        pair = stats.compare(arms["a"], arms[item.experiment], clusters="family", **FEW)
+        pair = stats.compare(arms["a"], arms[item.experiment], **FEW)
         assert item.estimate == pytest.approx(pair.estimate)
         assert item.standard_error == pytest.approx(pair.standard_error)
     long = stats.compare_arms(frame.drop(columns="family"), design="unpaired", **FEW)

@@ -41,11 +41,11 @@ def test_every_result_says_what_calibrated_models_would_show():
         name: np.mean([calibrated_ece(labels, run) for run in table])
         for name, table in (("calm", calm), ("sure", sure))
     }
-    alone = compare(calm, None, "ece", design="single", base_name="calm", **options)
+    alone = compare(calm, None, "ece", design="single", **options).named("calm")
     (note,) = alone.notes
     assert f"of calm would show {chance['calm']:.3f}" in note
     assert 0.0 < alone.ci.low < chance["calm"] < alone.ci.high  # all of it above the truth, 0
-    both = compare(calm, sure, "ece", base_name="calm", experiment_name="sure", **options)
+    both = compare(calm, sure, "ece", **options).named("calm", "sure")
     (note,) = both.notes
     assert f"would show {chance['calm']:.3f} and {chance['sure']:.3f} on average" in note
     assert f"of the difference {chance['sure'] - chance['calm']:.3f} is there" in note

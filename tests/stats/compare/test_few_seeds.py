@@ -454,8 +454,8 @@ def one_side_constant(texts: bool):
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro"])
 def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
     trained, constant, labels = one_side_constant(texts)
-    options = {"labels": labels, "n_resamples": 40, "base_name": "old", "experiment_name": "new"}
-    found = compare(trained, constant, metric, **options)
+    options = {"labels": labels, "n_resamples": 40}
+    found = compare(trained, constant, metric, **options).named("old", "new")
     assert found.experiment.constant_seeds == (0, 1, 2, 3, 4) and not found.base.constant_seeds
     assert found.experiment.failure_rate is None and found.base.failure_rate.high < 0.53
     assert found.to_dict()["experiment"]["constant_seeds"] == [0, 1, 2, 3, 4]
@@ -463,7 +463,7 @@ def test_a_side_of_one_class_is_named_and_not_called_trained(texts, metric):
     assert re.search("All 5 seeds of new .*one class", text)
     assert re.search("None .*5 seeds of old failed", text)
     assert "None of the 5 seeds failed" not in text and "seeds of new failed" not in text
-    both = compare(constant, constant, metric, **options)
+    both = compare(constant, constant, metric, **options).named("old", "new")
     assert "failed to train" not in str(both).replace("training failed", "")
     assert "All 5 seeds of old predict" in str(both) and "All 5 seeds of new predict" in str(both)
 

@@ -93,7 +93,7 @@ def test_the_order_of_rows_and_seeds_and_a_constant_column_change_nothing(keys):
         frame = pd.DataFrame(rows)
         mixed = frame.sample(frac=1, random_state=key).sort_values("arm", kind="stable")
         mixed["split"] = "test"
-        options = {"base_name": "base", "experiment_name": "new", "design": design, **FEW}
+        options = {"design": design, **FEW}
         check_equal(stats.compare(mixed, **options), stats.compare(frame, **options))
         order = np.random.default_rng(key).permutation(len(base))
         check_equal(

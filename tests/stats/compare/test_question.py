@@ -164,6 +164,6 @@ def test_bad_input_is_refused():
 
 
 def test_fields_are_plain():
-    ours = compare(arm(0.6), arm(0.7, key=1), "accuracy", n_resamples=40, name="n")
+    ours = compare(arm(0.6), arm(0.7, key=1), "accuracy", n_resamples=40).named(name="n")
     assert dataclasses.asdict(ours)["name"] == "n"
     np.testing.assert_array_equal(ours.differences, ours.samples[:, 1] - ours.samples[:, 0])

@@ -26,7 +26,7 @@ def make(**options):
 
 
 def test_print_gives_the_finding_and_a_table():
-    result = make(base_name="old", experiment_name="new", clusters=np.arange(40) // 4)
+    result = make(clusters=np.arange(40) // 4).named("old", "new")
     text = str(result)
     assert re.search("40 .*examples in 10 clusters, .*new is higher .*old", text)
     assert re.search(r"Left out, .*: seed 5 of new\.", text)

@@ -11,8 +11,6 @@ import pytest
 from multiberts import stats
 from multiberts.stats.compare.question import TaskData
 from multiberts.stats.errors import DataError, UndefinedScore
-from multiberts.stats.presentation.comparison_tables import slices_table
-from multiberts.stats.presentation.figures import slices_figure
 from multiberts.stats.report.evidence import compare_all
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -26,28 +24,29 @@ def finds(share, seeds=4, key=0):
 
 
 def test_a_slice_without_a_score_is_not_tested():
-    found = stats.compare(finds(0.6), finds(0.75, key=1), "f1", labels=LABELS, by="label", **FEW)
-    of_zero, of_one = found.slices.slices
+    result = stats.compare(finds(0.6), finds(0.75, key=1), "f1", labels=LABELS, **FEW)
+    found = stats.slices(result, "label")
+    of_zero, of_one = found.slices
     assert of_zero.base is of_zero.experiment is of_zero.estimate is None
     assert of_zero.ci is of_zero.p_value is of_zero.p_holm is of_zero.against_rest is None
     # One slice is tested, so that Holm's correction changes nothing; and it has no rest to be set against.
     assert of_one.p_holm == of_one.p_value < 1
     assert of_one.against_rest is of_one.against_rest_p is of_one.against_rest_p_holm is None
-    table = slices_table(found)
+    table = found.table()
     assert table.texts()[0][2:] == ("-",) * 8
     assert re.search("F1 .*label is 0: .*0/0 .*180 labels and all predictions are 0", table.note)
     assert "Where label is 1, nothing" in table.note
-    slices_figure(found)
-    assert json.loads(json.dumps(found.to_dict()))["slices"]["slices"][0]["estimate"] is None
+    assert found.plot().axes
+    assert json.loads(json.dumps(found.to_dict()))["slices"][0]["estimate"] is None
 
 
 def test_a_slice_without_positives_has_no_f1_whatever_is_predicted():
     random = np.random.default_rng(5)
     arms = [np.where(random.random((4, 300)) < 0.2, 1 - LABELS, LABELS) for _ in range(2)]
-    found = stats.compare(*arms, "f1", labels=LABELS, by="label", **FEW)
-    of_zero, of_one = found.slices.slices
+    found = stats.slices(stats.compare(*arms, "f1", labels=LABELS, **FEW), "label")
+    of_zero, of_one = found.slices
     assert of_zero.estimate is of_zero.p_value is of_one.against_rest is None
-    note = slices_table(found).note
+    note = found.table().note
     assert re.search("F1 .*label is 0: .*0 whatever is predicted, .*180 labels", note)
 
 
@@ -56,14 +55,12 @@ def test_a_slice_names_the_arm_and_the_seeds_without_a_score():
     kinds = np.repeat(["a", "b"], 150)
     base[:, :150] = 0
     experiment[1, :150] = 0
-    found = stats.compare(
-        base, experiment, "precision", labels=LABELS, by=kinds, base_name="old", experiment_name="new",
-        **FEW,
-    )  # fmt: skip
-    first, second = found.slices.slices
+    result = stats.compare(base, experiment, "precision", labels=LABELS, **FEW)
+    found = stats.slices(result.named("old", "new"), kinds)
+    first, second = found.slices
     assert first.base is None and first.experiment == 0.75 and first.estimate is None
     assert second.estimate == 0 and second.rest_undefined
-    note = slices_table(found).note
+    note = found.table().note
     assert re.search("Precision of old .*slice is a: .*0/0 .*predictions are 0", note)
     assert re.search("Precision of new .*0/0 in seed 1 .*slice is a and counts", note)
 
@@ -107,8 +104,6 @@ def test_the_arm_is_named_wherever_scores_are_compared():
     arms = {"old": finds(0.5), "new": finds(0.6, key=1), "broken": 0 * finds(0.5)}
     with pytest.raises(UndefinedScore, match="Matthews' .*of broken"):
         stats.compare_arms(arms, "matthews", labels=LABELS, **FEW)
-    with pytest.raises(UndefinedScore, match="of ours"):
-        stats.reproduce(arms["broken"], "matthews", published=0.5, labels=LABELS, name="ours")
     task = TaskData(arms["old"], arms["broken"], "precision", LABELS)
     with pytest.raises(UndefinedScore, match="precision of experiment"):
         stats.compare_tasks({"task": task}, n_resamples=40)
@@ -160,13 +155,13 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
 
 def test_a_report_goes_on_without_a_request_of_which_nothing_is_left(tmp_path):
     from multiberts.stats.report.evidence import Pair, Request
-    from multiberts.stats.report.own_files import read_predictions
+    from multiberts.stats.report.own_files import read
     from multiberts.stats.report.prediction_sets import PredictionSet
     from multiberts.stats.settings import ComparisonSettings
 
     sets = {}
     for name, answers in (("old", finds(0.5)), ("new", finds(0.6)), ("broken", 0 * finds(0.5))):
-        (data,) = read_predictions(write(tmp_path / f"{name}.csv", answers)).values()
+        (data,) = read(write(tmp_path / f"{name}.csv", answers)).values()
         sets[name] = PredictionSet("", "set", name, None, ("matthews",), data)
     pairs = {
         name: Pair(

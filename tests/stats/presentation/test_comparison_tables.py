@@ -33,9 +33,8 @@ def side(shift):
 def comparison():
     return compare(
         side(0.0), side(-0.25), "mean", labels=xarray.DataArray(np.zeros(10), dims="example"),
-        n_resamples=99, name="a|b", evaluation_set="x_y & z", base_name="old",
-        experiment_name="new",
-    )  # fmt: skip
+        n_resamples=99,
+    ).named("old", "new", name="a|b", evaluation_set="x_y & z")  # fmt: skip
 
 
 def test_numbers():

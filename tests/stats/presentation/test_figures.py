@@ -5,7 +5,7 @@ import pytest
 import xarray
 
 from multiberts.runs.figure_style import COLOURS, LINES, MARKERS, save_figure
-from multiberts.stats import compare
+from multiberts.stats import compare, slices
 from multiberts.stats.presentation import figures
 
 
@@ -21,8 +21,7 @@ def comparison():
     labels = xarray.DataArray(np.zeros(30), dims="example")
     return compare(
         side(0.6, 0), side(0.8, 1), "mean", labels=labels, n_resamples=100,
-        name="new against old", evaluation_set="dev", base_name="old", experiment_name="new",
-    )  # fmt: skip
+    ).named("old", "new", name="new against old", evaluation_set="dev")  # fmt: skip
 
 
 def lines_of(axes):
@@ -126,13 +125,13 @@ def test_a_slice_too_small_for_an_interval_is_a_dot_alone():
     random = np.random.default_rng(0)
     base, experiment = (random.integers(0, 2, (4, 100)) for _ in range(2))
     kinds = np.repeat(["large", "middle", "small"], [45, 35, 20])
-    found = compare(base, experiment, "mean", by=kinds, n_resamples=50)
-    left, right = figures.slices_figure(found).axes
+    found = slices(compare(base, experiment, "mean", n_resamples=50), kinds)
+    left, right = found.plot().axes
     names = [label.get_text() for label in left.get_yticklabels()]
     assert names == ["all examples", "large (45)", "middle (35)", "small (20)"]
     rows = {line.get_ydata()[0]: line for line in left.lines if line.get_marker() == "o"}
-    for place, one in enumerate(found.slices.slices, start=1):
+    for place, one in enumerate(found.slices, start=1):
         assert rows[place].get_xdata()[0] == one.estimate
     ends = {tuple(line.get_xdata()) for line in left.lines}
-    assert tuple(found.slices.slices[0].ci) in ends
+    assert tuple(found.slices[0].ci) in ends
     assert len([line for line in right.lines if line.get_marker() == "s"]) == 2

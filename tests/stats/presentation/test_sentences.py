@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multiberts.stats import compare
+from multiberts.stats import compare, same
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.presentation import wording
 
@@ -23,11 +23,10 @@ def answers(skill: float, key: int, num_seeds: int = 5, spread: float = 0.02) ->
 
 
 def made(base: np.ndarray, new: np.ndarray | None, metric: str = "accuracy", **how) -> Comparison:
-    names = {"base_name": "old", "experiment_name": "new"}
-    options = {"labels": LABELS, "n_resamples": 50, **names, **how}
+    options = {"labels": LABELS, "n_resamples": 50, **how}
     if new is None:
         options["design"] = "single"
-    return compare(base, new, metric, **options)
+    return compare(base, new, metric, **options).named("old", "new")
 
 
 OLD, LIKE, BETTER, WORSE = answers(0.7, 1), answers(0.7, 2), answers(0.85, 3), answers(0.5, 4)
@@ -44,7 +43,7 @@ HOW: Mapping[str, dict] = {
     "one fixed baseline": {"design": "fixed_baseline"},
     "examples alone": {"resample": "examples"},
     "seeds alone": {"resample": "seeds"},
-    "margin of 5 points": {"margin": 5},
+    "margin of 5 points": {},
     "clusters": {"clusters": np.arange(400) // 4},
 }
 SITUATIONS: dict[str, Callable[[], Comparison]] = {
@@ -70,10 +69,11 @@ KINDS = ("finding", "interval", "needed")
 
 def said(situation: str) -> dict[str, str]:
     item = SITUATIONS[situation]()
+    answers = [same(item, 5)] if "margin of 5 points" in situation else []
     texts = (
-        wording.finding(item, pairing=False),
+        wording.finding(item, answers=answers, pairing=False),
         wording.interval_to_report(item),
-        wording.what_is_needed(item),
+        wording.what_is_needed(item, answers=answers),
     )
     return dict(zip(KINDS, texts, strict=True))
 

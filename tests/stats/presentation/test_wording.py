@@ -8,11 +8,11 @@ import pytest
 import xarray
 
 from multiberts.stats import compare, compare_arms
+from multiberts.stats.answers.early_looks import early_look
 from multiberts.stats.metric_names import higher_is_better, metric_label
 from multiberts.stats.presentation.ranking_words import notes
 from multiberts.stats.presentation.reported import ReportedComparison, answer
 from multiberts.stats.presentation.wording import finding, verdict, warnings
-from multiberts.stats.results.sequential import early_look
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,8 @@ def comparison():
     ]
     labels = xarray.DataArray(np.ones(40, int), {"example": range(40)})
     return compare(
-        *sides, "accuracy", labels=labels, n_resamples=99, name="new against old",
-        evaluation_set="dev", base_name="old", experiment_name="new",
-    )  # fmt: skip
+        *sides, "accuracy", labels=labels, n_resamples=99,
+    ).named("old", "new", name="new against old", evaluation_set="dev")  # fmt: skip
 
 
 def with_p(item, **values):
@@ -60,7 +59,7 @@ def test_p_is_how_often_studies_without_a_difference_show_one_this_large(compari
         )
         for text in (finding(own), finding(own, 0.9)):
             assert sentence in text and "chance" not in text and "likely" not in text
-    early = finding(own, 3e-5, early_look(3e-5, 3, 5, 0.05))
+    early = finding(own, 3e-5, [early_look(own, 6, 3e-5)])
     assert "at this look in fewer than 0.01" in early
     slope = dataclasses.replace(comparison, metric="bias_slope")
     assert "If both were alike" in finding(slope)
@@ -91,7 +90,7 @@ def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparis
         f" against {base:.1f} % (difference {gain:.1f} points, 95 % CI {low:.1f} to {high:.1f}"
         in text
     )
-    detectable = 100 * comparison.answers.detectable_difference
+    detectable = 100 * comparison.needs.detectable_difference
     assert f" {detectable:.1f} points (80 % range " in text
     assert "| accuracy (%) |" in text and f"| {base:.1f} " in text
     (row,) = comparison.to_frame().to_dict("records")

@@ -89,9 +89,8 @@ def test_shared_work_changes_no_number(design) -> None:
     (found,) = compare_all([against_first(prediction_sets_of(**data), settings)])
     for name, item in zip("bc", found.comparisons, strict=True):
         alone = compare(
-            data["a"], data[name], "accuracy", design=design, n_resamples=50, name=name,
-            evaluation_set="set", base_name="a", experiment_name=name,
-        )  # fmt: skip
+            data["a"], data[name], "accuracy", design=design, n_resamples=50,
+        ).named("a", name, name=name, evaluation_set="set")  # fmt: skip
         assert item == alone
     (ranking,) = found.rankings
     assert ranking == compare_arms(data, "accuracy", design=design, n_resamples=50, name="set")

@@ -18,10 +18,11 @@ import pytest
 
 from multiberts.runs.errors import UserError
 from multiberts.stats import compare
-from multiberts.stats.presentation.wording import short_answers_in_words
+from multiberts.stats.answers.early_looks import look_at
+from multiberts.stats.presentation.wording import needs_in_words
 from multiberts.stats.report.experiment import experiment_of
 from multiberts.stats.report.reporting import report
-from multiberts.stats.results.sequential import early_look, sequential_decision
+from multiberts.stats.sequential import sequential_decision
 from multiberts.tests.stats.report.test_reporting import COMPARISONS, SEEDS, write_world
 
 pytestmark = pytest.mark.seconds
@@ -80,16 +81,16 @@ def page(root: Path, arguments: dict[str, Any]) -> str:
 def test_an_early_answer_says_of_how_many_planned_seeds_it_is(page: str) -> None:
     assert "from 90 of 180 planned fine-tuning runs" in page
     answer = re.findall(r'<p class="answer">.*?</p>', page, re.DOTALL)[0]
-    look = early_look(0.5, 5, 10)
+    level, *_ = look_at(0.5, 5, 10)
     assert "early, from 5 of 10 planned" in answer and "not yet enough" in answer
     assert re.search(r"\d more seeds? would reach it", answer)
-    assert f"p = {look.level:.2g}" in answer
+    assert f"p = {level:.2g}" in answer
     rows = re.findall(r"<tr data-state=.*?</tr>", page, re.DOTALL)
     assert len(rows) == 5 and all("5 of 10</td>" in row for row in rows)
     # A result is judged by the boundary, not by the level of a plan that is complete.
     for row in rows:
         p = float(re.findall(r'data-v="([^"]*)"', row)[2])
-        assert ('class="result not-clear"' in row) == (p > look.level)
+        assert ('class="result not-clear"' in row) == (p > level)
 
 
 def test_the_primary_comparison_may_not_be_there_yet(root: Path, arguments: dict[str, Any]) -> None:
@@ -190,13 +191,13 @@ def test_early_looks_keep_the_level_of_looks_after_every_seed(planned: int) -> N
         looks = list(range(2, seeds + 1))
         decision = sequential_decision([1.0] * len(looks), looks, planned)
         level = decision.boundaries.nominal_p[-1]
-        found = early_look(0.03, seeds, planned)
-        assert found.level == pytest.approx(level, rel=1e-6) and found.is_enough == (level >= 0.03)
-        if found.seeds_to_boundary is not None:
-            assert seeds <= found.seeds_to_boundary <= planned
+        own_level, is_enough, needed = look_at(0.03, seeds, planned)
+        assert own_level == pytest.approx(level, rel=1e-6) and is_enough == (level >= 0.03)
+        if needed is not None:
+            assert seeds <= needed <= planned
     # As the difference grows, fewer seeds are needed; beyond the plan nothing is promised.
-    needed = [early_look(p, 4, 10).seeds_to_boundary for p in (0.001, 0.02, 0.05, 0.5)]
-    assert needed[:3] == sorted(needed[:3]) and needed[3] is None
+    numbers = [look_at(p, 4, 10)[-1] for p in (0.001, 0.02, 0.05, 0.5)]
+    assert numbers[:3] == sorted(numbers[:3]) and numbers[3] is None
 
 
 def test_what_is_not_clear_among_all_is_not_said_to_be_found() -> None:
@@ -204,6 +205,6 @@ def test_what_is_not_clear_among_all_is_not_said_to_be_found() -> None:
     base = random.normal(0.0, 0.1, (6, 40))
     item = compare(base, base + random.normal(0.12, 0.03, (6, 1)), "mean", n_resamples=50)
     assert item.p_value is not None and item.p_value < 0.05
-    alone, among = (" ".join(short_answers_in_words(item, p)) for p in (None, 0.2))
+    alone, among = (" ".join(needs_in_words(item, p)) for p in (None, 0.2))
     assert "not after correcting" in among
     assert "correcting" not in alone and "Detecting a true difference" not in alone

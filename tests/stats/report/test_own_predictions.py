@@ -27,7 +27,7 @@ from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
-from multiberts.stats.results.content import flat_values
+from multiberts.stats.results import flat_values
 from multiberts.tests import warm
 
 pytestmark = pytest.mark.seconds
@@ -275,7 +275,7 @@ def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
 
 def test_texts_of_examples_are_kept() -> None:
     samples = Path(__file__).parents[2] / "samples"
-    [data] = stats.read_predictions(str(samples / "lm_eval/step1000")).values()
+    [data] = stats.read(samples / "lm_eval/step1000").values()
     by_id = dict(zip(data["example_id"].values.tolist(), data["question"].values, strict=True))
     assert by_id[0] == "2 + 1 =" and by_id[19] == "5 + 5 ="
 
@@ -562,11 +562,11 @@ def test_slices_have_the_first_name_where_files_differ(tmp_path: Path) -> None:
 def test_the_index_that_pandas_writes_is_no_run(tmp_path: Path) -> None:
     wide = pd.DataFrame({"id": ["a", "b", "c"], "seed_0": [1, 0, 1], "seed_1": [1, 1, 0]})
     wide.to_csv(tmp_path / "wide.csv")
-    [data] = stats.read_predictions(str(tmp_path / "wide.csv")).values()
+    [data] = stats.read(tmp_path / "wide.csv").values()
     assert data["pretrain_seed"].values.tolist() == [0, 1]
     # A part of a table, without other ids: the index distinguishes the examples.
     wide.drop(columns="id")[["seed_0", "seed_1"]].iloc[[2, 0]].to_csv(tmp_path / "part.csv")
-    [part] = stats.read_predictions(str(tmp_path / "part.csv")).values()
+    [part] = stats.read(tmp_path / "part.csv").values()
     assert part["example_id"].values.tolist() == [2, 0]
 
 

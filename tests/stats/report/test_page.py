@@ -12,6 +12,7 @@ import pytest
 import xarray
 
 from multiberts.runs.errors import UserError
+from multiberts.stats.answers.slicing import slices
 from multiberts.stats.compare.question import compare
 from multiberts.stats.presentation import figures
 from multiberts.stats.presentation.reported import judged
@@ -67,15 +68,14 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
         for name, data in zip(names, sides, strict=True)
     ]
     item = compare(
-        *sides, "accuracy", n_resamples=50, name=HOSTILE, evaluation_set=HOSTILE,
-        base_name=names[0], experiment_name=names[1],
-    )  # fmt: skip
+        *sides, "accuracy", n_resamples=50,
+    ).named(*names, name=HOSTILE, evaluation_set=HOSTILE)  # fmt: skip
     pictures = [
         ReportSection("seeds", HOSTILE, partial(figures.seed_figure, item)),
         ReportSection("difference", HOSTILE, partial(figures.sources_figure, [item])),
     ]
     compared = ComparedArms(HOSTILE, "paired", judged([item], figures=[pictures]))
-    grid = example_grid(prediction_sets, names, ComparisonSettings(n_resamples=50))
+    grid = example_grid(prediction_sets, names, item.computed_from().spec)
     assert grid is not None
     compared.grids[HOSTILE, HOSTILE] = grid
     folder.mkdir()
@@ -148,7 +148,7 @@ def test_the_grid_is_sorted_searched_and_filtered(browser: Browser, page: Path) 
     data = [made_up(5, 300, skill, seed) for seed, skill in SKILLS]
     (own,) = (
         each
-        for each in compare(*data, "accuracy", n_resamples=50, by="template").slices.slices
+        for each in slices(compare(*data, "accuracy", n_resamples=50), "template").slices
         if each.name == "template 2"
     )
     assert own.ci is not None
@@ -190,7 +190,7 @@ def test_an_address_names_a_view_of_the_table(browser: Browser, tmp_path: Path) 
     sides = [made_up(5, 60, skill, seed) for seed, skill in SKILLS]
     names = {"accuracy": "clear", "f1_macro": "small", "ece": "other"}
     items = [
-        compare(*sides, "accuracy", n_resamples=50, name="all", evaluation_set=name)
+        compare(*sides, "accuracy", n_resamples=50).named(name="all", evaluation_set=name)
         for name in names.values()
     ]
     items = [replace(item, metric=metric) for item, metric in zip(items, names, strict=True)]
@@ -291,7 +291,7 @@ def test_seeds_disagree_by_the_mean_difference_of_two_of_them() -> None:
     grid = example_grid(
         [PredictionSet("t", "dev", "a", None, ("accuracy",), data)],
         ["a"],
-        ComparisonSettings(design="single"),
+        compare(data, None, "accuracy", design="single", n_resamples=50).computed_from().spec,
     )
     assert grid is not None and grid.texts is None
     score = grid.scores[0]

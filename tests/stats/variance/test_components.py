@@ -7,7 +7,6 @@ import pytest
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.variance.components import (
-    intraclass_correlation,
     mean_squares,
     nested_variance_components,
     unpaired_components,
@@ -164,32 +163,12 @@ def test_runs_that_cannot_be_told_apart_are_refused():
         nested_variance_components([np.zeros((2, 4)), np.zeros((2, 5))])
 
 
-def test_icc_of_the_published_example():
-    """Shrout & Fleiss (1979): ICC(2,1) = .29 and ICC(2,4) = .62."""
-    icc = intraclass_correlation(SHROUT_FLEISS.T)
-    assert icc.single == pytest.approx(0.29, abs=0.005)
-    assert icc.average == pytest.approx(0.62, abs=0.005)
-
-
-def test_icc_is_a_share_of_the_components():
-    random = np.random.default_rng(7)
-    table = random.normal(size=(6, 1)) + random.normal(size=(1, 50)) + random.normal(size=(6, 50))
-    parts = variance_components(table)
-    assert intraclass_correlation(table).single == pytest.approx(parts.example / parts.total)
-    of_seeds = intraclass_correlation(table, targets="seeds")
-    assert of_seeds.single == pytest.approx(parts.seed_share)
-    spread = parts.seed + (parts.example + parts.residual) / 50
-    assert of_seeds.average == pytest.approx(parts.seed / spread)
-    assert of_seeds.single == pytest.approx(intraclass_correlation(table.T).single)
-
-
-def test_icc_without_spread_is_defined():
-    assert intraclass_correlation(np.full((3, 4), 0.5)).single == 0
-    alike = intraclass_correlation(np.tile([0.0, 1.0, 0.0], (4, 1)))
-    assert alike.single == alike.average == 1
-    # Seeds differ and examples do not: nothing to agree on.
-    apart = intraclass_correlation(np.tile([[0.0], [1.0], [3.0]], (1, 5)))
-    assert apart.single == apart.average == 0
+def test_the_examples_share_is_the_published_icc():
+    """Shrout & Fleiss (1979): ICC(2,1) = .29; its reading by Spearman and Brown for four, .62."""
+    parts = variance_components(SHROUT_FLEISS.T)
+    share = parts.example / parts.total
+    assert share == pytest.approx(0.29, abs=0.005)
+    assert 4 * share / (1 + 3 * share) == pytest.approx(0.62, abs=0.005)
 
 
 def test_unpaired_components_are_those_of_one_side_and_of_the_examples_difference():
@@ -228,5 +207,3 @@ def test_scores_that_are_not_numbers_are_refused():
     ):
         with pytest.raises(DataError, match="NaN"):
             estimate(table)
-    with pytest.raises(DataError, match="targets 'runs', .*examples, seeds"):
-        intraclass_correlation(SHROUT_FLEISS, "runs")

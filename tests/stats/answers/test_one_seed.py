@@ -5,12 +5,20 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
+import xarray
 
 from multiberts import stats
 from multiberts.stats.errors import DataError
+from multiberts.stats.presentation.wording import methods
 from multiberts.stats.report.own_predictions import compare_files
 
 FEW = {"n_resamples": 40}
+
+
+def one_seed(*arms, seed_sd, resample="both", **options):
+    """Compares with the seeds held fixed, and lets one borrow a spread."""
+    result = stats.compare(*arms, resample="examples", **{**FEW, **options})
+    return stats.one_seed(result, seed_sd, resample)
 
 
 def scores(num_seeds, num_examples=200, key=0, spread=0.3):
@@ -23,7 +31,7 @@ def scores(num_seeds, num_examples=200, key=0, spread=0.3):
 def test_two_single_seeds_differ_by_twice_the_borrowed_variance_with_its_own_degrees_of_freedom():
     """Both arms have one number, whose error they share: its degrees of freedom are not doubled."""
     base, experiment = scores(1), scores(1, key=1)
-    found = stats.compare(base, experiment, resample="seeds", seed_sd="0.2/6", **FEW)
+    found = one_seed(base, experiment, resample="seeds", seed_sd="0.2/6").comparison
     assert found.standard_error == pytest.approx(0.2 * math.sqrt(2))
     assert found.df == 6
     expected = scipy.stats.t(6, found.estimate, found.standard_error).interval(0.95)
@@ -33,9 +41,9 @@ def test_two_single_seeds_differ_by_twice_the_borrowed_variance_with_its_own_deg
 
 def test_one_seed_against_many_is_welchs_test_with_the_borrowed_variance_on_one_side():
     base, experiment = scores(1), scores(5, key=1)
-    found = stats.compare(
-        base, experiment, resample="seeds", design="unpaired", seed_sd="0.2/4", **FEW
-    )
+    found = one_seed(
+        base, experiment, resample="seeds", design="unpaired", seed_sd="0.2/4"
+    ).comparison
     own = experiment.mean(axis=1).var(ddof=1) / 5
     assert found.standard_error == pytest.approx(math.sqrt(0.04 + own))
     assert found.df == pytest.approx((0.04 + own) ** 2 / (0.04**2 / 4 + own**2 / 4))
@@ -44,31 +52,32 @@ def test_one_seed_against_many_is_welchs_test_with_the_borrowed_variance_on_one_
 def test_examples_are_paired_and_add_their_variance():
     base, experiment = scores(1), scores(1, key=1)
     spread = stats.SeedSpread(0.2, 6, "")
-    found = stats.compare(base, experiment, seed_sd=spread, **FEW)
+    found = one_seed(base, experiment, seed_sd=spread).comparison
     examples = (experiment - base).var(ddof=1) / 200
     assert found.standard_error**2 == pytest.approx(2 * 0.04 + examples)
     assert found.design == "unpaired"
-    alone = stats.compare(base, design="single", seed_sd=spread, **FEW)
+    alone = one_seed(base, design="single", seed_sd=spread).comparison
     assert alone.standard_error**2 == pytest.approx(0.04 + base.var(ddof=1) / 200)
-    given = stats.compare(base, experiment, design="fixed_baseline", seed_sd=spread, **FEW)
+    given = one_seed(base, experiment, design="fixed_baseline", seed_sd=spread).comparison
     assert given.standard_error**2 == pytest.approx(0.04 + examples)
 
 
 def test_a_number_is_in_the_unit_that_is_printed_and_has_four_degrees_of_freedom():
     answers = (scores(1) > -1).astype(int), (scores(1, key=1) > -1).astype(int)
     labels = np.ones(200, int)
-    found = stats.compare(*answers, "accuracy", labels=labels, seed_sd=1.5, **FEW)
-    assert (found.borrowed.sd, found.borrowed.df) == (pytest.approx(0.015), 4)
-    text = str(found)
+    answer = one_seed(*answers, "accuracy", labels=labels, seed_sd=1.5)
+    found = answer.comparison
+    assert (answer.borrowed.sd, answer.borrowed.df) == (pytest.approx(0.015), 4)
+    text = str(answer)
     assert "base and experiment have one seed each" in text
     assert "1.500 points (4 degrees of freedom, assumed" in text
-    assert "taken to be 1.500 points" in found.methods()
-    assert "Bootstrap" not in found.methods()
+    in_paper = methods([found], answers=[answer])
+    assert "taken to be 1.500 points" in in_paper and "Bootstrap" not in in_paper
     assert not found.intervals and {*found.p_values} == {"t"}
-    assert found.to_dict()["borrowed"]["df"] == 4
+    assert answer.record()["df"] == 4
     found.plot()
-    shares = stats.compare(*(table.astype(float) for table in answers), seed_sd=1.5, **FEW)
-    assert tuple(shares.ci) == pytest.approx(tuple(found.ci))
+    shares = one_seed(*(table.astype(float) for table in answers), seed_sd=1.5)
+    assert tuple(shares.comparison.ci) == pytest.approx(tuple(found.ci))
     with pytest.raises(DataError, match="borrowed spread"):
         found.plan()
 
@@ -76,11 +85,11 @@ def test_a_number_is_in_the_unit_that_is_printed_and_has_four_degrees_of_freedom
 def test_a_perfect_seed_has_the_spread_of_others_or_what_its_examples_leave_open():
     labels = np.ones(400, int)
     for sd, reach in ((3.0, 0.03 * scipy.stats.t(24).ppf(0.975)), (0.01, 1 - 0.025 ** (1 / 400))):
-        options = {"labels": labels, "seed_sd": f"{sd}/24", **FEW}
-        found = stats.compare(labels[None], None, "accuracy", design="single", **options)
+        options = {"labels": labels, "seed_sd": f"{sd}/24"}
+        found = one_seed(labels[None], None, "accuracy", design="single", **options).comparison
         assert found.ci.high == 1 and found.ci.low == pytest.approx(1 - reach, abs=0.0005)
         other = np.where(np.arange(400) < 4, 0, labels)[None]
-        difference = stats.compare(labels[None], other, "accuracy", **options)
+        difference = one_seed(labels[None], other, "accuracy", **options).comparison
         assert difference.ci.low < -0.01 < difference.ci.high
 
 
@@ -94,20 +103,33 @@ def test_a_perfect_seed_has_the_spread_of_others_or_what_its_examples_leave_open
             {"seed_sd": 60},
             "seed_sd 60, .*accuracy .*in points",
         ),
-        ({"seed_sd": 1, "resample": "examples"}, "seed_sd with resample='examples'"),
-        ({"seed_sd": 1, "by": "label"}, r"seed_sd with slices \(by\)"),
-        ({}, r"base has one seed \(0\) .*seed_sd"),
     ],
 )
 def test_what_cannot_be_borrowed_is_refused(options, message):
     answers = (scores(1) > -1).astype(int), (scores(1, key=1) > -1).astype(int)
     with pytest.raises(DataError, match=message):
-        stats.compare(*answers, "accuracy", labels=np.ones(200, int), **options)
+        one_seed(*answers, "accuracy", labels=np.ones(200, int), **options)
+
+
+def test_one_seed_is_compared_with_seeds_held_fixed_and_then_borrows():
+    answers, labels = [(scores(1, key=key) > -1).astype(int) for key in (0, 1)], np.ones(200, int)
+    with pytest.raises(DataError, match=r"base has one seed \(0\) .*stats.one_seed"):
+        stats.compare(*answers, "accuracy", labels=labels, **FEW)
+    several = stats.compare(scores(3), scores(3, key=1), **FEW)
+    with pytest.raises(DataError, match="resample='both', expected resample='examples'"):
+        stats.one_seed(several, 0.1)
+    found = one_seed(*answers, "accuracy", labels=labels, seed_sd=1).comparison
+    with pytest.raises(DataError, match=r"seed_sd with slices \(by\)"):
+        stats.slices(found, labels)
+    runs = [xarray.DataArray(scores(2, key=key), {"pretrain_seed": seeds}, ("pretrain_seed", "example"))
+            for key, seeds in enumerate(([0, 1], [1, 2]))]  # fmt: skip
+    with pytest.raises(DataError, match="pairing left out, .*design='unpaired'"):
+        one_seed(*runs, seed_sd=0.1)
 
 
 def test_arms_with_spreads_of_their_own_borrow_nothing():
     with pytest.raises(DataError, match="more than one .*base 3 and experiment 3"):
-        stats.compare(scores(3), scores(3, key=1), seed_sd=0.1)
+        one_seed(scores(3), scores(3, key=1), seed_sd=0.1)
 
 
 def test_the_command_and_its_page_say_what_was_borrowed(tmp_path, monkeypatch):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from multiberts.stats import compare
-from multiberts.stats.presentation.wording import short_answers_in_words
-from multiberts.stats.variance.answers import opposite_chance, short_answers
+from multiberts.stats.presentation.wording import needs_in_words
 from multiberts.stats.variance.components import VarianceComponents
 from multiberts.stats.variance.crossing import VarianceParts
+from multiberts.stats.variance.needs import needs_of, opposite_chance
 from multiberts.stats.variance.plan import estimated_plan
 
 
@@ -34,14 +34,14 @@ def test_scaled_parts_are_the_parts_of_the_larger_study():
 
 
 def test_what_no_number_can_do_is_said_and_what_buys_more():
-    answers = short_answers(plan_of(0.0, 4.0, 0.1, 0.4), None, False)
+    answers = needs_of(plan_of(0.0, 4.0, 0.1, 0.4), None, False)
     assert answers.seeds_needed is None and answers.seeds_needed_range is None
     assert answers.examples_needed > 60
     low, high = answers.examples_needed_range
     assert 60 < low < answers.examples_needed < high
     assert answers.error_of_twice_the_examples < answers.error_of_twice_the_seeds
     of_seeds = VarianceParts(((0.1, 4),), (), ())
-    answers = short_answers(estimated_plan(of_seeds, 5, 60, "paired", 0.05, 0.4), None, False)
+    answers = needs_of(estimated_plan(of_seeds, 5, 60, "paired", 0.05, 0.4), None, False)
     assert answers.examples_needed is answers.error_of_twice_the_examples is None
     assert answers.seeds_needed > 5
     assert of_seeds.seed_share == 1
@@ -51,10 +51,10 @@ def test_numbers_are_only_given_where_more_are_needed_for_a_difference_that_is_t
     """It was "5 seeds in place of 5", and thousands of seeds for a null estimate."""
     error = math.sqrt(plan_of(1.0, 1.0, 0.5, 1.0).variance)
     for estimate, found in ((0.9 * error, False), (6 * error, False), (2 * error, True)):
-        answers = short_answers(plan_of(1.0, 1.0, 0.5, estimate), None, found)
+        answers = needs_of(plan_of(1.0, 1.0, 0.5, estimate), None, found)
         assert answers.seeds_needed is answers.examples_needed is None
         assert answers.detectable_difference > 2 * error
-    answers = short_answers(plan_of(1.0, 1.0, 0.5, 2 * error), None, False)
+    answers = needs_of(plan_of(1.0, 1.0, 0.5, 2 * error), None, False)
     assert answers.seeds_needed > 6
 
 
@@ -98,33 +98,33 @@ def arms(seeds, shift, spread=0.3):
 
 def test_a_chance_that_is_small_is_not_said_to_be_none():
     found = compare(*arms(5, 2.0), n_resamples=50)
-    assert 0 < found.answers.opposite_chance < 0.005
+    assert 0 < found.needs.opposite_chance < 0.005
     assert "with probability below 1 %" in str(found)
 
 
 def test_every_comparison_has_the_answers_in_print_and_json():
     for design in ("paired", "unpaired", "fixed_baseline"):
         found = compare(*arms(5, 0.2), design=design, n_resamples=50)
-        text, answers = str(found), found.answers
+        text, answers = str(found), found.needs
         chance = f"opposite sign with probability {100 * answers.opposite_chance:.0f} %"
         assert chance in text and chance in found._repr_html_()
         low, high = answers.detectable_difference_range
         assert low < answers.detectable_difference < high
         assert re.search(r"80 % power .*0\.\d+ \(80 % range 0\.\d+ to \d\.\d+\)", text)
         assert re.search(r"Doubling the seeds would reduce .*from \S+ to", text)
-        kept = json.loads(json.dumps(found.to_dict()))["answers"]
+        kept = json.loads(json.dumps(found.to_dict()))["needs"]
         assert kept["detectable_difference"] == answers.detectable_difference
         assert kept["detectable_difference_range"] == {"low": low, "high": high}
     alone = compare(arms(5, 0.2)[0], None, design="single", n_resamples=50)
-    assert alone.answers is None and alone.to_dict()["answers"] is None
+    assert alone.needs is None and alone.to_dict()["needs"] is None
     fixed = compare(*arms(5, 0.2), resample="examples", n_resamples=50)
-    assert fixed.answers.seeds_needed is None and "doubling the seeds" not in str(fixed).lower()
+    assert fixed.needs.seeds_needed is None and "doubling the seeds" not in str(fixed).lower()
 
 
 def test_numbers_needed_are_printed_with_their_range():
     found = compare(*arms(5, 0.25), n_resamples=50)
     assert not found.significant and abs(found.estimate) > found.standard_error
-    (text,) = short_answers_in_words(found)[:1]
+    (text,) = needs_in_words(found)[:1]
     (low, number, high) = (
         int(part.replace(",", ""))
         for part in re.search(
@@ -132,19 +132,19 @@ def test_numbers_needed_are_printed_with_their_range():
             text,
         ).group("low", "number", 3)
     )
-    assert number == found.answers.seeds_needed == found.plan().seeds_needed()
+    assert number == found.needs.seeds_needed == found.plan().seeds_needed()
     assert number > 5 and low < number < high
     assert [low, high] == list(found.plan().needed_range("seeds"))
 
 
 def test_nothing_is_planned_from_two_seeds_or_for_an_estimate_near_zero():
     two = compare(*arms(2, 0.3), n_resamples=50)
-    assert two.answers.detectable_difference is two.answers.error_of_twice_the_seeds is None
-    assert two.answers.opposite_chance is not None
-    (text,) = short_answers_in_words(two)[:1]
+    assert two.needs.detectable_difference is two.needs.error_of_twice_the_seeds is None
+    assert two.needs.opposite_chance is not None
+    (text,) = needs_in_words(two)[:1]
     assert "planned from 2 seeds" in text
     null = compare(*arms(5, 0.05), n_resamples=50)
     assert abs(null.estimate) < null.standard_error
-    (text,) = short_answers_in_words(null)[:1]
+    (text,) = needs_in_words(null)[:1]
     assert "within one standard error of zero" in text and "takes" not in text
     assert "smallest difference detectable" in text

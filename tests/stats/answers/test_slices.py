@@ -32,7 +32,7 @@ def arms(gain=0.15, seeds=5, key=0):
 @pytest.mark.parametrize("design", ["paired", "unpaired"])
 def test_a_slice_is_the_comparison_on_its_examples(design):
     sides = arms()
-    found = stats.compare(*sides, design=design, by=KINDS, **FEW).slices
+    found = stats.slices(stats.compare(*sides, design=design, **FEW), KINDS)
     assert [(item.name, item.num_examples) for item in found.slices] == [
         ("easy", 150), ("hard", 100), ("rare", 20),
     ]  # fmt: skip
@@ -66,14 +66,15 @@ def test_values_may_be_sequences():
         )
         for side in arms()
     )
-    found = stats.compare(base, experiment, by="span", **FEW).slices.slices
+    found = stats.slices(stats.compare(base, experiment, **FEW), "span").slices
     assert [item.name for item in found] == ["(4, 0)", "(4, 1)"]
     assert sum(item.num_examples for item in found) == len(KINDS)
 
 
 def test_against_the_rest_is_the_difference_of_differences_of_each_seed():
     base, experiment = arms()
-    found = stats.compare(base, experiment, by=KINDS, resample="seeds", **FEW).slices.slices[1]
+    result = stats.compare(base, experiment, resample="seeds", **FEW)
+    found = stats.slices(result, KINDS).slices[1]
     inside = KINDS == "hard"
     own, rest = ((experiment - base)[:, rows].mean(axis=1) for rows in (inside, ~inside))
     expected = scipy.stats.ttest_1samp(own - rest, 0)
@@ -85,7 +86,7 @@ def test_against_the_rest_is_the_difference_of_differences_of_each_seed():
 
 def test_one_arm_has_scores_by_slice():
     base, _ = arms()
-    found = stats.compare(base, design="single", by=KINDS, **FEW).slices
+    found = stats.slices(stats.compare(base, design="single", **FEW), KINDS)
     alone = stats.compare(base[:, :150], design="single", **FEW)
     assert tuple(found.slices[0].ci) == pytest.approx(tuple(alone.ci))
     assert found.slices[0].experiment is found.slices[0].p_holm is None
@@ -95,11 +96,12 @@ def test_one_arm_has_scores_by_slice():
 def test_clusters_are_kept_and_where_they_cross_none_is_set_against_the_rest():
     sides = arms()
     nested = np.arange(270) // 2
-    found = stats.compare(*sides, by=KINDS, clusters=nested, **FEW).slices
+    found = stats.slices(stats.compare(*sides, clusters=nested, **FEW), KINDS)
     plain = stats.compare(*(side[:, 150:250] for side in sides), clusters=nested[150:250], **FEW)
     assert tuple(found.slices[1].ci) == pytest.approx(tuple(plain.ci))
     assert not found.clusters_cross and found.slices[1].against_rest is not None
-    crossed = stats.compare(*sides, by=KINDS, clusters=np.arange(270) % 60, **FEW).slices
+    crossing = stats.compare(*sides, clusters=np.arange(270) % 60, **FEW)
+    crossed = stats.slices(crossing, KINDS)
     assert crossed.clusters_cross and crossed.slices[0].ci is not None
     assert all(item.against_rest is None for item in crossed.slices)
 
@@ -115,26 +117,26 @@ def test_slices_come_from_columns_labels_lengths_and_numbers():
         xarray.DataArray(side, coordinates, ("pretrain_seed", "example"))
         for side in (base, experiment)
     ]
-    by_name = stats.compare(*sides, by="kind", **FEW).slices
+    plain, labelled = stats.compare(base, experiment, **FEW), stats.compare(*sides, **FEW)
+    by_name = stats.slices(labelled, "kind")
     assert by_name.by == "kind"
-    assert by_name.slices == stats.compare(base, experiment, by=KINDS, **FEW).slices.slices
-    lengths = stats.compare(*sides, by="length", **FEW).slices
+    assert by_name.slices == stats.slices(plain, KINDS).slices
+    lengths = stats.slices(labelled, "length")
     assert [(item.name, item.num_examples) for item in lengths.slices] == [("1", 120), ("3", 150)]
-    quarters = stats.compare(*sides, by="size", **FEW).slices.slices
+    quarters = stats.slices(labelled, "size").slices
     assert [item.name for item in quarters] == ["0 to 67", "68 to 134", "135 to 201", "202 to 269"]
     labels = np.arange(270) % 2
-    of_labels = stats.compare(base, experiment, "accuracy", labels=labels, by="label", **FEW).slices
+    with_labels = stats.compare(base, experiment, "accuracy", labels=labels, **FEW)
+    of_labels = stats.slices(with_labels, "label")
     assert [(item.name, item.num_examples) for item in of_labels.slices] == [("0", 135), ("1", 135)]
     with pytest.raises(DataError, match="270 slices .*2 to 50"):
-        stats.compare(base, experiment, by=[f"id {n}" for n in range(270)], **FEW)
+        stats.slices(plain, [f"id {n}" for n in range(270)])
     with pytest.raises(DataError, match="1 example of 270"):
-        stats.compare(base, experiment, by=[np.nan, *range(269)], **FEW)
+        stats.slices(plain, [np.nan, *range(269)])
     with pytest.raises(DataError, match="no texts"):
-        stats.compare(base, experiment, by="length", **FEW)
+        stats.slices(plain, "length")
     with pytest.raises(DataError, match="found no coordinate 'topic'"):
-        stats.compare(*sides, by="topic", **FEW)
-    with pytest.raises(DataError, match="task 'one': found slices"):
-        stats.compare_tasks({"one": stats.TaskData(base, experiment, by=KINDS)}, **FEW)
+        stats.slices(labelled, "topic")
 
 
 def test_the_command_and_the_page_have_the_table(tmp_path):
@@ -146,7 +148,7 @@ def test_the_command_and_the_page_have_the_table(tmp_path):
     path, page = tmp_path / "arms.csv", tmp_path / "page.html"
     frame.to_csv(path, index=False)
     (found,) = json.loads(compare_files(base=str(path), by="kind", json=True))
-    expected = stats.compare(frame, by="kind").slices
+    expected = stats.slices(stats.compare(frame), "kind")
     assert found["slices"] == json.loads(json.dumps(expected.to_dict()))
     text = compare_files(base=str(path), by="kind", html=str(page))
     rows = [line.split() for line in text.splitlines()]
@@ -154,7 +156,7 @@ def test_the_command_and_the_page_have_the_table(tmp_path):
         ["easy", "150"], ["hard", "100"], ["rare", "20"],
     ]  # fmt: skip
     assert "by = 'kind'" in text
-    for shown in (text, page.read_text(), str(stats.compare(frame, by="kind"))):
+    for shown in (text, page.read_text(), str(expected)):
         assert "Slices of fewer than 30 examples" in shown
     with pytest.raises(UserError, match="no column 'topic' for --by"):
         compare_files(base=str(path), by="topic")

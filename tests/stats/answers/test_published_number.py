@@ -9,7 +9,7 @@ import scipy.stats
 
 from multiberts import stats
 from multiberts.runs.errors import UserError
-from multiberts.stats.compare.published_number import NUM_DRAWS, standard_draws
+from multiberts.stats.answers.published_number import NUM_DRAWS, standard_draws
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_reproduction import reproduce_files
 
@@ -17,20 +17,26 @@ SCORES = np.array([0.80, 0.82, 0.85, 0.81])
 RUNS = np.repeat(SCORES[:, None], 6, axis=1)  # seeds x examples
 
 
+def reproduce(runs, metric=None, *, published, of="mean", seed_sd=None, **options):
+    held = {"resample": "examples"} if len(runs) == 1 else {}
+    result = stats.compare(runs, None, metric, design="single", n_resamples=40, **held, **options)
+    return stats.reproduce(result.named("ours"), published, of, seed_sd=seed_sd)
+
+
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_the_mean_of_new_seeds_has_students_predictive_interval(count):
-    found = stats.reproduce(RUNS, published=0.85, of=f"mean:{count}")
+    found = reproduce(RUNS, published=0.85, of=f"mean:{count}")
     error = SCORES.std(ddof=1) * math.sqrt(1 / count + 1 / 4)
     law = scipy.stats.t(3, SCORES.mean(), error)
     assert tuple(found.ci) == pytest.approx(law.interval(0.95))
     assert found.p_value == pytest.approx(2 * law.sf(0.85))
-    assert stats.reproduce(RUNS, published=0.85).num_published == 4  # as many as here
+    assert reproduce(RUNS, published=0.85).num_published == 4  # as many as here
 
 
 def test_the_mean_of_as_many_published_runs_is_the_t_test_with_one_spread():
     """With p as a test of both groups' means whose spread these runs alone show."""
     published = SCORES.mean() + 3.0 * SCORES.std(ddof=1) * math.sqrt(2 / 4)
-    found = stats.reproduce(RUNS, published=published)
+    found = reproduce(RUNS, published=published)
     assert found.p_value == pytest.approx(2 * scipy.stats.t(3).sf(3.0))
 
 
@@ -54,18 +60,18 @@ def test_order_statistics_are_those_of_drawn_seeds(kind, count):
 
 
 def test_the_best_of_many_is_no_surprise_and_the_mean_of_many_is():
-    found = {of: stats.reproduce(RUNS, published=0.87, of=of) for of in ("best:20", "mean:20")}
+    found = {of: reproduce(RUNS, published=0.87, of=of) for of in ("best:20", "mean:20")}
     assert found["best:20"].p_value > 0.5 > found["mean:20"].p_value
     assert "the best of 20 new runs" in str(found["best:20"])
     assert found["mean:20"].p_value < 0.05
     assert "lies outside that" in str(found["mean:20"])
-    assert found["best:20"].to_dict()["p_value"] == found["best:20"].p_value
+    assert found["best:20"].record()["p_value"] == found["best:20"].p_value
 
 
 def test_one_run_borrows_a_spread_or_is_refused():
     with pytest.raises(DataError, match="one seed.*seed_sd"):
-        stats.reproduce(RUNS[:1], published=0.85)
-    found = stats.reproduce(RUNS[:1], published=0.85, of="mean:5", seed_sd="0.02/6")
+        reproduce(RUNS[:1], published=0.85)
+    found = reproduce(RUNS[:1], published=0.85, of="mean:5", seed_sd="0.02/6")
     law = scipy.stats.t(6, 0.80, 0.02 * math.sqrt(1 / 5 + 1))
     assert tuple(found.ci) == pytest.approx(law.interval(0.95))
     assert "borrowed: 6 degrees of freedom" in str(found)
@@ -82,15 +88,20 @@ def test_one_run_borrows_a_spread_or_is_refused():
 )
 def test_what_has_no_answer_is_refused(options, message):
     with pytest.raises(DataError, match=message):
-        stats.reproduce(RUNS, **options)
+        reproduce(RUNS, **options)
+
+
+def test_two_arms_are_refused():
+    with pytest.raises(DataError, match="two arms, expected one"):
+        stats.reproduce(stats.compare(RUNS, RUNS, n_resamples=40), 0.8)
 
 
 def test_scores_that_do_not_vary_and_per_cent_are_refused():
     with pytest.raises(DataError, match="same score for all 2"):
-        stats.reproduce(RUNS[[0, 0]], published=0.8)
+        reproduce(RUNS[[0, 0]], published=0.8)
     right = np.array([[0, 1, 1], [1, 1, 1]])
     with pytest.raises(DataError, match="0 to 1 .*accuracy; .*0.874"):
-        stats.reproduce(right, "accuracy", labels=np.ones(3, int), published=87.4)
+        reproduce(right, "accuracy", labels=np.ones(3, int), published=87.4)
 
 
 def test_the_command_reads_what_compare_reads(tmp_path, monkeypatch):
@@ -113,21 +124,17 @@ def test_runs_that_failed_or_may_fail_are_named_beside_the_interval():
     random, labels = np.random.default_rng(5), np.arange(400) % 2
     right = random.random((6, 400)) < 0.9
     answers = np.where(right, labels, 1 - labels)
-    found = stats.reproduce(answers, "accuracy", labels=labels, published=0.9, name="ours")
-    assert found.failed_seeds == () and found.failure_rate.low == 0
+    found = reproduce(answers, "accuracy", labels=labels, published=0.9)
+    assert found.comparison.base.failed_seeds == ()
     assert "None of the 6 seeds failed" in str(found)
     assert "not cover failed runs" in str(found)
     answers[2] = np.where(random.random(400) < 0.5, labels, 1 - labels)
     answers[4] = 1
-    found = stats.reproduce(answers, "accuracy", labels=labels, published=0.9, name="ours")
-    theirs = stats.compare(
-        answers, design="single", metric="accuracy", labels=labels, n_resamples=40
-    )
-    assert found.failed_seeds == theirs.base.failed_seeds == (2, 4)
-    assert found.failure_rate == theirs.base.failure_rate
-    assert found.constant_seeds == (4,) and found.to_dict()["failed_seeds"] == [2, 4]
+    found = reproduce(answers, "accuracy", labels=labels, published=0.9)
+    assert found.comparison.base.failed_seeds == (2, 4)
+    assert found.record()["constant_seeds"] == [4] and found.record()["failed_seeds"] == [2, 4]
     assert re.search(r"2 of 6 .*ours \(seeds 2, 4\) .*gap .*\(seed 4", str(found))
-    assert "failed to train" not in str(stats.reproduce(RUNS, published=0.85))
+    assert "failed to train" not in str(reproduce(RUNS, published=0.85))
     limit = "holds the mean of five new ones in 73 to 83 % of studies"
     assert limit in str(found)
-    assert limit not in str(stats.reproduce(RUNS, published=0.85, of="best:5"))
+    assert limit not in str(reproduce(RUNS, published=0.85, of="best:5"))

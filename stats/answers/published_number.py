@@ -1,4 +1,4 @@
-"""A published number beside your own runs: how probable it is if both follow the same law."""
+"""A published number beside your own runs: how probable it is under their law (`stats.reproduce`)."""
 
 from __future__ import annotations
 
@@ -6,35 +6,27 @@ import functools
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.bootstrap.pseudo_values import job_table
-from multiberts.stats.bootstrap.replicates import ScoreJob
-from multiberts.stats.borrowed import SeedSpread
-from multiberts.stats.compare.failures import failures_of
-from multiberts.stats.compare.question import TaskData, borrowed, prepare_arms
-from multiberts.stats.compare.undefined import check_defined
+from multiberts.stats.answers.borrowed_spread import SeedSpread, seed_spread
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
 from multiberts.stats.metric_names import difference_text, metric_name, score_text
-from multiberts.stats.metrics import MetricLike, ScoreFunction
+from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.wording import (
     about_seeds,
-    origin_text,
     p_text,
     rate_text,
     unseen_failures_of,
 )
 from multiberts.stats.recommended import interval_of_sum
-from multiberts.stats.results.comparison import ArmSummary
-from multiberts.stats.results.content import EqualByContent
-from multiberts.stats.settings import ComparisonSettings, Missing
-from multiberts.stats.variance.crossing import Crossing, VarianceEstimate
-from multiberts.stats.variance.score_tables import TablePart
+from multiberts.stats.results import ComparisonResult, plain_value
+from multiberts.stats.variance.crossing import VarianceEstimate
 
 _FORM = re.compile(r"(mean|best|median)(?::([1-9]\d{0,5}))?")
 # From the table of coverage in docs/statistics.md.
@@ -46,15 +38,12 @@ _MEAN_LIMIT = (
 NUM_DRAWS = 200_000  # shares of .05 are known to .0005
 
 
-@dataclass(frozen=True, eq=False)
-class Reproduction(EqualByContent):
+@dataclass(frozen=True, eq=False, repr=False)
+class Reproduction(FurtherAnswer):
     """A published number, and where such a number lies if it comes from runs like these.
 
     Attributes:
-      name, metric: of these runs, and their score.
-      estimate: the mean of their seeds' scores.
-      seed_scores: one per seed, its runs averaged [R].
-      num_examples: that all seeds answered.
+      comparison: of one arm, these runs.
       standard_deviation, df: between seeds, and its degrees of freedom.
       published: the published number, in the metric's own unit.
       of: `mean`, `best` or `median` of the published runs.
@@ -63,22 +52,19 @@ class Reproduction(EqualByContent):
         `simulation`.
       p_value: two-sided: how often new runs give a number as far out or further.
       borrowed: the spread that one seed borrowed; None where it is these seeds' own.
-      seeds: of these runs [R].
-      failed_seeds, failure_rate, constant_seeds: as in `ArmSummary`. New runs may fail as well, and then
-        fewer lie in `ci`.
 
     Example:
-      >>> reproduce([[1, 0, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]], "mean", published=0.8).num_published
+      >>> from multiberts import stats
+      >>> runs = stats.compare([[1, 0, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]], design="single")
+      >>> stats.reproduce(runs, 0.8).num_published
       3
 
     See also: `reproduce`.
     """
 
-    name: str
-    metric: str
-    estimate: float
-    seed_scores: NDArray[np.float64]
-    num_examples: int
+    key: ClassVar[str] = "reproduction"
+    parameter: ClassVar[str] = "published"
+
     standard_deviation: float
     df: float
     published: float
@@ -87,56 +73,58 @@ class Reproduction(EqualByContent):
     ci: ConfidenceInterval
     p_value: float
     borrowed: SeedSpread | None = None
-    seeds: tuple = ()
-    failed_seeds: tuple = ()
-    failure_rate: Interval | None = None
-    constant_seeds: tuple = ()
 
-    def __str__(self) -> str:
-        """Returns the answer in words."""
-        arm = ArmSummary(
-            self.name, self.estimate, self.ci, {}, self.seeds, self.seed_scores, len(self.seeds),
-            self.num_examples, failed_seeds=self.failed_seeds, failure_rate=self.failure_rate,
-            constant_seeds=self.constant_seeds,
+    @classmethod
+    def ask(cls, comparison: Any, value: Any) -> Self:
+        """Answers `reproduce`."""
+        return cast("Self", reproduce(comparison, value))
+
+    def record(self) -> Any:
+        """Returns its numbers, and those of the runs that it rests on."""
+        arm = self.comparison.base
+        names = (
+            "name", "estimate", "seed_scores", "num_examples", "seeds", "failed_seeds", "failure_rate",
+            "constant_seeds",
         )  # fmt: skip
-        warned = [_MEAN_LIMIT] if self.of == "mean" and self.num_published > 1 else []
-        warned += about_seeds(arm, self.metric, self.ci.level)
-        limit = unseen_failures_of([arm], self.ci.level)
-        return " ".join([self._answer(), *warned, *filter(None, [limit])])
+        runs = {name: plain_value(getattr(arm, name)) for name in names}
+        return runs | {"metric": self.comparison.metric} | self.to_dict()
 
-    def _answer(self) -> str:
-        number, metric = len(self.seed_scores), self.metric
-        spread = f"standard deviation {difference_text(self.standard_deviation, metric)}"
+    def sentences(self) -> list[str]:
+        """Says where such a number lies, whether this one does, and what the claim rests on."""
+        arm, metric = self.comparison.base, self.comparison.metric
+        number, spread = len(arm.seeds), difference_text(self.standard_deviation, metric)
+        spread = f"standard deviation {spread}"
         if self.borrowed is not None:
-            spread += f", borrowed: {origin_text(self.borrowed)}"
+            spread += f", borrowed: {self.borrowed.origin}"
         new = f"the {self.of} of {self.num_published} new runs"
         if self.num_published == 1:
             new = "one new run"
         within = self.ci.low <= self.published <= self.ci.high
-        low, high, mean, found = (
-            score_text(value, metric) for value in (*self.ci, self.estimate, self.published)
+        low, high, mean, published = (
+            score_text(value, metric) for value in (*self.ci, arm.estimate, self.published)
         )
-        return (
-            f"Across {counted(number, 'seed')} and {counted(self.num_examples, 'example')}, "
-            f"{metric_name(metric)} of {self.name} is {mean}{' on average' * (number > 1)} ({spread}). With "
+        warned = [_MEAN_LIMIT] if self.of == "mean" and self.num_published > 1 else []
+        return [
+            f"Across {counted(number, 'seed')} and {counted(arm.num_examples, 'example')}, "
+            f"{metric_name(metric)} of {arm.name} is {mean}{' on average' * (number > 1)} ({spread}). With "
             f"probability {100 * self.ci.level:g} % {new} of the same law, scored on the same examples, "
-            f"lies between {low} and {high}. The published {found} lies "
+            f"lies between {low} and {high}. The published {published} lies "
             f"{'within' if within else 'outside'} that: a number as far out would come up in "
             f"{rate_text(self.p_value)} of such studies ({p_text(self.p_value)}, two-sided), so that "
-            f"{'these runs do not contradict it' if within else 'such runs seldom give it'}."
-        )
+            f"{'these runs do not contradict it' if within else 'such runs seldom give it'}.",
+            *warned,
+            *about_seeds(arm, metric, self.ci.level),
+            *filter(None, [unseen_failures_of([arm], self.ci.level)]),
+        ]
 
 
+@knows_guesses
 def reproduce(
-    runs: Any,
-    metric: str | MetricLike | ScoreFunction | None = None,
-    *,
+    result: ComparisonResult,
     published: float,
     of: str = "mean",
-    labels: Any = None,
-    missing: Missing = "refuse",
+    *,
     seed_sd: float | str | SeedSpread | None = None,
-    name: str = "these runs",
 ) -> Reproduction:
     """Asks how probable a published number is, if it came from runs that follow the same law as these.
 
@@ -146,15 +134,11 @@ def reproduce(
     The published runs must have been scored on the same examples.
 
     Args:
-      runs: predictions or scores, as `stats.compare` takes them.
-      metric: as in `stats.compare`.
+      result: these runs: `compare(runs)` of one arm; of one seed with `resample="examples"`.
       published: the number, in the metric's own unit: .874 of accuracy, not 87.4.
       of: what it is: `mean`, `best` or `median`, with the number of runs, such as `best:5`; without it as
         many as these.
-      labels: as in `stats.compare`.
-      missing: `refuse` or `omit`, as in `stats.compare`.
-      seed_sd: for one run, the spread of seeds to borrow, as in `stats.compare`.
-      name: of these runs.
+      seed_sd: for one seed, the spread of seeds to borrow, as in `one_seed`.
 
     Raises:
       DataError: there is one seed and no spread for it, or several and a borrowed one; seeds do not vary;
@@ -164,8 +148,8 @@ def reproduce(
       >>> import numpy as np
       >>> from multiberts import stats
       >>> right = np.random.default_rng(0).random((5, 1000)) < 0.85  # seeds x examples
-      >>> found = stats.reproduce(right, published=0.874, of="best:5", name="ours")
-      >>> found.ci.low < found.estimate < found.ci.high, found.p_value > 0.05
+      >>> answer = stats.reproduce(stats.compare(right, design="single"), 0.874, "best:5")
+      >>> answer.ci.low < answer.comparison.estimate < answer.ci.high, answer.p_value > 0.05
       (True, True)
 
     See also: `compare`, with `design="fixed_baseline"` where the answers of the published runs are at hand.
@@ -177,11 +161,13 @@ def reproduce(
         raise DataError(
             f"found of {of!r}, expected mean, best or median, or with a number of runs: best:5"
         )
-    settings = ComparisonSettings("single", resample="seeds", seed_sd=seed_sd)
-    confidence_level = settings.confidence_level
-    prepared = prepare_arms(TaskData(runs, None, metric, labels, None, missing), settings)
-    (arm,), used = prepared.arms, prepared.metric
-    low, high = used.bounds
+    if result.experiment is not None:
+        raise DataError(
+            "found a comparison of two arms, expected one of these runs alone; give stats.compare(runs, "
+            "design='single')"
+        )
+    kind, count = form.group(1), int(form.group(2) or len(result.base.seeds))
+    low, high = bounds = result.computed_from().kind.bounds
     if not (math.isfinite(published) and low <= published <= high):
         cure = (
             f"; {published:g} % is {published / 100:g}"
@@ -189,17 +175,15 @@ def reproduce(
             else ""
         )
         raise DataError(
-            f"found published {published:g}, expected {low:g} to {high:g} for {used.name}{cure}"
+            f"found published {published:g}, expected {low:g} to {high:g} for {result.metric}{cure}"
         )
-    job = ScoreJob(arm, used, "seeds", None)
-    check_defined(name, job)
-    scores: NDArray[np.float64] = job.plain[0][0]
-    number, spread = len(scores), settings.spread
+    scores, level = result.base.seed_scores, result.confidence_level
+    number, spread = len(scores), None if seed_sd is None else seed_spread(seed_sd)
     if spread is None:
         if number == 1:
             raise DataError(
-                f"{name} has one seed, expected two or more to see how seeds vary; add seeds, or borrow "
-                "their spread (seed_sd)"
+                f"{result.base.name} has one seed, expected two or more to see how seeds vary; add seeds, or "
+                "borrow their spread (seed_sd)"
             )
         sd, df = float(scores.std(ddof=1)), float(number - 1)
     elif number > 1:
@@ -207,38 +191,29 @@ def reproduce(
             f"found seed_sd, but {number} seeds, which have a spread of their own; leave seed_sd out"
         )
     else:
-        spread = borrowed(spread, used)
+        spread = spread.in_unit_of(result.metric, high - low)
         sd, df = spread.sd, spread.df
     if sd <= 1e-12 * abs(scores).max():
         raise DataError(
             f"found the same score for all {number} seeds, from which no law follows; add seeds"
         )
-    kind, count = form.group(1), int(form.group(2) or number)
     centre = float(scores.mean())
     if kind == "mean" or count == 1:
         variance = VarianceEstimate(sd**2 * (1 / count + 1 / number), df, df)
-        interval, tests = interval_of_sum(
-            centre, variance, confidence_level, (low, high), published
-        )
+        interval, tests = interval_of_sum(centre, variance, level, bounds, published)
         p = tests.two_sided
     else:
-        drawn = standard_draws(kind, count, number, df, settings.rng)
-        tail = max(1, round((1 - confidence_level) / 2 * (NUM_DRAWS + 1)))
+        drawn = standard_draws(kind, count, number, df, result.rng)
+        tail = max(1, round((1 - level) / 2 * (NUM_DRAWS + 1)))
         ends = Interval(*(centre + sd * float(drawn[end]) for end in (tail - 1, -tail)))
-        interval = ConfidenceInterval(
-            *clipped_interval(ends, (low, high)), confidence_level, "simulation"
-        )
+        interval = ConfidenceInterval(*clipped_interval(ends, bounds), level, "simulation")
         place = (published - centre) / sd
         beyond = min(
             np.searchsorted(drawn, place, "right"),
             NUM_DRAWS - np.searchsorted(drawn, place, "left"),
         )
         p = min(1.0, 2 * (int(beyond) + 1) / (NUM_DRAWS + 1))
-    crossing = Crossing([TablePart(job_table(job), 1.0, job.pool, job.examples)])
-    return Reproduction(
-        name, used.name, centre, scores, arm.num_examples, sd, df, published, kind, count, interval, p,
-        spread, arm.seeds, *failures_of(job, crossing, scores, confidence_level),
-    )  # fmt: skip
+    return Reproduction(result, sd, df, published, kind, count, interval, p, spread)
 
 
 @functools.lru_cache(maxsize=8)

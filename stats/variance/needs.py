@@ -17,7 +17,7 @@ MOST_TIMES = 100
 
 
 @dataclass(frozen=True)
-class ShortAnswers:
+class Needs:
     """The data on one seed per arm, and on more seeds and examples.
 
     Nothing is planned where an arm has fewer than three seeds that are drawn; seeds and examples are not
@@ -54,7 +54,7 @@ class ShortAnswers:
     error_of_twice_the_examples: float | None = None
 
 
-def short_answers(plan: Plan, opposite: float | None, found: bool) -> ShortAnswers:
+def needs_of(plan: Plan, opposite: float | None, found: bool) -> Needs:
     """Computes the short answers.
 
     Args:
@@ -72,7 +72,7 @@ def short_answers(plan: Plan, opposite: float | None, found: bool) -> ShortAnswe
             return None, None
         return int(number), plan.needed_range(what, most=most)
 
-    return ShortAnswers(
+    return Needs(
         opposite,
         seeds,
         examples,

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.results.sequential import (
+from multiberts.stats.sequential import (
     sequential_decision,
     spending_boundaries,
     spent_level,

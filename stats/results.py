@@ -1,27 +1,107 @@
-"""The result of a comparison, as data."""
+"""Results as data: of a comparison, of its arms, and of the ranking of many; equal by content, for JSON."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.borrowed import SeedSpread
 from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
-from multiberts.stats.results.content import EqualByContent
-from multiberts.stats.results.slices import Slices
+from multiberts.stats.recommended import AnswerPairs, ScoreKind
 from multiberts.stats.settings import Design, Resample
-from multiberts.stats.variance.answers import ShortAnswers, opposite_chance, short_answers
-from multiberts.stats.variance.crossing import VarianceParts
+from multiberts.stats.variance.crossing import Crossing, VarianceParts
 from multiberts.stats.variance.effect_size import EffectSizes
+from multiberts.stats.variance.needs import Needs, needs_of, opposite_chance
 from multiberts.stats.variance.plan import TARGET_POWER, Plan, estimated_plan, too_few_to_plan
 
 Pairing = Literal["parent", "seed number"]
+
+
+class EqualByContent:
+    """Makes dataclasses that hold arrays comparable and hashable, and convertible for JSON.
+
+    Two are equal where every number is.
+    """
+
+    def _content(self) -> tuple:
+        return type(self), *(
+            _hashable(getattr(self, f.name))
+            for f in dataclasses.fields(cast("Any", self))
+            if f.compare
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EqualByContent):
+            return NotImplemented
+        return self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns every number but the bootstrap samples, as JSON can hold them.
+
+        Intervals have the keys low, high, level and method; an infinite end, which JSON lacks, is None.
+        """
+        names = [each.name for each in dataclasses.fields(cast("Any", self)) if each.compare]
+        names += [
+            name
+            for name in ("statistic", "p_value", "p_same", "p_not_worse", "needs")
+            if hasattr(self, name)
+        ]
+        return {name: plain_value(getattr(self, name)) for name in names if name != "samples"}
+
+
+def plain_value(value: Any) -> Any:
+    """Converts a value to what JSON can hold."""
+    if isinstance(value, EqualByContent):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value):
+        return {
+            each.name: plain_value(getattr(value, each.name)) for each in dataclasses.fields(value)
+        }
+    if isinstance(value, ConfidenceInterval):
+        value = {"low": value.low, "high": value.high, "level": value.level, "method": value.method}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: plain_value(part) for name, part in value._asdict().items()}
+    if isinstance(value, dict):
+        return {str(name): plain_value(part) for name, part in value.items()}
+    if isinstance(value, tuple | list | np.ndarray):
+        return [plain_value(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def flat_values(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Joins the names of nested values: `base_estimate`, `ci_low`; lists are left as they are."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= flat_values(value, f"{prefix}{name}_".replace(" ", "_"))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, dict):
+        return tuple((name, _hashable(part)) for name, part in value.items())
+    if dataclasses.is_dataclass(value):
+        fields = [each for each in dataclasses.fields(value) if each.compare]
+        return tuple(_hashable(getattr(value, each.name)) for each in fields)
+    if isinstance(value, tuple | list) and not isinstance(value, Interval):
+        return tuple(_hashable(part) for part in value)
+    return value
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,60 +166,23 @@ class WithoutFailed:
     p_value: float
 
 
-@dataclass(frozen=True, eq=False)
-class Sameness(EqualByContent):
-    """Equality of two arms within a margin: two one-sided tests on the recommended interval.
+@dataclass(frozen=True)
+class Origin:
+    """The tables and data that a comparison was computed from, for further answers.
 
     Attributes:
-      margin: the largest difference that does not matter, in the metric's own unit (.005 is half a
-        point of accuracy).
-      ci: the recommended interval at one less twice the level of the tests: at 90 % for tests at .05.
-      p_lower: one-sided, against a difference of -margin or less.
-      p_upper: one-sided, against a difference of margin or more.
-      higher_is_better: which way the metric points; None where neither way is better.
-      refused: whether a seed of either arm may have failed to train (`ArmSummary.failed_seeds`), so that
-        nothing is claimed of new seeds, whatever p is.
-
-    Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
-    for assessing the equivalence of average bioavailability.
+      kind: of its score.
+      crossing: the tables whose sum is the estimate.
+      pairs: the arms' answers to the same examples; None where they are not paired.
+      spec: the `ComparisonSpec` of its arms; None of a mean of tasks.
+      data: what was given as base, from which slices are read.
     """
 
-    margin: float
-    ci: ConfidenceInterval
-    p_lower: float
-    p_upper: float
-    higher_is_better: bool | None = None
-    refused: bool = False
-
-    @property
-    def p_same(self) -> float:
-        """Returns p against a difference of the margin or more, either way."""
-        return max(self.p_lower, self.p_upper)
-
-    @property
-    def p_not_worse(self) -> float | None:
-        """Returns p against being worse by the margin or more; None where neither way is better."""
-        if self.higher_is_better is None:
-            return None
-        return self.p_lower if self.higher_is_better else self.p_upper
-
-    @property
-    def alpha(self) -> float:
-        return round((1 - self.ci.level) / 2, 12)
-
-    @property
-    def same(self) -> bool:
-        """Returns whether the arms are shown to be equal within the margin."""
-        return not self.refused and self.p_same < self.alpha
-
-    @property
-    def not_worse(self) -> bool:
-        return not self.refused and self.p_not_worse is not None and self.p_not_worse < self.alpha
-
-    @property
-    def claims(self) -> bool:
-        """Returns whether the arms are shown to be equal, or the experiment not to be worse."""
-        return self.same or self.not_worse
+    kind: ScoreKind
+    crossing: Crossing
+    pairs: AnswerPairs | None = None
+    spec: Any = None
+    data: Any = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -177,11 +220,22 @@ class ComparisonResult(EqualByContent):
     without_failed: WithoutFailed | None = None
     pooled_seeds: bool = False
     notes: tuple[str, ...] = ()
-    sameness: Sameness | None = None
-    slices: Slices | None = None
-    borrowed: SeedSpread | None = None
     over_labels: tuple[float, ...] = ()
+    origin: Origin | None = field(default=None, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what is pickled: all but the origin, whose tables are computed when they are read."""
+        return {**self.__dict__, "origin": None}
+
+    def computed_from(self) -> Origin:
+        """Returns the origin, which further answers need."""
+        if self.origin is None:
+            raise DataError(
+                "found a result that was unpickled, which no longer has its data; compare the arms again"
+            )
+        return self.origin
+
+    @knows_guesses
     def plan(
         self,
         num_seeds: int | None = None,
@@ -212,12 +266,10 @@ class ComparisonResult(EqualByContent):
           >>> 0 < plan.power() < 1
           True
         """
-        if self.borrowed is not None:
+        if self.variance_parts is None:
             raise DataError(
                 "found a comparison with a borrowed spread of seeds, from which nothing is planned; add seeds"
             )
-        if self.variance_parts is None:
-            raise DataError("found a result without mean squares, expected one of stats.compare")
         drawn = self._drawn_arms()
         found = estimated_plan(
             self.variance_parts,
@@ -235,45 +287,6 @@ class ComparisonResult(EqualByContent):
             effect=found.effect if effect is None else effect,
         )
 
-    def sameness_plan(
-        self,
-        num_seeds: int | None = None,
-        num_examples: int | None = None,
-        true_difference: float = 0.0,
-        target_power: float = TARGET_POWER,
-    ) -> Plan:
-        """Plans a study like this one that shows the experiment not to be worse by the margin.
-
-        Its `seeds_needed()` is how many seeds show that, with probability `target_power`. To show that the
-        arms are equal within the margin, plan with (1 + target_power) / 2: both one-sided tests then pass
-        with `target_power` or more.
-
-        Args:
-          num_seeds: as in `plan`.
-          num_examples: as in `plan`.
-          true_difference: how much better the experiment truly is, in the metric's own unit; negative
-            where it is worse.
-          target_power: as in `plan`.
-
-        Raises:
-          DataError: the comparison has no margin, the true difference is worse than it, or as `plan`.
-
-        Example:
-          >>> import numpy as np
-          >>> from multiberts import stats
-          >>> base, experiment = np.random.default_rng(0).normal(0, 1, (2, 5, 100))
-          >>> result = stats.compare(base, experiment, "mean", margin=0.5)
-          >>> result.sameness.p_same < 0.05, result.sameness_plan().seeds_needed()
-          (True, 3)
-
-        See also: `plan`.
-        """
-        if self.sameness is None:
-            raise DataError("found a comparison without a margin; give margin to stats.compare")
-        return self.plan(
-            num_seeds, num_examples, self.sameness.margin + true_difference, target_power, sides=1
-        )
-
     def _drawn_arms(self) -> list[ArmSummary]:
         if self.experiment is None:
             return [self.base]
@@ -282,8 +295,8 @@ class ComparisonResult(EqualByContent):
         )
 
     @cached_property
-    def answers(self) -> ShortAnswers | None:
-        """Returns short answers, which `print` gives in words; None in a `single` design."""
+    def needs(self) -> Needs | None:
+        """Returns what these data can show and what more would take, as `print` says; None of one arm."""
         if self.experiment is None or self.variance_parts is None:
             return None
         base, scores = self.base.seed_scores, self.experiment.seed_scores
@@ -295,8 +308,8 @@ class ComparisonResult(EqualByContent):
         opposite = opposite_chance(self.estimate, by_design[self.design])
         if too_few_to_plan(self.variance_parts):
             fewest = min(len(arm.seeds) for arm in self._drawn_arms())
-            return ShortAnswers(opposite, fewest, self.num_examples)
-        return short_answers(self.plan(), opposite, self.significant)
+            return Needs(opposite, fewest, self.num_examples)
+        return needs_of(self.plan(), opposite, self.significant)
 
     @property
     def differences(self) -> NDArray[np.float64]:
@@ -322,3 +335,81 @@ class ComparisonResult(EqualByContent):
     def significant(self) -> bool:
         """Returns whether the recommended two-sided p is below 1 - confidence level."""
         return self.p_value is not None and self.p_value < 1 - self.confidence_level
+
+
+@dataclass(frozen=True)
+class ArmDifference:
+    """The difference of two of many arms.
+
+    Attributes:
+      estimate: score of the experiment minus that of the base.
+      standard_error: of the estimate, from variances of seeds that are moderated by those of all arms.
+      ci: simultaneous: all intervals of the family hold the truth at its level.
+      p_value: two-sided, corrected for the number of differences as the interval is (Bonferroni): below
+        1 - level where the interval excludes 0.
+      p_values: two-sided: `uncorrected`, of this difference alone; and `holm`, which is never larger than
+        `p_value`, so that it may show what the interval does not.
+    """
+
+    base: str
+    experiment: str
+    estimate: float
+    standard_error: float
+    df: float
+    ci: ConfidenceInterval
+    p_value: float
+    p_values: dict[str, float]
+
+    @property
+    def clear(self) -> bool:
+        """Returns whether the simultaneous interval excludes 0."""
+        return self.ci.low > 0 or self.ci.high < 0
+
+
+@dataclass(frozen=True, eq=False)
+class RankedArm(ArmSummary):
+    """One of many arms: its score with its own interval, and its place among the arms.
+
+    Attributes:
+      rank: 1 plus the number of arms with a better score.
+      rank_low, rank_high: the ranks that it may truly have, simultaneously for all arms: 1 plus the
+        number of arms that are clearly better, up to the last place but for those clearly worse.
+      groups: letters of the groups that it belongs to; two arms differ clearly where they have none in
+        common. Empty where all are compared with one arm only.
+    """
+
+    rank: int = 1
+    rank_low: int = 1
+    rank_high: int = 1
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankingResult(EqualByContent):
+    """The numbers of `stats.ArmComparisons`, which adds words, tables and figures. The
+    attributes are described there.
+    """
+
+    name: str
+    evaluation_set: str
+    metric: str
+    higher_is_better: bool | None
+    design: Design
+    resample: Resample
+    against: str | None
+    arms: tuple[RankedArm, ...]
+    differences: tuple[ArmDifference, ...]
+    confidence_level: float
+    shared_degrees_of_freedom: float
+    pairing: Pairing | None
+    n_resamples: int
+    rng: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Returns the largest sets of arms none of which differ clearly, by name, best first."""
+        letters = dict.fromkeys(letter for arm in self.arms for letter in arm.groups)
+        return tuple(
+            tuple(arm.name for arm in self.arms if letter in arm.groups) for letter in letters
+        )

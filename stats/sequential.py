@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,11 +87,8 @@ def spending_boundaries(
       DataError: the fractions do not grow within (0, 1], or the level is not valid.
 
     Example:
-      >>> from multiberts import stats
-      >>> stats.spending_boundaries([0.5, 1.0]).nominal_p.round(4).tolist()
+      >>> spending_boundaries([0.5, 1.0]).nominal_p.round(4).tolist()
       [0.0031, 0.049]
-
-    See also: `sequential_decision`.
 
     Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
         Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
@@ -167,7 +163,7 @@ def sequential_decision(
       >>> decision.shown, decision.look
       (True, 2)
 
-    See also: `spending_boundaries`, `early_look`.
+    See also: `early_look`.
 
     Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """
@@ -188,71 +184,6 @@ def sequential_decision(
     look = int(crossed[0]) + 1 if crossed.size else None
     finished = seeds_at_looks[-1] == planned_seeds
     return SequentialDecision(look is not None or finished, look is not None, look, boundaries)
-
-
-@dataclass(frozen=True)
-class EarlyLook:
-    """Interim result of the seeds so far in a plan of more.
-
-    Attributes:
-      level: the two-sided p at or below which they are enough.
-      is_enough: whether p is.
-      seeds_to_boundary: with how many seeds, at most the planned ones, the boundary would be reached if the
-        difference and its noise stayed as they are; None where the planned ones would not do.
-    """
-
-    seeds: int
-    planned_seeds: int
-    level: float
-    is_enough: bool
-    seeds_to_boundary: int | None
-
-
-def early_look(p_value: float, seeds: int, planned_seeds: int, alpha: float = 0.05) -> EarlyLook:
-    """Judges a result of fewer seeds than planned, as if it had been looked at after every seed from two.
-
-    So the level holds however often somebody looks. See `sequential_decision` for the approximation.
-
-    Args:
-      p_value: two-sided, of all seeds so far.
-      seeds: of each arm, from 2.
-      planned_seeds: of each arm.
-      alpha: the overall level, both sides together.
-
-    Raises:
-      DataError: fewer seeds than two or more than planned, or the p-value is outside [0, 1].
-
-    Example:
-      >>> look = early_look(0.004, seeds=7, planned_seeds=10)
-      >>> look.is_enough, round(look.level, 4)
-      (True, 0.0123)
-      >>> early_look(0.04, seeds=7, planned_seeds=10).seeds_to_boundary
-      9
-
-    See also: `sequential_decision`.
-
-    Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
-    """
-    from scipy.special import ndtri
-
-    if not 2 <= seeds <= planned_seeds or not 0 <= p_value <= 1:
-        raise DataError(
-            f"found p {p_value} of {seeds} seeds, expected p from 0 to 1 of 2 to {planned_seeds} seeds"
-        )
-    boundaries = _after_every_seed(planned_seeds, alpha)
-    level = float(boundaries.nominal_p[seeds - 2])
-    numbers = np.arange(seeds, planned_seeds + 1)
-    # The score grows with the root of the information.
-    grown = -ndtri(p_value / 2) * np.sqrt(numbers / seeds)
-    reached = numbers[grown >= boundaries.z[seeds - 2 :]].tolist()
-    is_enough = p_value <= level
-    needed = seeds if is_enough else min((n for n in reached if n > seeds), default=None)
-    return EarlyLook(seeds, planned_seeds, level, is_enough, needed)
-
-
-@functools.lru_cache(maxsize=16)
-def _after_every_seed(planned_seeds: int, alpha: float) -> Boundaries:
-    return spending_boundaries([n / planned_seeds for n in range(2, planned_seeds + 1)], alpha)
 
 
 class _Path:

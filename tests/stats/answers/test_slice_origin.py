@@ -22,7 +22,7 @@ def sliced(base, experiment, by, metric="accuracy"):
     how = {"labels": LABELS, "n_resamples": 39} if base.shape[0] > 1 else {
         "labels": LABELS, "n_resamples": 39, "resample": "examples"
     }  # fmt: skip
-    return stats.compare(base, experiment, metric, by=by, **how)
+    return stats.slices(stats.compare(base, experiment, metric, **how), by)
 
 
 MADE = {
@@ -37,17 +37,17 @@ MADE = {
 def test_slices_made_from_an_arms_answers_are_named(kind, behind):
     both = arms(1, 5)
     found = sliced(*both, by=MADE[kind](both[behind]))
-    assert found.slices.made_from == ("base", "experiment")[behind]
+    assert found.made_from == ("base", "experiment")[behind]
     text = str(found)
-    assert f"go with the answers of {found.slices.made_from}" in text
+    assert f"go with the answers of {found.made_from}" in text
     assert "regression to the mean" in text
 
 
 def test_scores_without_labels_are_answers_too():
     base, experiment = (table.astype(float) for table in arms(2, 5))
     slices = MADE["own majority"](base)
-    found = stats.compare(base, experiment, by=slices, n_resamples=39)
-    assert found.slices.made_from == "base"
+    found = stats.slices(stats.compare(base, experiment, n_resamples=39), slices)
+    assert found.made_from == "base"
 
 
 @pytest.mark.parametrize("num_seeds", [1, 5, 10])
@@ -58,7 +58,7 @@ def test_slices_of_what_is_known_before_are_not(num_seeds, difference):
         hard = np.random.default_rng(key).random(400) < 0.5
         both = arms(key, num_seeds, np.where(hard, -2, 2), difference * hard)
         found = sliced(*both, by=np.where(hard, "hard", "easy"))
-        assert not found.slices.made_from, key
+        assert not found.made_from, key
     answers_of_a_third = arms(99, 5)[0]
     both = arms(3, 5)
-    assert not sliced(*both, by=MADE["own majority"](answers_of_a_third)).slices.made_from
+    assert not sliced(*both, by=MADE["own majority"](answers_of_a_third)).made_from

@@ -1,0 +1,1 @@
+"""Answers to further questions about a finished comparison, one file each."""

@@ -1,0 +1,245 @@
+"""One seed that borrows the spread of others, so that its comparison holds for new seeds (`stats.one_seed`).
+
+The spread is the standard deviation over seeds of the score on one evaluation set, as papers print it. That
+holds how much models differ and how much a seed's answers to these examples happen to differ (its noise),
+but not which examples were drawn: all seeds have the same ones. One seed's answers show the spread of
+examples and the same noise, so that the sum of both counts the noise twice: the standard error is too large,
+by a factor of 1.41 at most, where seeds vary by noise alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, cast
+
+from multiberts.stats.compare.question import ComparisonSpec, Names, compare_specs
+from multiberts.stats.compare.result import Comparison
+from multiberts.stats.errors import DataError
+from multiberts.stats.guessed import knows_guesses
+from multiberts.stats.metric_names import difference_text, printed_unit
+from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.wording import arms_of, finding
+from multiberts.stats.results import ComparisonResult, plain_value
+from multiberts.stats.settings import ComparisonSettings
+
+# A number without degrees of freedom counts as one of five seeds, the usual number of papers that print one.
+ASSUMED_FREEDOM = 4.0
+
+
+@dataclass(frozen=True)
+class SeedSpread:
+    """The spread of seeds that an arm with one seed borrows.
+
+    Attributes:
+      sd: standard deviation over seeds of the score on one evaluation set, in the unit that readers see
+        (points for scores in per cent) or, in a result, the metric's own.
+      df: degrees of freedom of `sd`: seeds less one.
+      source: where it comes from.
+      assumed: whether the degrees of freedom are an assumption.
+
+    Example:
+      >>> SeedSpread(sd=0.8, df=24.0, source="25 seeds of our own").assumed
+      False
+
+    See also: `one_seed`.
+    """
+
+    sd: float
+    df: float
+    source: str
+    assumed: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Returns in words how well it is known, and where it is from."""
+        assumed = ", assumed as if from five seeds" if self.assumed else ""
+        return f"{self.df:g} degrees of freedom{assumed}; {self.source}"
+
+    def in_unit_of(self, metric: str, width: float) -> SeedSpread:
+        """Returns the spread in a metric's own unit.
+
+        Args:
+          width: of the metric's range.
+        """
+        unit = printed_unit(metric)
+        if unit * self.sd >= width / 2:
+            of_unit = "points" if unit != 1 else f"the unit of {metric}, not in points"
+            raise DataError(
+                f"found seed_sd {self.sd:g}, half of the range of {metric} or more; it is in {of_unit}"
+            )
+        return replace(self, sd=unit * self.sd)
+
+
+def seed_spread(given: float | str | SeedSpread) -> SeedSpread:
+    """Reads a spread of seeds: a number, or `number/degrees of freedom`.
+
+    Args:
+      given: `0.8` or `0.8/24`; a spread is returned as it is.
+
+    Example:
+      >>> spread = seed_spread("0.8/24")
+      >>> spread.sd, spread.df
+      (0.8, 24.0)
+    """
+    if isinstance(given, SeedSpread):
+        return given
+    sd, slash, freedom = str(given).partition("/")
+    try:
+        numbers = float(sd), float(freedom) if slash else ASSUMED_FREEDOM
+    except ValueError:
+        numbers = (math.nan, math.nan)
+    if isinstance(given, bool) or not all(0 < number < math.inf for number in numbers):
+        raise DataError(
+            f"found seed_sd {given!r}, expected a standard deviation above 0, such as 0.8, or "
+            "0.8/24 with its degrees of freedom"
+        )
+    if numbers[1] < 1:
+        raise DataError(
+            f"found seed_sd {given!r}, expected 1 degree of freedom or more (seeds less one)"
+        )
+    return SeedSpread(*numbers, "no source given", assumed=not slash)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OneSeed(FurtherAnswer):
+    """A comparison whose seeds vary by a borrowed spread.
+
+    Attributes:
+      comparison: with the recommended interval and p for new seeds, and no others: bootstrap samples are
+        those of examples alone, and nothing can be planned.
+      borrowed: the spread, in the metric's own unit.
+
+    See also: `one_seed`.
+    """
+
+    key: ClassVar[str] = "borrowed"
+    parameter: ClassVar[str] = "seed_sd"
+    replaces: ClassVar[bool] = True
+    no_ranking: ClassVar[str] = "it needs two seeds of each"
+
+    borrowed: SeedSpread
+
+    @classmethod
+    def settings_for(cls, settings: ComparisonSettings) -> ComparisonSettings:
+        """Holds the one seed fixed; nothing is known of pairs."""
+        design = "unpaired" if settings.design == "paired" else settings.design
+        return replace(settings, design=design, resample="examples")
+
+    @classmethod
+    def ask(cls, comparison: Any, value: Any) -> Self:
+        """Answers `one_seed`."""
+        return cast("Self", one_seed(comparison, value))
+
+    def record(self) -> Any:
+        """Returns the spread; the comparison has its own numbers."""
+        return plain_value(self.borrowed)
+
+    def _borrowers(self) -> str:
+        item = self.comparison
+        drawn = arms_of(item)[item.design == "fixed_baseline" :]
+        names = [arm.name for arm in drawn if len(arm.seeds) == 1]
+        have = "has one seed" if len(names) == 1 else "have one seed each"
+        return f"{' and '.join(names)} {have}"
+
+    def _spread(self) -> str:
+        spread = self.borrowed
+        return f"{difference_text(spread.sd, self.comparison.metric)} ({spread.origin})"
+
+    def summary(self) -> list[str]:
+        """Says it there, too."""
+        return self.sentences()
+
+    def sentences(self) -> list[str]:
+        """Says which arms have one seed, and whose spread of seeds was taken for theirs."""
+        single = self.comparison.experiment is None
+        right = "The interval is" if single else "Interval and p are"
+        return [
+            f"{right} right only if the spread of seeds is: {self._borrowers()}, and the standard "
+            f"deviation between seeds was taken to be {self._spread()}."
+        ]
+
+    def methods(self) -> tuple[list[str], list[str]]:
+        """Says the same for a paper."""
+        return [
+            f"{self._borrowers()}; the standard deviation between seeds was not estimated but "
+            f"taken to be {self._spread()}, and examples were drawn independently of it."
+        ], []
+
+    def __str__(self) -> str:
+        """Returns the finding, on which spread it rests, and the table."""
+        table = cast("Comparison", self.comparison).table().markdown()
+        return f"{finding(self.comparison, answers=[self])}\n\n{table.rstrip()}"
+
+
+@knows_guesses
+def one_seed(
+    result: ComparisonResult,
+    seed_sd: float | str | SeedSpread,
+    resample: Literal["both", "seeds"] = "both",
+) -> OneSeed:
+    """Makes a comparison of arms with one seed hold for new seeds, whose spread it borrows.
+
+    Seeds are unpaired, as nothing is known of pairs; arms with several seeds keep the spread of their own.
+
+    Args:
+      result: of `compare(..., resample="examples")`, which takes one seed.
+      seed_sd: the standard deviation over seeds of the score on one evaluation set, in the unit that readers
+        see (points for scores in per cent); `"0.8/24"` with its degrees of freedom (4 are assumed), or a
+        `SeedSpread`.
+      resample: `both`, or `seeds` with the examples held fixed.
+
+    Raises:
+      DataError: the result is not of one seed with `resample="examples"`, or the spread is not valid.
+
+    Example:
+      >>> import numpy as np
+      >>> from multiberts import stats
+      >>> right = np.random.default_rng(0).random((2, 1, 2000)) < 0.8  # arms x one seed x examples
+      >>> result = stats.compare(*right, resample="examples")
+      >>> answer = stats.one_seed(result, "0.8/24")  # points, of 25 seeds
+      >>> round(answer.comparison.standard_error / result.standard_error, 2)
+      1.34
+
+    See also: `compare`, `SeedSpread`.
+
+    Reference: Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
+    """
+    source, spread = result.computed_from(), seed_spread(seed_sd)
+    if result.resample != "examples" or source.spec is None:
+        raise DataError(
+            f"found a result with resample={result.resample!r}, expected resample='examples', which holds "
+            "the one seed fixed; compare so, and give that result"
+        )
+    spec, arms = source.spec, arms_of(result)
+    drawn = arms[result.design == "fixed_baseline" :]
+    if all(len(arm.seeds) > 1 for arm in drawn):
+        numbers = " and ".join(f"{arm.name} {len(arm.seeds)}" for arm in drawn)
+        raise DataError(
+            f"found seed_sd, but more than one seed ({numbers}), which have a spread of their own; "
+            "leave seed_sd out"
+        )
+    if any(arm.left_out for arm in arms):
+        raise DataError(
+            "found seeds that pairing left out, expected design='unpaired', which keeps them; compare so"
+        )
+    own = spread.in_unit_of(spec.metric.name, source.kind.width)
+    design = "unpaired" if result.design == "paired" else result.design
+    settings = replace(spec.settings, design=design, resample=resample)
+    drawing = ComparisonSpec(spec.prepared, settings, "", prior=(own.sd**2, own.df))
+    names = Names(result.name, result.evaluation_set, *(arm.name for arm in arms))
+    [item], _ = compare_specs([drawing], settings, [names])
+    # The bootstrap draws the one seed again and again, and of how many seeds a borrowed mean square is a
+    # share, as plans need, is not known.
+    p_values = {name: p for name, p in item.p_values.items() if name == "t"}
+    item = replace(
+        item,
+        base=replace(item.base, intervals={}),
+        experiment=item.experiment and replace(item.experiment, intervals={}),
+        intervals={},
+        p_values=p_values,
+        seed_floor=None,
+        below_seed_floor=False,
+        variance_parts=None,
+    )
+    return OneSeed(item, own)

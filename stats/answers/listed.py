@@ -1,0 +1,55 @@
+"""The list of answers: what terminal, page, JSON and CSV ask of every comparison and show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from multiberts.stats.answers.borrowed_spread import OneSeed
+from multiberts.stats.answers.early_looks import EarlyLook
+from multiberts.stats.answers.sameness import Sameness
+from multiberts.stats.answers.slicing import Slices
+from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.results import ComparisonResult
+from multiberts.stats.settings import ComparisonSettings
+
+# In the order in which readers see them.
+ANSWERS: list[type[FurtherAnswer]] = [EarlyLook, Sameness, OneSeed, Slices]
+
+
+def asked(questions: Mapping[str, Any]) -> list[type[FurtherAnswer]]:
+    """Returns the kinds of answer whose parameter has a value, those first that replace the comparison."""
+    kinds = [kind for kind in ANSWERS if questions.get(kind.parameter) is not None]
+    return sorted(kinds, key=lambda kind: not kind.replaces)
+
+
+def settings_for(questions: Mapping[str, Any], settings: ComparisonSettings) -> ComparisonSettings:
+    """Returns the settings of the comparison that the questions are about."""
+    for kind in asked(questions):
+        settings = kind.settings_for(settings)
+    return settings
+
+
+def answers_to(
+    questions: Mapping[str, Any], comparison: ComparisonResult
+) -> tuple[ComparisonResult, list[FurtherAnswer]]:
+    """Asks the questions of a comparison.
+
+    Args:
+      questions: values by parameter, such as {"margin": 0.5, "by": None}.
+
+    Returns:
+      The comparison that readers see, and the answers in the order of the list.
+    """
+    answers: list[FurtherAnswer] = []
+    for kind in asked(questions):
+        answer = kind.ask(comparison, questions[kind.parameter])
+        if answer is not None:
+            comparison = answer.comparison
+            answers.append(answer)
+    return comparison, sorted(answers, key=lambda answer: ANSWERS.index(type(answer)))
+
+
+def why_unranked(questions: Mapping[str, Any]) -> str:
+    """Returns why three arms or more are not ranked; empty where they are."""
+    return "; ".join(filter(None, (kind.no_ranking for kind in asked(questions))))

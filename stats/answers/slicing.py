@@ -1,0 +1,493 @@
+"""Slices of the examples: how the arms do on each, and whether it differs from the rest (`stats.slices`).
+
+A slice has the comparison's seeds and clusters. What it has in common with the rest, the seeds, is in the
+variance of the difference of differences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.evaluate.readers.columns import TEXT_NAMES
+from multiberts.runs.figure_style import COLOURS, GREY, canvas
+from multiberts.stats.answers.slice_origin import arm_behind
+from multiberts.stats.bootstrap.replicates import ScoreJob
+from multiberts.stats.compare.checks import check_named
+from multiberts.stats.compare.question import ComparisonSpec, Names, PreparedArms
+from multiberts.stats.compare.undefined import undefined_seeds, undefined_why
+from multiberts.stats.corrections import adjusted_p_values
+from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.formats import Cell, heading
+from multiberts.stats.guessed import knows_guesses
+from multiberts.stats.intervals import ConfidenceInterval
+from multiberts.stats.metric_names import (
+    metric_at_start,
+    metric_label,
+    score_format,
+)
+from multiberts.stats.presentation import drawing
+from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.sections import ReportSection
+from multiberts.stats.presentation.table_writer import Table
+from multiberts.stats.presentation.wording import arms_of, seed_names
+from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
+from multiberts.stats.recommended import interval_of_difference, interval_of_sum
+from multiberts.stats.results import ComparisonResult, flat_values, plain_value
+from multiberts.stats.runs_table import Arm
+from multiberts.stats.variance.crossing import Crossing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# With fewer examples a slice shows hardly more than its own noise; see docs/statistics.md for coverage.
+LEAST = 30
+MOST_SLICES = 50
+# A column of more different numbers is cut at its quartiles.
+_MOST_NUMBERS = 12
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One slice of the examples: its scores, its difference, and how that differs from the rest's.
+
+    Attributes:
+      base, experiment: scores on it, None where the score is 0/0 in every run; no experiment in a
+        `single` design.
+      estimate: the difference of the two; the base's score in a `single` design.
+      ci: its recommended interval, with the comparison's seeds and clusters; None below `Slices.least`,
+        and where an arm has no score.
+      p_value: two-sided, of this slice alone; None without an interval, and in a `single` design.
+      p_holm: corrected for the number of slices with an interval.
+      against_rest: estimate minus that of all other examples (the interaction); None without an
+        interval here or there, or where clusters lie in both.
+      against_rest_p, against_rest_p_holm: whether it is 0, alone and corrected.
+      undefined: of the base and the experiment, why it has no score here; empty where it has one.
+      undefined_seeds: of the base and the experiment, seeds whose score here is 0/0 and counts with the
+        value defined for that.
+      rest_undefined: whether an arm has no score on all other examples.
+    """
+
+    name: str
+    num_examples: int
+    base: float | None
+    experiment: float | None
+    estimate: float | None
+    ci: ConfidenceInterval | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+    against_rest: float | None = None
+    against_rest_ci: ConfidenceInterval | None = None
+    against_rest_p: float | None = None
+    against_rest_p_holm: float | None = None
+    undefined: tuple[str, ...] = ()
+    undefined_seeds: tuple[tuple, ...] = ()
+    rest_undefined: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Slices(FurtherAnswer):
+    """Slices of the examples by one column.
+
+    Attributes:
+      by: the name of the column.
+      least: examples (clusters, where these are drawn) below which a slice has no interval.
+      slices: in the order of their names, or of their numbers.
+      level: of all intervals.
+      clusters_cross: whether some cluster lies in several slices, so that none can be set against the
+        rest.
+      made_from: `base` or `experiment` where the slices go with that arm's answers and not with the other's,
+        so that they may have been made from them; else empty.
+
+    See also: `slices`.
+    """
+
+    key: ClassVar[str] = "slices"
+    parameter: ClassVar[str] = "by"
+
+    by: str
+    least: int
+    slices: tuple[Slice, ...]
+    level: float
+    clusters_cross: bool = False
+    made_from: str = ""
+
+    @classmethod
+    def ask(cls, comparison: Any, value: Any) -> Self:
+        """Answers `slices`."""
+        return cast("Self", slices(comparison, value))
+
+    def warnings(self) -> list[str]:
+        """Warns of slices that one arm's answers may have made."""
+        names = [arm.name for arm in arms_of(self.comparison)]
+        if not self.made_from:
+            return []
+        arm, other = names if self.made_from == "base" else names[::-1]
+        return [
+            f"The slices by {self.by} go with the answers of {arm} and far less with those of {other}. If "
+            f"they were made from the results of {arm}, their differences are regression to the mean: "
+            f"examples that {arm} got wrong by chance are easier for {other}. Make slices from something "
+            "that is known before either arm answers, or from the answers of a third."
+        ]
+
+    def columns(self) -> dict[str, Any]:
+        """Returns the numbers of each slice, by its name."""
+        by_name = {one.name: plain_value(replace(one, undefined_seeds=())) for one in self.slices}
+        values = flat_values({self.key: by_name})
+        return {name: value for name, value in values.items() if not isinstance(value, list)}
+
+    def heading(self) -> str:
+        """Names the column."""
+        return f"By {self.by}"
+
+    def table(self) -> Table:
+        """Makes the table of scores, differences, and how each differs from the rest's."""
+        item, level = self.comparison, f"{self.level:.0%} CI"
+        rows: list[dict[str, Cell]] = []
+        paired = item.experiment is not None
+        for one in self.slices:
+            row: dict[str, Cell] = {self.by: one.name, "examples": one.num_examples}
+            if paired:
+                row |= {
+                    "base": one.base, "experiment": one.experiment, "difference": one.estimate,
+                }  # fmt: skip
+            else:
+                row |= {"score": one.estimate}
+            row |= {level: one.ci} | ({"p (Holm)": one.p_holm} if paired else {})
+            row |= {
+                "against the rest": one.against_rest, f"its {level}": one.against_rest_ci,
+                "its p (Holm)": one.against_rest_p_holm,
+            }  # fmt: skip
+            rows.append(row)
+        share, points = score_format(item.metric), score_format(item.metric, True)
+        formats = {
+            **dict.fromkeys(("base", "experiment", "score"), share),
+            **dict.fromkeys(("difference", "against the rest", f"its {level}"), points),
+            level: points if paired else share,
+            **dict.fromkeys(("p (Holm)", "its p (Holm)"), "p"),
+        }
+        note = (
+            f"Slices of fewer than {self.least} examples (or clusters) have no interval; p is corrected "
+            "for the number of slices (Holm)."
+        )
+        if self.clusters_cross:
+            note += " Clusters lie in several slices, so none is set against the rest."
+        return replace(Table.from_records(rows, formats), note=" ".join([note, *self._undefined()]))
+
+    def _undefined(self) -> Iterator[str]:
+        """Says on which slices a score is 0/0: in every seed, so that there is none, or in some."""
+        metric, names = (
+            metric_at_start(self.comparison.metric),
+            [arm.name for arm in arms_of(self.comparison)],
+        )
+        without_rest = [one.name for one in self.slices if one.rest_undefined]
+        for one in self.slices:
+            for why in dict.fromkeys(filter(None, one.undefined)):
+                undefined = [
+                    name for name, own in zip(names, one.undefined, strict=True) if own == why
+                ]
+                of = "" if len(undefined) == len(names) else f" of {undefined[0]}"
+                yield f"{metric}{of} has no value where {self.by} is {one.name}: {why}."
+            for name, why, seeds in zip(names, one.undefined, one.undefined_seeds, strict=False):
+                if seeds and not why:
+                    yield (
+                        f"{metric} of {name} is 0/0 in {seed_names(seeds)} where {self.by} is {one.name} and "
+                        "counts there with the value defined for that."
+                    )
+        if without_rest:
+            yield (
+                f"Where {self.by} is {' or '.join(without_rest)}, nothing is set against the rest, which has "
+                "no score."
+            )
+
+    def figure(self) -> ReportSection:
+        """Draws the slices; see `_draw`."""
+        item = self.comparison
+        return ReportSection(
+            "slices",
+            f"{metric_label(item.metric, item.experiment is not None)} by {self.by}, and by how much "
+            "each slice differs from the other examples; the numbers are in the table below",
+            partial(_draw, self),
+        )
+
+
+@knows_guesses
+def slices(result: ComparisonResult, by: Any) -> Slices:
+    """Compares the arms on slices of the examples, each by itself and against the rest.
+
+    Args:
+      result: a comparison.
+      by: the name of a column or coordinate along `example` of what was given as base (numbers are cut at
+        their quartiles); `label`; `length`, the words of an example's texts; or one value per example.
+
+    Raises:
+      DataError: there is no such column, it has one value or too many, or seeds are borrowed (`one_seed`).
+
+    Example:
+      >>> import numpy as np
+      >>> from multiberts import stats
+      >>> right = np.random.default_rng(0).random((2, 5, 400)) < [[[0.7]], [[0.8]]]
+      >>> answer = stats.slices(stats.compare(*right), by=["even", "odd"] * 200)
+      >>> [(one.name, one.num_examples, one.ci is None) for one in answer.slices]
+      [('even', 200, False), ('odd', 200, False)]
+
+    See also: `compare`, `Slices`.
+
+    Reference: Gelman & Stern (2006), The Difference Between "Significant" and "Not Significant" is not Itself
+    Statistically Significant; Holm (1979), A simple sequentially rejective multiple test procedure.
+    """
+    spec = result.computed_from().spec
+    if spec is None:
+        raise DataError(
+            "found a mean of tasks, which have examples of their own; give the comparison of one task"
+        )
+    if spec.prior[1]:
+        raise DataError(
+            "found seed_sd with slices (by), but a borrowed spread says nothing of slices; leave one of "
+            "them out"
+        )
+    parts = slices_of(spec, result.computed_from().data, by)
+    return Slices(result, parts.by, LEAST, parts.slices, result.confidence_level, *parts[2:])
+
+
+class SlicedArms(NamedTuple):
+    """The arms on each slice; see `Slices`."""
+
+    by: str
+    slices: tuple[Slice, ...]
+    clusters_cross: bool
+    made_from: str
+
+
+def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
+    """Compares arms on slices of the examples.
+
+    Args:
+      spec: of the comparison on all examples.
+      data: what was given as base.
+      by: as in `slices`.
+    """
+    name = by if isinstance(by, str) else None
+    arms_held = arms_in(data, "base", name) or arms_of_arrays(data)
+    if len(arms_held) > 1:
+        data = next(iter(arms_held.values()))
+    called, values = slice_names(by, labelled("base", data, spec.metric, name), spec.arms[0])
+    return _sliced(spec, called, values)
+
+
+def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
+    """Returns the name of the column, and each example's slice [examples].
+
+    Args:
+      by: the name of a coordinate or variable along examples; `label`; `length`, the number of words of
+        an example's texts; or one value per example, as clusters are given.
+      data: the arm's labelled arrays.
+      arm: whose examples they are.
+    """
+    if isinstance(by, str) and by == "label" and "label" not in getattr(data, "data_vars", ()):
+        name, values = by, np.asarray(arm.labels)
+    elif isinstance(by, str) and by == "length" and by not in data.coords:
+        name, values = by, _lengths(data, arm)
+    else:
+        values, name = values_of_clusters("base", data, by, arm)
+    values = np.asarray(values)
+    check_named(values, f"a value of {name or 'by'}", "give each example one")
+    # One by one: NumPy makes a table of values that are sequences.
+    words = np.array([str(value) for value in values.tolist()])
+    texts = _quartiles(values) if values.dtype.kind in "iuf" else words
+    number = len({*texts.tolist()})
+    if not 2 <= number <= MOST_SLICES:
+        raise DataError(
+            f"found {number} slices by {name or 'the values given'}, expected 2 to {MOST_SLICES}; name a "
+            "column of few kinds of examples"
+        )
+    return name or "slice", texts
+
+
+def _lengths(data: Any, arm: Arm) -> NDArray:
+    """Returns the number of words of each example's texts."""
+    names = [name for name in TEXT_NAMES if name in data.coords]
+    if not names:
+        raise DataError(
+            "found no texts to count the words of, expected a coordinate such as text or question; name "
+            "another column with by"
+        )
+    columns = [values_of_clusters("base", data, name, arm)[0] for name in names]
+    return np.array(
+        [sum(len(str(text).split()) for text in row) for row in zip(*columns, strict=True)]
+    )
+
+
+def _quartiles(values: NDArray) -> NDArray:
+    """Returns the names of few different numbers, or of the quarters of many."""
+    different = np.unique(values)
+    if len(different) <= _MOST_NUMBERS:
+        return np.array([f"{value:g}" for value in values])
+    edges = np.unique(np.quantile(values, [0.25, 0.5, 0.75]))
+    codes = np.searchsorted(edges, values, side="left")
+    names = {
+        code: f"{values[codes == code].min():g} to {values[codes == code].max():g}"
+        for code in np.unique(codes)
+    }
+    return np.array([names[code] for code in codes])
+
+
+def _sliced(spec: ComparisonSpec, by: str, names: NDArray) -> SlicedArms:
+    """Compares the arms on each slice.
+
+    Args:
+      names: each example's slice [examples].
+    """
+    arms, clusters = spec.arms, spec.arms[0].clusters
+    order = _in_order(names)
+    crossed = clusters is not None and len(
+        np.unique(np.stack([clusters, [order.index(name) for name in names.tolist()]]), axis=1).T
+    ) > len(np.unique(clusters))
+    found = []
+    for name in order:
+        inside = np.flatnonzero(names == name)
+        rest = np.flatnonzero(names != name)
+        own = _part(spec, inside, f"{name} ")
+        experiment = own.scores[1] if len(own.scores) > 1 else None
+        made = Slice(
+            name, len(inside), own.scores[0], experiment, own.estimate,
+            undefined=own.undefined, undefined_seeds=own.undefined_seeds,
+        )  # fmt: skip
+        if own.crossing is not None and own.ci is not None:
+            made = replace(made, ci=own.ci, p_value=own.p_value)
+            others = None if crossed else _part(spec, rest, "rest ")
+            if others is not None and others.crossing is not None:
+                made = replace(made, **_against(own, others, spec))
+            made = replace(made, rest_undefined=others is not None and any(others.undefined))
+        found.append(made)
+    for plain, corrected in (("p_value", "p_holm"), ("against_rest_p", "against_rest_p_holm")):
+        places = [place for place, item in enumerate(found) if getattr(item, plain) is not None]
+        if places:
+            holm = adjusted_p_values([getattr(found[place], plain) for place in places], "holm")
+            for place, p in zip(places, holm.tolist(), strict=True):
+                found[place] = replace(found[place], **{corrected: p})
+    behind = None if by in ("label", "length") else arm_behind(arms, spec.metric, names)
+    made_from = "" if behind is None else ("base", "experiment")[behind]
+    return SlicedArms(by, tuple(found), crossed, made_from)
+
+
+@dataclass
+class _Part:
+    """Scores, difference and interval on some of the examples; no crossing where these are too few, or
+    where a score is 0/0 in every run, and so None.
+    """
+
+    scores: list[float | None]
+    undefined: tuple[str, ...]
+    undefined_seeds: tuple[tuple, ...]
+    crossing: Crossing | None = None
+    ci: ConfidenceInterval | None = None
+    p_value: float | None = None
+
+    @property
+    def estimate(self) -> float | None:
+        """Returns the difference, or the score of one arm."""
+        first, last = self.scores[0], self.scores[-1]
+        if first is None or last is None:
+            return None
+        return last - (first if len(self.scores) > 1 else 0.0)
+
+
+def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
+    chosen = [arm.with_examples(rows.tolist()) for arm in whole.arms]
+    spec, settings = None, whole.settings
+    if min(arm.num_units for arm in chosen) >= LEAST:
+        with contextlib.suppress(UndefinedScore):
+            prepared = PreparedArms(tuple(chosen), whole.metric)
+            spec = ComparisonSpec(prepared, settings, name)
+    jobs = spec.jobs if spec else [ScoreJob(arm, whole.metric, None, None) for arm in chosen]
+    undefined = tuple(map(undefined_why, jobs))
+    scores = [
+        None if why else float(job.plain[0][0].mean())
+        for why, job in zip(undefined, jobs, strict=True)
+    ]
+    part = _Part(scores, undefined, tuple(map(undefined_seeds, jobs)))
+    if spec is None:
+        return part
+    summaries = spec.summaries(np.zeros((1, len(chosen))), Names(), settings)
+    part.crossing, level = spec.crossing, settings.confidence_level
+    if len(summaries) == 1:
+        part.ci = summaries[0].ci
+    else:
+        part.ci, tests = interval_of_difference(
+            summaries, spec.crossing, spec.pairs, spec.kind, settings.resample, level
+        )
+        part.p_value = tests.two_sided
+    return part
+
+
+def _against(own: _Part, rest: _Part, spec: ComparisonSpec) -> Mapping[str, Any]:
+    """Returns the fields of a slice against the rest: the difference of differences, by the t."""
+    assert own.crossing is not None and rest.crossing is not None
+    assert own.estimate is not None and rest.estimate is not None
+    parts = [replace(part, weight=-part.weight) for part in rest.crossing.parts]
+    variance = Crossing([*own.crossing.parts, *parts]).unbiased_variance()
+    estimate, level = own.estimate - rest.estimate, spec.settings.confidence_level
+    reach = spec.kind.width * len(own.scores)
+    if variance.variance == 0:
+        return {}
+    interval, p_values = interval_of_sum(estimate, variance, level, (-reach, reach))
+    return {
+        "against_rest": estimate,
+        "against_rest_ci": interval,
+        "against_rest_p": p_values.two_sided,
+    }
+
+
+def _in_order(names: NDArray) -> list[str]:
+    """Returns the different names, those that begin with a number by it."""
+
+    def key(name: str) -> tuple[float, str]:
+        try:
+            return float(name.split(" to ")[0]), ""
+        except ValueError:
+            return math.inf, name
+
+    return sorted({*names.tolist()}, key=key)
+
+
+def _draw(answer: Slices) -> Figure:
+    """Draws the difference (or score) of each slice with its interval, below that of all examples.
+
+    Right of it, where slices are set against the rest, by how much a slice's exceeds that of the other
+    examples. Slices with too few examples for an interval are empty dots, those without a
+    score have none.
+    """
+    comparison, level = answer.comparison, f"{answer.level:.0%} intervals"
+    paired = comparison.experiment is not None
+    apart = any(one.against_rest_ci is not None for one in answer.slices)
+    names = ["all examples", *(f"{one.name} ({one.num_examples})" for one in answer.slices)]
+    size = (4 + 2.6 * apart, 1.3 + 0.34 * len(names))
+    with canvas(*size, 1 + apart, squeeze=False) as (figure, grid):
+        panels = grid[0]
+        drawing.row(panels[0], 0, comparison.estimate, comparison.ci, colour=COLOURS[1], marker="D")
+        panels[0].axhline(0.5, color=GREY, linewidth=0.6)
+        for place, one in enumerate(answer.slices, start=1):
+            if one.estimate is not None:
+                ends = one.ci or (one.estimate, one.estimate)
+                drawing.row(panels[0], place, one.estimate, ends, filled=one.ci is not None)
+            if one.against_rest is not None and one.against_rest_ci is not None:
+                drawing.row(panels[1], place, one.against_rest, one.against_rest_ci, marker="s")
+        for number, axes in enumerate(panels):
+            difference = paired or number == 1
+            unit = score_format(comparison.metric, difference)
+            kind = "difference" if paired else metric_label(comparison.metric)
+            label = heading("less that of the others" if number else kind, unit)
+            drawing.show_unit(axes.xaxis, unit)
+            drawing.finish_rows(axes, [""] * len(names) if number else names, label)
+            if difference:
+                axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
+        drawing.title_above(figure, f"By {answer.by}, {level}")
+    return figure

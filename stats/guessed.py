@@ -1,0 +1,174 @@
+"""Answers to guessed names: keywords, attributes of results, and public names that are not there.
+
+Each table has, by guess, the code that gives what was meant. In it `result` is a comparison, and a
+keyword's own name is the value that it was given.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from multiberts.runs.errors import nearest
+from multiberts.stats.errors import DataError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+KEYWORDS = {
+    "alpha": "confidence_level=1 - alpha",
+    "level": "confidence_level=level",
+    "confidence": "confidence_level=confidence",
+    "ci": "confidence_level=ci",
+    "alternative": "result.p_values['t'].greater or result.p_values['t'].less",
+    "paired": "design='paired' if paired else 'unpaired'",
+    "random_state": "rng=random_state",
+    "seed": "rng=seed",
+    "n_boot": "n_resamples=n_boot",
+    "n_bootstrap": "n_resamples=n_bootstrap",
+    "B": "n_resamples=B",
+    "cluster": "clusters=cluster",
+    "groups": "clusters=groups",
+    "y_true": "labels=y_true",
+    "statistic": "metric=statistic",
+    "power": "target_power=power",
+    "seeds": "num_seeds=seeds",
+    "examples": "num_examples=examples",
+    "margin": "stats.same(result, margin)",
+    "by": "stats.slices(result, by)",
+    "seed_sd": ("stats.one_seed(stats.compare(base, experiment, resample='examples'), seed_sd)"),
+    "base_name": "result.named(base_name, experiment_name)",
+    "experiment_name": "result.named(base_name, experiment_name)",
+    "name": "result.named(base_name, experiment_name, name=name)",
+    "evaluation_set": "result.named(base_name, experiment_name, evaluation_set=evaluation_set)",
+}
+
+ATTRIBUTES = {
+    **dict.fromkeys(("pvalue", "p", "pval", "p_val"), "result.p_value"),
+    **dict.fromkeys(("confidence_interval", "conf_int", "interval"), "result.ci"),
+    **dict.fromkeys(("ci_low", "lower"), "result.ci.low"),
+    **dict.fromkeys(("ci_high", "upper"), "result.ci.high"),
+    "summary": "print(result)",
+    **dict.fromkeys(("se", "stderr", "std_err"), "result.standard_error"),
+    **dict.fromkeys(("effect_size", "cohens_d"), "result.effect"),
+    "power": "result.plan().power()",
+    "to_latex": "result.latex()",
+    "to_csv": "result.table().csv()",
+    "to_json": "result.to_dict()",
+    **dict.fromkeys(("diff", "difference", "delta"), "result.estimate"),
+    **dict.fromkeys(("t", "tstat"), "result.statistic"),
+    "dof": "result.df",
+}
+
+PUBLIC_NAMES = {
+    **dict.fromkeys(
+        ("tost", "equivalence", "noninferiority", "non_inferiority"), "stats.same(result, margin)"
+    ),
+    **dict.fromkeys(("holm", "multipletests"), "stats.adjusted_p_values(p_values, 'holm')"),
+    **dict.fromkeys(("icc", "intraclass_correlation"), "stats.variance_components(scores)"),
+    "crossing_of_tables": "stats.variance_components(scores)",
+    "plan": "result.plan()",
+    "mde": "result.plan().minimum_detectable_effect()",
+    "power": "result.plan().power()",
+    "sample_size": "result.plan().seeds_needed()",
+    **dict.fromkeys(("bootstrap", "ttest", "t_test"), "stats.compare(base, experiment)"),
+    **dict.fromkeys(("from_frame", "read_predictions", "load"), "stats.read(data)"),
+    "runs_from_dataset": "(data['prediction'] == data['label']).to_numpy()",
+    **dict.fromkeys(
+        (
+            "confidence_interval", "t_interval", "fisher_t_interval", "score_interval",
+            "clopper_pearson_interval",
+        ),
+        "result.ci",
+    ),
+    "percentile_interval": "result.intervals['percentile']",
+    "t_p_values": "result.p_values['t']",
+    "sign_flip_p_values": "result.p_values['sign flip']",
+    "permutation_p_values": (
+        "stats.compare(base, experiment, design='unpaired').p_values['permutation']"
+    ),
+    "spending_boundaries": "stats.sequential_decision(p_values, seeds_at_looks, planned_seeds)",
+    **{
+        name: f"stats.zhong.{name}"
+        for name in (
+            "agreement", "conditional_variance", "decay_bound", "decompose", "ensemble", "fisher_tests",
+            "improvement_bound", "instance_accuracy", "learning", "momentum",
+            "relative_threshold_bias", "single_runs", "threshold_bias",
+        )
+    },
+    **{
+        name: f"stats.b3.{name}"
+        for name in ("B3CrossValidator", "binomial_matrix", "leakage_levels", "search_b3", "solve_b3")
+    },
+}  # fmt: skip
+
+
+_NUMBERS = "result.to_frame() has every number"
+
+
+class UnknownKeyword(DataError, TypeError):
+    """A keyword that a function does not have; a `TypeError`, as Python's own."""
+
+
+def knows_guesses(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes a function say what an unknown keyword may mean.
+
+    Example:
+      >>> @knows_guesses
+      ... def interval(confidence_level=0.95): ...
+      >>> interval(alpha=0.1)
+      Traceback (most recent call last):
+      multiberts.stats.guessed.UnknownKeyword: interval has no keyword alpha; write confidence_level=1 - alpha
+    """
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_unknown(function.__name__, kwargs, known)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def refuse_unknown(function: str, keywords: Iterable[str], known: Sequence[str]) -> None:
+    """Refuses the first keyword that a function does not have, and says what it may mean."""
+    for name in keywords:
+        if name not in known:
+            meant = KEYWORDS.get(name, "")
+            keyword = meant.partition("=")[0]
+            cure = f"write {meant}"
+            if not meant or (keyword.isidentifier() and keyword not in known):
+                cure = nearest(name, [one for one in known if one != "self"])
+            raise UnknownKeyword(f"{function} has no keyword {name}; {cure}")
+
+
+class KnowsGuesses:
+    """A result that says what an unknown attribute may mean."""
+
+    if not TYPE_CHECKING:  # mypy and editors would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises an AttributeError that names the attribute that was meant."""
+            start = f"{type(self).__name__} has no attribute {name}"
+            if name.startswith("_"):  # pickle, copy and notebooks ask for these
+                raise AttributeError(start)
+            meant = ATTRIBUTES.get(name, "")
+            attribute = re.search(r"result\.(\w+)", meant)
+            if meant and (attribute is None or hasattr(self, attribute[1])):
+                raise AttributeError(f"{start}; write {meant}")
+            raise AttributeError(f"{start}; {_nearest(name, dir(self), _NUMBERS)}")
+
+
+def unknown_public_name(name: str, names: Iterable[str]) -> str:
+    """Returns the line about a name that the package does not have, of `names` that it has."""
+    start = f"multiberts.stats has no attribute {name}"
+    if name in PUBLIC_NAMES:
+        return f"{start}; write {PUBLIC_NAMES[name]}"
+    return f"{start}; {_nearest(name, names, 'dir(stats) lists what there is')}"
+
+
+def _nearest(name: str, names: Iterable[str], otherwise: str) -> str:
+    return nearest(name, [one for one in names if not one.startswith("_")], otherwise)

@@ -1,1 +1,0 @@
-"""Results of comparisons as data: no words, tables or figures."""
