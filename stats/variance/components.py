@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
+from multiberts.stats.settings import Design
 from multiberts.stats.variance.crossing import Term, VarianceParts
 from multiberts.stats.variance.plan import (
     TARGET_POWER,
     Plan,
-    PlannedDesign,
     check_costs,
     check_sizes,
     drawn_squares,
@@ -98,7 +98,7 @@ class VarianceComponents:
         num_seeds: int,
         num_runs: float = 1,
         num_examples: float = math.inf,
-        design: PlannedDesign = "paired",
+        design: Design = "paired",
         alpha: float = 0.05,
         sides: int = 2,
         target_power: float = TARGET_POWER,
@@ -131,7 +131,6 @@ class VarianceComponents:
           >>> plan.seeds_needed(0.03)
           11
         """
-        check_choice("design", design, PlannedDesign)
         check_sizes(num_seeds, num_runs, num_examples)
         for name, value in self._values().items():
             if value < 0:
@@ -180,7 +179,7 @@ class VarianceComponents:
         cost_pretrain: float,
         cost_finetune: float,
         num_examples: float = math.inf,
-        design: PlannedDesign = "paired",
+        design: Design = "paired",
         **settings: Any,
     ) -> Plan:
         """Finds the numbers of seeds and runs with the smallest variance within a budget.
@@ -239,7 +238,7 @@ def _parts(
     num_seeds: int,
     num_runs: float,
     num_examples: float,
-    design: PlannedDesign,
+    design: Design,
 ) -> VarianceParts:
     """Returns the mean squares to be expected, from components that are numbers or draws [D]."""
     terms = _of_mean(values, num_seeds, num_runs, num_examples)

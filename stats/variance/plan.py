@@ -23,9 +23,9 @@ from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.formats import format_cell
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
+from multiberts.stats.settings import Design
 from multiberts.stats.variance.crossing import Term, VarianceParts
 
-PlannedDesign = Literal["paired", "unpaired", "fixed_baseline", "single"]
 What = Literal["seeds", "examples"]
 Key = TypeVar("Key", bound=Hashable)
 
@@ -81,7 +81,7 @@ class Plan:
     num_seeds: int
     num_examples: float = math.inf
     num_runs: float = 1
-    design: PlannedDesign = "paired"
+    design: Design = "paired"
     alpha: float = 0.05
     sides: int = 2
     target_power: float = TARGET_POWER
@@ -89,7 +89,7 @@ class Plan:
     draws: VarianceParts | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_choice("design", self.design, PlannedDesign)
+        check_choice("design", self.design, Design)
         check_level(self.alpha, self.sides)
         check_sizes(self.num_seeds, self.num_runs, self.num_examples)
         if self.parts.seeds and self.num_seeds < 2:
@@ -349,7 +349,7 @@ def estimated_plan(
     measured: VarianceParts,
     num_seeds: int,
     num_examples: float,
-    design: PlannedDesign,
+    design: Design,
     alpha: float,
     estimate: float,
     num_runs: int = 1,
@@ -409,7 +409,7 @@ def drawn_squares(squares: Mapping[Key, Term]) -> dict[Key, NDArray[np.float64]]
     return dict(zip(squares, (value for value, _ in drawn), strict=True))
 
 
-def num_arms(design: PlannedDesign) -> int:
+def num_arms(design: Design) -> int:
     return 2 if design in ("paired", "unpaired") else 1
 
 
