@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from multiberts.runs.errors import nearest
 from multiberts.stats.errors import DataError
-from multiberts.stats.public_names import modules_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,8 +93,6 @@ PUBLIC_NAMES = {
         "stats.compare(base, experiment, design='unpaired').p_values['permutation']"
     ),
     "spending_boundaries": "stats.sequential_decision(p_values, seeds_at_looks, planned_seeds)",
-    **{name: f"stats.zhong.{name}" for name in modules_of("multiberts.stats.zhong")},
-    **{name: f"stats.b3.{name}" for name in modules_of("multiberts.stats.b3")},
     **{f"{name}_b3": f"stats.b3.{name}" for name in ("search", "solve")},
 }
 
@@ -158,10 +155,17 @@ class KnowsGuesses:
 
 
 def unknown_public_name(name: str, names: Iterable[str]) -> str:
-    """Returns the line about a name that the package does not have, of `names` that it has."""
+    """Returns the line about a name that the package does not have.
+
+    Args:
+      names: that it has; those of its folders with the folder, such as `zhong.learning`.
+    """
     start = f"multiberts.stats has no attribute {name}"
     if name in PUBLIC_NAMES:
         return f"{start}; write {PUBLIC_NAMES[name]}"
+    for moved in names:
+        if moved.endswith(f".{name}"):
+            return f"{start}; write stats.{moved}"
     return f"{start}; {_nearest(name, names, 'dir(stats) lists what there is')}"
 
 

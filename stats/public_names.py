@@ -31,7 +31,13 @@ class LazyPackage(ModuleType):
             return import_module(f"{self.__name__}.{name}")
         from multiberts.stats.guessed import unknown_public_name  # not for names that are there
 
-        raise AttributeError(unknown_public_name(name, self.__all__))
+        folders = [each for each in self.__all__ if each not in modules]
+        inside = [
+            f"{folder}.{each}"
+            for folder in folders
+            for each in modules_of(f"{self.__name__}.{folder}")
+        ]
+        raise AttributeError(unknown_public_name(name, [*self.__all__, *inside]))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets an attribute, but no folder in place of the function of its name (`compare`)."""

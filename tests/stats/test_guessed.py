@@ -82,6 +82,8 @@ def test_other_names_get_the_nearest_one():
         (RESULT, "estimat", "Comparison has no attribute estimat; did you mean estimate?"),
         (many, "pvalue", r"no attribute pvalue; result.to_frame\(\) has every number"),
         (stats, "compar", "stats has no attribute compar; did you mean compare"),
+        (stats, "decompose", "write stats.zhong.decompose"),
+        (stats, "binomial_matrix", "write stats.b3.binomial_matrix"),
     ):
         with pytest.raises(AttributeError, match=line):
             getattr(owner, name)
