@@ -52,7 +52,7 @@ ATTRIBUTES = {
     **dict.fromkeys(("ci_high", "upper"), "result.ci.high"),
     "summary": "print(result)",
     **dict.fromkeys(("se", "stderr", "std_err"), "result.standard_error"),
-    **dict.fromkeys(("effect_size", "cohens_d"), "result.effect"),
+    **dict.fromkeys(("effect", "effect_size", "cohens_d"), "result.hedges_g"),
     "power": "result.plan().power()",
     "to_latex": "result.latex()",
     "to_csv": "result.table().csv()",

@@ -17,7 +17,6 @@ from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.recommended import AnswerPairs, ScoreKind
 from multiberts.stats.settings import Design, Resample
 from multiberts.stats.variance.crossing import Crossing, VarianceParts
-from multiberts.stats.variance.effect_size import EffectSizes
 from multiberts.stats.variance.needs import Needs, needs_of, opposite_chance
 from multiberts.stats.variance.plan import TARGET_POWER, Plan, estimated_plan, too_few_to_plan
 
@@ -208,7 +207,7 @@ class ComparisonResult(EqualByContent):
     bootstrap_mean: float
     bias: float
     bootstrap_standard_error: float
-    effect: EffectSizes | None
+    hedges_g: float | None
     seed_floor: float | None
     below_seed_floor: bool
     n_resamples: int

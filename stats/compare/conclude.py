@@ -29,7 +29,7 @@ from multiberts.stats.recommended import (
 from multiberts.stats.results import ArmSummary, Origin, Pairing, WithoutFailed
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.stats.variance.crossing import Crossing
-from multiberts.stats.variance.effect_size import EffectSizes, effect_sizes
+from multiberts.stats.variance.effect_size import hedges_g
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,11 @@ def concluded(
         bootstrap_mean=mean,
         bias=mean - estimate,
         bootstrap_standard_error=math.sqrt(crossing.bootstrap_variance()),
-        effect=_effect(arms, settings),
+        hedges_g=(
+            hedges_g(base.seed_scores, experiment.seed_scores, settings.design == "paired")
+            if experiment is not None and min(len(arm.seeds) for arm in arms) > 1
+            else None
+        ),
         seed_floor=floor,
         below_seed_floor=(
             floor is not None
@@ -162,13 +166,6 @@ def _seed_tests(arms: Sequence[ArmSummary], settings: ComparisonSettings) -> dic
     if settings.design == "unpaired":
         return {"permutation": permutation_p_values(first, second)}
     return {}
-
-
-def _effect(arms: Sequence[ArmSummary], settings: ComparisonSettings) -> EffectSizes | None:
-    if len(arms) < 2 or min(len(arm.seeds) for arm in arms) < 2:
-        return None
-    paired = settings.design == "paired"
-    return effect_sizes(arms[0].seed_scores, arms[1].seed_scores, paired)
 
 
 def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float | None:

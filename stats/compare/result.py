@@ -161,7 +161,7 @@ class Comparison(ComparisonResult, Readable):
         `unpaired`, of that interval.
       bootstrap_standard_error: the exact standard deviation of the bootstrap distribution (of
         its linear part, where the metric is not a mean).
-      effect: effect sizes over seeds; None in a `single` design or with one seed per arm.
+      hedges_g: the difference relative to the spread of seeds; None in a `single` design, and with one seed.
       seed_floor: the smallest one-sided p that the order of the seeds alone can give: 2**-R paired
         or against a fixed baseline, else one over the number of ways to assign the seeds to the
         two arms; None where seeds are not resampled.

@@ -112,7 +112,9 @@ def test_fixed_baseline_holds_the_base_and_shares_examples():
         np.sqrt(crossing_of_tables([table]).unbiased_variance().variance)
     )
     assert (
-        item.seed_floor == 1 / 32 and item.p_values.get("sign flip") is None and item.effect is None
+        item.seed_floor == 1 / 32
+        and item.p_values.get("sign flip") is None
+        and item.hedges_g is None
     )
 
 

@@ -69,10 +69,11 @@ def test_csv_holds_every_interval_test_and_effect(comparison):
     assert row["p_values_permutation_two_sided"] == ""  # the design is paired
     assert float(row["bias"]) == comparison.bias
     assert float(row["experiment_bootstrap_mean"]) == comparison.samples[:, 1].mean()
-    assert float(row["effect_cliffs_delta"]) == comparison.effect.cliffs_delta
-    plain = dataclasses.replace(comparison, effect=None, intervals={})
+    sized = dataclasses.replace(comparison, hedges_g=0.25)
+    assert list(csv.DictReader(io.StringIO(full_table([sized]).csv())))[0]["hedges_g"] == "0.25"
+    plain = dataclasses.replace(comparison, hedges_g=None, intervals={})
     (row,) = csv.DictReader(io.StringIO(full_table([plain]).csv()))
-    assert row["effect_cohens_d"] == row["intervals_percentile_high"] == ""
+    assert row["hedges_g"] == row["intervals_percentile_high"] == ""
 
 
 def test_markdown_has_as_many_cells_in_every_row(comparison):
