@@ -70,7 +70,8 @@ def test_csv_holds_every_interval_test_and_effect(comparison):
     assert float(row["bias"]) == comparison.bias
     assert float(row["experiment_bootstrap_mean"]) == comparison.samples[:, 1].mean()
     sized = dataclasses.replace(comparison, hedges_g=0.25)
-    assert list(csv.DictReader(io.StringIO(full_table([sized]).csv())))[0]["hedges_g"] == "0.25"
+    (row,) = csv.DictReader(io.StringIO(full_table([sized]).csv()))
+    assert row["hedges_g"] == "0.25"
     plain = dataclasses.replace(comparison, hedges_g=None, intervals={})
     (row,) = csv.DictReader(io.StringIO(full_table([plain]).csv()))
     assert row["hedges_g"] == row["intervals_percentile_high"] == ""
