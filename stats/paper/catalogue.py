@@ -161,15 +161,25 @@ class Catalogue:
 
     def last(self, procedure: str) -> dict[Key, PredictionSet]:
         """Returns the prediction sets of a procedure at its last step, by task and evaluation set."""
-        found: dict[Key, PredictionSet] = {}
-        for predictions in self.prediction_sets:
-            if predictions.procedure == procedure:
-                known = found.setdefault(
-                    (predictions.task, predictions.evaluation_set), predictions
-                )
-                if (predictions.step or -1) > (known.step or -1):
-                    found[predictions.task, predictions.evaluation_set] = predictions
+        sets = self._by_key(procedure)
+        return {key: max(steps, key=lambda item: item.step or -1) for key, steps in sets.items()}
+
+    def _by_key(self, procedure: str) -> dict[Key, list[PredictionSet]]:
+        """Returns the prediction sets of all steps of a procedure, by task and evaluation set."""
+        found: dict[Key, list[PredictionSet]] = {}
+        for item in self.prediction_sets:
+            if item.procedure == procedure:
+                found.setdefault((item.task, item.evaluation_set), []).append(item)
         return found
+
+    @property
+    def trained(self) -> dict[str, list[PredictionSet]]:
+        """Returns the steps of the base, by name of a set that has several."""
+        steps = (
+            [item for item in found if item.step is not None]
+            for found in self._by_key(self.roles.base).values()
+        )
+        return {found[0].set_name: found for found in steps if len(found) > 1}
 
     def biased(self, *procedures: str) -> list[PredictionSet]:
         """Returns the prediction sets of some procedures that bias can be measured on, one at least."""
@@ -218,17 +228,17 @@ class Catalogue:
     @cached_property
     def panels(self) -> list[ScorePanel]:
         """Scores of the base on every plain set, with the original as reference."""
-        original = self.last(self.roles.original)
-        panels = []
-        for key, predictions in self.plain_sets.items():
-            measure, reference = predictions.measures[0], original.get(key)
-            arms = [predictions.run_scores(measure, self.roles.base)]
-            panel = ScorePanel(predictions.set_name, measure, arms)
-            if reference is not None:
-                scores = reference.run_scores(measure, self.roles.original)
-                panel = replace(panel, reference=scores)
-            panels.append(panel)
-        return panels
+        base, original = self.roles.base, self.roles.original
+        references = self.last(original)
+        return [
+            ScorePanel(
+                item.set_name,
+                measure := item.measures[0],
+                [item.run_scores(measure, base)],
+                references[key].run_scores(measure, original) if key in references else None,
+            )
+            for key, item in self.plain_sets.items()
+        ]
 
     @cached_property
     def step_panels(self) -> list[ScorePanel]:
@@ -329,19 +339,14 @@ class Catalogue:
     @cached_property
     def pairs_of_steps(self) -> Pairs:
         """Returns the base at an early step and at its last, by evaluation set."""
-        last = self.plain_sets
+        last, steps = self.plain_sets, self._by_key(self.roles.base)
         early: dict[Key, PredictionSet] = {}
-        for predictions in self.prediction_sets:
-            key = (predictions.task, predictions.evaluation_set)
-            if (
-                predictions.procedure == self.roles.base
-                and key in last
-                and predictions.step is not None
-            ):
-                final = last[key].step or 0
-                wanted = final // 2 if self.early_step is None else self.early_step
-                if predictions.step == wanted != final:
-                    early[key] = predictions
+        for key, latest in last.items():
+            final = latest.step or 0
+            wanted = final // 2 if self.early_step is None else self.early_step
+            for item in steps[key]:
+                if item.step == wanted != final:
+                    early[key] = item
         what = "half the last step" if self.early_step is None else step_name(self.early_step)
         return self._pairs(early, last, f"the base at {what} and at its last")
 

@@ -22,8 +22,6 @@ from multiberts.runs.parameters import (
     takes_fields_of,
 )
 from multiberts.stats.errors import DataError
-from multiberts.stats.paper import figures as paper_figures
-from multiberts.stats.paper import tables as paper_tables
 from multiberts.stats.paper.catalogue import (
     BIAS,
     EXTRA,
@@ -31,10 +29,25 @@ from multiberts.stats.paper.catalogue import (
     INCREMENTAL,
     PUBLISHED,
     Catalogue,
-    Key,
     Roles,
     group_panels,
     group_scores,
+)
+from multiberts.stats.paper.figures import (
+    agreement_figure,
+    family_figure,
+    occupations_figure,
+    power_figure,
+    score_figure,
+    seeds_figure,
+    variance_figure,
+)
+from multiberts.stats.paper.tables import (
+    agreement_table,
+    comparison_table,
+    component_table,
+    family_table,
+    score_table,
 )
 from multiberts.stats.presentation.comparison_tables import full_table
 from multiberts.stats.presentation.figures import (
@@ -61,22 +74,8 @@ from multiberts.stats.settings import ComparisonSettings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The paper's numbered tables and figures (ICLR 2022), and the sections that make them.
-NUMBERED: Mapping[str, str] = {
-    "table 1": "winogender_paired",
-    "table 2": "winogender_unpaired",
-    "table 3": "agreement",
-    "table 4": "winogender_checkpoints",
-    "table 5": "steps",
-    "figure 1": "figure_scores",  # GLUE
-    "figure 2": "figure_scores",  # SQuAD
-    "figure 3": "figure_winogender_groups",
-    "figure 4": "figure_hans_by_seed",
-    "figure 5": "figure_bias_by_seed",
-    "figure 6": "figure_bias_noise",
-    "figure 7": "figure_bootstrap_steps",
-    "figure 8": "figure_steps",
-}
+# Name, number in the paper (ICLR 2022), caption, maker.
+Section = tuple[str, str, str, Callable[[], "Table | Figure"]]
 
 
 def _settle(parameters: Values, _: Values) -> None:
@@ -201,165 +200,98 @@ def paper_report(
 
 
 def _sections(made: Catalogue) -> Iterator[ReportSection]:
-    """Yields every table and figure; NUMBERED gives the paper's number of some."""
-    comparison_table, score_table = paper_tables.comparison_table, paper_tables.score_table
-    score_figure, roles = paper_figures.score_figure, made.roles
-    numbers: dict[str, list[str]] = {}
-    for number, name in NUMBERED.items():
-        numbers.setdefault(name, []).append(number)
-    sections: list[tuple[str, str, Callable[[], Table | Figure]]] = [
-        (
-            "scores", "Scores over pre-training seeds, the numbers of figure_scores",
-            lambda: score_table(made.scores),
-        ),
-        (
-            "winogender_paired", "Incremental CDA against base, paired",
-            lambda: comparison_table(made.paired, "Paired", "less"),
-        ),
-        (
-            "winogender_unpaired",
-            "Full against incremental CDA, unpaired, and with seeds or examples alone resampled",
-            lambda: comparison_table([made.unpaired[0], *made.sources], "Unpaired", "less"),
-        ),
-        (
-            "winogender_checkpoints", "Two single checkpoints, examples alone",
-            lambda: comparison_table([made.checkpoints], "Two checkpoints"),
-        ),
-        (
-            "winogender_groups",
-            "Winogender scores of every group of runs (the base's spread: appendix D of the paper)",
-            lambda: score_table(group_scores(made.winogender_groups)),
-        ),
-        (
-            "steps", "Early against late checkpoints, paired",
-            lambda: comparison_table(made.steps, "Steps"),
-        ),
-        (
-            "original", "Against the original BERT, a fixed baseline (appendix E.2 of the paper)",
-            lambda: comparison_table(made.original, "Against one checkpoint"),
-        ),
-        (
-            "agreement",
-            "Agreement of two runs: the share of equal answers, or Pearson's correlation for STS-B",
-            lambda: paper_tables.agreement_table(made.agreements),
-        ),
-        (
-            "family_steps", "Early against late checkpoints, corrected for the number of tasks",
-            lambda: paper_tables.family_table(made.family_of_steps),
-        ),
-        (
-            "components", "Where the variance of the base's scores comes from",
-            lambda: paper_tables.component_table(made.components),
-        ),
-        (
-            "learning_rates", "Learning rates and the scores they were chosen by",
-            lambda: learning_rate_table(made.choices),
-        ),
-        (
-            "figure_scores", "Scores over pre-training seeds, with the original BERT",
-            lambda: score_figure(made.panels),
-        ),
-        *(
-            (
-                f"figure_parts_{slug(name)}",
-                f"Scores over pre-training seeds on the parts of {name} by {by}",
-                partial(lambda *key: score_figure(made.part_panels(*key), key[0], True), name, by),
-            )
-            for name, by in made.parts.items()
-        ),
-        (
-            "figure_hans_by_seed",
-            "HANS, pairs that are not entailed: a column per pre-training seed, a dot per run",
-            lambda: paper_figures.seeds_figure(
-                [made.hans.run_scores(made.hans.measures[0])], made.hans.measures[0]
-            ),
-        ),
-        (
-            "figure_bias_by_seed",
-            "Bias correlation of every seed before and after incremental CDA",
-            partial(_bias_by_seed, made, roles.base, INCREMENTAL),
-        ),
-        (
-            "figure_bias_noise", "Bias correlation of seeds with many fine-tuning runs each",
-            partial(_bias_by_seed, made, EXTRA),
-        ),
-        (
-            "figure_winogender_groups",
-            "Winogender scores of every group of runs, a dot per seed",
-            lambda: score_figure(group_panels(made.winogender_groups)),
-        ),
-        *(
-            (
-                f"figure_bootstrap_{name}",
-                f"{caption}: bootstrap distributions",
-                partial(lambda find: bootstrap_figure(find()), find),
-            )
-            for name, caption, find in (
-                ("paired", "Base and incremental CDA", lambda: made.paired[-1]),
-                ("unpaired", "Incremental and full CDA", lambda: made.unpaired[-1]),
-                ("steps", "Early and late checkpoints", lambda: made.shown_steps),
-                ("checkpoints", "Two single checkpoints", lambda: made.checkpoints),
-            )
-        ),
-        (
-            "figure_steps", "Scores over pre-training seeds of early and of late checkpoints",
-            lambda: score_figure(made.step_panels),
-        ),
-        (
-            "figure_sources",
-            "Bootstrap distributions when seeds, examples or both are resampled",
-            lambda: sources_figure(made.sources),
-        ),
-        (
-            "figure_occupations", "Bias of occupations against their share of women",
-            lambda: paper_figures.occupations_figure(
-                made.biased(roles.base, INCREMENTAL, FULL), BIAS
-            ),
-        ),
-        *_training(made),
-        (
-            "figure_agreement",
-            "Agreement of two runs with the same and with different pre-training seeds",
-            lambda: paper_figures.agreement_figure(made.agreements),
-        ),
-        (
-            "figure_family_steps", "Early against late checkpoints on all tasks",
-            lambda: paper_figures.family_figure(made.family_of_steps),
-        ),
-        ("figure_variance", "Where the variance comes from", partial(_variance, made)),
-        (
-            "figure_power", "Power of a paired comparison by number of seeds",
-            partial(_power, made),
-        ),
+    """Yields every table and figure."""
+    base = made.roles.base
+    sections: list[Section] = [
+        ("scores", "", "Scores over pre-training seeds, the numbers of figure_scores",
+         lambda: score_table(made.scores)),
+        ("winogender_paired", "table 1", "Incremental CDA against base, paired",
+         lambda: comparison_table(made.paired, "Paired", "less")),
+        ("winogender_unpaired", "table 2",
+         "Full against incremental CDA, unpaired, and with seeds or examples alone resampled",
+         lambda: comparison_table([made.unpaired[0], *made.sources], "Unpaired", "less")),
+        ("winogender_checkpoints", "table 4", "Two single checkpoints, examples alone",
+         lambda: comparison_table([made.checkpoints], "Two checkpoints")),
+        ("winogender_groups", "",
+         "Winogender scores of every group of runs (the base's spread: appendix D of the paper)",
+         lambda: score_table(group_scores(made.winogender_groups))),
+        ("steps", "table 5", "Early against late checkpoints, paired",
+         lambda: comparison_table(made.steps, "Steps")),
+        ("original", "",
+         "Against the original BERT, a fixed baseline (appendix E.2 of the paper)",
+         lambda: comparison_table(made.original, "Against one checkpoint")),
+        ("agreement", "table 3",
+         "Agreement of two runs: the share of equal answers, or Pearson's correlation for STS-B",
+         lambda: agreement_table(made.agreements)),
+        ("family_steps", "", "Early against late checkpoints, corrected for the number of tasks",
+         lambda: family_table(made.family_of_steps)),
+        ("components", "", "Where the variance of the base's scores comes from",
+         lambda: component_table(made.components)),
+        ("learning_rates", "", "Learning rates and the scores they were chosen by",
+         lambda: learning_rate_table(made.choices)),
+        ("figure_scores", "figure 1 and figure 2",  # GLUE and SQuAD
+         "Scores over pre-training seeds, with the original BERT",
+         lambda: score_figure(made.panels)),
+        *((f"figure_parts_{slug(name)}", "",
+           f"Scores over pre-training seeds on the parts of {name} by {by}",
+           partial(lambda *key: score_figure(made.part_panels(*key), key[0], True), name, by))
+          for name, by in made.parts.items()),
+        ("figure_hans_by_seed", "figure 4",
+         "HANS, pairs that are not entailed: a column per pre-training seed, a dot per run",
+         lambda: seeds_figure([made.hans.run_scores(measure := made.hans.measures[0])], measure)),
+        ("figure_bias_by_seed", "figure 5",
+         "Bias correlation of every seed before and after incremental CDA",
+         lambda: _by_seed([made.biased(name)[0] for name in (base, INCREMENTAL)], BIAS)),
+        ("figure_bias_noise", "figure 6",
+         "Bias correlation of seeds with many fine-tuning runs each",
+         lambda: _by_seed(made.biased(EXTRA)[:1], BIAS)),
+        ("figure_winogender_groups", "figure 3",
+         "Winogender scores of every group of runs, a dot per seed",
+         lambda: score_figure(group_panels(made.winogender_groups))),
+        ("figure_bootstrap_paired", "", "Base and incremental CDA: bootstrap distributions",
+         lambda: bootstrap_figure(made.paired[-1])),
+        ("figure_bootstrap_unpaired", "", "Incremental and full CDA: bootstrap distributions",
+         lambda: bootstrap_figure(made.unpaired[-1])),
+        ("figure_bootstrap_steps", "figure 7",
+         "Early and late checkpoints: bootstrap distributions",
+         lambda: bootstrap_figure(made.shown_steps)),
+        ("figure_bootstrap_checkpoints", "", "Two single checkpoints: bootstrap distributions",
+         lambda: bootstrap_figure(made.checkpoints)),
+        ("figure_steps", "figure 8",
+         "Scores over pre-training seeds of early and of late checkpoints",
+         lambda: score_figure(made.step_panels)),
+        ("figure_sources", "",
+         "Bootstrap distributions when seeds, examples or both are resampled",
+         lambda: sources_figure(made.sources)),
+        ("figure_occupations", "", "Bias of occupations against their share of women",
+         lambda: occupations_figure(made.biased(base, INCREMENTAL, FULL), BIAS)),
+        *((f"figure_training_{slug(name)}", "", f"Score on {name} during pre-training",
+           partial(_training, made.settings.confidence_level, name, steps))
+          for name, steps in made.trained.items()),
+        ("figure_agreement", "",
+         "Agreement of two runs with the same and with different pre-training seeds",
+         lambda: agreement_figure(made.agreements)),
+        ("figure_family_steps", "", "Early against late checkpoints on all tasks",
+         lambda: family_figure(made.family_of_steps)),
+        ("figure_variance", "", "Where the variance comes from", lambda: _variance(made)),
+        ("figure_power", "", "Power of a paired comparison by number of seeds",
+         lambda: _power(made)),
     ]  # fmt: skip
-    for name, caption, make in sections:
+    for name, number, caption, make in sections:
         if name != "learning_rates" or made.choices:
-            number = f" ({' and '.join(numbers[name])} of the paper)" if name in numbers else ""
-            yield ReportSection(name, f"{caption}{number}.", make)
+            of_paper = f" ({number} of the paper)" if number else ""
+            yield ReportSection(name, f"{caption}{of_paper}.", make)
 
 
-def _bias_by_seed(made: Catalogue, *procedures: str) -> Figure:
-    arms = [made.biased(name)[0].run_scores(BIAS, name) for name in procedures]
-    return paper_figures.seeds_figure(arms, BIAS)
+def _by_seed(prediction_sets: Sequence[PredictionSet], measure: str) -> Figure:
+    arms = [item.run_scores(measure, item.procedure) for item in prediction_sets]
+    return seeds_figure(arms, measure)
 
 
-def _training(made: Catalogue) -> Iterator[tuple[str, str, Callable[[], Figure]]]:
-    steps: dict[Key, list[PredictionSet]] = {}
-    for predictions in made.prediction_sets:
-        if predictions.procedure == made.roles.base and predictions.step is not None:
-            steps.setdefault((predictions.task, predictions.evaluation_set), []).append(predictions)
-    for prediction_sets in steps.values():
-        if len(prediction_sets) > 1:
-            name = prediction_sets[0].set_name
-            make = partial(_training_figure, made, prediction_sets)
-            yield f"figure_training_{slug(name)}", f"Score on {name} during pre-training", make
-
-
-def _training_figure(made: Catalogue, prediction_sets: Sequence[PredictionSet]) -> Figure:
-    measure = prediction_sets[0].measures[0]
-    curve = curve_of_prediction_sets(prediction_sets, measure)
-    level = made.settings.confidence_level
-    return training_figure([curve], prediction_sets[0].set_name, measure, level)
+def _training(level: float, name: str, steps: Sequence[PredictionSet]) -> Figure:
+    measure = steps[0].measures[0]
+    curve = curve_of_prediction_sets(steps, measure)
+    return training_figure([curve], name, measure, level)
 
 
 def _variance(made: Catalogue) -> Figure:
@@ -371,7 +303,7 @@ def _variance(made: Catalogue) -> Figure:
         scores = predictions.run_scores(measure)
         number = len(scores.seeds)
         sizes[name] = (number, scores.num_runs / number, predictions.data.sizes["example"])
-    return paper_figures.variance_figure(components, sizes)
+    return variance_figure(components, sizes)
 
 
 def _power(made: Catalogue) -> Figure:
@@ -388,4 +320,4 @@ def _power(made: Catalogue) -> Figure:
     least = plan.minimum_detectable_effect()
     effects = [float(f"{least * factor:.2g}") for factor in (0.75, 1, 1.25, 1.5)]
     title = f"{arms[1].procedure} against {arms[0].procedure}, {measure.replace('_', ' ')}"
-    return paper_figures.power_figure(effects, range(2, 2 * max(number, 10) + 1), plan, title=title)
+    return power_figure(effects, range(2, 2 * max(number, 10) + 1), plan, title=title)

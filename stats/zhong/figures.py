@@ -37,20 +37,6 @@ if TYPE_CHECKING:
 _PANEL = 3.1  # inches per task
 
 
-# Tables and figures of Zhong et al. that have a number there.
-NUMBERED = {
-    "accuracy": "table 8",
-    "disagreement": "table 1",
-    "bounds": "tables 2 and 9",
-    "relative_bias": "table 10",
-    "thresholds": "table 3",
-    "seeds": "tables 4 and 11",
-    "decomposition": "table 7",
-    "momentum_index": "tables 6 and 12",
-    "figure_histogram": "figure 2a",
-}
-
-
 def write_instances(
     analysis: InstanceAnalysis,
     directory: Path,
@@ -83,28 +69,37 @@ _EXAMPLES = (
     "first. Among all examples with p (BH) up to 0.05, at most 5 % are expected to be examples on which "
     "the sizes do not differ."
 )
+_INDEX = (
+    "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far below the "
+    "true one: use it only to compare tasks of equal numbers of seeds"
+)
 # Captions, by the first words of the name.
 _CAPTIONS = {
     "decaying_examples": _EXAMPLES.format("worse"),
     "improving_examples": _EXAMPLES.format("better"),
-    "accuracy": "Accuracy of every size, its spread over seeds, and that of votes of a seed's runs",
+    "accuracy": "Accuracy of every size, its spread over seeds, and that of votes of a seed's runs "
+    "(Zhong et al., table 8)",
     "decay": "The share of examples that the larger size is worse on: lower limits and bounds",
     "bounds": "From the row's size to the column's, the share of examples that get better, at least, by all "
-    "runs: to a smaller size, the share that decay with size",
+    "runs: to a smaller size, the share that decay with size (Zhong et al., tables 2 and 9)",
     "relative_bias": "How much larger the bound above is because its threshold was chosen on the same seeds, "
-    "relative to the bound with new seeds",
-    "thresholds": "Examples whose accuracy falls by so much, and how many of them chance alone explains",
-    "seeds": "What fewer seeds of each size would have shown",
+    "relative to the bound with new seeds (Zhong et al., table 10)",
+    "thresholds": "Examples whose accuracy falls by so much, and how many of them chance alone explains "
+    "(Zhong et al., table 3)",
+    "seeds": "What fewer seeds of each size would have shown (Zhong et al., tables 4 and 11)",
     "improvement": "The shares of examples that the larger size is better on and worse on",
     "fisher": "Single examples found worse by Fisher's tests, at false discovery rates",
-    "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning",
-    "disagreement": "How often two runs disagree in being right, by the seed that they share",
+    "decomposition": "The loss as squared bias and variances over pre-training and fine-tuning "
+    "(Zhong et al., table 7)",
+    "disagreement": "How often two runs disagree in being right, by the seed that they share "
+    "(Zhong et al., table 1)",
     "momentum": "Whether examples that improve from the small to the middle size improve further: "
     "correlation of the two true gains where the middle size is equally accurate",
-    "momentum_index": "The paper's correlation of the two estimated gains. Noise of few seeds pulls it far "
-    "below the true one: use it only to compare tasks of equal numbers of seeds",
+    "momentum_index": _INDEX + " (Zhong et al., tables 6 and 12)",
+    "momentum_index_spearman": _INDEX + " (ranks)",  # the paper has none
     "figure_accuracy": "Accuracy by size: a dot per pre-training seed, the means and the votes",
-    "figure_histogram": "How many examples are right in what share of the seeds",
+    "figure_histogram": "How many examples are right in what share of the seeds "
+    "(Zhong et al., figure 2a)",
     "figure_bounds": "Lower bounds on the share of examples that get worse with size",
     "figure_fisher": "Examples found worse by Fisher's tests",
     "figure_decomposition": "The loss by size, in parts",
@@ -125,17 +120,11 @@ def _findings(pairs: Sequence[PairOfSizes]) -> list[str]:
 
 
 def _caption(name: str) -> str:
-    number = NUMBERED.get(name) or NUMBERED.get("_".join(name.split("_")[:2]), "")
     words = name.split("_")
     starts = ("_".join(words[:count]) for count in range(len(words), 0, -1))
     caption = next(_CAPTIONS[start] for start in starts if start in _CAPTIONS).rstrip(".")
-    of = ""
-    if "spearman" in words:  # the paper has none
-        of, number = "ranks", ""
-    if name.startswith("figure_") and len(words) > 2:
-        of = " ".join(words[2:])
-    caption += f" ({of})" if of else ""
-    return caption + (f" (Zhong et al., {number})." if number else ".")
+    rest = " ".join(words[2:]) if name.startswith("figure_") else ""
+    return f"{caption} ({rest})." if rest else f"{caption}."
 
 
 def all_figures(analysis: InstanceAnalysis) -> dict[str, Figure]:

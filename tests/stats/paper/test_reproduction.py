@@ -12,7 +12,7 @@ from multiberts.runs.errors import UserError
 from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, Roles
 from multiberts.stats.paper.figures import seeds_figure
-from multiberts.stats.paper.reproduction import NUMBERED, paper_report
+from multiberts.stats.paper.reproduction import paper_report
 
 pytestmark = pytest.mark.seconds
 
@@ -110,13 +110,11 @@ def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(
     written, prediction_sets, tmp_path
 ):
     numbers = [*(f"table {n}" for n in range(1, 6)), *(f"figure {n}" for n in range(1, 9))]
-    assert list(NUMBERED) == numbers
     winogender = [
         predictions for predictions in prediction_sets if predictions.task == "coreference"
     ]
     extra = dataclasses.replace(winogender[0], procedure="base_extra_seeds")
-    more = paper_report([*winogender, extra], tmp_path / "more", settings=SETTINGS)
-    assert set(NUMBERED.values()) <= {*written[1].written, *more.written}
+    paper_report([*winogender, extra], tmp_path / "more", settings=SETTINGS)
     page = (written[0] / "index.md").read_text() + (tmp_path / "more" / "index.md").read_text()
     for number in numbers:
         assert re.search(rf"\((\w+ \d and )?{number}( and \w+ \d)? of the paper\)", page), number

@@ -13,7 +13,6 @@ from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.size_comparison import LONGEST_TEXT, instances
 from multiberts.stats.zhong.decomposition import decompose
-from multiberts.stats.zhong.figures import NUMBERED
 from multiberts.stats.zhong.instance_level import decay_bound
 
 pytestmark = pytest.mark.seconds
@@ -80,7 +79,10 @@ def tables(world):
 def test_every_numbered_table_and_figure_is_there(world, tables):
     root, _ = world
     page = (root / "report" / "report" / "index.md").read_text()
-    for name in NUMBERED:
+    for name in (
+        "accuracy", "disagreement", "bounds", "relative_bias", "thresholds", "seeds", "decomposition",
+        "momentum_index", "figure_histogram",
+    ):  # fmt: skip
         assert f"## {name}" in page
     for number in ("tables 2 and 9", "table 3", "tables 4 and 11", "tables 6 and 12", "figure 2a"):
         assert f"(Zhong et al., {number}" in page

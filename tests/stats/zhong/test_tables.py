@@ -13,13 +13,7 @@ from multiberts.stats.zhong.instance_level import (
     improvement_bound,
     relative_threshold_bias,
 )
-from multiberts.stats.zhong.tables import (
-    all_tables,
-    bias_matrix,
-    bounds_matrix,
-    decay_table,
-    disagreement_table,
-)
+from multiberts.stats.zhong.tables import all_tables
 
 
 def test_tables_hold_the_results(analysis):
@@ -53,7 +47,7 @@ def test_tables_hold_the_results(analysis):
 def test_improving_stands_above_the_diagonal_and_decaying_below(sizes, analysis):
     bounds, bias = (
         {(row["Task"], row["From"]): row for row in csv.DictReader(io.StringIO(table.csv()))}
-        for table in (bounds_matrix(analysis.pairs), bias_matrix(analysis.pairs))
+        for table in map(all_tables(analysis).get, ("bounds", "relative_bias"))
     )
     small, large = sizes["mini"], sizes["large"]
     up, down = bounds["NLI", "mini"]["To large"], bounds["NLI", "large"]["To mini"]
@@ -67,7 +61,7 @@ def test_improving_stands_above_the_diagonal_and_decaying_below(sizes, analysis)
 
 
 def test_disagreement_is_twice_the_variances_in_the_table(analysis):
-    table = disagreement_table(analysis.decompositions)
+    table = all_tables(analysis)["disagreement"]
     parts = analysis.decompositions["NLI"]["large"].parts
     row = next(row for row in table.rows if row[:2] == ("NLI", "large"))
     assert row[2] == pytest.approx(2 * parts["finetune_seed"].mean)
@@ -77,6 +71,6 @@ def test_disagreement_is_twice_the_variances_in_the_table(analysis):
 def test_a_bound_of_zero_has_no_threshold():
     sizes = {"small": np.zeros((2, 10), int), "large": np.ones((2, 10), int)}
     found = analyse_sizes({"NLI": sizes}, n_resamples=40, with_curves=False)
-    table = decay_table(found.pairs)
+    table = all_tables(found)["decay"]
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert (row["Decay, ensembled"], row["Threshold"]) == (0, None)
