@@ -20,9 +20,8 @@ from multiberts.evaluate.readers.columns import TEXT_NAMES
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.answers.slice_origin import arm_behind
 from multiberts.stats.bootstrap.replicates import ScoreJob
-from multiberts.stats.compare.checks import check_named
+from multiberts.stats.compare.checks import check_named, undefined_seeds, undefined_why
 from multiberts.stats.compare.question import ComparisonSpec, Names, PreparedArms
-from multiberts.stats.compare.undefined import undefined_seeds, undefined_why
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.formats import Cell, heading

@@ -26,8 +26,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
-from multiberts.stats.compare.calibration_error import notes_of_calibration
-from multiberts.stats.compare.checks import check_sources
+from multiberts.stats.compare.checks import check_defined, check_sources, notes_of_calibration
 from multiberts.stats.compare.question import (
     TaskData,
     bounded_mean,
@@ -41,7 +40,6 @@ from multiberts.stats.compare.question import (
 )
 from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.compare.undefined import check_defined
 from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.guessed import knows_guesses

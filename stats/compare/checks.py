@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
+from multiberts.evaluate.metrics.answer_checks import Answers, check_answers, why_undefined
+from multiberts.evaluate.metrics.classification import CLASS_METRICS
+from multiberts.evaluate.metrics.probability import calibrated_ece
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.readers.columns import FACT_NAMES, POSITION, UNNAMED
 from multiberts.runs.errors import counted
-from multiberts.stats.errors import DataError
-from multiberts.stats.metrics import MetricLike
+from multiberts.stats.bootstrap.replicates import ScoreJob
+from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.metric_names import difference_text, metric_at_start, metric_name, score_text
+from multiberts.stats.metrics import FunctionMetric, MetricLike
+from multiberts.stats.presentation.wording import seed_names
 from multiberts.stats.runs_table import Arm
 
 # With fewer examples two good models may well agree on all.
@@ -243,3 +248,112 @@ def _copies(arm: Arm) -> list[str]:
         for alike in seeds.values()
         if len(alike) > 1
     ]
+
+
+# --- Scores that are 0/0: arms that have none, and seeds whose score is the value defined for that ---
+
+# Without a positive label these are 0 whatever is predicted, and 0/0 only where no positive is.
+_OF_POSITIVES = ("f1", "f2", "f0_5", "precision")
+
+
+def undefined_why(job: ScoreJob) -> str:
+    """Returns why an arm has no score; nothing where some run has one."""
+    arm = job.arm
+    # The metric's own knowledge: a function of the caller has none.
+    if isinstance(job.score, FunctionMetric):
+        return ""
+    if job.plain[1].all() and job.run_scores(None)[1].all():
+        reason = why_undefined(arm.labels, arm.predictions, arm.observed)
+        return f"it is 0/0 in every seed, as {reason}"
+    if job.score.name in _OF_POSITIVES and not np.any(arm.labels == 1):
+        return f"it is 0 whatever is predicted, as all {arm.num_examples} labels are 0"
+    return ""
+
+
+def undefined_seeds(job: ScoreJob) -> tuple:
+    """Returns the seeds of which some run's score is 0/0, and so is the value defined for that."""
+    return tuple(
+        seed for seed, flag in zip(job.arm.seeds, job.plain[1][0].tolist(), strict=True) if flag
+    )
+
+
+def check_defined(name: str, job: ScoreJob) -> None:
+    """Refuses an arm without a score.
+
+    Raises:
+      UndefinedScore: it has none.
+    """
+    why = undefined_why(job)
+    if not why:
+        return
+    metric = job.score.name
+    instead = "accuracy" if metric in CLASS_METRICS else "mae" if job.score.is_correlation else ""
+    raise UndefinedScore(
+        f"{metric_name(metric)} of {name} has no value: {why}; give examples "
+        f"and runs that have a score{f', or another metric, such as {instead}' * bool(instead)}"
+    )
+
+
+def notes_of_undefined(job: ScoreJob) -> list[str]:
+    """Says which seeds of an arm count with a defined value; `{arm}` stands for its name."""
+    seeds = undefined_seeds(job)
+    if not seeds:
+        return []
+    scores, flags = job.run_scores(None)
+    value = score_text(float(scores[flags][0]), job.score.name)
+    return [
+        f"{metric_at_start(job.score.name)} of {{arm}} is 0/0 in {seed_names(seeds)} and "
+        f"counts as {value} there."
+    ]
+
+
+# --- The part of a calibration error that is chance ---
+
+_ECE_DECIMALS = 3
+
+
+def notes_of_calibration(
+    metric: MetricLike, arms: Sequence[Arm], names: Sequence[str]
+) -> list[str]:
+    """Notes of an expected calibration error what calibrated models would show; nothing of other metrics.
+
+    Args:
+      arms: one, base and experiment, or many.
+      names: of the arms, for readers.
+    """
+    if metric.name != "ece":
+        return []
+    by_chance = [_by_chance(arm) for arm in arms]
+    shown = " and ".join(score_text(value, metric.name, _ECE_DECIMALS) for value in by_chance)
+    models = "a perfectly calibrated model" if len(arms) == 1 else "perfectly calibrated models"
+    text = (
+        f"The calibration error (ECE) counts chance, too: on these examples {models} with the confidences of "
+        f"{' and '.join(names)} would show {shown} on average."
+    )
+    if len(arms) == 1:
+        return [
+            f"{text} The interval is of such a biased score: {names[0]} is shown to be miscalibrated only "
+            f"where all of it lies above {shown}."
+        ]
+    of_difference = ""
+    if len(arms) == 2:
+        bias = difference_text(by_chance[1] - by_chance[0], metric.name, _ECE_DECIMALS)
+        of_difference = f", and of the difference {bias} is there without any miscalibration"
+    return [
+        f"{text} Intervals are of such biased scores: an arm is shown to be miscalibrated only where all of "
+        f"its own lies above its number{of_difference}."
+    ]
+
+
+def _by_chance(arm: Arm) -> float:
+    """Returns the error of calibrated models with the confidences of an arm, over its runs and seeds."""
+    seen = arm.observed
+    runs = np.array(
+        [
+            calibrated_ece(arm.labels, values)
+            if seen is None
+            else calibrated_ece(arm.labels[seen[run]], values[seen[run]])
+            for run, values in enumerate(arm.predictions)
+        ]
+    )
+    return float((arm.seed_weights.T @ runs).mean())

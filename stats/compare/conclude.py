@@ -29,7 +29,6 @@ from multiberts.stats.recommended import (
 from multiberts.stats.results import ArmSummary, Origin, Pairing, WithoutFailed
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.stats.variance.crossing import Crossing
-from multiberts.stats.variance.effect_size import hedges_g
 
 
 @dataclass(frozen=True)
@@ -174,3 +173,42 @@ def _seed_floor(settings: ComparisonSettings, numbers: Sequence[int]) -> float |
     if settings.design == "unpaired":
         return 1 / math.comb(sum(numbers), numbers[0])
     return 2.0 ** -numbers[-1]
+
+
+# --- Hedges' g ---
+
+# A spread this small relative to the scores is rounding.
+_RELATIVE_ROUNDING = 1e-14
+
+
+def hedges_g(
+    base: NDArray[np.float64], experiment: NDArray[np.float64], paired: bool
+) -> float | None:
+    """Returns the difference in pooled standard deviations of seeds; of pairs in those of their differences.
+
+    It is corrected for the bias that few seeds give it (exactly, for normal scores).
+
+    Args:
+      base: the score of each seed, its runs averaged [R].
+      experiment: the same [R']; if paired, in the same order of seeds.
+
+    Returns:
+      The size; None without spread, or with one degree of freedom, where there is no correction.
+    """
+    samples = [experiment - base] if paired else [base, experiment]
+    freedom = sum(len(sample) - 1 for sample in samples)
+    if freedom < 2:
+        return None
+    squares = sum(float(((sample - sample.mean()) ** 2).sum()) for sample in samples)
+    spread = float(np.sqrt(squares / freedom))
+    if spread <= _RELATIVE_ROUNDING * float(np.abs([*base, *experiment]).max()):
+        return None
+    return float(experiment.mean() - base.mean()) / spread * bias_factor(freedom)
+
+
+def bias_factor(degrees_of_freedom: float) -> float:
+    """Computes Gamma(m / 2) / (sqrt(m / 2) Gamma((m - 1) / 2)), the exact correction."""
+    from scipy.special import gammaln
+
+    half = degrees_of_freedom / 2
+    return float(np.exp(gammaln(half) - gammaln(half - 0.5)) / np.sqrt(half))

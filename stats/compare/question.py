@@ -17,16 +17,18 @@ from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
-from multiberts.stats.compare.calibration_error import notes_of_calibration
 from multiberts.stats.compare.checks import (
     answers_of,
     check_aligned,
+    check_defined,
     check_labels,
     check_named,
     check_scales,
     check_sources,
     notes_of,
+    notes_of_calibration,
     notes_of_clusters,
+    notes_of_undefined,
 )
 from multiberts.stats.compare.conclude import (
     Names,
@@ -36,7 +38,6 @@ from multiberts.stats.compare.conclude import (
 from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.compare.undefined import check_defined, notes_of_undefined
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
