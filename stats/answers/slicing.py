@@ -214,6 +214,7 @@ class Slices(FurtherAnswer):
             f"{metric_label(item.metric, item.experiment is not None)} by {self.by}, and by how much "
             "each slice differs from the other examples; the numbers are in the table below",
             partial(_draw, self),
+            is_wide=True,
         )
 
 

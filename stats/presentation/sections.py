@@ -39,11 +39,13 @@ class ReportSection:
       name: of its files, without an ending; the heading in Markdown.
       caption: what it shows, also for readers who cannot see a figure.
       make: makes the table or figure; raises UserError where the data do not allow it.
+      is_wide: whether a figure of a comparison stands below its words, not beside them.
     """
 
     name: str
     caption: str
     make: Callable[[], Table | Figure]
+    is_wide: bool = False
 
 
 @dataclass(frozen=True)

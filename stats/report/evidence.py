@@ -391,4 +391,5 @@ def _bias_picture(
         f"{pair.place}-occupations",
         f"{label} against the share of women in the occupation, for {names}",
         partial(figures.bias_figure, arms, label, heading),
+        is_wide=True,
     )

@@ -215,8 +215,7 @@ def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedCompar
 
 def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:
     """Returns the figures that stand below the words of a comparison, and those beside them."""
-    wide = [one for one in figures if one.name.endswith(("-occupations", "-slices"))]
-    return wide, [one for one in figures if one not in wide]
+    return [one for one in figures if one.is_wide], [one for one in figures if not one.is_wide]
 
 
 def _metrics(content: ReportContent) -> list[str]:
