@@ -460,7 +460,7 @@ def values_of_clusters(name: str, data: Any, clusters: Any, arm: Arm) -> tuple[N
         # A coordinate of either kind of array, or a variable of a Dataset.
         if clusters not in data.coords and clusters not in getattr(data, "data_vars", ()):
             raise DataError(
-                f"{name}: found no coordinate {clusters!r} to cluster by, only "
+                f"{name}: found no coordinate {clusters!r} of examples, only "
                 f"{', '.join(map(str, data.coords))}"
             )
         called, clusters = clusters, data[clusters]

@@ -18,7 +18,7 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.metric_names import difference_text, printed_unit
-from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.wording import arms_of, finding
 from multiberts.stats.results import ComparisonResult, plain_value
 from multiberts.stats.settings import ComparisonSettings
@@ -174,7 +174,7 @@ class OneSeed(FurtherAnswer):
 
 @knows_guesses
 def one_seed(
-    result: ComparisonResult,
+    result: ComparisonResult | FurtherAnswer,
     seed_sd: float | str | SeedSpread,
     resample: Literal["both", "seeds"] = "both",
 ) -> OneSeed:
@@ -205,6 +205,7 @@ def one_seed(
 
     Reference: Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components.
     """
+    result = finished(result)
     source, spread = result.computed_from(), seed_spread(seed_sd)
     if result.resample != "examples" or source.spec is None:
         raise DataError(

@@ -16,7 +16,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.formats import format_cell
 from multiberts.stats.guessed import knows_guesses
-from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.wording import arms_of
 from multiberts.stats.results import ComparisonResult
 from multiberts.stats.sequential import Boundaries, spending_boundaries
@@ -103,7 +103,7 @@ class EarlyLook(FurtherAnswer):
 
 @knows_guesses
 def early_look(
-    result: ComparisonResult, planned_seeds: int, p_value: float | None = None
+    result: ComparisonResult | FurtherAnswer, planned_seeds: int, p_value: float | None = None
 ) -> EarlyLook:
     """Judges a result of fewer seeds than planned, as if it had been looked at after every seed from two.
 
@@ -129,6 +129,7 @@ def early_look(
 
     Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """
+    result = finished(result)
     seeds = min(len(arm.seeds) for arm in arms_of(result))
     p = result.p_value if p_value is None else p_value
     if p is None:

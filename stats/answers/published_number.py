@@ -17,7 +17,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
 from multiberts.stats.metric_names import difference_text, metric_name, score_text
-from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.wording import (
     about_seeds,
     p_text,
@@ -120,7 +120,7 @@ class Reproduction(FurtherAnswer):
 
 @knows_guesses
 def reproduce(
-    result: ComparisonResult,
+    result: ComparisonResult | FurtherAnswer,
     published: float,
     of: str = "mean",
     *,
@@ -156,6 +156,7 @@ def reproduce(
 
     Reference: Hahn & Meeker (1991), Statistical Intervals, chapters 4 and 12.
     """
+    result = finished(result)
     form = _FORM.fullmatch(of)
     if form is None:
         raise DataError(

@@ -18,7 +18,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import difference_text, printed_unit
-from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.wording import (
     arms_of,
     count_text,
@@ -258,7 +258,7 @@ class Sameness(FurtherAnswer):
 
 
 @knows_guesses
-def same(result: ComparisonResult, margin: float) -> Sameness:
+def same(result: ComparisonResult | FurtherAnswer, margin: float) -> Sameness:
     """Tests whether two arms are equal within a margin, and whether the experiment is not worse by it.
 
     Two one-sided tests, both at one less the confidence level: they find what the recommended interval at one
@@ -286,6 +286,7 @@ def same(result: ComparisonResult, margin: float) -> Sameness:
     Reference: Schuirmann (1987), A comparison of the two one-sided tests procedure and the power approach
     for assessing the equivalence of average bioavailability.
     """
+    result = finished(result)
     check_margin(margin, result.design)
     source, unit = result.computed_from(), printed_unit(result.metric)
     kind, own = source.kind, margin * unit

@@ -33,7 +33,7 @@ from multiberts.stats.metric_names import (
     score_format,
 )
 from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.answer import FurtherAnswer
+from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.wording import arms_of, seed_names
@@ -219,7 +219,7 @@ class Slices(FurtherAnswer):
 
 
 @knows_guesses
-def slices(result: ComparisonResult, by: Any) -> Slices:
+def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
     """Compares the arms on slices of the examples, each by itself and against the rest.
 
     Args:
@@ -243,6 +243,7 @@ def slices(result: ComparisonResult, by: Any) -> Slices:
     Reference: Gelman & Stern (2006), The Difference Between "Significant" and "Not Significant" is not Itself
     Statistically Significant; Holm (1979), A simple sequentially rejective multiple test procedure.
     """
+    result = finished(result)
     spec = result.computed_from().spec
     if spec is None:
         raise DataError(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results import ComparisonResult, EqualByContent, flat_values
@@ -143,3 +144,15 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         texts, table = self._parts()
         shown = [] if table is None else [table.html()]
         return "\n".join([*(f"<p>{html.escape(text)}</p>" for text in texts if text), *shown])
+
+
+def finished(result: Any) -> ComparisonResult:
+    """Returns the comparison that a question is about: itself, or that of an answer; refuses other data."""
+    if isinstance(result, FurtherAnswer):
+        return result.comparison
+    if not isinstance(result, ComparisonResult):
+        raise DataError(
+            f"found {type(result).__name__}, expected a finished comparison; give stats.compare(base, "
+            "experiment), or one of the comparisons of several tasks"
+        )
+    return result

@@ -111,6 +111,14 @@ def test_what_cannot_be_borrowed_is_refused(options, message):
         one_seed(*answers, "accuracy", labels=np.ones(200, int), **options)
 
 
+def test_answers_take_a_finished_comparison_or_an_answer_about_one():
+    answer = one_seed(scores(1), scores(1, key=1), seed_sd=0.1)
+    assert stats.same(answer, 1) == stats.same(answer.comparison, 1)
+    for ask in (stats.same, stats.slices, stats.one_seed, stats.early_look, stats.reproduce):
+        with pytest.raises(DataError, match="found ndarray, expected a finished comparison"):
+            ask(scores(3), 1)
+
+
 def test_one_seed_is_compared_with_seeds_held_fixed_and_then_borrows():
     answers, labels = [(scores(1, key=key) > -1).astype(int) for key in (0, 1)], np.ones(200, int)
     with pytest.raises(DataError, match=r"base has one seed \(0\) .*stats.one_seed"):
