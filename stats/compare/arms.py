@@ -158,25 +158,8 @@ def compare_given(
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
-    prepared, used, notes = _prepared(given, task, settings, shared)
-    return replace(compare_prepared(prepared, used, settings, against, shared), notes=notes)
-
-
-def compare_prepared(
-    arms: Mapping[str, Arm],
-    metric: MetricLike,
-    settings: ComparisonSettings,
-    against: str | None = None,
-    shared: SharedArms | None = None,
-) -> ArmComparisons:
-    """Compares arms that are checked and aligned, and in a paired design have the same seeds.
-
-    Args:
-      arms: by name.
-      settings: of the comparison; the design is `paired` or `unpaired`.
-      against: as in `compare_arms`.
-    """
-    scored = _scored_arms(arms, metric, settings, shared or SharedArms())
+    arms, metric, notes = _prepared(given, task, settings, shared)
+    scored = _scored_arms(arms, metric, settings, shared)
     replicates = bootstrap(
         [arm.job for arm in scored.values()], draws_of(settings), settings.n_resamples
     )
@@ -207,6 +190,7 @@ def compare_prepared(
         pairing=pairing_of(list(arms.values()), settings),
         n_resamples=settings.n_resamples,
         rng=settings.rng,
+        notes=notes,
     )
 
 
