@@ -10,7 +10,7 @@ from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.errors import UndefinedScore
 from multiberts.stats.metric_names import metric_at_start, metric_name, score_text
 from multiberts.stats.metrics import FunctionMetric
-from multiberts.stats.presentation.wording import seed_names
+from multiberts.stats.presentation.words import seed_names
 
 # Without a positive label these are 0 whatever is predicted, and 0/0 only where no positive is.
 _OF_POSITIVES = ("f1", "f2", "f0_5", "precision")
