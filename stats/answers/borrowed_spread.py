@@ -19,7 +19,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.metric_names import difference_text, printed_unit
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
-from multiberts.stats.presentation.wording import arms_of, finding
+from multiberts.stats.presentation.words import arms_of, finding
 from multiberts.stats.results import ComparisonResult, plain_value
 from multiberts.stats.settings import ComparisonSettings
 

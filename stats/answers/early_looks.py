@@ -17,7 +17,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.formats import format_cell
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
-from multiberts.stats.presentation.wording import arms_of
+from multiberts.stats.presentation.words import arms_of
 from multiberts.stats.results import ComparisonResult
 from multiberts.stats.sequential import Boundaries, spending_boundaries
 

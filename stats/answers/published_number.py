@@ -18,7 +18,7 @@ from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
 from multiberts.stats.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
-from multiberts.stats.presentation.wording import (
+from multiberts.stats.presentation.words import (
     about_seeds,
     p_text,
     rate_text,

@@ -19,7 +19,7 @@ from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import difference_text, printed_unit
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
-from multiberts.stats.presentation.wording import (
+from multiberts.stats.presentation.words import (
     arms_of,
     count_text,
     estimate_text,

@@ -36,7 +36,7 @@ from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.presentation.wording import arms_of, seed_names
+from multiberts.stats.presentation.words import arms_of, seed_names
 from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
 from multiberts.stats.recommended import interval_of_difference, interval_of_sum
 from multiberts.stats.results import ComparisonResult, flat_values, plain_value

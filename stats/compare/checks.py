@@ -21,7 +21,7 @@ from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.metric_names import difference_text, metric_at_start, metric_name, score_text
 from multiberts.stats.metrics import FunctionMetric, MetricLike
-from multiberts.stats.presentation.wording import seed_names
+from multiberts.stats.presentation.words import seed_names
 from multiberts.stats.runs_table import Arm
 
 # With fewer examples two good models may well agree on all.

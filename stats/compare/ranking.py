@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from multiberts.stats.compare.result import Readable
 from multiberts.stats.errors import check_choice
-from multiberts.stats.presentation import ranking_words
+from multiberts.stats.presentation import comparison_tables, words
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results import (
@@ -76,15 +76,15 @@ class ArmComparisons(RankingResult, Readable):
 
     def table(self) -> Table:
         """Returns the ranking: each arm's score with its own interval, rank, rank interval and group."""
-        return ranking_words.arms_table(self)
+        return comparison_tables.arms_table(self)
 
     def differences_table(self) -> Table:
         """Returns the differences with their simultaneous intervals and corrected p-values."""
-        return ranking_words.differences_table(self)
+        return comparison_tables.differences_table(self)
 
     def _texts(self) -> tuple[list[str], list[str]]:
-        notes = [f"Note: {note}" for note in (*self.notes, *ranking_words.notes(self))]
-        return [ranking_words.finding(self)], notes
+        notes = [f"Note: {note}" for note in (*self.notes, *words.ranking_notes(self))]
+        return [words.ranking_finding(self)], notes
 
     def __repr__(self) -> str:
         """Returns the type and the ranking; `print` shows the finding."""
@@ -93,7 +93,7 @@ class ArmComparisons(RankingResult, Readable):
 
     def methods(self) -> str:
         """Returns the paragraph on methods for a paper, with references."""
-        return ranking_words.methods(self)
+        return words.ranking_methods(self)
 
     def plot(self) -> Figure:
         """Draws the scores, or the differences from one arm, beside the rank intervals."""

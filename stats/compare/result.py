@@ -11,10 +11,10 @@ from multiberts.stats.formats import decimals_for, with_decimals
 from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
-from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.presentation.wording import (
+from multiberts.stats.presentation.words import (
     finding,
+    method_names,
     methods,
     needs_in_words,
     warnings,

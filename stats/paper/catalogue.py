@@ -23,7 +23,7 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.tasks import TaskComparisons
 from multiberts.stats.errors import DataError
 from multiberts.stats.paper.figures import ScorePanel
-from multiberts.stats.presentation.wording import SOURCES
+from multiberts.stats.presentation.words import SOURCES
 from multiberts.stats.report.prediction_sets import (
     PredictionSet,
     RunScores,

@@ -1,4 +1,4 @@
-"""Tables of comparisons: what readers see, and every number in full."""
+"""Tables of comparisons and rankings: what readers see, and every number in full."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from statistics import median_high
 
 from multiberts.runs.errors import counted
-from multiberts.stats.formats import NONE, format_cell, with_decimals
+from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
 from multiberts.stats.intervals import PValues
 from multiberts.stats.metric_names import (
     interval_decimals,
     metric_label,
+    metric_name,
     score_format,
 )
 from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.method_words import method_names
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.results import ComparisonResult, flat_values
+from multiberts.stats.presentation.words import method_names, rank_text
+from multiberts.stats.results import ComparisonResult, RankingResult, flat_values
 
 TESTS = ("t", "percentile", "published", "sign_flip", "permutation")
 # Columns of the table in full, one row per comparison: the keys of `to_dict`, joined, and a few counts.
@@ -123,4 +124,49 @@ def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:
         f"{counted(len(beyond), 'interval')} {'excludes' if len(beyond) == 1 else 'exclude'} 0 beside the "
         'result "not clear": intervals are of one comparison each, and results are judged by the p-value '
         "corrected for the number of comparisons (Holm), or for planned seeds that are missing."
+    )
+
+
+def arms_table(result: RankingResult) -> Table:
+    """Makes the table of the arms, best first."""
+    level, metric = f"{result.confidence_level:.0%}", metric_name(result.metric)
+    records: list[dict[str, Cell]] = [
+        {
+            "rank": arm.rank,
+            f"{level} ranks": rank_text(arm),
+            "arm": arm.name,
+            metric: arm.estimate,
+            f"{level} CI": arm.ci,
+            "seeds": len(arm.seeds),
+            **({"group": "".join(arm.groups)} if arm.groups else {}),
+        }
+        for arm in result.arms
+    ]
+    shown = with_decimals(
+        score_format(result.metric), interval_decimals(result.arms[0].ci, result.metric)
+    )
+    return Table.from_records(records, dict.fromkeys((metric, f"{level} CI"), shown))
+
+
+def differences_table(result: RankingResult) -> Table:
+    level = f"simultaneous {result.confidence_level:.0%} CI"
+    records = [
+        {
+            "arm": item.experiment,
+            "against": item.base,
+            "difference": item.estimate,
+            level: item.ci,
+            "p": item.p_values["uncorrected"],
+            "p (Bonferroni)": item.p_value,
+            "p (Holm)": item.p_values["holm"],
+            "result": "clear" if item.clear else "not clear",
+        }
+        for item in result.differences
+    ]
+    shown = with_decimals(
+        score_format(result.metric, True), interval_decimals(result.arms[0].ci, result.metric)
+    )
+    formats = dict.fromkeys(("difference", level), shown)
+    return Table.from_records(
+        records, formats | dict.fromkeys(("p", "p (Bonferroni)", "p (Holm)"), "p")
     )

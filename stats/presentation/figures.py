@@ -16,8 +16,7 @@ from multiberts.stats.formats import heading
 from multiberts.stats.intervals import t_interval
 from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.method_words import method_names
-from multiberts.stats.presentation.wording import SOURCES
+from multiberts.stats.presentation.words import SOURCES, method_names
 from multiberts.stats.recommended import ScoreKind, interval_of_mean
 
 if TYPE_CHECKING:

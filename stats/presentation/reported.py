@@ -14,7 +14,7 @@ from multiberts.stats.metric_names import (
     metric_name,
     score_text,
 )
-from multiberts.stats.presentation import wording
+from multiberts.stats.presentation import words
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.results import ComparisonResult
@@ -43,8 +43,8 @@ class ReportedComparison:
         return any(answer.clear is not None for answer in self.answers)
 
     def finding(self, pairing: bool = True) -> str:
-        """Returns `wording.finding` of it."""
-        return wording.finding(self.comparison, self.adjusted, self.answers, pairing=pairing)
+        """Returns `words.finding` of it."""
+        return words.finding(self.comparison, self.adjusted, self.answers, pairing=pairing)
 
 
 def judged(
@@ -70,7 +70,7 @@ def judged(
             p,
             NONE
             if p is None
-            else wording.verdict(item, p, higher_is_better(item.metric), own_answers),
+            else words.verdict(item, p, higher_is_better(item.metric), own_answers),
             own_answers,
             own_figures,
         )
@@ -104,8 +104,8 @@ def clearest(items: Sequence[ReportedComparison]) -> ReportedComparison:
 def tally(items: Sequence[ReportedComparison]) -> str:
     """Counts the results of a list, such as `better on 3, not clear on 2`."""
     counts = Counter(one.result for one in items)
-    words = ("better", "worse", "higher", "lower", "not clear")
-    return ", ".join(f"{word} on {counts[word]}" for word in words if counts[word])
+    results = ("better", "worse", "higher", "lower", "not clear")
+    return ", ".join(f"{word} on {counts[word]}" for word in results if counts[word])
 
 
 def answer(items: Sequence[ReportedComparison]) -> str:
@@ -132,8 +132,8 @@ def answer(items: Sequence[ReportedComparison]) -> str:
     sentence = (
         f"{contrast}, {lead} {named}{metric_name(item.metric)} on {item.evaluation_set}, "
         f"{' against '.join(scores)}: difference "
-        f"{wording.estimate_text(item, item.estimate)} ({wording.level_text(item.confidence_level)} "
-        f"{wording.estimate_text(item, item.ci)}, {wording.p_text(first.adjusted)}"
-        f"{' after correction' * several}), from {wording.scope(item)}."
+        f"{words.estimate_text(item, item.estimate)} ({words.level_text(item.confidence_level)} "
+        f"{words.estimate_text(item, item.ci)}, {words.p_text(first.adjusted)}"
+        f"{' after correction' * several}), from {words.scope(item)}."
     )
     return " ".join([sentence, *(text for each in first.answers for text in each.summary())])

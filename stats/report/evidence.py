@@ -19,7 +19,7 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.metric_names import metric_label, metric_name
-from multiberts.stats.presentation import figures, ranking_words, wording
+from multiberts.stats.presentation import figures, words
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.reported import (
@@ -223,7 +223,7 @@ def compare_all(
             found[number].unranked.append(ranking)
             continue
         found[number].rankings.append(ranking)
-        caption = ranking_words.caption(ranking)
+        caption = words.ranking_caption(ranking)
         found[number].overview.append(ReportSection(file, caption, partial(draw_ranking, ranking)))
     return [*found.values()]
 
@@ -242,7 +242,7 @@ def _asked(
 
 
 def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
-    names = [name_of(arm.name) for arm in wording.arms_of(item)]
+    names = [name_of(arm.name) for arm in words.arms_of(item)]
     return item.named(*names, evaluation_set=name_of(item.evaluation_set))
 
 
@@ -359,8 +359,8 @@ def _pictures(
         yield ReportSection(
             f"{pair.place}-difference",
             f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} "
-            f"on {item.evaluation_set}: t {wording.estimate_text(item, item.ci)}, "
-            f"percentile {wording.estimate_text(item, item.intervals['percentile'])}",
+            f"on {item.evaluation_set}: t {words.estimate_text(item, item.ci)}, "
+            f"percentile {words.estimate_text(item, item.intervals['percentile'])}",
             partial(figures.sources_figure, [item]),
         )
     for figure in filter(None, (each.figure() for each in answers)):

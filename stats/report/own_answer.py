@@ -13,7 +13,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import seeds_of
 from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.metric_names import metric_name, score_format
-from multiberts.stats.presentation import ranking_words, wording
+from multiberts.stats.presentation import words
 from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
     unclear_beyond_zero,
@@ -126,7 +126,7 @@ def as_text(compared: ComparedArms, read: str) -> str:
     warned = dict.fromkeys(
         text
         for one in compared.items
-        for text in wording.warnings(one.comparison, len(items) == 1, one.answers)
+        for text in words.warnings(one.comparison, len(items) == 1, one.answers)
     )
     parts = ["\n".join(findings)]
     if table is not None:
@@ -136,18 +136,18 @@ def as_text(compared: ComparedArms, read: str) -> str:
     for shown_table in tables_of_answers(compared.items):
         parts += [shown_table.aligned(), f"Note: {shown_table.note}"]
     for ranking in compared.rankings:
-        parts += [ranking_words.finding(ranking), ranking.table().aligned()]
-        parts += [f"Note: {text}" for text in ranking_words.notes(ranking)[:1] if is_long]
-    reports = {one.comparison.name: wording.interval_to_report(one.comparison) for one in told}
+        parts += [words.ranking_finding(ranking), ranking.table().aligned()]
+        parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
+    reports = {one.comparison.name: words.interval_to_report(one.comparison) for one in told}
     parts += [
         f"{name}: {text}" if len(items) > 1 else text for name, text in reports.items() if text
     ]
-    limits = [*filter(None, dict.fromkeys(map(wording.unseen_failures, items)))]
+    limits = [*filter(None, dict.fromkeys(map(words.unseen_failures, items)))]
     for one in told:
         item = one.comparison
         name = f"{item.name}: " if len(items) > 1 else ""
-        needs = wording.needs_in_words(item, one.adjusted, one.answers)
-        short = [*filter(None, [wording.what_is_needed(item, one.adjusted, one.answers)])]
+        needs = words.needs_in_words(item, one.adjusted, one.answers)
+        short = [*filter(None, [words.what_is_needed(item, one.adjusted, one.answers)])]
         parts += [name + text for text in (needs if is_long else short) if text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]

@@ -22,7 +22,7 @@ from multiberts.stats.metric_names import (
     metric_name,
     score_format,
 )
-from multiberts.stats.presentation import ranking_words, wording
+from multiberts.stats.presentation import words
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
     metric_decimals,
@@ -115,13 +115,13 @@ def write_page(
         bootstrap=bootstrap,
         rule=RULE_TEXTS[rule],
         note=summary.note,
-        limits=wording.unseen_failures_of_all(items),
-        intervals=" ".join(wording.about_intervals(items)[0]),
+        limits=words.unseen_failures_of_all(items),
+        intervals=" ".join(words.about_intervals(items, words.arms_of(*items))[0]),
         made_with=origin,
         copies={
             "markdown": texts["comparisons.md"], "latex": texts["comparisons.tex"],
             "csv": texts["comparisons.csv"],
-            "methods": wording.methods(
+            "methods": words.methods(
                 items, content.seeds_are, content.runs_are, listed[0].answers
             ),
         },
@@ -160,8 +160,8 @@ def _filters(
     names = {id(grid): file_name for file_name, grid in pages.items()}
     return {
         "number": number,
-        "error": lambda item: with_minus(wording.error_text(item, item.standard_error)),
-        "estimate": lambda cell, item: with_minus(wording.estimate_text(item, cell)),
+        "error": lambda item: with_minus(words.error_text(item, item.standard_error)),
+        "estimate": lambda cell, item: with_minus(words.estimate_text(item, cell)),
         "p": lambda value: format_cell(value, "p"),
         "table": partial(_readable, name_of=name_of),
         "by_unit": _by_unit,
@@ -180,15 +180,15 @@ def _filters(
         "embed": partial(figure_html, path),
         "sentences": lambda item: [
             with_minus(text)
-            for text in wording.finding_sentences(item.comparison, item.adjusted, item.answers)
+            for text in words.finding_sentences(item.comparison, item.adjusted, item.answers)
         ],
         # The limits of all comparisons are said once.
         "needs": lambda item: [
             with_minus(text)
-            for text in wording.needs_in_words(item.comparison, item.adjusted, item.answers)
-            if text != wording.unseen_failures(item.comparison)
+            for text in words.needs_in_words(item.comparison, item.adjusted, item.answers)
+            if text != words.unseen_failures(item.comparison)
         ],
-        "ranking": lambda result: with_minus(ranking_words.finding(result)),
+        "ranking": lambda result: with_minus(words.ranking_finding(result)),
         "list_columns": _list_columns,
         "list_cell": _list_cell,
         "has_bias": lambda content: any(
@@ -305,7 +305,7 @@ def _warnings(content: ReportContent) -> dict[str, list[Comparison]]:
     found: dict[str, list[Comparison]] = {}
     for compared in content.compared:
         for item, reported in zip(compared.comparisons, compared.items, strict=True):
-            for text in wording.warnings(item, False, reported.answers):
+            for text in words.warnings(item, False, reported.answers):
                 found.setdefault(text, []).append(item)
     return found
 

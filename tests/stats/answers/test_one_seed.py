@@ -9,7 +9,7 @@ import xarray
 
 from multiberts import stats
 from multiberts.stats.errors import DataError
-from multiberts.stats.presentation.wording import methods
+from multiberts.stats.presentation.words import methods
 from multiberts.stats.report.own_predictions import compare_files
 
 FEW = {"n_resamples": 40}

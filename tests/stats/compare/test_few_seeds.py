@@ -25,7 +25,7 @@ from multiberts.stats.intervals import (
     t_interval,
     t_p_values,
 )
-from multiberts.stats.presentation.wording import warnings
+from multiberts.stats.presentation.words import warnings
 from multiberts.stats.recommended import ScoreKind, interval_of_score
 from multiberts.stats.runs_table import make_arm
 from multiberts.stats.variance.crossing import crossing_of_tables

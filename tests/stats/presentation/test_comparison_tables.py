@@ -18,7 +18,7 @@ from multiberts.stats.presentation.comparison_tables import (
     summary_table,
 )
 from multiberts.stats.presentation.reported import judged
-from multiberts.stats.presentation.wording import finding, warnings
+from multiberts.stats.presentation.words import finding, warnings
 
 
 def side(shift):

@@ -10,7 +10,7 @@ import pytest
 
 from multiberts.stats import compare, same
 from multiberts.stats.compare.result import Comparison
-from multiberts.stats.presentation import wording
+from multiberts.stats.presentation import words
 
 LABELS = np.random.default_rng(5).integers(0, 2, 400)
 
@@ -71,9 +71,9 @@ def said(situation: str) -> dict[str, str]:
     item = SITUATIONS[situation]()
     answers = [same(item, 5)] if "margin of 5 points" in situation else []
     texts = (
-        wording.finding(item, answers=answers, pairing=False),
-        wording.interval_to_report(item),
-        wording.what_is_needed(item, answers=answers),
+        words.finding(item, answers=answers, pairing=False),
+        words.interval_to_report(item),
+        words.what_is_needed(item, answers=answers),
     )
     return dict(zip(KINDS, texts, strict=True))
 
@@ -99,9 +99,9 @@ def test_differences_that_cancel_are_not_called_identical() -> None:
     new[:, :2] = 1 - base[:, :2]
     found = compare(base, new, "mean", n_resamples=40)
     assert found.estimate == found.standard_error == 0
-    assert "mean is the same for" in wording.finding(found)
-    assert wording.interval_to_report(found).startswith("Report ")
-    alone = wording.finding(compare(base, new, "mean", resample="seeds", n_resamples=40))
+    assert "mean is the same for" in words.finding(found)
+    assert words.interval_to_report(found).startswith("Report ")
+    alone = words.finding(compare(base, new, "mean", resample="seeds", n_resamples=40))
     assert "without a difference in any seed" in alone
 
 

@@ -10,9 +10,8 @@ import xarray
 from multiberts.stats import compare, compare_arms
 from multiberts.stats.answers.early_looks import early_look
 from multiberts.stats.metric_names import higher_is_better, metric_label
-from multiberts.stats.presentation.ranking_words import notes
 from multiberts.stats.presentation.reported import ReportedComparison, answer
-from multiberts.stats.presentation.wording import finding, verdict, warnings
+from multiberts.stats.presentation.words import finding, ranking_notes, verdict, warnings
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +149,6 @@ def test_a_ranking_shows_how_often_seeds_fail():
         arms[name] = np.where(random.random((5, 400)) < 0.9, labels, 1 - labels)
     arms["third"][4] = 1
     result = compare_arms(arms, "accuracy", design="unpaired", labels=labels)
-    (failed,) = [text for text in notes(result) if "failed to train" in text]
+    (failed,) = [text for text in ranking_notes(result) if "failed to train" in text]
     # Clopper and Pearson's limits for 1 of 5.
     assert re.search(r"1 of 5 seeds of third \(seed 4\) .*0.005 to 0.716\)\. The others", failed)

@@ -1,0 +1,894 @@
+"""Comparisons, and rankings of many arms, in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING
+
+from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.runs.errors import counted
+from multiberts.stats.formats import format_cell
+from multiberts.stats.metric_names import (
+    difference_text,
+    higher_is_better,
+    interval_decimals,
+    metric_name,
+    score_text,
+)
+from multiberts.stats.variance.plan import detectable_text, range_text, too_few
+
+if TYPE_CHECKING:
+    from multiberts.stats.intervals import ConfidenceInterval, Interval
+    from multiberts.stats.presentation.answer import FurtherAnswer
+    from multiberts.stats.results import (
+        ArmDifference,
+        ArmSummary,
+        ComparisonResult,
+        RankedArm,
+        RankingResult,
+    )
+    from multiberts.stats.settings import Design, Resample
+    from multiberts.stats.variance.needs import Needs
+
+# A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
+_HARMFUL_RATE = 0.1
+# Names of arms that a sentence lists; of more, the last of these counts the others.
+_MOST_NAMES = 6
+
+_PAIRED_BY_NUMBER = (
+    "Seeds are paired by seed number only: nothing in the data says that runs of one seed have a "
+    "common parent."
+)
+# Resampled units, and their names in tables.
+SOURCES: Mapping[Resample, str] = {
+    "both": "seeds and examples",
+    "seeds": "seeds only",
+    "examples": "examples only",
+}
+# The same in sentences; {}: what the examples are called.
+_DRAWN: Mapping[Resample, str] = {"both": "seeds and {}", "seeds": "seeds", "examples": "{}"}
+_NO_DIFFERENCE: Mapping[Resample, str] = {
+    "both": "in any seed or on any example",
+    "seeds": "in any seed",
+    "examples": "on any example",
+}
+# The same in a paragraph on methods; {}: what the seeds are called.
+_SAMPLED: Mapping[Resample, str] = {
+    "both": "both {} and examples",
+    "seeds": "{}, with the examples held fixed,",
+    "examples": "examples, with the seeds held fixed,",
+}
+# {}: the base.
+_DESIGNS: Mapping[Design, str] = {
+    "paired": "Seeds were paired.",
+    "unpaired": "Seeds of the two arms were drawn independently.",
+    "fixed_baseline": "The runs of {} were held fixed.",
+    "single": "",
+}
+_WHY_REPORT: Mapping[Design, str] = {
+    "paired": "seeds are paired, and the data say what they share",
+    "unpaired": "each arm has seeds of its own, so the interval is unpaired",
+    "fixed_baseline": "{} is held fixed, so the interval is not about other seeds of it",
+}
+# By whether a higher score is better: the words for a score above another, and below it.
+_WAYS = {True: ("better", "worse"), False: ("worse", "better"), None: ("higher", "lower")}
+# By `ConfidenceInterval.method`.
+_INTERVALS = {
+    "t": "Student's t",
+    "Newcombe": "Newcombe's (1998), from score intervals",
+    "Wilson": "Wilson's (1927) score interval",
+    "Clopper-Pearson": "Clopper and Pearson's (1934)",
+    "Fisher z": "Student's t on Fisher's (1921) z",
+    "range": "all that is possible, as nothing varies",
+}
+_TESTS = {"Newcombe": "two-sided test by Newcombe's interval"}
+_REFERENCES = {
+    "Newcombe": (
+        "Newcombe, R. G. (1998). Improved Confidence Intervals for the Difference between Binomial "
+        "Proportions Based on Paired Data. Statistics in Medicine 17(22)."
+    ),
+    "Wilson": (
+        "Wilson, E. B. (1927). Probable Inference, the Law of Succession, and Statistical Inference. JASA "
+        "22(158)."
+    ),
+    "Clopper-Pearson": (
+        "Clopper, C. J. & Pearson, E. S. (1934). The Use of Confidence or Fiducial Limits Illustrated in the "
+        "Case of the Binomial. Biometrika 26(4)."
+    ),
+    "Fisher z": (
+        'Fisher, R. A. (1921). On the "Probable Error" of a Coefficient of Correlation Deduced from a Small '
+        "Sample. Metron 1."
+    ),
+}
+_SELLAM = (
+    "Sellam, T. et al. (2022). The MultiBERTs: BERT Reproductions for Robustness Analysis. ICLR."
+)
+_SATTERTHWAITE = (
+    "Satterthwaite, F. E. (1946). An Approximate Distribution of Estimates of Variance Components. "
+    "Biometrics Bulletin 2(6)."
+)
+_SMYTH = (
+    "Smyth, G. K. (2004). Linear Models and Empirical Bayes Methods for Assessing Differential "
+    "Expression in Microarray Experiments. Stat. Appl. Genet. Mol. Biol. 3(1)."
+)
+_MOGSTAD = (
+    "Mogstad, M., Romano, J. P., Shaikh, A. M. & Wilhelm, D. (2024). Inference for Ranks with "
+    "Applications to Mobility across Neighbourhoods and Academic Achievement across Countries. "
+    "Review of Economic Studies 91(1)."
+)
+
+
+def finding(
+    item: ComparisonResult,
+    adjusted: float | None = None,
+    answers: Sequence[FurtherAnswer] = (),
+    *,
+    pairing: bool = True,
+) -> str:
+    """Describes the result in a few sentences, for a reader who is not a statistician.
+
+    The arguments are those of `finding_sentences`.
+    """
+    return " ".join(finding_sentences(item, adjusted, answers, pairing=pairing))
+
+
+def finding_sentences(
+    item: ComparisonResult,
+    adjusted: float | None = None,
+    answers: Sequence[FurtherAnswer] = (),
+    *,
+    pairing: bool = True,
+) -> list[str]:
+    """Returns the result with its interval, and then what else there is to say of it.
+
+    Args:
+      adjusted: its p corrected by Holm for the number of comparisons, by which the result is then
+        judged; None: the p of this comparison alone.
+      answers: to further questions, whose sentences follow.
+      pairing: whether it says how seeds are paired, as `interval_to_report` does, too.
+    """
+    base, experiment, metric = item.base, item.experiment, metric_name(item.metric)
+    size, level = partial(estimate_text, item), level_text(item.confidence_level)
+    further = [text for answer in answers for text in answer.sentences()]
+    if experiment is None:
+        return _not_empty(
+            f"Across {_seeds(base)} and {_examples(base, item)}, {metric} of {base.name} is "
+            f"{size(item.estimate)} ({level} {size(item.ci)}).",
+            _over_labels(item),
+            *further,
+        )
+    across, score = f"Across {scope(item)}", partial(_score, item.ci, item.metric)
+    if _is_identical(item):
+        same = (
+            f"{across}, the scores of {experiment.name} and {base.name} are identical: {metric} is "
+            f"{score_text(base.estimate, item.metric)} for both, without a difference "
+            f"{_NO_DIFFERENCE[item.resample]}, so there is nothing to test."
+        )
+        return [same, *further]
+    change = (
+        f"{metric} of {experiment.name} is {_WAYS[None][item.estimate < 0]} than that of {base.name} by "
+        f"{size(abs(item.estimate))}: {score(experiment.estimate)} against {score(base.estimate)} "
+        f"(difference {size(item.estimate)}, {level} {size(item.ci)})."
+    )
+    if item.estimate == 0:
+        change = (
+            f"{metric} is the same for {experiment.name} and {base.name}, {score(base.estimate)} "
+            f"(difference 0, {level} {size(item.ci)})."
+        )
+    return _not_empty(
+        f"{across}, {change}",
+        _judgement(item, adjusted, answers),
+        _over_labels(item),
+        *further,
+        _about_these(base, experiment, item),
+        *(_pairing(item) if pairing else []),
+    )
+
+
+def _not_empty(*texts: str) -> list[str]:
+    return [text for text in texts if text]
+
+
+def _filled(template: str, value: object) -> str:
+    """Returns a template with a value in it; nothing where the value is empty."""
+    return template.format(value) if value else ""
+
+
+def _form(number: int, singular: str, plural: str) -> str:
+    return singular if number == 1 else plural
+
+
+def _is_identical(item: ComparisonResult) -> bool:
+    """Returns whether nothing that is drawn differs between two arms, not even by turns (the residual)."""
+    parts = item.variance_parts
+    by_turns = parts is not None and any(share for share, _ in parts.residual)
+    return item.estimate == 0 and item.standard_error == 0 and not by_turns
+
+
+def _about_these(base: ArmSummary, experiment: ArmSummary, item: ComparisonResult) -> str:
+    """Says where the result is about the models that were compared, and not about new seeds of them."""
+    if item.resample == "examples":
+        these = _form(max(base.num_runs, experiment.num_runs), "two models", "models")
+        return f"This is about these {these} on new examples, and not about other seeds of them."
+    if item.design == "fixed_baseline":
+        these = _form(base.num_runs, "this one model", f"these {base.num_runs} runs of")
+        return f"This is about {these} {base.name}, and not about other seeds of it."
+    return ""
+
+
+def interval_to_report(item: ComparisonResult) -> str:
+    """Says which interval belongs in a paper, and why; nothing of a single arm."""
+    if item.experiment is None or _is_identical(item):
+        return ""
+    shown, unpaired = estimate_text(item, item.ci), _unpaired(item)
+    if item.resample == "examples":
+        return f"Report {shown}: seeds are held fixed, so the interval is about new examples alone."
+    if not unpaired:
+        why = f": {_WHY_REPORT[item.design].format(item.base.name)}."
+    elif unpaired[0] == shown:
+        why = ": it is the same whether seeds are paired or not."
+    else:
+        why = (
+            " if seeds of one number share something in training, such as initialisation or order of data; "
+            f"if not, report {unpaired[0]} ({unpaired[1]}, --design=unpaired). The data do not say which."
+        )
+    return " ".join([f"Report {shown}{why}", *_left_out(item)])
+
+
+def estimate_text(item: ComparisonResult, number: float | Interval) -> str:
+    """Returns a number in the unit of a comparison's estimate, with the decimals of its interval."""
+    text = score_text if item.experiment is None else difference_text
+    return text(number, item.metric, interval_decimals(item.ci, item.metric))
+
+
+def error_text(item: ComparisonResult, error: float) -> str:
+    """Returns a standard error with its unit, and a decimal more than the interval has, which is wider."""
+    decimals = interval_decimals(item.ci, item.metric)
+    return difference_text(error, item.metric, None if decimals is None else decimals + 1)
+
+
+def _score(ci: Interval, metric: str, score: float | Interval) -> str:
+    """Returns a score with the decimals of an interval."""
+    return score_text(score, metric, interval_decimals(ci, metric))
+
+
+def level_text(confidence_level: float) -> str:
+    """Returns what an interval is called in a sentence, `95 % CI`."""
+    return f"{100 * confidence_level:g} % CI"
+
+
+def scope(item: ComparisonResult) -> str:
+    """Returns what a comparison of two arms rests on."""
+    assert item.experiment is not None
+    seeds = f"{_seeds(item.base)} against {_seeds(item.experiment)}"
+    if item.design == "paired":
+        seeds = (
+            f"{counted(len(item.base.seeds), 'paired seed')} "
+            f"({item.base.num_runs} and {counted(item.experiment.num_runs, 'run')})"
+        )
+    return f"{seeds} and {_examples(item.base, item, 'shared ')}"
+
+
+def arms_of(*items: ComparisonResult) -> list[ArmSummary]:
+    """Returns the base of each comparison, and the experiment if there is one."""
+    arms = (arm for item in items for arm in (item.base, item.experiment))
+    return [arm for arm in arms if arm is not None]
+
+
+def _pairing(item: ComparisonResult) -> list[str]:
+    """Lists seeds dropped by pairing, and gives the unpaired interval of seeds paired by number."""
+    texts, unpaired = _left_out(item), _unpaired(item)
+    if unpaired:
+        were = f"Were they unrelated, the interval would be {unpaired[0]} ({unpaired[1]})."
+        texts.append(f"{_PAIRED_BY_NUMBER} {were}")
+    return texts
+
+
+def _left_out(item: ComparisonResult) -> list[str]:
+    return [
+        f"Left out, as the other arm lacks {_form(len(arm.left_out), 'it', 'them')}: "
+        f"{seed_names(arm.left_out)} of {arm.name}."
+        for arm in arms_of(item)
+        if arm.left_out
+    ]
+
+
+def _unpaired(item: ComparisonResult) -> tuple[str, str] | None:
+    """Returns the unpaired interval and p of seeds that only their numbers pair, which may be unrelated."""
+    if item.pairing != "seed number" or "unpaired" not in item.intervals:
+        return None
+    p = item.p_values["unpaired"].two_sided
+    return estimate_text(item, item.intervals["unpaired"]), p_text(p)
+
+
+def _examples(arm: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
+    return f"{arm.num_examples} {kind}{units_of(item)}{_filled(' in {}', _clusters(arm))}"
+
+
+def _clusters(arm: ArmSummary) -> str:
+    """Returns the number of clusters of an arm's examples with their name; nothing without clusters."""
+    if arm.num_clusters is None:
+        return ""
+    return f"{counted(arm.num_clusters, 'cluster')}{_filled(' ({})', arm.cluster_name)}"
+
+
+def methods(
+    items: Sequence[ComparisonResult],
+    seeds_are: str = "seeds",
+    runs_are: str = "runs",
+    answers: Sequence[FurtherAnswer] = (),
+) -> str:
+    """Writes the paragraph on methods for a paper, with references.
+
+    Args:
+      items: the comparisons; the first one's settings are those of all.
+      seeds_are: what the data call seeds, such as "pre-training seeds".
+      runs_are: what the data call several runs of one seed, such as "fine-tuning runs".
+      answers: to further questions about the first one.
+    """
+    item, arms = items[0], arms_of(items[0])
+    metrics = dict.fromkeys(metric_name(each.metric) for each in items)
+    numbers = " and ".join(str(len(arm.seeds)) for arm in arms)
+    opening = [
+        f"We report {' and '.join(metrics)}, averaged over {_over_runs(arms, runs_are)}{seeds_are} "
+        f"({numbers}), with {item.confidence_level:.0%} confidence intervals that take "
+        f"{_SAMPLED[item.resample].format(seeds_are)} as random samples (Sellam et al., 2022).",
+        _DESIGNS[item.design].format(item.base.name),
+        _filled("Examples were drawn in {}.", _clusters(item.base)),
+    ]
+    closing, references = [], []
+    if any(each.pooled_seeds for each in items):
+        closing.append(
+            "The mean squares of the seeds of the two arms were pooled where their ratio was below the "
+            "90 % point of its F distribution."
+        )
+    moves = {"sign flip": "sign flips of", "permutation": "permutations of"}
+    tests = [text for name, text in moves.items() if name in item.p_values]
+    closing += [f"Randomisation tests use {test} the seeds." for test in tests[:1]]
+    for answer in answers:
+        sentences, of_answer = answer.methods()
+        closing += sentences
+        references += of_answer
+    closing += dict.fromkeys(map(unseen_failures, items))
+    if item.intervals:
+        closing.append(f"Bootstrap intervals use {item.n_resamples:,} replicates (rng {item.rng}).")
+    return _paragraph(opening, items, arms_of(*items), closing, references)
+
+
+def _over_runs(arms: Sequence[ArmSummary], runs_are: str = "runs") -> str:
+    """Returns that scores are averaged over runs first, where any seed has several."""
+    several = any(arm.num_runs > len(arm.seeds) for arm in arms)
+    return f"the {runs_are} of each seed and over " if several else ""
+
+
+def _paragraph(
+    opening: Sequence[str],
+    differences: Sequence[ComparisonResult | ArmDifference],
+    arms: Sequence[ArmSummary],
+    closing: Sequence[str],
+    references: Sequence[str],
+) -> str:
+    """Joins a paragraph on methods; that on intervals and missing predictions is the same for all."""
+    intervals, of_intervals = about_intervals(differences, arms)
+    # By name: an arm of several comparisons counts once.
+    missing = {arm.name: f"{arm.num_missing:,} of {arm.name}" for arm in arms if arm.num_missing}
+    of_missing = (
+        "Missing predictions ({}) were left out of the scores of their runs, as if they were missing "
+        "at random."
+    )
+    sentences = [
+        *opening,
+        *intervals,
+        _filled(of_missing, " and ".join(missing.values())),
+        *closing,
+    ]
+    text = " ".join(_not_empty(*sentences))
+    return f"{text}\n\nReferences: {' '.join([_SELLAM, *of_intervals, *references])}"
+
+
+def about_intervals(
+    differences: Sequence[ComparisonResult | ArmDifference], arms: Sequence[ArmSummary]
+) -> tuple[list[str], list[str]]:
+    """Returns sentences on intervals and tests for a paragraph on methods, and their references.
+
+    They are read from the intervals, so that they name what was computed.
+    """
+    tested = [each.ci for each in differences if each.experiment is not None]
+    scored = [arm.ci for arm in arms]
+    sentences = [
+        "Standard errors come from an unbiased estimate of the variance of the crossed design, with "
+        "Satterthwaite's (1946) degrees of freedom, for which mean squares are taken at the upper end of "
+        "their likely range."
+    ]
+    what = _form(len(tested), "the difference are", "differences are")
+    for start, intervals in (
+        (f"Intervals and two-sided tests of {what}", tested),
+        ("Intervals of scores are", scored),
+    ):
+        counts = Counter(interval.method for interval in intervals).most_common()
+        kinds = [f"{_INTERVALS[name]} ({number} of {len(intervals)})" for name, number in counts]
+        if len(counts) == 1:
+            kinds = [_INTERVALS[counts[0][0]]]
+        sentences += _not_empty(_filled(f"{start} {{}}.", " and ".join(kinds)))
+    used = dict.fromkeys(interval.method for interval in (*tested, *scored))
+    return sentences, [_SATTERTHWAITE, *(_REFERENCES[name] for name in used if name in _REFERENCES)]
+
+
+def method_names(intervals: Sequence[ConfidenceInterval]) -> str:
+    """Returns the methods of intervals for a heading, such as `t, Newcombe`; the most frequent first."""
+    counts = Counter(interval.method for interval in intervals)
+    return ", ".join(name for name, _ in counts.most_common())
+
+
+def _seeds(arm: ArmSummary) -> str:
+    return f"{counted(len(arm.seeds), 'seed')} ({counted(arm.num_runs, 'run')})"
+
+
+def units_of(item: ComparisonResult) -> str:
+    """Returns what a comparison calls its examples."""
+    return "occupations" if item.metric in OCCUPATION_MEASURES else "examples"
+
+
+def verdict(
+    item: ComparisonResult,
+    adjusted: float,
+    better: bool | None,
+    answers: Sequence[FurtherAnswer] = (),
+) -> str:
+    """Returns the result in one word or two, judged by the corrected p.
+
+    Args:
+      adjusted: its p corrected for the number of comparisons.
+      better: whether a higher score is better; None where neither way is.
+      answers: to further questions; one of them may decide instead of p.
+    """
+    if not _is_clear(item, adjusted, answers) or item.estimate == 0:
+        return "not clear"
+    return _WAYS[better][item.estimate < 0]
+
+
+def _is_clear(item: ComparisonResult, p: float, answers: Sequence[FurtherAnswer] = ()) -> bool:
+    decided = [answer.clear for answer in answers if answer.clear is not None]
+    # Rounded: 1 - 0.95 is above 0.05.
+    return [*decided, p < round(1 - item.confidence_level, 12)][0]
+
+
+def p_text(value: float) -> str:
+    """Writes a p-value for a sentence, `p = 0.03`."""
+    text = format_cell(value, "p")
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def _judgement(
+    item: ComparisonResult, adjusted: float | None, answers: Sequence[FurtherAnswer]
+) -> str:
+    """Says what p is: how often studies without a difference show one this large.
+
+    It is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
+    """
+    assert item.p_value is not None
+    p, drawn = item.p_value, _DRAWN[item.resample].format(units_of(item))
+    if item.standard_error == 0 and p == 1 and item.estimate != 0:
+        return f"Nothing varies over {drawn}, so there is neither an interval nor a test."
+    test = f"The {_TESTS.get(item.ci.method, 'two-sided t test')} over {drawn} gives {p_text(p)}"
+    if adjusted is not None and format_cell(adjusted, "p") != format_cell(p, "p"):
+        test += f", and {p_text(adjusted)} after Holm's correction"
+    if not _is_clear(item, p if adjusted is None else adjusted, answers):
+        test += ": the data do not rule out zero difference"
+        if item.ci.low < 0 < item.ci.high and math.isfinite(item.ci.high - item.ci.low):
+            low, high = estimate_text(item, item.ci).split(" to ")
+            test += f", only differences below {low} or above {high}"
+        if adjusted is not None and not item.ci.low <= 0 <= item.ci.high:
+            test += ", though the interval, which is of this comparison alone, excludes 0"
+    if item.estimate == 0:
+        return f"{test}."  # every study shows a difference of 0 or more
+    known = item.metric in METRICS or item.metric in OCCUPATION_MEASURES
+    equal = "alike" if known and higher_is_better(item.metric) is None else "equally good"
+    look = "".join(answer.occasion for answer in answers)
+    return (
+        f"If both were {equal}, a difference this large would come up{look} in {rate_text(p)} of such "
+        f"studies. {test}."
+    )
+
+
+def _over_labels(item: ComparisonResult) -> str:
+    """Says what a macro average is without the classes that stray answers add to it."""
+    if not item.over_labels:
+        return ""
+    *first, last = item.over_labels
+    score = partial(score_text, metric=item.metric, decimals=1)
+    against = "".join(
+        f" against {score(base)}, a difference of {difference_text(last - base, item.metric, 1)}"
+        for base in first
+    )
+    return (
+        f"This {metric_name(item.metric)} counts answers that no label has as classes: over the classes of "
+        f"the labels alone it is {score(last)}{against} (see the notes)."
+    )
+
+
+def rate_text(p: float) -> str:
+    """Returns a p-value as a rate, with as many digits as `p_text` shows."""
+    return "fewer than 0.01 %" if p < 1e-4 else f"{100 * float(f'{p:.2g}'):g} %"
+
+
+def about_seeds(arm: ArmSummary, metric: str, confidence_level: float, rest: str = "") -> list[str]:
+    """Says which seeds of an arm seem to have failed, and whether all are constant.
+
+    Args:
+      rest: what follows on the failed seeds.
+    """
+    texts = [_failure(arm, metric, confidence_level) + rest] if arm.failed_seeds else []
+    number = len(arm.seeds)
+    if len(arm.constant_seeds) == number:
+        texts.append(
+            f"{_form(number, 'The one seed', f'All {number} seeds')} of {arm.name} "
+            f"{_one_answer(arm, metric, number)}, as a fixed rule does, or a "
+            "model whose training failed; their spread says nothing about seeds that train."
+        )
+    return texts
+
+
+def _failure(arm: ArmSummary, metric: str, confidence_level: float) -> str:
+    """Says which seeds seem to have failed, by which signs, and how often the signs are false."""
+    failed, pairs = len(arm.failed_seeds), zip(arm.seeds, arm.seed_scores, strict=True)
+    constant = [seed for seed in arm.failed_seeds if seed in arm.constant_seeds]
+    signs = answer = _one_answer(arm, metric, len(constant))
+    often = too_good = others = ""
+    if len(constant) < failed:
+        also = f" ({seed_names(constant)} {answer})" if constant else ""
+        signs = f"{_form(failed, 'lies', 'lie')} a wide gap away from all others{also}"
+        often = " Up to 2 in 100 arms whose seeds all trained show such a gap, where scores vary widely."
+        too_good = ", which is too good a score should these have trained"
+    rest = [score for seed, score in pairs if seed not in arm.failed_seeds]
+    if rest:
+        mean = score_text(sum(rest) / len(rest), metric)
+        others = f"{often} The others score {mean} on average{too_good}."
+    return (
+        f"{failed} of {len(arm.seeds)} seeds of {arm.name} ({seed_names(arm.failed_seeds)}) "
+        f"{signs}, and may have failed to train "
+        f"({level_text(confidence_level)} of the rate {format_cell(arm.failure_rate)}).{others} "
+        "With failed seeds intervals of few seeds cover less than they say."
+    )
+
+
+def _one_answer(arm: ArmSummary, metric: str, number: int) -> str:
+    """Says what constant seeds do, such as `predict one class`."""
+    known, s = METRICS.get(metric), _form(number, "s", "")
+    if metric == "auc" or (known is not None and known.is_correlation):
+        return f"predict{s} one value"
+    if known is not None and known.uses_labels:
+        return f"predict{s} one class"
+    pairs = zip(arm.seeds, arm.seed_scores, strict=True)
+    values = {float(score) for seed, score in pairs if seed in arm.constant_seeds}
+    score = f"{values.pop():g}" if len(values) == 1 else "the same"
+    return f"score{s} {score} on every example"
+
+
+def seed_names(seeds: Sequence) -> str:
+    """Returns the names of seeds, such as `seeds 3, 5`."""
+    return f"{_form(len(seeds), 'seed', 'seeds')} {', '.join(map(str, seeds))}"
+
+
+def unseen_failures(item: ComparisonResult) -> str:
+    """Says how many seeds may fail although none of these did; nothing where that is known to be few.
+
+    It limits the claim and is not a warning. Of 36 seeds without a failure and more, the 95 % limit of
+    the rate is below `_HARMFUL_RATE`. Seeds that did fail, and arms of constant seeds, have a warning.
+    """
+    return unseen_failures_of(arms_of(item), item.confidence_level)
+
+
+def unseen_failures_of(arms: Sequence[ArmSummary], confidence_level: float) -> str:
+    """Says of arms what `unseen_failures` says of those of a comparison."""
+    limits = _failure_limits(arms)
+    if max((high for _, high in limits), default=0.0) <= _HARMFUL_RATE:
+        return ""
+    names = [f"one of the {len(arm.seeds)} seeds of {arm.name}" for arm, _ in limits]
+    rates = [f"{100 * high:.0f} %" for _, high in limits]
+    if len(limits) == len(arms) and len({high for _, high in limits}) == 1:
+        names, rates = [f"one of the {len(arms[0].seeds)} seeds"], rates[:1]
+    return (
+        f"N{' and n'.join(names)} failed to train, which is compatible with "
+        f"{_form(len(rates), 'a failure rate', 'failure rates')} of up to {' and '.join(rates)} "
+        f"({level_text(confidence_level)}). The interval does not cover failed runs."
+    )
+
+
+def _failure_limits(arms: Sequence[ArmSummary]) -> list[tuple[ArmSummary, float]]:
+    """Returns the arms without failed seeds, each with the upper limit of its failure rate."""
+    return [
+        (arm, arm.failure_rate.high)
+        for arm in arms
+        if arm.failure_rate is not None and not arm.failed_seeds
+    ]
+
+
+def unseen_failures_of_all(items: Sequence[ComparisonResult]) -> str:
+    """Says once for several comparisons what `unseen_failures` says of each."""
+    if len(items) == 1:
+        return unseen_failures(items[0])
+    concerned = [item for item in items if unseen_failures(item)]
+    limits = {len(arm.seeds): high for arm, high in _failure_limits(arms_of(*concerned))}
+    rates = " or ".join(f"{100 * high:.0f} % (of {number})" for number, high in limits.items())
+    return _filled(
+        "Where none of an arm's seeds failed to train, its failure rate may still be up to "
+        f"{{}}, {level_text(items[0].confidence_level)}. Intervals do not cover failed runs.",
+        rates,
+    )
+
+
+def needs_in_words(
+    item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
+) -> list[str]:
+    """Says whether one seed would have misled, what these data can show, and what more is needed.
+
+    Args:
+      adjusted, answers: as in `finding`.
+
+    Returns:
+      A paragraph of answers, where there are any, and that of `unseen_failures`, where it has something
+      to say.
+    """
+    needs = item.needs
+    if needs is None or item.standard_error == 0:
+        return _not_empty(unseen_failures(item))
+    opposite = ""
+    if needs.opposite_chance is not None:
+        one = "One random seed per arm" if item.design == "unpaired" else "A single random seed"
+        chance = 100 * needs.opposite_chance
+        shown = f"{chance:.0f}" if chance >= 1 else "below 1"
+        opposite = f"{one} would have shown the opposite sign with probability {shown} %."
+    sentences = (opposite, what_is_needed(item, adjusted, answers), _doubled(item, needs))
+    return _not_empty(" ".join(_not_empty(*sentences)), unseen_failures(item))
+
+
+def what_is_needed(
+    item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
+) -> str:
+    """Says what difference these data can show and what it takes to show more; nothing where nothing varies.
+
+    Args:
+      adjusted, answers: as in `finding`.
+    """
+    needs = item.needs
+    if needs is None or item.standard_error == 0:
+        return ""
+    if needs.detectable_difference is None:
+        number, units = _too_few(item, needs)
+        return f"Nothing can be planned from {number:,g} {units}, which do not show how much {units} vary."
+    text = partial(estimate_text, item)
+    smallest = detectable_text(
+        needs.detectable_difference, needs.detectable_difference_range, "80 %", text
+    )
+    more = "" if item.significant else _needed(item, needs, needs.detectable_difference)
+    if item.significant and adjusted is not None and not _is_clear(item, adjusted):
+        more = "Significant on its own, but not after correcting for the number of comparisons."
+    further = (text for answer in answers for text in answer.more_needed())
+    return " ".join([f"The {smallest}.", *_not_empty(more), *further])
+
+
+def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
+    """Returns the number of what there is too little of to plan from, and its name."""
+    if item.variance_parts is None or too_few(item.variance_parts) == "seeds":
+        return needs.num_seeds, "seeds"
+    arm = min(arms_of(item), key=lambda arm: arm.num_scored)
+    clusters = units_of(item) if arm.num_clusters is None else "clusters"
+    if arm.num_scored < arm.num_units:
+        return arm.num_scored, f"{clusters} that the score rests on"
+    return arm.num_units, clusters
+
+
+def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
+    """Says how many seeds or examples would find a difference of this size, where that can be planned."""
+    if abs(item.estimate) <= item.standard_error:
+        return "The estimate is within one standard error of zero, too close to plan further seeds for it."
+    of_seeds = "seeds per arm" if item.design == "unpaired" else "seeds"
+    ways = [
+        f"about {number:,} {what} ({range_text(likely, count_text)})"
+        for number, likely, what in (
+            (needs.seeds_needed, needs.seeds_needed_range, of_seeds),
+            (needs.examples_needed, needs.examples_needed_range, units_of(item)),
+        )
+        if number is not None and likely is not None
+    ]
+    if not ways and abs(item.estimate) < detectable:
+        ways = [f"more of both seeds and {units_of(item)}"]
+    # No way: the present numbers are enough.
+    size = estimate_text(item, abs(item.estimate))
+    takes = f"Detecting a true difference of {size} with 80 % power takes"
+    return _filled(f"{takes} {{}}.", " or ".join(ways))
+
+
+def _doubled(item: ComparisonResult, needs: Needs) -> str:
+    """Says what twice the seeds or examples would do for the standard error, the better one first."""
+    pairs = (
+        (needs.error_of_twice_the_seeds, "seeds"),
+        (needs.error_of_twice_the_examples, units_of(item)),
+    )
+    errors = sorted((error, what) for error, what in pairs if error is not None)
+    if needs.detectable_difference is None or not errors:
+        return ""
+    now, (first, *others) = error_text(item, item.standard_error), errors
+    more = "".join(f", doubling the {what} to {error_text(item, error)}" for error, what in others)
+    return (
+        f"Doubling the {first[1]} would reduce the standard error from {now} to "
+        f"{error_text(item, first[0])}{more}."
+    )
+
+
+def count_text(number: int | Interval) -> str:
+    if isinstance(number, int):
+        return f"{number:,}"
+    return f"{number.low:,} to {number.high:,}"
+
+
+def warnings(
+    item: ComparisonResult, numbers: bool = True, answers: Sequence[FurtherAnswer] = ()
+) -> list[str]:
+    """Lists what a reader must know before believing the numbers.
+
+    Args:
+      numbers: whether to name the numbers of this comparison; without them the warnings of several
+        comparisons are equal, and can be shown once.
+      answers: to further questions.
+    """
+    texts = [*item.notes, *(text for answer in answers for text in answer.warnings())]
+    if item.below_seed_floor and item.seed_floor is not None:
+        smaller = flips = ""
+        if numbers:
+            bootstrap, t = (min(item.p_values[name][:2]) for name in ("percentile", "t"))
+            smaller = f" (bootstrap {bootstrap:.2g}, t {t:.2g})"
+        if numbers and "sign flip" in item.p_values:
+            flips = (
+                " The sign-flip test, which makes no assumption about this distribution and concerns "
+                f"only these {units_of(item)}, gives p = {item.p_values['sign flip'].two_sided:.2g} "
+                "(two-sided)."
+            )
+        texts.append(
+            "With so few seeds, a sign-flip or permutation test cannot give a one-sided p below "
+            f"{Fraction(item.seed_floor).limit_denominator(10**9)} = {item.seed_floor:.2g}. "
+            f"Smaller values{smaller} rely on the "
+            "examples, or on the assumption that seed effects are normally distributed; with few "
+            f"seeds the bootstrap's own p is too small.{flips}"
+        )
+    without_failed = ""
+    if item.without_failed is not None:
+        others = item.without_failed
+        without_failed = (
+            f" Without failed seeds the difference is {estimate_text(item, others.estimate)} "
+            f"({level_text(item.confidence_level)} {estimate_text(item, others.ci)}, "
+            f"{p_text(others.p_value)}), which holds only if they did fail."
+        )
+    for arm in arms_of(item):
+        texts += about_seeds(arm, item.metric, item.confidence_level, without_failed)
+    alike = [
+        arm.name for arm in arms_of(item) if arm.ci.low < arm.ci.high and arm.estimate in arm.ci
+    ]
+    if alike:
+        texts.append(
+            f"All answers of {' and of '.join(alike) if numbers else 'an arm'} are alike in every run, so "
+            f"that nothing varies: the interval is that of Clopper and Pearson for the {units_of(item)}."
+        )
+    elif item.experiment is not None and item.standard_error == 0:
+        texts.append(
+            f"The difference is the same for all seeds and {units_of(item)}. Nothing varies, so the interval "
+            "is no more than what cannot be ruled out for new ones."
+        )
+    if item.degenerate_replicates:
+        share = f"{item.degenerate_replicates} of {item.n_resamples}" if numbers else "some"
+        texts.append(
+            f"In {share} bootstrap samples the score of some run was 0/0 and was taken as "
+            f"{'one half' if item.metric == 'auc' else '0'}."
+        )
+    return texts
+
+
+def ranking_finding(result: RankingResult) -> str:
+    """Describes a ranking in a few sentences, for a reader who is not a statistician."""
+    first, clear = result.arms[0], sum(item.clear for item in result.differences)
+    numbers, score = _numbers_of_seeds(result), partial(_score, first.ci, result.metric)
+    paired = "paired seed" if result.design == "paired" else "seed"
+    scope = (
+        f"Among {len(result.arms)} arms with {numbers} {paired}{'' if numbers == '1' else 's'} each and "
+        f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
+        f"{metric_name(result.metric)}, with {score(first.estimate)} "
+        f"({level_text(result.confidence_level)} {score(first.ci)})."
+    )
+    count = f"{clear} of {counted(len(result.differences), 'difference')}"
+    are = _form(clear, "is", "are")
+    if result.against is not None:
+        ways = _WAYS[result.higher_is_better]
+        sides: dict[str, list[str]] = {way: [] for way in (*ways, "not clearly different")}
+        for item in result.differences:
+            way = ways[item.estimate <= 0] if item.clear else "not clearly different"
+            sides[way].append(item.experiment)
+        words = [
+            f"{way.capitalize()} than {result.against}: {_names(names)}."
+            for way, names in sides.items()
+            if names
+        ]
+        return " ".join([scope, f"{count} from {result.against} {are} clear.", *words])
+    tied = [arm.name for arm in result.arms[1:] if set(arm.groups) & set(first.groups)]
+    ahead = f"{_names(tied)} cannot be distinguished from it." if tied else "It leads clearly."
+    return f"{scope} {ahead} {count} {are} clear at {result.confidence_level:.0%} for all together."
+
+
+def _numbers_of_seeds(result: RankingResult) -> str:
+    numbers = {len(arm.seeds) for arm in result.arms}
+    return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
+
+
+def _names(names: Sequence[str]) -> str:
+    if len(names) > _MOST_NAMES:
+        names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
+    return " and ".join(_not_empty(", ".join(names[:-1]), names[-1]))
+
+
+def rank_text(arm: RankedArm) -> str:
+    """Returns the ranks that an arm may have, such as `2 to 4`."""
+    if arm.rank_low == arm.rank_high:
+        return str(arm.rank_low)
+    return f"{arm.rank_low} to {arm.rank_high}"
+
+
+def ranking_notes(result: RankingResult) -> list[str]:
+    """Lists what a reader must know before believing a ranking."""
+    texts = [
+        f"The ranks and the {'groups' if result.arms[0].groups else 'differences'} hold for all arms "
+        "together; an arm's own interval does not, and two of these may overlap where the difference is "
+        "clear."
+    ]
+    for arm in result.arms:
+        if arm.left_out:
+            seeds = ", ".join(map(str, arm.left_out))
+            texts.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
+        texts += about_seeds(arm, result.metric, result.confidence_level)
+    if result.pairing == "seed number":
+        texts.append(f"{_PAIRED_BY_NUMBER} If they are unrelated, give design='unpaired'.")
+    return texts
+
+
+def ranking_methods(result: RankingResult) -> str:
+    """Writes the paragraph on methods for a paper, with references."""
+    level, unpaired = f"{result.confidence_level:.0%}", result.design == "unpaired"
+    pairs = "all pairs" if result.against is None else f"each with {result.against}"
+    opening = [
+        f"We compare {len(result.arms)} arms ({pairs}) by {metric_name(result.metric)}, averaged over "
+        f"{_over_runs(result.arms)}{_numbers_of_seeds(result)} seeds, and take "
+        f"{_SAMPLED[result.resample].format('seeds')} as random samples (Sellam et al., 2022).",
+        "Seeds of the arms were drawn independently."
+        if unpaired
+        else "Seeds were paired across arms.",
+    ]
+    closing = [
+        f"Intervals of the {counted(len(result.differences), 'difference')} hold simultaneously at {level} "
+        f"(Bonferroni), and so do the {level} intervals of the ranks that follow from them (Mogstad et "
+        "al., 2024)."
+    ]
+    references = [_MOGSTAD]
+    if result.shared_degrees_of_freedom:
+        moderated = (
+            "Variances between seeds were moderated by their mean over "
+            f"{'arms' if unpaired else 'pairs of arms'}, which counts for "
+            f"{format_cell(result.shared_degrees_of_freedom)} degrees of freedom (Smyth, 2004)."
+        )
+        closing, references = [moderated, *closing], [_SMYTH, *references]
+    return _paragraph(opening, result.differences, result.arms, closing, references)
+
+
+def ranking_caption(result: RankingResult) -> str:
+    """Describes the figure of a ranking with its numbers, for readers who cannot see it."""
+    score = partial(_score, result.arms[0].ci, result.metric)
+    arms = "; ".join(
+        f"{arm.name} {score(arm.estimate)}, rank {rank_text(arm)}"
+        f"{_filled(', group {}', ''.join(arm.groups))}"
+        for arm in result.arms
+    )
+    where, level = _filled(" on {}", result.name), f"{result.confidence_level:.0%}"
+    return f"Ranking by {metric_name(result.metric)}{where} with {level} rank intervals: {arms}"
