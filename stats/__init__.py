@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from multiberts.stats.compare.ranking import ArmComparisons
     from multiberts.stats.compare.result import Comparison
     from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
-    from multiberts.stats.corrections import adjusted_p_values
     from multiberts.stats.intervals import ConfidenceInterval, PValues
     from multiberts.stats.report.own_files import read
     from multiberts.stats.sequential import sequential_decision
+    from multiberts.stats.significance import adjusted_p_values
     from multiberts.stats.variance.components import (
         VarianceComponents,
         nested_variance_components,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
+from multiberts.stats.interval_rule import AnswerPairs, ScoreKind
 from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
-from multiberts.stats.recommended import AnswerPairs, ScoreKind
 from multiberts.stats.settings import Design, Resample
 from multiberts.stats.variance.crossing import Crossing, VarianceParts
 from multiberts.stats.variance.needs import Needs, needs_of, opposite_chance

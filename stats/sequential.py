@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.stats.corrections import check_level
 from multiberts.stats.errors import DataError
+from multiberts.stats.significance import check_level
 
 Array = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from multiberts.stats.corrections import check_n_resamples, check_whole
 from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.significance import check_n_resamples, check_whole
 
 Design = Literal["paired", "unpaired", "fixed_baseline", "single"]
 DrawOrder = Literal["keyed", "published"]

@@ -15,7 +15,8 @@ from multiberts.runs.errors import counted
 from multiberts.stats.answers.borrowed_spread import SeedSpread, seed_spread
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
-from multiberts.stats.intervals import ConfidenceInterval, Interval, clipped_interval
+from multiberts.stats.interval_rule import clipped_interval, interval_of_sum
+from multiberts.stats.intervals import ConfidenceInterval, Interval
 from multiberts.stats.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.words import (
@@ -24,7 +25,6 @@ from multiberts.stats.presentation.words import (
     rate_text,
     unseen_failures_of,
 )
-from multiberts.stats.recommended import interval_of_sum
 from multiberts.stats.results import ComparisonResult, plain_value
 from multiberts.stats.variance.crossing import VarianceEstimate
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
+from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import difference_text, printed_unit
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
@@ -28,8 +28,8 @@ from multiberts.stats.presentation.words import (
     seed_names,
     units_of,
 )
-from multiberts.stats.recommended import interval_of_difference
 from multiberts.stats.results import ComparisonResult
+from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.needs import MOST_TIMES
 from multiberts.stats.variance.plan import TARGET_POWER, Plan, What, range_text
 

@@ -22,10 +22,10 @@ from multiberts.stats.answers.slice_origin import arm_behind
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.checks import check_named, undefined_seeds, undefined_why
 from multiberts.stats.compare.question import ComparisonSpec, Names, PreparedArms
-from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.formats import Cell, heading
 from multiberts.stats.guessed import knows_guesses
+from multiberts.stats.interval_rule import interval_of_difference, interval_of_sum
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metric_names import (
     metric_at_start,
@@ -38,9 +38,9 @@ from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.words import arms_of, seed_names
 from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
-from multiberts.stats.recommended import interval_of_difference, interval_of_sum
 from multiberts.stats.results import ComparisonResult, flat_values, plain_value
 from multiberts.stats.runs_table import Arm
+from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
 
 if TYPE_CHECKING:

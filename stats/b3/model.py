@@ -73,7 +73,8 @@ from multiberts.stats.b3.leakage import (
 )
 from multiberts.stats.b3.trend_filter import Regularisation
 from multiberts.stats.errors import DataError, check_choice
-from multiberts.stats.intervals import Interval, percentile_interval
+from multiberts.stats.interval_rule import percentile_interval
+from multiberts.stats.intervals import Interval
 
 Directions = Literal["one", "two"]
 Floats = NDArray[np.float64]

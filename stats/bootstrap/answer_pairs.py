@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.stats.bootstrap.replicates import Columns, ScoreJob
-from multiberts.stats.recommended import FEW_DISCORDANT, AnswerPairs
+from multiberts.stats.interval_rule import FEW_DISCORDANT, AnswerPairs
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.score_tables import (
     Array,

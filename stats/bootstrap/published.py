@@ -17,9 +17,10 @@ from multiberts.runs import console
 from multiberts.stats.bootstrap.replicates import PublishedDraws, ScoreJob, bootstrap
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
-from multiberts.stats.intervals import percentile_interval, published_p_values
+from multiberts.stats.interval_rule import percentile_interval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.runs_table import Arm, check_kinds, make_arm, pair
+from multiberts.stats.significance import published_p_values
 
 if TYPE_CHECKING:
     import pandas

@@ -40,13 +40,12 @@ from multiberts.stats.compare.question import (
 )
 from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.guessed import knows_guesses
+from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, labelled
-from multiberts.stats.recommended import interval_of_difference
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
@@ -55,6 +54,7 @@ from multiberts.stats.settings import (
     Resample,
     whole_number,
 )
+from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart
 

@@ -10,24 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.compare.result import Comparison
-from multiberts.stats.intervals import (
-    ConfidenceInterval,
-    PValues,
-    bootstrap_p_values,
-    percentile_interval,
-    permutation_p_values,
-    published_p_values,
-    sign_flip_p_values,
-)
-from multiberts.stats.recommended import (
+from multiberts.stats.interval_rule import (
     AnswerPairs,
     ScoreKind,
     interval_of_difference,
     interval_of_score,
     interval_of_sum,
+    percentile_interval,
 )
+from multiberts.stats.intervals import ConfidenceInterval, PValues
 from multiberts.stats.results import ArmSummary, Origin, Pairing, WithoutFailed
 from multiberts.stats.settings import ComparisonSettings
+from multiberts.stats.significance import (
+    bootstrap_p_values,
+    permutation_p_values,
+    published_p_values,
+    sign_flip_p_values,
+)
 from multiberts.stats.variance.crossing import Crossing
 
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.stats.bootstrap.replicates import ScoreJob
-from multiberts.stats.intervals import Interval, clopper_pearson_interval
+from multiberts.stats.interval_rule import clopper_pearson_interval
+from multiberts.stats.intervals import Interval
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import Array
 

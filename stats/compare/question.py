@@ -40,9 +40,9 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
+from multiberts.stats.interval_rule import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
-from multiberts.stats.recommended import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (

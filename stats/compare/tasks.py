@@ -21,10 +21,9 @@ from multiberts.stats.compare.question import (
     prepare_arms,
 )
 from multiberts.stats.compare.result import Comparison, Readable
-from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
-from multiberts.stats.recommended import ScoreKind, interval_of_score, spread_of
+from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.results import ArmSummary, EqualByContent
 from multiberts.stats.runs_table import Arm, sorted_seeds
 from multiberts.stats.settings import (
@@ -33,6 +32,7 @@ from multiberts.stats.settings import (
     Resample,
     whole_number,
 )
+from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
 
 _MEAN_OF_SCORES = ScoreKind("mean of scores")

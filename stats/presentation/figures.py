@@ -13,11 +13,10 @@ from multiberts.evaluate.metrics.column_metric import UNBOUNDED
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.formats import heading
-from multiberts.stats.intervals import t_interval
+from multiberts.stats.interval_rule import ScoreKind, interval_of_mean, t_interval
 from multiberts.stats.metric_names import metric_label, score_format
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.words import SOURCES, method_names
-from multiberts.stats.recommended import ScoreKind, interval_of_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.formats import NONE
 from multiberts.stats.metric_names import (
     higher_is_better,
@@ -18,6 +17,7 @@ from multiberts.stats.presentation import words
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.results import ComparisonResult
+from multiberts.stats.significance import adjusted_p_values
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.corrections import check_level
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.formats import format_cell
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
 from multiberts.stats.settings import Design
+from multiberts.stats.significance import check_level
 from multiberts.stats.variance.crossing import Term, VarianceParts
 
 What = Literal["seeds", "examples"]

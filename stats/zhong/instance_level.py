@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from multiberts.runs.errors import counted
-from multiberts.stats.corrections import adjusted_p_values, check_n_resamples
 from multiberts.stats.errors import DataError
 from multiberts.stats.runs_table import Runs, RunsTable, aligned, as_runs
+from multiberts.stats.significance import adjusted_p_values, check_n_resamples
 from multiberts.stats.variance.crossing import VarianceParts
 from multiberts.stats.zhong.ensembles import refuse_fractions
 

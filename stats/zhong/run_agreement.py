@@ -26,14 +26,14 @@ from numpy.typing import NDArray
 
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
-from multiberts.stats.intervals import Interval
-from multiberts.stats.reading import arm_from_arrays
-from multiberts.stats.recommended import (
+from multiberts.stats.interval_rule import (
     ScoreKind,
     interval_of_difference,
     interval_of_score,
     scored,
 )
+from multiberts.stats.intervals import Interval
+from multiberts.stats.reading import arm_from_arrays
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import TablePart, score_table
@@ -54,7 +54,7 @@ class Estimate:
     Attributes:
       value: in [-1, 1].
       standard_error: over examples; of a correlation by linearisation.
-      interval: the recommended one (`stats.recommended`), by new examples.
+      interval: the recommended one (`stats.interval_rule`), by new examples.
     """
 
     value: float

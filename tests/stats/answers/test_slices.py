@@ -10,9 +10,9 @@ import xarray
 
 from multiberts import stats
 from multiberts.runs.errors import UserError
-from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.significance import adjusted_p_values
 
 FEW = {"n_resamples": 40}
 KINDS = np.repeat(["easy", "hard", "rare"], [150, 100, 20])

@@ -19,7 +19,8 @@ from multiberts import stats
 from multiberts.stats.compare.arms import seed_prior
 from multiberts.stats.compare.ranking import ranked
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import ConfidenceInterval, clopper_pearson_interval, t_interval
+from multiberts.stats.interval_rule import clopper_pearson_interval, t_interval
+from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.variance.crossing import crossing_of_tables
 

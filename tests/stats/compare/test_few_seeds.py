@@ -14,20 +14,23 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import compare
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.compare.failures import failed_seeds, failures_of
-from multiberts.stats.intervals import (
-    Interval,
-    bootstrap_p_values,
+from multiberts.stats.interval_rule import (
+    ScoreKind,
+    interval_of_score,
     near_bounds_difference,
     percentile_interval,
-    permutation_p_values,
-    published_p_values,
-    sign_flip_p_values,
     t_interval,
     t_p_values,
 )
+from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.words import warnings
-from multiberts.stats.recommended import ScoreKind, interval_of_score
 from multiberts.stats.runs_table import make_arm
+from multiberts.stats.significance import (
+    bootstrap_p_values,
+    permutation_p_values,
+    published_p_values,
+    sign_flip_p_values,
+)
 from multiberts.stats.variance.crossing import crossing_of_tables
 
 TRIALS, REPLICATES = 6000, 1000

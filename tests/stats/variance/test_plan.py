@@ -10,7 +10,7 @@ from statsmodels.stats.power import TTestPower
 
 from multiberts.stats import compare
 from multiberts.stats.errors import DataError
-from multiberts.stats.intervals import t_p_values
+from multiberts.stats.interval_rule import t_p_values
 from multiberts.stats.variance.components import (
     VarianceComponents,
     nested_variance_components,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
 from multiberts.stats.runs_table import make_runs
+from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.zhong.ensembles import ensemble, runs_of_seed, single_runs
 from multiberts.stats.zhong.instance_level import (
     decay_bound,

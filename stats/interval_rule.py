@@ -1,7 +1,7 @@
 """The recommended interval and test: one rule for all, from top to bottom.
 
 Everything that prints an interval asks here, so that a rule is the same for whole comparisons, slices, many
-arms and tasks. The formulas are in `stats.intervals`, the variances in `stats.variance.crossing`.
+arms and tasks. Its formulas follow below it; the variances are in `stats.variance.crossing`.
 
 One score (`interval_of_score`):
 
@@ -28,17 +28,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-from multiberts.stats.intervals import (
-    ConfidenceInterval,
-    Interval,
-    PValues,
-    clipped_interval,
-    fisher_t_interval,
-    near_bounds_difference,
-    score_interval,
-    t_interval,
-    t_p_values,
-)
+import numpy as np
+from numpy.typing import ArrayLike
+
+from multiberts.stats.intervals import ConfidenceInterval, Interval, PValues
 from multiberts.stats.settings import Resample
 from multiberts.stats.variance.crossing import Crossing, VarianceEstimate
 from multiberts.stats.variance.score_tables import TablePart, summed_table
@@ -148,7 +141,7 @@ def interval_of_mean(
     Args:
       level: of the interval, in (0, 1).
       units: independent examples (or clusters, or seeds) behind it.
-      tail_freedom: as in `stats.intervals.score_interval`.
+      tail_freedom: as in `score_interval`.
       drawn: whether anything is drawn: else the score is known, and its interval is one point.
     """
     estimate, error, freedom = spread
@@ -312,3 +305,242 @@ def _near_bounds(
 def _range(span: tuple[float, float], level: float) -> ConfidenceInterval:
     """Returns what is known where all seeds and examples are alike: nothing about others."""
     return ConfidenceInterval(*span, level, "range")
+
+
+# Formulas of intervals and of the test by t.
+
+
+def t_interval(
+    estimate: float, standard_error: float, degrees_of_freedom: float, confidence_level: float
+) -> Interval:
+    """Computes estimate -+ t x standard error.
+
+    Reference: Student (1908), The probable error of a mean.
+    """
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(degrees_of_freedom, 1 - _tail(confidence_level))) * standard_error
+    return Interval(estimate - reach, estimate + reach)
+
+
+def fisher_t_interval(
+    estimate: float, standard_error: float, degrees_of_freedom: float, confidence_level: float
+) -> Interval:
+    """Computes `t_interval` of a correlation on Fisher's scale, z = atanh r, and transforms it back.
+
+    A correlation without spread, or of -1 or 1, where z is infinite, gets the plain interval.
+
+    Args:
+      estimate: a correlation.
+      standard_error: of the correlation; that of z is this over 1 - r^2.
+
+    Reference: Fisher (1921), On the "probable error" of a coefficient of correlation.
+    """
+    if standard_error == 0 or abs(estimate) >= 1:
+        return t_interval(estimate, standard_error, degrees_of_freedom, confidence_level)
+    error = standard_error / (1 - estimate**2)
+    low, high = t_interval(math.atanh(estimate), error, degrees_of_freedom, confidence_level)
+    return Interval(math.tanh(low), math.tanh(high))
+
+
+def score_interval(
+    estimate: float,
+    standard_error: float,
+    degrees_of_freedom: float,
+    confidence_level: float,
+    bounds: tuple[float, float],
+    num_units: float,
+    tail_freedom: float = math.inf,
+) -> Interval:
+    """Computes Wilson's score interval with Student's quantile, of as many answers as the spread stands for.
+
+    That is the number of right and wrong answers whose share would have this standard error. It can
+    exceed the number of examples, as several seeds answer each; where few examples carry all errors
+    the standard error, and with it this number, is known badly. The interval is then that of
+    `tail_freedom`, but no wider than with one answer per example. Where every unit has the score of a
+    bound, as where all answers are right, nothing varies, and it is Clopper and Pearson's for as many
+    units.
+
+    Args:
+      bounds: the smallest and the largest possible score.
+      num_units: independent examples (or clusters, or seeds) behind the score.
+      tail_freedom: degrees of freedom where heavy tails of the examples count; see
+        `stats.variance.crossing.Crossing.tail_freedom`.
+
+    Reference: Wilson (1927), Probable inference, the law of succession, and statistical inference; Korn
+    & Graubard (1998), Confidence intervals for proportions with small expected number of positive
+    counts estimated from survey data, for numbers of answers that a standard error stands for.
+    """
+    (low, high), width = bounds, bounds[1] - bounds[0]
+    if standard_error == 0 or estimate in bounds:
+        reach = width * clopper_pearson_interval(0, num_units, confidence_level).high
+        # All answers of one seed can be right, and its spread come from other seeds.
+        spread = t_interval(0.0, standard_error, degrees_of_freedom, confidence_level).high
+        reach = min(max(reach, spread), width)
+        return Interval(low, low + reach) if estimate == low else Interval(high - reach, high)
+    share = (estimate - low) / width
+    size = share * (1 - share) * (width / standard_error) ** 2
+
+    def half(freedom: float, answers: float) -> float:
+        return t_interval(0.0, 1.0, freedom, confidence_level).high ** 2 / (2 * answers)
+
+    shift = half(degrees_of_freedom, size)
+    if tail_freedom < degrees_of_freedom and size > num_units:
+        shift = min(half(tail_freedom, size), half(degrees_of_freedom, num_units))
+    reach = math.sqrt(2 * shift * share * (1 - share) + shift**2)
+    ends = ((share + shift + sign * reach) / (1 + 2 * shift) for sign in (-1, 1))
+    return clipped_interval(Interval(*(low + width * end for end in ends)), bounds)
+
+
+def clopper_pearson_interval(number: int, trials: float, confidence_level: float) -> Interval:
+    """Computes Clopper and Pearson's interval of a rate.
+
+    Args:
+      number: how often it happened.
+      trials: of how many, 1 or more; a mean over runs need not be whole.
+
+    Reference: Clopper & Pearson (1934), The use of confidence or fiducial limits.
+    """
+    from scipy.special import betaincinv
+
+    tail = _tail(confidence_level)
+    if number == 0:
+        return Interval(0.0, 1 - tail ** (1 / trials))
+    if number == trials:
+        return Interval(tail ** (1 / trials), 1.0)
+    low = betaincinv(number, trials - number + 1, tail)
+    high = betaincinv(number + 1, trials - number, 1 - tail)
+    return Interval(float(low), float(high))
+
+
+def near_bounds_difference(
+    base: tuple[float, float],
+    experiment: tuple[float, float],
+    degrees_of_freedom: float,
+    correlation: float,
+    bounds: tuple[float, float],
+    num_units: tuple[float, float],
+    confidence_level: float,
+    null: float = 0.0,
+) -> tuple[Interval, PValues]:
+    """Computes interval and test of a difference of two scores that are both near their bounds.
+
+    The interval is Newcombe's: it comes from the score intervals of the arms, which are skewed there.
+    Its end towards the bound is near, too near where a standard error is small by chance, so that
+    neither end is nearer than that of the normal interval. It stays within what a difference can be.
+    p is one less the level at which it begins to hold the difference that is tested.
+
+    Args:
+      base: estimate and standard error.
+      bounds: the smallest and the largest possible score.
+      num_units: independent examples (or clusters) behind each.
+      confidence_level: level of the interval, in (0, 1).
+      null: the difference that is tested.
+
+    Reference: Newcombe (1998), Improved confidence intervals for the difference between binomial
+    proportions based on paired data.
+    """
+    width, errors = bounds[1] - bounds[0], (base[1], experiment[1])
+    squares = errors[0] ** 2 + errors[1] ** 2 - 2 * correlation * errors[0] * errors[1]
+    error = math.sqrt(max(squares, 0.0))
+
+    def interval(level: float) -> Interval:
+        one, other = (
+            (arm[0], score_interval(*arm, degrees_of_freedom, level, bounds, units))
+            for arm, units in zip((base, experiment), num_units, strict=True)
+        )
+        low, high = difference_of_intervals(one, other, correlation)
+        normal = t_interval(experiment[0] - base[0], error, math.inf, level)
+        ends = Interval(min(low, normal.low), max(high, normal.high))
+        return clipped_interval(ends, (-width, width))
+
+    def holds_null(level: float) -> bool:
+        low, high = interval(level)
+        return low <= null <= high
+
+    low, high = 0.0, 1 - 1e-12  # levels at which it is outside, and inside or the last one
+    if holds_null(1e-9):
+        high = 0.0
+    # Halving 50 times finds p to 2^-50, near what float64 holds of 1 - p.
+    for _ in range(50 if high else 0):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds_null(middle) else (middle, high)
+    p = 1 - high
+    small, large = p / 2, 1 - p / 2
+    above = experiment[0] - base[0] > null
+    return interval(confidence_level), PValues(
+        small if above else large, large if above else small, p
+    )
+
+
+def difference_of_intervals(
+    base: tuple[float, Interval],
+    experiment: tuple[float, Interval],
+    correlation: float = 0.0,
+) -> Interval:
+    """Computes the interval of a difference from the arms' own estimates and intervals.
+
+    Args:
+      correlation: of the two estimates, as of arms with seeds or examples in common.
+
+    Reference: Zou & Donner (2008), Construction of confidence limits about effect measures; Newcombe
+    (1998), Improved confidence intervals for the difference between binomial proportions based on
+    paired data, for the correlation.
+    """
+    (first, of_first), (second, of_second) = base, experiment
+    difference = second - first
+
+    def reach(one: float, other: float) -> float:
+        return math.sqrt(max(one**2 + other**2 - 2 * correlation * one * other, 0.0))
+
+    return Interval(
+        difference - reach(second - of_second.low, of_first.high - first),
+        difference + reach(of_second.high - second, first - of_first.low),
+    )
+
+
+def t_p_values(estimate: float, standard_error: float, degrees_of_freedom: float) -> PValues:
+    """Tests a difference by Student's t; without any spread p is 0 or 1 (1 for no difference).
+
+    Args:
+      estimate: a difference from the hypothesis.
+
+    Reference: Student (1908), The probable error of a mean.
+    """
+    from scipy.special import stdtr
+
+    if standard_error == 0:
+        if estimate == 0:
+            return PValues(1.0, 1.0, 1.0)
+        return PValues(float(estimate < 0), float(estimate > 0), 0.0)
+    statistic = estimate / standard_error
+    less = float(stdtr(degrees_of_freedom, statistic))
+    greater = float(stdtr(degrees_of_freedom, -statistic))
+    return PValues(greater, less, min(1.0, 2 * min(greater, less)))
+
+
+def percentile_interval(samples: ArrayLike, confidence_level: float) -> Interval:
+    """Returns the middle `confidence_level` of bootstrap samples.
+
+    Args:
+      samples: bootstrap samples [replicates], in the score's unit.
+
+    Reference: Davison & Hinkley (1997), Bootstrap Methods and their Application, chapter 5.
+    """
+    tail = _tail(confidence_level)
+    low, high = np.quantile(np.asarray(samples), [tail, 1 - tail])
+    return Interval(float(low), float(high))
+
+
+def clipped_interval(interval: Interval, bounds: tuple[float, float]) -> Interval:
+    """Cuts an interval off at the bounds of a score; an infinite end stays, as nothing is known."""
+    ends = [min(max(end, bounds[0]), bounds[1]) if math.isfinite(end) else end for end in interval]
+    return Interval(*ends)
+
+
+def _tail(confidence_level: float) -> float:
+    if not 0 < confidence_level < 1:
+        raise ValueError(
+            f"found confidence_level {confidence_level}, expected a number between 0 and 1"
+        )
+    return (1 - confidence_level) / 2

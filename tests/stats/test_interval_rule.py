@@ -131,7 +131,7 @@ def test_clusters_of_unlike_sizes_cover(spread, number):
             sizes=sizes.astype(float),
         )  # fmt: skip
         crossing = Crossing([part])
-        low, high = stats.recommended.interval_of_sum(
+        low, high = stats.interval_rule.interval_of_sum(
             crossing.mean, crossing.unbiased_variance(), 0.95
         )[0]
         covered += low <= 0 <= high

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from multiberts.stats.corrections import adjusted_p_values
 from multiberts.stats.errors import DataError
+from multiberts.stats.significance import adjusted_p_values
 
 
 @pytest.fixture

@@ -1,0 +1,191 @@
+"""Tests whose p-values need no interval, from samples or seeds, and corrections for several hypotheses."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.intervals import PValues
+
+Array = NDArray[np.float64]
+Method = Literal["bonferroni", "holm", "bh", "by"]
+
+# All 2**R sign patterns are enumerated up to this R.
+_MAX_EXACT_SIGN_FLIP_SEEDS = 15
+# All permutations of seeds to two arms are enumerated up to this number: 10 against 10 have 184,756.
+_MAX_EXACT_PERMUTATIONS = 200_000
+_RANDOM_SAMPLES = 19_999
+
+
+def bootstrap_p_values(differences: Array) -> PValues:
+    """Computes (k + 1) / (B + 1) from bootstrap samples of a difference [replicates].
+
+    k counts the samples at zero or on the other side of it, up to rounding. The two-sided p is
+    twice the smaller, at most 1.
+    """
+    slack = 1e-12 * float(np.abs(differences).max(initial=0.0))
+    greater = (int((differences <= slack).sum()) + 1) / (len(differences) + 1)
+    less = (int((differences >= -slack).sum()) + 1) / (len(differences) + 1)
+    return PValues(greater, less, min(1.0, 2 * min(greater, less)))
+
+
+def published_p_values(differences: Array) -> PValues:
+    """Computes the one-sided p of the published library: the share k / B of contradicting samples.
+
+    Too small with few seeds, and at least 1 / B. The two-sided p is twice the smaller, at most 1.
+    """
+    least = 1.0 / len(differences)
+    greater, less = (float(share.mean()) or least for share in (differences <= 0, differences >= 0))
+    return PValues(greater, less, min(1.0, 2 * min(greater, less)))
+
+
+def sign_flip_p_values(differences: Array) -> PValues:
+    """Tests paired seeds [R] by random signs: under the null either sign of a difference is as likely.
+
+    Exact (all 2**R patterns) with few seeds, where its one-sided p is at least 2**-R; beyond, random
+    patterns with the +1 form.
+
+    Reference: Fisher (1935), The Design of Experiments, section 21.
+    """
+    number = len(differences)
+    if number <= _MAX_EXACT_SIGN_FLIP_SEEDS:
+        bits = (np.arange(2**number)[:, None] >> np.arange(number)) & 1  # [2**R, R]
+        signs, extra = 1.0 - 2 * bits, 0
+    else:
+        signs, extra = _random_signs(number), 1  # the observed signs
+    sums = signs @ differences
+    return _counted_p_values(sums, differences.sum(), 1e-12 * np.abs(differences).sum(), extra)
+
+
+def permutation_p_values(base_scores: Array, experiment_scores: Array) -> PValues:
+    """Tests unpaired seeds [R], [R'] by permutations: under the null any seed may be in either arm.
+
+    The statistic is the difference of the two means; two-sided counts the permutations with at
+    least its size. Exact with few assignments of the seeds to the arms; beyond, random permutations
+    with the +1 form.
+
+    Reference: Pitman (1937), Significance tests which may be applied to samples from any populations.
+    """
+    size = len(base_scores)
+    pooled = np.concatenate([base_scores, experiment_scores])
+    pooled -= pooled.mean()  # changes no difference and improves precision
+    if math.comb(len(pooled), size) <= _MAX_EXACT_PERMUTATIONS:
+        chosen, extra = _all_permutations(len(pooled), size), 0
+    else:
+        chosen, extra = _random_permutations(len(pooled), size), 1  # the observed permutation
+    sums = pooled[chosen].sum(axis=1)
+    # The arms' sums add to zero, so the difference of means falls with the base's sum alone.
+    slack = 1e-12 * float(np.abs(pooled).sum())
+    return _counted_p_values(-sums, -float(pooled[:size].sum()), slack, extra)
+
+
+def _counted_p_values(statistics: NDArray, seen: float, slack: float, extra: int) -> PValues:
+    """Counts the statistics that reach the observed one; within `slack` they tie."""
+    reached = (
+        statistics >= seen - slack,
+        statistics <= seen + slack,
+        np.abs(statistics) >= abs(seen) - slack,
+    )
+    number = len(statistics) + extra
+    return PValues(*((int(which.sum()) + extra) / number for which in reached))
+
+
+@functools.lru_cache(maxsize=2)
+def _random_signs(number: int) -> NDArray[np.float64]:
+    """Returns random signs [samples, number]; cached for repeated tests."""
+    generator = np.random.Generator(np.random.Philox(key=0))
+    bits = generator.integers(0, 2, (_RANDOM_SAMPLES, number))
+    return np.asarray(1.0 - 2 * bits, dtype=np.float64)
+
+
+@functools.lru_cache(maxsize=2)
+def _random_permutations(number: int, size: int) -> NDArray[np.int64]:
+    """Returns random choices of `size` out of `number` [samples, size]; cached for repeated tests."""
+    generator = np.random.Generator(np.random.Philox(key=0))
+    order = generator.permuted(np.tile(np.arange(number), (_RANDOM_SAMPLES, 1)), axis=1)
+    return order[:, :size].copy()
+
+
+@functools.lru_cache(maxsize=2)
+def _all_permutations(number: int, size: int) -> NDArray[np.int64]:
+    """Returns every choice of `size` out of `number` [choices, size]; cached for repeated tests."""
+    chosen = itertools.combinations(range(number), size)
+    return np.fromiter(itertools.chain.from_iterable(chosen), np.int64).reshape(-1, size)
+
+
+def adjusted_p_values(p_values: ArrayLike, method: Method) -> Array:
+    """Adjusts p-values: rejecting those at most alpha keeps level alpha for the whole family.
+
+    Args:
+      p_values: [m].
+      method: `bonferroni` or `holm` (the chance of any false rejection, under any dependence;
+        Holm rejects at least as many), `bh` (the expected share of false ones among the
+        rejected, for independent or positively dependent p-values) or `by` (the same share,
+        under any dependence).
+
+    Returns:
+      float64 [m], in the order given.
+
+    Raises:
+      DataError: an unknown method, or a value outside [0, 1].
+
+    Example:
+      >>> from multiberts import stats
+      >>> stats.adjusted_p_values([0.04, 0.01, 0.03], "holm").round(2).tolist()
+      [0.06, 0.03, 0.06]
+
+    See also: `compare_tasks`.
+
+    Reference: Holm (1979); Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001).
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    check_choice("method", method, Method)
+    if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
+        raise DataError(
+            f"found p-values {np.array2string(values, threshold=6)}, expected [m] numbers from 0 to 1"
+        )
+    number = len(values)
+    if method == "bonferroni":
+        return np.minimum(1.0, number * values)
+    order = np.argsort(values, kind="stable")
+    ranks = np.arange(1, number + 1)
+    if method == "holm":
+        steps = np.maximum.accumulate((number - ranks + 1) * values[order])
+    else:
+        factor = float((1 / ranks).sum()) if method == "by" else 1.0
+        steps = np.minimum.accumulate((factor * number / ranks * values[order])[::-1])[::-1]
+    adjusted = np.empty(number)
+    adjusted[order] = np.minimum(1.0, steps)
+    return adjusted
+
+
+def check_level(alpha: float, sides: int) -> None:
+    """Refuses an impossible level or number of sides of a test."""
+    if not 0 < alpha < 1 or sides not in (1, 2):
+        raise DataError(
+            f"found alpha {alpha} and {sides} sides, expected a level between 0 and 1, and 1 or 2"
+        )
+
+
+def check_n_resamples(n_resamples: int, confidence_level: float) -> None:
+    """Refuses fewer bootstrap samples than an interval needs."""
+    least = math.ceil(2 / (1 - confidence_level) - 1 - 1e-9)
+    check_whole("n_resamples", n_resamples)
+    if n_resamples < least:
+        raise DataError(
+            f"found n_resamples {n_resamples}, expected at least {least} for intervals "
+            f"at {confidence_level:g}, and 1000 or more for results"
+        )
+
+
+def check_whole(name: str, value: object) -> None:
+    """Refuses what is not a whole number of 0 or more."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or cast("int", value) < 0:
+        raise DataError(f"found {name} {value!r}, expected a whole number of 0 or more")
