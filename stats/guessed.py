@@ -34,8 +34,6 @@ KEYWORDS = {
     "y_true": "labels=y_true",
     "statistic": "metric=statistic",
     "power": "target_power=power",
-    "seeds": "num_seeds=seeds",
-    "examples": "num_examples=examples",
     "margin": "stats.same(result, margin)",
     "by": "stats.slices(result, by)",
     "seed_sd": ("stats.one_seed(stats.compare(base, experiment, resample='examples'), seed_sd)"),
@@ -44,6 +42,9 @@ KEYWORDS = {
     "name": "result.named(base_name, experiment_name, name=name)",
     "evaluation_set": "result.named(base_name, experiment_name, evaluation_set=evaluation_set)",
 }
+
+# Keywords that are taken for others, in functions that have these.
+_ALIASES = {"seeds": "num_seeds", "examples": "num_examples"}
 
 ATTRIBUTES = {
     **dict.fromkeys(("pvalue", "p", "pval", "p_val"), "result.p_value"),
@@ -119,6 +120,9 @@ def knows_guesses(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in (kwargs.keys() & _ALIASES) - {*known}:
+            if _ALIASES[name] in known and _ALIASES[name] not in kwargs:
+                kwargs[_ALIASES[name]] = kwargs.pop(name)
         refuse_unknown(function.__name__, kwargs, known)
         return function(*args, **kwargs)
 

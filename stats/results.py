@@ -246,7 +246,8 @@ class ComparisonResult(EqualByContent):
         """Plans a study like this one: its power, what it can detect, the seeds or examples it needs.
 
         Args:
-          num_seeds: of each arm (of the one with fewer); None: as here.
+          num_seeds: of each arm (of the one with fewer); None: as here. `seeds` is understood, too, and
+            `examples` for the next.
           num_examples: None: as here.
           effect: the true difference to be found; None: the estimate, unless it is within one standard
             error of 0, where not even its sign is known.

@@ -145,6 +145,7 @@ class Sameness(FurtherAnswer):
             numbers["p_same_holm"], numbers["p_not_worse_holm"] = self._judged
         return numbers
 
+    @knows_guesses
     def plan(
         self,
         num_seeds: int | None = None,

@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ NAMES = {
     "alpha": 0.1, "level": 0.9, "confidence": 0.9, "ci": 0.9, "paired": False, "random_state": 3,
     "seed": 3, "n_boot": 200, "n_bootstrap": 200, "B": 200, "cluster": np.arange(60) // 2,
     "groups": np.arange(60) // 2, "y_true": np.ones(60), "statistic": "accuracy", "power": 0.9,
-    "seeds": 10, "examples": 100, "p_values": [0.01, 0.2], "seeds_at_looks": [3, 5], "planned_seeds": 5,
+    "p_values": [0.01, 0.2], "seeds_at_looks": [3, 5], "planned_seeds": 5,
     "margin": 10, "by": np.arange(60) % 2, "seed_sd": 2, "base_name": "old", "experiment_name": "new",
     "name": "new against old", "evaluation_set": "dev",
     "data": {"seed": [0, 0, 1, 1], "id": [0, 1, 0, 1], "score": [0, 1, 1, 1]},
@@ -39,7 +40,7 @@ def carried_out(code, **names):
 
 @pytest.mark.parametrize(("guess", "code"), rows(KEYWORDS))
 def test_a_guessed_keyword_is_told_what_to_write(guess, code):
-    of_plan = guess in ("power", "seeds", "examples")
+    of_plan = guess == "power"
     call = "result.plan({})" if of_plan else "stats.compare(base, experiment, {})"
     with pytest.raises(DataError, match=re.escape(f"no keyword {guess}; write {code}")) as error:
         eval(call.format(f"{guess}={guess}"), {**NAMES, "alternative": "greater"})
@@ -68,6 +69,16 @@ def test_a_guessed_public_name_is_told_what_to_write(guess, code):
     variables = {"prediction": (("run", "example"), BASE), "label": ("example", np.ones(60))}
     data = xarray.Dataset(variables) if guess == "runs_from_dataset" else NAMES["data"]
     assert eval(code, {**NAMES, "data": data}) is not None
+
+
+def test_a_plan_takes_seeds_and_examples_by_these_names_too():
+    names: dict[str, Any] = {"seeds": 10, "examples": 200}
+    plan = RESULT.plan(**names)
+    assert (plan.num_seeds, plan.num_examples) == (10, 200)
+    assert plan == RESULT.plan(num_seeds=10, num_examples=200) and plan.at(**names) == plan
+    assert stats.same(RESULT, 10).plan(**names).num_seeds == 10
+    with pytest.raises(DataError, match="plan has no keyword seeds"):
+        RESULT.plan(num_seeds=10, **names)
 
 
 def test_other_names_get_the_nearest_one():
