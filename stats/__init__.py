@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from multiberts.stats import b3, zhong
     from multiberts.stats.answers.borrowed_spread import SeedSpread, one_seed
     from multiberts.stats.answers.early_looks import early_look
-    from multiberts.stats.answers.published_number import Reproduction, reproduce
+    from multiberts.stats.answers.published_number import reproduce
     from multiberts.stats.answers.sameness import same
     from multiberts.stats.answers.slicing import slices
     from multiberts.stats.bootstrap.published import multibootstrap, report_ci
@@ -45,7 +45,6 @@ __all__ = [
     "ConfidenceInterval",
     "PValues",
     "Plan",
-    "Reproduction",
     "SeedSpread",
     "TaskComparisons",
     "TaskData",

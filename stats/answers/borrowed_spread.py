@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, cast
 
 from multiberts.stats.compare.question import ComparisonSpec, Names, compare_specs
 from multiberts.stats.compare.result import Comparison
@@ -122,17 +122,10 @@ class OneSeed(FurtherAnswer):
 
     @classmethod
     def settings_for(cls, settings: ComparisonSettings) -> ComparisonSettings:
-        """Holds the one seed fixed; nothing is known of pairs."""
         design = "unpaired" if settings.design == "paired" else settings.design
         return replace(settings, design=design, resample="examples")
 
-    @classmethod
-    def ask(cls, comparison: Any, value: Any) -> Self:
-        """Answers `one_seed`."""
-        return cast("Self", one_seed(comparison, value))
-
     def record(self) -> Any:
-        """Returns the spread; the comparison has its own numbers."""
         return plain_value(self.borrowed)
 
     def _borrowers(self) -> str:
@@ -147,11 +140,9 @@ class OneSeed(FurtherAnswer):
         return f"{difference_text(spread.sd, self.comparison.metric)} ({spread.origin})"
 
     def summary(self) -> list[str]:
-        """Says it there, too."""
         return self.sentences()
 
     def sentences(self) -> list[str]:
-        """Says which arms have one seed, and whose spread of seeds was taken for theirs."""
         single = self.comparison.experiment is None
         right = "The interval is" if single else "Interval and p are"
         return [
@@ -160,7 +151,6 @@ class OneSeed(FurtherAnswer):
         ]
 
     def methods(self) -> tuple[list[str], list[str]]:
-        """Says the same for a paper."""
         return [
             f"{self._borrowers()}; the standard deviation between seeds was not estimated but "
             f"taken to be {self._spread()}, and examples were drawn independently of it."

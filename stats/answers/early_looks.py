@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 
@@ -54,35 +54,22 @@ class EarlyLook(FurtherAnswer):
     seeds_to_boundary: int | None
 
     @classmethod
-    def ask(cls, comparison: Any, value: Any) -> Self | None:
-        """Answers `early_look` where seeds are missing and there is a p."""
-        seeds = min(len(arm.seeds) for arm in arms_of(comparison))
-        if comparison.p_value is None or not 2 <= seeds < value:
-            return None
-        return cast("Self", early_look(comparison, value))
-
-    @classmethod
     def corrected(cls, answers: Sequence[tuple[Self, float | None]]) -> list[Self]:
-        """Looks with the corrected p."""
         return [
             cast("Self", early_look(each.comparison, each.planned_seeds, p)) for each, p in answers
         ]
 
     @property
     def clear(self) -> bool:
-        """Returns whether these seeds are enough."""
         return self.is_enough
 
     def list_cell(self) -> str:
-        """Returns how many of the planned seeds there are."""
         return f"{self.seeds} of {self.planned_seeds}"
 
     def summary(self) -> list[str]:
-        """Says it there, too."""
         return self.sentences()
 
     def sentences(self) -> list[str]:
-        """Says of how many planned seeds the result is, and whether they are enough."""
         of_planned = f"{self.seeds} of {self.planned_seeds} planned seeds"
         level = format_cell(self.level, "p")
         bound = f"p {level}" if level.startswith("<") else f"p = {level}"
@@ -136,6 +123,14 @@ def early_look(
         raise DataError("found a single design, expected two arms, whose difference has a p")
     alpha = round(1 - result.confidence_level, 12)
     return EarlyLook(result, seeds, planned_seeds, *look_at(p, seeds, planned_seeds, alpha))
+
+
+def look_if_planned(result: ComparisonResult, planned_seeds: int) -> EarlyLook | None:
+    """Returns `early_look` where seeds are missing and there is a p."""
+    seeds = min(len(arm.seeds) for arm in arms_of(result))
+    if result.p_value is None or not 2 <= seeds < planned_seeds:
+        return None
+    return early_look(result, planned_seeds)
 
 
 def look_at(

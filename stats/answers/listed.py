@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from multiberts.stats.answers.borrowed_spread import OneSeed
-from multiberts.stats.answers.early_looks import EarlyLook
-from multiberts.stats.answers.sameness import Sameness
-from multiberts.stats.answers.slicing import Slices
+from multiberts.stats.answers.borrowed_spread import OneSeed, one_seed
+from multiberts.stats.answers.early_looks import EarlyLook, look_if_planned
+from multiberts.stats.answers.sameness import Sameness, same
+from multiberts.stats.answers.slicing import Slices, slices
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.results import ComparisonResult
 from multiberts.stats.settings import ComparisonSettings
 
-# In the order in which readers see them.
-ANSWERS: list[type[FurtherAnswer]] = [EarlyLook, Sameness, OneSeed, Slices]
+# By kind, in the order in which readers see them, the function of a comparison and the parameter's value; it
+# returns None where there is no answer.
+ANSWERS: dict[type[FurtherAnswer], Callable[[Any, Any], FurtherAnswer | None]] = {
+    EarlyLook: look_if_planned,
+    Sameness: same,
+    OneSeed: one_seed,
+    Slices: slices,
+}
 
 
 def asked(questions: Mapping[str, Any]) -> list[type[FurtherAnswer]]:
@@ -43,11 +49,11 @@ def answers_to(
     """
     answers: list[FurtherAnswer] = []
     for kind in asked(questions):
-        answer = kind.ask(comparison, questions[kind.parameter])
+        answer = ANSWERS[kind](comparison, questions[kind.parameter])
         if answer is not None:
             comparison = answer.comparison
             answers.append(answer)
-    return comparison, sorted(answers, key=lambda answer: ANSWERS.index(type(answer)))
+    return comparison, sorted(answers, key=lambda answer: [*ANSWERS].index(type(answer)))
 
 
 def why_unranked(questions: Mapping[str, Any]) -> str:

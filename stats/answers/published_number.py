@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,12 +53,6 @@ class Reproduction(FurtherAnswer):
       p_value: two-sided: how often new runs give a number as far out or further.
       borrowed: the spread that one seed borrowed; None where it is these seeds' own.
 
-    Example:
-      >>> from multiberts import stats
-      >>> runs = stats.compare([[1, 0, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]], design="single")
-      >>> stats.reproduce(runs, 0.8).num_published
-      3
-
     See also: `reproduce`.
     """
 
@@ -74,13 +68,7 @@ class Reproduction(FurtherAnswer):
     p_value: float
     borrowed: SeedSpread | None = None
 
-    @classmethod
-    def ask(cls, comparison: Any, value: Any) -> Self:
-        """Answers `reproduce`."""
-        return cast("Self", reproduce(comparison, value))
-
     def record(self) -> Any:
-        """Returns its numbers, and those of the runs that it rests on."""
         arm = self.comparison.base
         names = (
             "name", "estimate", "seed_scores", "num_examples", "seeds", "failed_seeds", "failure_rate",
@@ -90,7 +78,6 @@ class Reproduction(FurtherAnswer):
         return runs | {"metric": self.comparison.metric} | self.to_dict()
 
     def sentences(self) -> list[str]:
-        """Says where such a number lies, whether this one does, and what the claim rests on."""
         arm, metric = self.comparison.base, self.comparison.metric
         number, spread = len(arm.seeds), difference_text(self.standard_deviation, metric)
         spread = f"standard deviation {spread}"

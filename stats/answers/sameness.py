@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -120,17 +120,10 @@ class Sameness(FurtherAnswer):
 
     @property
     def claims(self) -> bool:
-        """Returns whether the arms are shown to be equal, or the experiment not to be worse."""
         return self.same or self.not_worse
 
     @classmethod
-    def ask(cls, comparison: Any, value: Any) -> Self:
-        """Answers `same`."""
-        return cast("Self", same(comparison, value))
-
-    @classmethod
     def corrected(cls, answers: Sequence[tuple[Self, float | None]]) -> list[Self]:
-        """Corrects both one-sided tests of every comparison for their number (Holm)."""
         lower, upper = (
             adjusted_p_values([getattr(each, name) for each, _ in answers], "holm").tolist()
             for name in ("p_lower", "p_upper")
@@ -139,7 +132,6 @@ class Sameness(FurtherAnswer):
         return [replace(each, holm=(low, high)) for (each, _), low, high in pairs]
 
     def record(self) -> Any:
-        """Returns its numbers, with the names of the command's JSON for the corrected ones."""
         numbers = self.to_dict()
         if numbers.pop("holm"):
             numbers["p_same_holm"], numbers["p_not_worse_holm"] = self._judged
@@ -183,7 +175,6 @@ class Sameness(FurtherAnswer):
         )
 
     def sentences(self) -> list[str]:
-        """Says whether the arms are equal within the margin, or at least the experiment not worse by it."""
         item = self.comparison
         margin = difference_text(self.margin, item.metric)
         base, experiment = (arm.name for arm in arms_of(item))
@@ -220,7 +211,6 @@ class Sameness(FurtherAnswer):
         return [f"These data do not show that {less} ({ci}{one_sided}){beyond}."]
 
     def more_needed(self) -> list[str]:
-        """Says how many seeds show what the margin asks for, where that is not shown and can be planned."""
         item, shown_to_be_worse = self.comparison, (self.p_not_worse or 0) > 1 - self.alpha
         if self.refused or replace(self, holm=None).claims or shown_to_be_worse:
             return []
@@ -250,7 +240,6 @@ class Sameness(FurtherAnswer):
         return [f"{needed} would show that {claim}, 4 times in 5, if both are equally good."]
 
     def methods(self) -> tuple[list[str], list[str]]:
-        """Names the tests."""
         margin = difference_text(self.margin, self.comparison.metric)
         return [
             f"Sameness within a margin of {margin} was tested by two one-sided tests at {self.alpha:g} "

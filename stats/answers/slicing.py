@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,13 +118,7 @@ class Slices(FurtherAnswer):
     clusters_cross: bool = False
     made_from: str = ""
 
-    @classmethod
-    def ask(cls, comparison: Any, value: Any) -> Self:
-        """Answers `slices`."""
-        return cast("Self", slices(comparison, value))
-
     def warnings(self) -> list[str]:
-        """Warns of slices that one arm's answers may have made."""
         names = [arm.name for arm in arms_of(self.comparison)]
         if not self.made_from:
             return []
@@ -137,17 +131,14 @@ class Slices(FurtherAnswer):
         ]
 
     def columns(self) -> dict[str, Any]:
-        """Returns the numbers of each slice, by its name."""
         by_name = {one.name: plain_value(replace(one, undefined_seeds=())) for one in self.slices}
         values = flat_values({self.key: by_name})
         return {name: value for name, value in values.items() if not isinstance(value, list)}
 
     def heading(self) -> str:
-        """Names the column."""
         return f"By {self.by}"
 
     def table(self) -> Table:
-        """Makes the table of scores, differences, and how each differs from the rest's."""
         item, level = self.comparison, f"{self.level:.0%} CI"
         rows: list[dict[str, Cell]] = []
         paired = item.experiment is not None
@@ -207,7 +198,6 @@ class Slices(FurtherAnswer):
             )
 
     def figure(self) -> ReportSection:
-        """Draws the slices; see `_draw`."""
         item = self.comparison
         return ReportSection(
             "slices",

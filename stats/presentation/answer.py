@@ -27,7 +27,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
 
     Attributes:
       key: of its numbers in JSON; the names of its columns in CSV begin with it.
-      parameter: the setting that asks the question, such as `margin`; its value goes to `ask`.
+      parameter: the setting that asks the question, such as `margin`.
       replaces: whether `comparison` is another than that which was asked about.
       occasion: of a sentence that says how often studies come out so, such as " at this look".
       list_column: heading of a column in the list of comparisons, what it holds where this was not asked,
@@ -49,11 +49,6 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
     def settings_for(cls, settings: ComparisonSettings) -> ComparisonSettings:
         """Returns the settings of the comparison that the question is about."""
         return settings
-
-    @classmethod
-    def ask(cls, comparison: Any, value: Any) -> Self | None:
-        """Asks the question of a comparison; None where it has no answer."""
-        raise NotImplementedError
 
     @classmethod
     def corrected(cls, answers: Sequence[tuple[Self, float | None]]) -> list[Self]:

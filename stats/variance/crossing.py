@@ -199,7 +199,7 @@ class Crossing:
 
     @cached_property
     def lone(self) -> list[str]:
-        """Returns the pools of one seed, of which a prior says how seeds vary; none without a prior."""
+        """Returns the pools of one seed, whose spread is the prior's; none without a prior."""
         return [pool for pool, own in self.seeds.items() if len(own) == 1 and self.prior[1]]
 
     def unbiased_variance(self) -> VarianceEstimate:
