@@ -225,9 +225,11 @@ def bench() -> list[Row]:
 
 def exact_error(table: NDArray[np.float64]) -> float:
     """Returns the exact standard error of the bootstrap."""
-    from multiberts.stats.variance.crossing import crossing_of_tables
+    from multiberts.stats.variance.crossing import Crossing
+    from multiberts.stats.variance.score_tables import TablePart, score_table
 
-    return float(np.sqrt(crossing_of_tables([table]).bootstrap_variance()))
+    crossing = Crossing([TablePart(score_table(table), 1.0, "seeds", "examples")])
+    return float(np.sqrt(crossing.bootstrap_variance()))
 
 
 def published_stream() -> Row:

@@ -83,13 +83,6 @@ def spending_boundaries(
       spending: see `spent_level`; with two sides each spends alpha / 2.
       sides: 1 or 2.
 
-    Raises:
-      DataError: the fractions do not grow within (0, 1], or the level is not valid.
-
-    Example:
-      >>> spending_boundaries([0.5, 1.0]).nominal_p.round(4).tolist()
-      [0.0031, 0.049]
-
     Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
         Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """

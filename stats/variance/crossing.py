@@ -23,14 +23,11 @@ from typing import Any
 import numpy as np
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.settings import Resample
 from multiberts.stats.variance.score_tables import (
     Array,
     Deviations,
-    Scores,
     TablePart,
     deviations,
-    score_table,
     summed_table,
 )
 
@@ -263,35 +260,6 @@ class Crossing:
     def example_error(self) -> float:
         """Returns the standard error that examples alone give, with the seeds held fixed."""
         return math.sqrt(sum(value for value, _ in self.variance_parts().examples))
-
-
-def crossing_of_tables(tables: Sequence[Scores], resample: Resample = "both") -> Crossing:
-    """Builds the crossing of one table, or of the difference of two whose seeds are independent.
-
-    Args:
-      tables: one table [R, C] (of the difference where seeds are paired), or base and experiment.
-      resample: what is resampled.
-
-    Example:
-      >>> scores = np.random.default_rng(0).random((5, 100)) < 0.8  # seeds x examples
-      >>> found = crossing_of_tables([scores]).unbiased_variance()
-      >>> round(found.variance**0.5, 3), round(found.cautious_degrees_of_freedom, 1)
-      (0.021, 5.1)
-
-    Reference: Searle, Casella & McCulloch (1992), Variance Components, chapter 4.
-    """
-    signs = [1.0] if len(tables) == 1 else [-1.0, 1.0]
-    return Crossing(
-        [
-            TablePart(
-                score_table(table),
-                sign,
-                None if resample == "examples" else f"seeds {position}",
-                None if resample == "seeds" else "examples",
-            )
-            for position, (table, sign) in enumerate(zip(tables, signs, strict=True))
-        ]
-    )
 
 
 def _summed(parts: Sequence[TablePart]) -> TablePart:

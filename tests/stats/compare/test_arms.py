@@ -22,7 +22,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.interval_rule import clopper_pearson_interval, t_interval
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.results import ArmDifference, ArmSummary
-from multiberts.stats.variance.crossing import crossing_of_tables
+from multiberts.tests.stats.crossings import crossing_of_tables
 
 Tables = dict[str, NDArray[np.float64]]
 FEW = {"n_resamples": 50}

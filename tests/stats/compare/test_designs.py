@@ -13,7 +13,7 @@ import xarray
 from multiberts.runs.errors import UserError
 from multiberts.stats import TaskData, compare, compare_tasks
 from multiberts.stats.bootstrap.replicates import KeyedDraws
-from multiberts.stats.variance.crossing import crossing_of_tables
+from multiberts.tests.stats.crossings import crossing_of_tables
 
 NUM_BOOTSTRAP = 300
 FEW = 40  # where a loop calls another library for each of the first

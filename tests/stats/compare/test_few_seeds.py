@@ -31,7 +31,7 @@ from multiberts.stats.significance import (
     published_p_values,
     sign_flip_p_values,
 )
-from multiberts.stats.variance.crossing import crossing_of_tables
+from multiberts.tests.stats.crossings import crossing_of_tables
 
 TRIALS, REPLICATES = 6000, 1000
 

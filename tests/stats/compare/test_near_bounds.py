@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.stats import compare, compare_arms
 from multiberts.stats.interval_rule import clopper_pearson_interval, t_interval
-from multiberts.stats.variance.crossing import crossing_of_tables
+from multiberts.tests.stats.crossings import crossing_of_tables
 
 FEW = {"n_resamples": 40}
 

@@ -12,8 +12,8 @@ from multiberts.stats.variance.components import (
     unpaired_components,
     variance_components,
 )
-from multiberts.stats.variance.crossing import crossing_of_tables
 from multiberts.stats.variance.score_tables import deviations
+from multiberts.tests.stats.crossings import crossing_of_tables
 
 # Six targets (rows) by four judges, the example of Shrout & Fleiss (1979).
 SHROUT_FLEISS = np.array(

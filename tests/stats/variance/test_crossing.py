@@ -12,11 +12,11 @@ from multiberts.stats.bootstrap.pseudo_values import arm_table
 from multiberts.stats.bootstrap.replicates import PublishedDraws, ScoreJob, bootstrap
 from multiberts.stats.errors import DataError
 from multiberts.stats.runs_table import make_arm
-from multiberts.stats.variance.crossing import crossing_of_tables
 from multiberts.stats.variance.score_tables import (
     deviations,
     summed_table,
 )
+from multiberts.tests.stats.crossings import crossing_of_tables
 
 
 def pseudo_values(metric, labels, predictions) -> np.ndarray:

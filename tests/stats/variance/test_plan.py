@@ -17,8 +17,9 @@ from multiberts.stats.variance.components import (
     unpaired_components,
     variance_components,
 )
-from multiberts.stats.variance.crossing import VarianceParts, crossing_of_tables
+from multiberts.stats.variance.crossing import VarianceParts
 from multiberts.stats.variance.plan import estimated_plan
+from multiberts.tests.stats.crossings import crossing_of_tables
 
 SEEDS_ONLY = VarianceComponents(seed=1.0, example=0.0, residual=0.0)
 ALL = VarianceComponents(seed=0.04, example=0.5, residual=0.9, run=0.09, run_residual=0.7)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.variance.crossing import crossing_of_tables
 from multiberts.stats.variance.score_tables import (
     ScoreTable,
     aligned_blocks,
@@ -16,6 +15,7 @@ from multiberts.stats.variance.score_tables import (
     score_table,
     summed_table,
 )
+from multiberts.tests.stats.crossings import crossing_of_tables
 
 
 def in_blocks(values, width):
