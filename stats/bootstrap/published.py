@@ -157,7 +157,7 @@ def _warn_of_one_seed(base: Arm, experiment: Arm) -> None:
             warnings.warn(
                 f"the {name} has one seed ({arm.seeds[0]!r}): its variation over seeds is not in the "
                 "samples, so claim nothing beyond this seed",
-                stacklevel=3,
+                stacklevel=4,  # past `knows_guesses`, to the caller
             )
 
 

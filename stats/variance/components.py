@@ -142,7 +142,7 @@ class VarianceComponents:
             warnings.warn(
                 f"the components {', '.join(self.truncated)} were estimated below 0 and are planned "
                 "as 0: if they are not, the power is lower than computed",
-                stacklevel=2,
+                stacklevel=3,  # past `knows_guesses`, to the caller
             )
         sizes = num_seeds, num_runs, num_examples
         draws = self._draws()

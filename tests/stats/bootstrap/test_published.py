@@ -195,8 +195,9 @@ def test_one_seed_is_resampled_with_a_warning():
     )
     assert len(samples) == 4
     against_one = pandas.DataFrame({"seed": [0, 0, 1], "intervention": [False, True, True]})
-    with pytest.warns(UserWarning, match="base has one seed"):
+    with pytest.warns(UserWarning, match="base has one seed") as warned:
         multibootstrap(against_one, predictions[[0, 1, 0]], labels, "accuracy", verbose=False)
+    assert warned[0].filename == __file__
 
 
 @pytest.fixture(scope="module")

@@ -251,8 +251,9 @@ def test_numbers_that_cannot_be_are_refused():
 
 def test_a_component_taken_as_0_is_named():
     parts = VarianceComponents(0.0, 0.1, 0.05, truncated=("seed",))
-    with pytest.warns(UserWarning, match="components seed .*below 0"):
+    with pytest.warns(UserWarning, match="components seed .*below 0") as warned:
         parts.plan(5)
+    assert warned[0].filename == __file__
 
 
 # --- Plans from data ------------------------------------------------------------------------------
