@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from multiberts.runs import console
 from multiberts.stats import TaskData, compare, compare_tasks, multibootstrap
-from multiberts.stats.reading import arm_from_arrays
+from multiberts.stats.reading import arm_of
 
 NUM_BOOTSTRAP = 1000
 NUM_EXAMPLES = 10_000
@@ -215,7 +215,7 @@ def bench() -> list[Row]:
         Row("2 x 25 x 5 runs, Pearson", ours, loop, library, by_index, "200x library", met)
     )
 
-    arm = arm_from_arrays("base", one)
+    arm = arm_of("base", one)
     right = (arm.predictions == arm.labels).astype(float)
     ours = seconds(lambda: exact_error(right), 10)
     found.append(Row("exact standard error, 25 x 10k", ours, None, None, None, "5 ms", ours < 5e-3))

@@ -1,6 +1,6 @@
-"""Reads the runs of one arm from labelled arrays, plain arrays, nested lists or data frames.
+"""Reads the runs of one arm from files, labelled arrays, plain arrays, nested lists or data frames.
 
-Everything becomes labelled arrays first (`labelled`), and these an arm (`arm_from_arrays`). What has
+Everything becomes a table of runs by examples (`table_of`), and this an arm (`arm_of`). What has
 coordinates or an index is put in order by them; only what has none counts by position.
 """
 
@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import metric_input, metric_variables
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import POSITION, TEXT_NAMES, SliceNames
-from multiberts.evaluate.readers.reading import (
-    frame_of_arrays,
-    frame_of_table,
-    is_table_of_runs,
-    read_frame,
+from multiberts.evaluate.readers.columns import SliceNames
+from multiberts.evaluate.readers.reading import is_table_of_runs, read_arms, rows_in_memory
+from multiberts.evaluate.readers.rows import (
+    POSITION,
+    ArmTable,
+    ReadAs,
+    arms_of_rows,
+    plain,
+    table_of_arrays,
 )
 from multiberts.runs.errors import UserError, counted
 from multiberts.stats.errors import DataError
@@ -40,72 +43,6 @@ if TYPE_CHECKING:
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
-
-
-# --- Data frames ---------------------------------------------------------------------------------
-
-
-def _dataset_of_rows(frame: pandas.DataFrame) -> xarray.Dataset:
-    """Arranges the rows of one arm, under the names of `ColumnNames`, as a Dataset.
-
-    A row that is missing becomes a cell that is NaN.
-    """
-    import pandas
-    import xarray
-
-    keys = ["seed", *(["run"] if "run" in frame else []), "example"]
-    twice = frame.duplicated(keys)
-    if twice.any():
-        places = [f"{key} {frame.loc[twice, key].tolist()[0]!r}" for key in keys]
-        raise DataError(
-            f"found two rows of {', '.join(places)}; "
-            "name the column that distinguishes them with --run=COLUMN or --arm=COLUMN"
-        )
-    kind = "prediction" if "prediction" in frame else "score"
-    run_codes = frame.groupby(keys[:-1], sort=False).ngroup().to_numpy()
-    first = np.unique(run_codes, return_index=True)[1]  # a row of each run
-    example_codes, ids = pandas.factorize(frame["example"])
-    values, shape = _plain(frame[kind]), (len(first), len(ids))
-    if len(frame) == len(first) * len(ids):
-        table = np.empty(shape, dtype=values.dtype)
-    else:  # rows that are missing
-        numeric = values.dtype.kind in "biuf"
-        table = np.full(shape, np.nan) if numeric else np.full(shape, None, dtype=object)
-    table[run_codes, example_codes] = values
-    coordinates: dict[str, Any] = {"example_id": ("example", np.asarray(ids))}
-    for name, column in zip(("pretrain_seed", "finetune_seed"), keys[:-1], strict=False):
-        coordinates[name] = ("run", np.asarray(frame[column])[first])
-    variables: dict[str, Any] = {kind: (("run", "example"), table)}
-    for column in (name for name in ("label", "cluster") if name in frame):
-        column_values = _plain(frame[column])
-        of_examples = np.empty(len(ids), dtype=column_values.dtype)
-        of_examples[example_codes] = column_values
-        different = np.asarray(of_examples[example_codes] != column_values)
-        different &= ~np.asarray(frame[column].isna())
-        if different.any():
-            where = np.asarray(ids).tolist()[example_codes[int(np.argmax(different))]]
-            raise DataError(
-                f"column {column!r}: found several values for the example {where!r}, expected "
-                "the same in all its rows"
-            )
-        if column == "label":
-            variables["label"] = ("example", of_examples)
-        else:
-            coordinates["cluster"] = ("example", of_examples)
-    return xarray.Dataset(variables, coords=coordinates)
-
-
-def _plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
-    """Returns values as NumPy's own types, NaN where a number is missing."""
-    values = column.to_numpy()
-    if values.dtype.kind == "O":
-        kinds = [column.dtype] if column.ndim == 1 else list(column.dtypes)
-        if all(hasattr(kind, "kind") and kind.kind in "biuf" for kind in kinds):
-            return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    return np.asarray(values)
-
-
-# --- Everything else as labelled arrays ----------------------------------------------------------
 
 
 def arms_in(
@@ -131,16 +68,15 @@ def arms_in(
     Returns:
       Each arm's data, by name; "" where the data name none.
     """
+    names = SliceNames(**{"by": by, **(columns or {})})
     try:
-        frame = _frame_in(
-            data, what, SliceNames(**{"by": by, **(columns or {})}), task, columns is not None
-        )
-        if frame is not None:
-            return arms_of_frame(frame, what)
+        tables = _tables_in(data, what, names, task, columns is not None)
     except UserError as error:
         raise DataError(
             in_python(str(error), " (keywords of stats.read)" * (columns is None))
         ) from error
+    if tables is not None:
+        return dict(tables)
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
         return {str(name): own for name, own in data.items()}
     return None
@@ -179,76 +115,32 @@ def in_python(message: str, which: str = "") -> str:
     return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)
 
 
-def _frame_in(
+def _tables_in(
     data: Any, what: str, names: SliceNames, task: str | None, is_table: bool
-) -> pandas.DataFrame | None:
-    """Returns the rows of a file, folder, table or dict of columns; None of other data."""
+) -> dict[str, ArmTable] | None:
+    """Returns the arms of a file, folder, table or dict of columns; None of other data."""
     if isinstance(data, str | Path):
         if Path(data).is_dir() and next(iter(find_runs(data)), None) is not None:
             raise DataError(
                 f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
             )
-        return read_frame(str(data), names, task)
+        return read_arms(str(data), names, task)
+    table: Any = None
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
-            return frame_of_arrays({name: _as_array(own) for name, own in data.items()}, what)
+            arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
+            return {"": table_of_arrays(arrays, what)}
         if is_table_of_runs(data) or (is_table and all(map(_is_row, data.values()))):
             import pandas
 
-            columns = {name: _as_array(own) for name, own in data.items()}
-            return frame_of_table(pandas.DataFrame(columns), what, names)
+            table = pandas.DataFrame({name: _as_array(own) for name, own in data.items()})
+    elif hasattr(data, "coords"):
         return None
-    if hasattr(data, "coords"):
-        return None
-    if hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
-        return frame_of_table(data.to_pandas(), what, names)
-    if hasattr(data, "columns") and (is_table or is_table_of_runs(data.columns)):
-        return frame_of_table(data, what, names)
-    return None
-
-
-def arms_of_frame(frame: pandas.DataFrame, what: str) -> dict[str, xarray.Dataset]:
-    """Returns the arms of rows under the names of `ColumnNames`, by name ("" where none is named).
-
-    Args:
-      frame: as `evaluate.readers.reading.read_frame` returns it.
-      what: names it in error messages.
-    """
-    for name in ("arm", "seed", "run", "example"):
-        if name in frame and frame[name].isna().any():
-            raise DataError(
-                f"{what}: column {name!r}: found {counted(int(frame[name].isna().sum()), 'row')} without a "
-                "value; fill them in or leave these rows out"
-            )
-    arms = {"": frame}
-    if "arm" in frame:
-        arms = {str(name): frame[frame["arm"] == name] for name in frame["arm"].unique()}
-    try:
-        return {name: _with_facts(_dataset_of_rows(rows), rows) for name, rows in arms.items()}
-    except DataError as error:
-        raise DataError(f"{what}: {error}") from error
-
-
-def _with_facts(data: xarray.Dataset, frame: pandas.DataFrame) -> xarray.Dataset:
-    """Returns runs with the texts and facts of their examples as coordinates, and what was read."""
-    facts = frame.attrs["identifying"]
-    texts = [name for name in frame.columns if str(name).lower() in TEXT_NAMES]
-    names = [*dict.fromkeys([*texts, *facts])]
-    of_examples = frame.drop_duplicates("example").set_index("example")[names]
-    ids = data["example_id"].to_numpy()
-    data = data.assign_coords(
-        {name: ("example", of_examples.loc[ids, name].to_numpy(object)) for name in names}
-    )
-    if "by" in frame:
-        if (frame.groupby("example")["by"].nunique() > 1).any():
-            raise DataError(
-                f"column {frame.attrs['columns']['by']!r}: found several values for one example, expected "
-                "the same in all its rows"
-            )
-        values = frame.drop_duplicates("example").set_index("example")["by"].loc[ids]
-        data = data.assign_coords({frame.attrs["columns"]["by"]: ("example", values.to_numpy())})
-    identifying = [*facts, *(["cluster"] if "cluster" in frame else [])]
-    return data.assign_attrs({**frame.attrs, "identifying": identifying})
+    elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
+        table = data.to_pandas()
+    elif hasattr(data, "columns") and (is_table or is_table_of_runs(data.columns)):
+        table = data
+    return None if table is None else arms_of_rows(rows_in_memory(table, what, names), what)
 
 
 def _is_row(data: Any) -> bool:
@@ -272,39 +164,47 @@ def _as_array(data: Any) -> Any:
     return (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
-def labelled(
+# --- A table of one arm --------------------------------------------------------------------------
+
+
+def table_of(
     name: str, data: Any, metric: MetricLike | None = None, by: str | None = None
-) -> xarray.Dataset | xarray.DataArray:
-    """Returns predictions or scores of any form as labelled arrays.
+) -> ArmTable:
+    """Returns predictions or scores of any form as a table of runs by examples.
 
     Args:
       name: name of the arm in error messages.
-      data: a Dataset or DataArray, as it is; a file or table (see `arms_in`) of one arm; a frame whose
-        rows are seeds (the index, with the run as second level if there are several per seed) and
-        whose columns are examples; a dict of arrays [examples] by seed; or an array, tensor or nested
-        list [examples] of one seed, [seeds, examples] or [seeds, runs, examples] (of class probabilities
-        with one more axis at the end), whose seeds are numbered from 0.
-      metric: decides whether the last axis is classes.
+      data: such a table, as it is; a Dataset with `prediction` (or `scores`) and `label` as
+        `evaluate.prediction_files.predictions` reads it, or with `score`, or a DataArray of what the metric
+        reads: dims `example`, and `run` with a coordinate `pretrain_seed`, or `pretrain_seed` and any
+        further dims (such as `finetune_seed`), whose cells are runs; a file or table (see `arms_in`) of
+        one arm; a frame whose rows are seeds (the index, with the run as second level if there are several
+        per seed) and whose columns are examples; a dict of arrays [examples] by seed; or an array, tensor
+        or nested list [examples] of one seed, [seeds, examples] or [seeds, runs, examples] (of class
+        probabilities with one more axis at the end), whose seeds are numbered from 0. A run that is NaN on
+        every example of an array with axes of runs is a missing run.
+      metric: selects the variables of a Dataset, scores or texts where it reads these, and decides whether
+        the last axis of an array is classes.
       by: column of slices of the examples, which is kept.
     """
+    if isinstance(data, ArmTable):
+        return data
     if hasattr(data, "coords"):
-        return cast("xarray.Dataset | xarray.DataArray", data)
-    import xarray
-
-    held = arms_in(data, name, by)
-    if held is not None and len(held) != 1:
+        return _of_labelled_arrays(name, data, metric)
+    arms = arms_in(data, name, by)
+    if arms is not None and len(arms) != 1:
         raise DataError(
-            f"{name}: found {counted(len(held), 'arm')} ({', '.join([*held][:9])}), expected one; give one "
+            f"{name}: found {counted(len(arms), 'arm')} ({', '.join([*arms][:9])}), expected one; give one "
             "arm as base and one as experiment, or all to stats.compare_arms"
         )
-    if held is not None:
-        [data] = held.values()
-        return labelled(name, data, metric, by)
+    if arms is not None:
+        [data] = arms.values()
+        return table_of(name, data, metric, by)
     if hasattr(data, "columns"):
-        return _from_wide(name, data)
-    seeds: Any = None
+        return _of_wide_frame(name, data)
+    seeds: Sequence[Hashable] | None = None
     if isinstance(data, Mapping):
-        seeds, data = np.array([*data]), [*map(_as_array, data.values())]
+        seeds, data = np.array([*data]).tolist(), [*map(_as_array, data.values())]
     data = _as_array(data)
     if isinstance(data, bytes) or not np.iterable(data):
         raise DataError(
@@ -320,26 +220,47 @@ def labelled(
         ) from error
     if values.ndim == 1:
         values = values[None]  # the examples of one seed
-    classes = ["class"] if metric is not None and metric.uses == "scores" else []
+    last = ["class"] if metric is not None and metric.uses == "scores" else []
     dims_of = {
-        2: ["pretrain_seed", "example"],
-        3: ["pretrain_seed", "finetune_seed", "example"],
+        len(dims): dims
+        for runs in ([], ["finetune_seed"])
+        for classes in {(), tuple(last)}
+        if (dims := ["pretrain_seed", *runs, "example", *classes])
     }
-    if classes:
-        dims_of[4], dims_of[3] = [*dims_of[3], "class"], ["pretrain_seed", "example", "class"]
+    if last:
+        dims_of[3] = ["pretrain_seed", "example", "class"]
     if values.ndim not in dims_of:
         shapes = " or ".join(f"[{', '.join(names)}]" for names in dims_of.values())
         raise DataError(f"{name}: found an array of shape {values.shape}, expected {shapes}")
     if values.ndim == 2:
         _refuse_tall(name, values.shape)
-    coordinates = {"pretrain_seed": np.arange(len(values)) if seeds is None else seeds}
-    by_order = {"columns": {"seed": POSITION}} if seeds is None else {}
-    return xarray.DataArray(values, dims=dims_of[values.ndim], coords=coordinates, attrs=by_order)
+    if not values.size:
+        raise DataError(f"{name}: found no runs or no examples; give at least one of each")
+    run_shape = values.shape[: dims_of[values.ndim].index("example")]
+    named = range(run_shape[0]) if seeds is None else seeds
+    keys = [(seed, *place) for seed in named for place in np.ndindex(run_shape[1:])]
+    read = ReadAs(columns={"seed": POSITION}) if seeds is None else ReadAs()
+    return _without_missing_runs(ArmTable(values, "", keys, read=read), len(run_shape))
 
 
-def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
-    import xarray
+def _without_missing_runs(table: ArmTable, num_dims: int) -> ArmTable:
+    """Returns a table whose values have dims of runs, as one row for each run that is there.
 
+    Args:
+      num_dims: number of these dims; where it is one, a run that is NaN throughout is not missing.
+    """
+    values = table.values
+    values = values.reshape(-1, *values.shape[num_dims:])
+    rows = np.arange(len(values))
+    if num_dims > 1 and values.dtype.kind == "f":
+        rows = np.flatnonzero(~np.isnan(values.reshape(len(values), -1)).all(axis=1))
+        values = values[rows] if len(rows) < len(values) else values
+    keys = [table.keys[row] for row in rows.tolist()]
+    lineage = table.lineage and [table.lineage[row] for row in rows.tolist()]
+    return replace(table, values=values, keys=keys, lineage=lineage)
+
+
+def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
     if set(frame.columns.names) & _SEED_NAMES or set(frame.index.names) & _EXAMPLE_NAMES:
         raise DataError(f"{name}: found seeds as columns, expected them as rows; give frame.T")
     if set(frame.index.names) == {None}:
@@ -351,14 +272,14 @@ def _from_wide(name: str, frame: pandas.DataFrame) -> xarray.DataArray:
                 "seed, the index, frame.rename_axis('seed')"
             )
         _refuse_tall(name, frame.shape)
-    coordinates: dict[str, Any] = {}
-    for place, level in enumerate(("pretrain_seed", "finetune_seed")[: frame.index.nlevels]):
-        coordinates[level] = ("run", np.asarray(frame.index.get_level_values(place)))
-    if not _is_default(frame.columns):
-        coordinates["example_id"] = ("example", np.asarray(frame.columns))
+    levels = [
+        np.asarray(frame.index.get_level_values(place)).tolist()
+        for place in range(min(2, frame.index.nlevels))
+    ]
+    ids = None if _is_default(frame.columns) else np.asarray(frame.columns)
     unnamed = _is_default(frame.index) and frame.index.name is None
-    attrs = {"columns": {"seed": POSITION}} if unnamed else {}
-    return xarray.DataArray(_plain(frame), coordinates, ("run", "example"), attrs=attrs)
+    read = ReadAs(columns={"seed": POSITION}) if unnamed else ReadAs()
+    return ArmTable(plain(frame), "", list(zip(*levels, strict=True)), ids, read=read)
 
 
 def _is_default(index: pandas.Index) -> bool:
@@ -399,7 +320,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
         array = values.to_numpy()
         own = _coordinate_ids(values)
     elif hasattr(values, "index") and hasattr(values, "to_numpy"):
-        array = _plain(values)
+        array = plain(values)
         counted = _is_default(values.index)
         if not counted or (ids is not None and set(ids.tolist()) == set(range(len(array)))):
             own = np.asarray(values.index)
@@ -447,23 +368,21 @@ def _coordinate_ids(array: xarray.DataArray | xarray.Dataset) -> NDArray | None:
     return next((array.coords[k].to_numpy() for k in _ID_NAMES if k in array.coords), None)
 
 
-def values_of_clusters(name: str, data: Any, clusters: Any, arm: Arm) -> tuple[NDArray, str]:
+def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str]:
     """Returns the cluster of each example of an arm, and what the clusters are called.
 
     Args:
       name: name of the arm in error messages.
-      data: the arm's labelled arrays.
-      clusters: the name of a coordinate or variable of them, or values (see `along_examples`).
+      clusters: the name of a column of its examples, or values (see `along_examples`).
     """
-    called = str(getattr(clusters, "name", None) or "")
     if isinstance(clusters, str):
-        # A coordinate of either kind of array, or a variable of a Dataset.
-        if clusters not in data.coords and clusters not in getattr(data, "data_vars", ()):
+        if clusters not in arm.of_examples:
             raise DataError(
                 f"{name}: found no coordinate {clusters!r} of examples, only "
-                f"{', '.join(map(str, data.coords))}"
+                f"{', '.join(arm.of_examples) or 'none'}"
             )
-        called, clusters = clusters, data[clusters]
+        return arm.of_examples[clusters], clusters
+    called = str(getattr(clusters, "name", None) or "")
     what = f"{name}: clusters {called!r}" if called else f"{name}: clusters"
     return along_examples(what, clusters, arm.example_ids, arm.num_examples), called
 
@@ -471,88 +390,116 @@ def values_of_clusters(name: str, data: Any, clusters: Any, arm: Arm) -> tuple[N
 # --- An arm --------------------------------------------------------------------------------------
 
 
-def arm_from_arrays(
+def arm_of(
     name: str,
-    data: xarray.Dataset | xarray.DataArray,
+    data: Any,
     labels: Any = None,
     *,
     metric: MetricLike | None = None,
     missing: Missing = "refuse",
 ) -> Arm:
-    """Builds an arm from labelled arrays.
+    """Builds an arm.
 
     Args:
       name: name of the arm in error messages.
-      data: a Dataset with `prediction` (or `scores`) and `label` as `evaluate.prediction_files.predictions`
-        reads it, or a DataArray of predictions. Dims: `example`, and `run` with a coordinate
-        `pretrain_seed`, or `pretrain_seed` and any further dims (such as `finetune_seed`),
-        whose cells are runs. `scores` (logits) have one more dim, `class`. A cell that is NaN
-        on every example is a missing run. A Dataset with `score` instead of `prediction` holds
-        what the metric reads, as a DataArray does.
-      labels: one per example, instead of the Dataset's own (see `along_examples`).
-      metric: selects the variables of a Dataset, scores or texts where the metric reads these (see
-        `evaluate.metrics.register.metric_input` and `metric_variables`). A DataArray already holds
-        what the metric reads.
+      data: see `table_of`.
+      labels: one per example, instead of the data's own (see `along_examples`).
+      metric: what it reads of a Dataset (see `evaluate.metrics.register.metric_input` and
+        `metric_variables`).
       missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
     """
-    predictions, labels = _predictions_and_labels(name, data, labels, metric)
+    table = table_of(name, data, metric)
+    values, number = table.values, table.values.shape[1]
+    needs_labels = metric is None or metric.uses_labels
+    if (
+        labels is None
+        and table.labels is not None
+        and (needs_labels or not _is_empty(table.labels))
+    ):
+        labels = table.labels
+    if labels is None and needs_labels:
+        raise DataError(
+            f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "
+            "the predictions; give labels (of a file, --label=COLUMN), or each example's own score "
+            "(--score=COLUMN) and metric='mean'"
+        )
+    of_examples = np.zeros(number)
+    if labels is not None:
+        of_examples = along_examples(f"{name}: labels", labels, table.example_ids, number)
+    square = values.ndim == 2 and values.shape[0] == values.shape[1]
+    if square and metric is not None and metric.uses == "scores":
+        # P(class 1) [runs, examples], which would be taken for [examples, classes].
+        values = np.stack([1 - values, values], axis=-1)
+    arm = make_arm(
+        name,
+        values,
+        of_examples,
+        [key[0] for key in table.keys],
+        table.example_ids,
+        inner_levels=[key[1:] for key in table.keys],
+        missing=missing,
+    )
+    if metric is not None and metric.uses_labels:
+        check_kinds(name, arm)
+    columns = {} if table.labels is None else {"label": table.labels}
+    return replace(
+        arm,
+        lineage=tuple(table.lineage),
+        of_examples={**columns, **table.of_examples},
+        read=table.read,
+    )
+
+
+def _is_empty(values: NDArray) -> bool:
+    """Returns whether no value is there."""
+    return all(value is None or value != value for value in values.tolist())
+
+
+def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmTable:
+    """Returns the variables of a Dataset that a metric reads, or a DataArray, as a table."""
+    kind, predictions, labels = _read_by(metric, name, data)
     dims = {str(dim) for dim in predictions.dims}
     if "example" not in dims or not {"run", "pretrain_seed"} & dims:
         raise DataError(
             f"{name}: found dims {predictions.dims}, expected example and run (with a coordinate "
             "pretrain_seed) or pretrain_seed; name the dims so, or give an array [seeds, examples]"
         )
-    if not predictions.size:
-        raise DataError(f"{name}: found no runs or no examples; give at least one of each")
     lineages = [(key, predictions[key]) for key in _LINEAGE_NAMES if key in predictions.coords]
+    of_examples = {
+        str(key): variable.to_numpy()
+        for key, variable in {**data.coords, **getattr(data, "data_vars", {})}.items()
+        if variable.dims == ("example",) and key not in _ID_NAMES
+    }
     # Other coordinates may have types that cannot be sliced, such as pandas' Arrow strings.
     known = {"pretrain_seed", "finetune_seed", *_ID_NAMES}
     predictions = predictions.drop_vars([key for key in predictions.coords if key not in known])
-    ids = _coordinate_ids(predictions)
-    number = predictions.sizes["example"]
-    given = np.zeros(number)
-    if labels is not None:
-        given = along_examples(f"{name}: labels", labels, ids, number)
+    if not predictions.size:
+        raise DataError(f"{name}: found no runs or no examples; give at least one of each")
+    ids, number = _coordinate_ids(predictions), predictions.sizes["example"]
+    own = None if labels is None else along_examples(f"{name}: labels", labels, ids, number)
     last = ["example", "class"] if "class" in dims else ["example"]
     run_dims = [dim for dim in predictions.dims if dim not in last]
     # The seed comes first, so that the dims below it are the levels to average over.
     run_dims.sort(key=lambda dim: dim not in ("pretrain_seed", "run"))
     values = predictions.transpose(*run_dims, *last).to_numpy()
     run_shape = values.shape[: len(run_dims)]
-    values = values.reshape(-1, *values.shape[len(run_dims) :])  # [runs, examples, ...]
     cells = predictions.isel(dict.fromkeys(last, 0), drop=True).transpose(*run_dims)
     seeds = _of_runs(cells, "pretrain_seed")
     if seeds is None:
         raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
-    levels = _inner_levels(cells, run_shape)
-    inner = len(values) // run_shape[0]  # runs per place along the first of the runs' dims
-    lineage: list[frozenset] = [frozenset()] * len(values)
-    for key, found in lineages:
-        if found.dims == (run_dims[0],):
+    levels = _inner_levels(cells, run_shape) or [()] * len(seeds)
+    inner = len(seeds) // run_shape[0]  # runs per place along the first of the runs' dims
+    lineage: list[frozenset] = [frozenset()] * len(seeds)
+    for key, variable in lineages:
+        if variable.dims == (run_dims[0],):
             ways = [
-                _descent(key, value) for value in found.to_numpy().tolist() for _ in range(inner)
+                _descent(key, value) for value in variable.to_numpy().tolist() for _ in range(inner)
             ]
             lineage = [known | way for known, way in zip(lineage, ways, strict=True)]
-    square = values.ndim == 2 and values.shape[0] == values.shape[1]
-    if square and metric is not None and metric.uses == "scores":
-        # P(class 1) [runs, examples], which would be taken for [examples, classes].
-        values = np.stack([1 - values, values], axis=-1)
-    rows = list(range(len(values)))
-    if len(run_dims) > 1 and values.dtype.kind == "f":
-        made = ~np.isnan(values.reshape(len(values), -1)).all(axis=1)
-        values, rows = values[made], np.flatnonzero(made).tolist()
-    arm = make_arm(
-        name,
-        values,
-        given,
-        [seeds[row] for row in rows],
-        ids,
-        inner_levels=levels and [levels[row] for row in rows],
-        missing=missing,
-    )
-    if metric is not None and metric.uses_labels:
-        check_kinds(name, arm)
-    return replace(arm, lineage=tuple(lineage[row] for row in rows))
+    keys = [(seed, *level) for seed, level in zip(seeds, levels, strict=True)]
+    read = ReadAs.of(data.attrs)
+    table = ArmTable(values, kind, keys, ids, own, of_examples, lineage, read)
+    return _without_missing_runs(table, len(run_dims))
 
 
 def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
@@ -573,49 +520,37 @@ def _descent(key: str, value: Any) -> set[tuple[str, Hashable]]:
     return found
 
 
-def _predictions_and_labels(
-    name: str, data: Any, labels: Any, metric: MetricLike | None
-) -> tuple[xarray.DataArray, Any]:
-    """Returns what the metric reads, and the labels, None where it needs none and none are given."""
-    is_dataset = hasattr(data, "data_vars")  # a check by type would import xarray
-    if is_dataset and not {"prediction", "score"} & set(data.data_vars):
+def _read_by(
+    metric: MetricLike | None, name: str, data: Any
+) -> tuple[str, xarray.DataArray, xarray.DataArray | None]:
+    """Returns what a metric reads: whether that are predictions or scores, these, and the labels."""
+    if not hasattr(data, "data_vars"):  # a check by type would import xarray
+        return "", data, None
+    if not {"prediction", "score"} & set(data.data_vars):
         raise DataError(
             f"{name}: found the variables {', '.join(map(str, data.data_vars)) or 'none'}, expected "
             "prediction (or score) and label"
         )
-    if is_dataset and metric is not None and "prediction" in data:
-        names = metric_variables(cast("Metric", metric), data)
-    else:
-        names = ("label", "prediction")
-    if labels is None and is_dataset and names[0] in data:
-        own = data[names[0]]
-        is_needed = metric is None or metric.uses_labels
-        labels = own if is_needed or not own.isnull().all() else None
-    if labels is None and (metric is None or metric.uses_labels):
-        raise DataError(
-            f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "
-            "the predictions; give labels (of a file, --label=COLUMN), or each example's own score "
-            "(--score=COLUMN) and metric='mean'"
-        )
-    if not is_dataset:
-        return data, labels
     if "prediction" not in data:
-        return data["score"], labels
-    predictions = data[names[1]]
+        return "score", data["score"], data.get("label")
+    label, prediction = "label", "prediction"
+    if metric is not None:
+        label, prediction = metric_variables(cast("Metric", metric), data)
+    predictions, labels = data[prediction], data.get(label)
     if metric is None or metric.uses in ("prediction", "text"):
-        return predictions, labels
+        return "prediction", predictions, labels
     import xarray
 
     scores = None
     if "scores" in data:
         scores = data["scores"].transpose(*predictions.dims, "class")
     try:
-        given = metric_input(cast("Metric", metric), predictions, scores)
+        values = metric_input(cast("Metric", metric), predictions, scores)
     except ValueError as error:
         raise DataError(f"{name}: {error}") from error
-    dims = [*predictions.dims, "class"][: given.ndim]
+    dims = [*predictions.dims, "class"][: values.ndim]
     coords = {key: predictions.coords[key] for key in predictions.coords}
-    return xarray.DataArray(given, dims=dims, coords=coords), labels
+    return "prediction", xarray.DataArray(values, dims=dims, coords=coords), labels
 
 
 def _of_runs(cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:

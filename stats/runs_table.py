@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from multiberts.evaluate.readers.rows import ReadAs
 from multiberts.runs.errors import counted
 from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.settings import Missing
@@ -119,6 +120,8 @@ class Arm(RunsTable):
         training (`training`), and (procedure, seed, step) with the SHA-256 (`named`).
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other arm lacks them.
+      of_examples: further columns by name, such as texts, each [examples].
+      read: what was read as what.
     """
 
     labels: NDArray
@@ -127,6 +130,8 @@ class Arm(RunsTable):
     lineage: tuple[frozenset, ...] = ()
     cluster_name: str = ""
     left_out: tuple[Hashable, ...] = ()
+    of_examples: Mapping[str, NDArray] = field(default_factory=dict)
+    read: ReadAs = field(default_factory=ReadAs)
 
     @property
     def num_units(self) -> int:
@@ -158,6 +163,7 @@ class Arm(RunsTable):
             labels=self.labels[order],
             clusters=clusters,
             observed=None if self.observed is None else self.observed[:, order],
+            of_examples={name: values[order] for name, values in self.of_examples.items()},
         )
 
     def lineage_of(self, seed: Hashable) -> frozenset:

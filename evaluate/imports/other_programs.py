@@ -22,7 +22,7 @@ from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.readers.columns import ColumnNames, default_metric, described
-from multiberts.evaluate.readers.reading import name_of, read_frames
+from multiberts.evaluate.readers.reading import name_of, read_tasks
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 
@@ -40,7 +40,7 @@ def read_other_programs(
     metric: str | None,
     procedure: str | None,
 ) -> Iterator[ImportedRun]:
-    """Reads runs from files as `evaluate.readers.reading.read_frames` takes them.
+    """Reads runs from files as `evaluate.readers.reading.read_tasks` takes them.
 
     Args:
       source: a file or folder.
@@ -61,9 +61,9 @@ def read_other_programs(
         )
     path = Path(source)
     by_task: dict[str, list[_Set]] = {}
-    for own, frame in read_frames(source, names, task, may_name=True).items():
+    for own, rows in read_tasks(source, names, task, may_name=True).items():
         where = f"{path.name}, {own}"
-        read = described(frame.attrs["columns"])
+        read, frame = described(rows.read.columns), rows.frame()
         frame = frame.assign(
             arm=frame["arm"] if "arm" in frame else procedure or name_of(path),
             example=frame["example"].astype(str),

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.readers.rows import (
+    BY_COLUMNS,
+    BY_MODEL,
+    BY_NAME,
+    BY_TIME,
+    FACT_NAMES,
+    NUMBERED,
+    POSITION,
+    TEXT_NAMES,
+    ReadAs,
+    Rows,
+)
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import shortened
@@ -40,24 +52,8 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 # Names of runs that are seeds where nothing else is.
 _RUNS = ("run", "repeat")
-# Names by which a reader recognises an example, in the order of the columns of a pair.
-TEXT_NAMES = (
-    "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
-    "prompt", "input",
-)  # fmt: skip
-
 # Names of scores that other programs call the label.
 _SCORE_OR_LABEL = ("correct", "right", "acc")
-# Facts that harnesses record of an example, the same for every model.
-FACT_NAMES = ("doc_hash", "target")
-# Marks columns without a role until `settled` has looked for ids among them.
-_OTHER = "other: "
-# Names of seeds and examples where no column names them.
-BY_COLUMNS = "numbers in the names of columns"
-POSITION, BY_NAME = "order of rows", "names of files"
-NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
-BY_TIME, BY_MODEL = "order of the logs in time", "models and folders of the logs"
-UNNAMED = (POSITION, NUMBERED, BY_TIME)  # seeds that are paired by their order alone
 # Words before a number that is rarely a seed.
 _NO_SEEDS = re.compile(
     r"(steps?|epochs?|folds?|layers?|checkpoint|ckpt|iter(ation)?s?|version|v|part|shard|split|gpt|llama)"
@@ -120,32 +116,35 @@ class SliceNames(ColumnNames):
 ROLES = tuple(field.name for field in fields(ColumnNames))
 
 
-def standard_frame(
+def standard_rows(
     frame: pandas.DataFrame, names: ColumnNames, what: str, seed: int | None = None
-) -> pandas.DataFrame:
-    """Returns a table with the columns of `ColumnNames` under those names, one row per prediction.
+) -> Rows:
+    """Finds the role of every column of a table.
 
     Args:
       frame: long, one row per run and example; or wide, one row per example and one column per run,
         whose names end in the seed's number (`seed_0`, `base_seed_1`).
+      names: of columns, where they are not the usual ones.
       what: names the table in error messages.
       seed: of all rows, where no column holds it (one file per seed).
 
     Returns:
-      Columns seed, prediction or score (or both, see `settled`), and arm, run, example, label, cluster
-      and texts where the table has them; `attrs["columns"]` has their names in the table, by role.
+      Rows with `seed`, `prediction` or `score` (or both, see `settled`), and `arm`, `run`, `example`,
+      `label`, `cluster` and `by` where the table has them.
 
     Example:
       >>> import pandas
       >>> wide = pandas.DataFrame({"id": ["a", "b"], "label": [1, 0], "seed_0": [1, 1], "seed_1": [1, 0]})
-      >>> standard_frame(wide, ColumnNames(), "file")["prediction"].tolist()
+      >>> standard_rows(wide, ColumnNames(), "file").roles["prediction"].tolist()
       [1, 1, 1, 0]
     """
-    found = _found(frame, names, what)
-    if seed is None and "seed" not in found and found.get("run", "").lower() in _RUNS:
-        found["seed"] = found.pop("run")
-    frame = frame.loc[:, ~frame.columns.duplicated()]
-    frame = frame.drop(columns=[name for name in frame if _is_index(frame, name, found)])
+    import pandas
+
+    columns = _found(frame, names, what)
+    if seed is None and "seed" not in columns and columns.get("run", "").lower() in _RUNS:
+        columns["seed"] = columns.pop("run")
+    frame = frame.loc[:, ~frame.columns.duplicated()].reset_index(drop=True)
+    frame = frame.drop(columns=[name for name in frame if _is_index(frame, name, columns)])
     by = names.by if isinstance(names, SliceNames) else None
     if by is not None and by not in frame.columns:
         if by not in ("label", "length"):
@@ -154,68 +153,79 @@ def standard_frame(
                 "or length"
             )
         by = None
-    _refuse_lists(frame, found.values(), what)
-    if "seed" not in found and seed is None and "prediction" not in found:
-        wide = _from_wide(frame, found, what, by)
+    _refuse_lists(frame, columns.values(), what)
+    if "seed" not in columns and seed is None and "prediction" not in columns:
+        wide = _from_wide(frame, columns, what, by)
         if wide is not None:
             return wide
-    texts = [name for name in frame.columns if _is_text(name, found)]
-    others = {
-        name: f"{_OTHER}{name}" for name in frame.columns if name not in (*found.values(), *texts)
-    }
-    # Another column may have the name of a role that a column of another name has.
-    chosen = frame.rename(columns={**others, **{v: k for k, v in found.items()}})
-    if "seed" not in found:
+    roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()})
+    if "seed" not in columns:
         if seed is None:
             line = _lacking(frame, what, "seeds", "seed")
             raise UserError(
                 f"{line}, or give a folder of files with one seed each, named by it (seed_0.csv)"
             )
-        chosen["seed"] = seed
-    if "prediction" not in found and "score" not in found:
+        roles["seed"] = seed
+    if "prediction" not in columns and "score" not in columns:
         raise _lacking(frame, what, "predictions or scores", "prediction", "score")
-    for role in ("arm", "seed", "run", "example"):
-        if role in chosen and chosen[role].dtype.kind in "OT":  # "a1 " is the example "a1"
-            chosen[role] = chosen[role].map(
-                lambda cell: cell.strip() if isinstance(cell, str) else cell
-            )
-    keys = [name for name in ("arm", "seed", "run") if name in chosen]
-    unused = [name for name, own in others.items() if not _tells_apart(chosen, keys, own)]
-    chosen = chosen.drop(columns=[others[name] for name in unused])
-    if found.get("run", "").lower() == "epoch" and names.run is None:
-        _warn_of_epochs(chosen, what)
-    read = {"seed": BY_NAME, **found}
-    chosen.attrs = {"columns": {**read, **frame.attrs.get("columns", {})}}
+    for role in {"arm", "seed", "run", "example"} & {*roles.columns}:
+        roles[role] = _stripped(roles[role])
+    read = {"seed": BY_NAME, **columns}
     if by is not None:
-        chosen["by"], chosen.attrs["columns"]["by"] = frame[by], by
-    return chosen
+        roles["by"], read["by"] = frame[by], by
+    if columns.get("run", "").lower() == "epoch" and names.run is None:
+        _warn_of_epochs(roles, what)
+    further = frame[[name for name in frame if name not in columns.values()]]
+    further.columns = further.columns.map(str)
+    return _with_possible_ids(Rows(roles, further, ReadAs(columns=read)))
 
 
-def _is_index(frame: pandas.DataFrame, name: object, found: Mapping[str, str]) -> bool:
+def _stripped(column: pandas.Series) -> pandas.Series:
+    """Returns names without spaces around them: "a1 " is the example "a1"."""
+    if column.dtype.kind not in "OT":
+        return column
+    # Most names stand in many rows, and few have spaces.
+    padded = [name for name in column.unique() if isinstance(name, str) and name != name.strip()]
+    return column.replace({name: name.strip() for name in padded}) if padded else column
+
+
+def _with_possible_ids(rows: Rows) -> Rows:
+    """Keeps of the further columns texts and facts, and those that could be ids."""
+    runs, further = rows.runs, rows.further
+    texts = [*filter(_is_text, further)]
+    ids = [name for name in further if name not in texts and _tells_apart(runs, further[name])]
+    kept = [name for name in further if name in texts or name in ids]
+    return replace(rows, further=further[kept], possible_ids=ids)
+
+
+def _is_index(frame: pandas.DataFrame, name: object, columns: Mapping[str, str]) -> bool:
     """Returns whether a column is the index that `to_csv` writes, and not the only ids there are."""
-    if not _INDEX.fullmatch(str(name)) or name in found.values():
+    if not _INDEX.fullmatch(str(name)) or name in columns.values():
         return False
     position = np.arange(len(frame))
-    return "example" in found or frame[name].isna().all() or _counts(frame[name], position)
+    return "example" in columns or frame[name].isna().all() or _counts(frame[name], position)
 
 
-def _is_text(name: object, found: dict[str, str]) -> bool:
-    return str(name).lower() in (*TEXT_NAMES, *FACT_NAMES) and name not in found.values()
+def _is_text(name: object) -> bool:
+    """Returns whether a column without a role holds texts or facts of examples."""
+    return str(name).lower() in (*TEXT_NAMES, *FACT_NAMES)
 
 
-def _tells_apart(frame: pandas.DataFrame, keys: Sequence[str], name: str) -> bool:
+def _tells_apart(runs: NDArray, column: pandas.Series) -> bool:
     """Returns whether a column could be of ids: one value for each example of every run."""
-    column = frame[name]
+    import pandas
+
     if column.dtype.kind not in "iuOT" or column.isna().any():
         return False
     try:
-        return not frame.duplicated([*keys, name]).any()
+        codes, values = pandas.factorize(column)
     except TypeError:  # lists
         return False
+    return not pandas.Series(runs * len(values) + codes).duplicated().any()
 
 
-def _warn_of_epochs(frame: pandas.DataFrame, what: str) -> None:
-    epochs = frame["run"].unique().tolist()
+def _warn_of_epochs(roles: pandas.DataFrame, what: str) -> None:
+    epochs = roles["run"].unique().tolist()
     if len(epochs) > 1:
         console.warn(
             f"{what}: the {len(epochs)} epochs of each seed ({', '.join(map(str, epochs[:5]))}) are "
@@ -223,9 +233,7 @@ def _warn_of_epochs(frame: pandas.DataFrame, what: str) -> None:
         )
 
 
-def settled(
-    frame: pandas.DataFrame, names: ColumnNames, what: str, columns: dict[str, str]
-) -> pandas.DataFrame:
+def settled(rows: Rows, names: ColumnNames, what: str) -> Rows:
     """Decides, by all rows of a task, what a table's names leave open: scores, labels and ids.
 
     A column `correct`, `right` or `acc` beside predictions is the score where it is 0 or 1 and differs
@@ -234,146 +242,137 @@ def settled(
     values in all runs; without such a column rows are numbered per run.
 
     Args:
-      frame: as `standard_frame` returns it, of one file or several.
+      rows: as `standard_rows` returns them, of one file or several.
+      names: of columns, where they are not the usual ones.
       what: names the table in error messages.
-      columns: the table's name of each role.
 
     Returns:
-      The rows, with columns `example` and one of `prediction` and `score`. `attrs` has `columns` (what
-      was read as what), `identifying` (columns whose values another file must have for the same
-      examples) and `unused` columns.
+      The rows, with the role `example` and one of `prediction` and `score`; what was read as what has the
+      columns that identify examples, and those left out.
     """
-    columns = dict(columns)
-    unused = []
-    if {"prediction", "score"} <= {*frame.columns}:
-        frame, left_out = _value_of(frame, names, what, columns)
-        unused.append(left_out)
-    elif "score" in frame and names.score is None:
-        _refuse_classes(frame, what, columns)
-    frame, identifying = _with_ids(frame, names, what, columns)
-    frame = frame.drop(columns=[name for name in frame if str(name).startswith(_OTHER)])
-    frame.attrs = {
-        "columns": columns,
-        "identifying": identifying,
-        "unused": [*filter(None, unused)],
-    }
-    return frame
+    if {"prediction", "score"} <= {*rows.roles}:
+        rows = _value_of(rows, names, what)
+    elif "score" in rows.roles and names.score is None:
+        _refuse_classes(rows, what)
+    return _with_ids(rows, names, what)
 
 
-def _value_of(
-    frame: pandas.DataFrame, names: ColumnNames, what: str, columns: dict[str, str]
-) -> tuple[pandas.DataFrame, str]:
-    """Keeps the predictions or the scores of a table that has both, and returns what it left out."""
+def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:
+    """Keeps the predictions or the scores of a table that has both."""
     if names.prediction is not None and names.score is not None:
         raise UserError(
             f"{what}: found --prediction={names.prediction} and --score={names.score}, expected one of "
             "them; leave the other out"
         )
+    columns = dict(rows.read.columns)
     kept = "score" if names.score is not None else "prediction"
-    if names.prediction is None and names.score is None and "label" not in frame:
+    if names.prediction is None and names.score is None and "label" not in rows.roles:
         # Scores alongside predictions are another program's, and all there is where labels lack.
         kept = "score"
-        if columns["score"].lower() in _SCORE_OR_LABEL and not _is_score(frame, what, columns):
-            frame = frame.rename(columns={"score": "label"})
+        if columns["score"].lower() in _SCORE_OR_LABEL and not _is_score(rows, what):
             columns["label"] = columns.pop("score")
-            return frame, ""
+            return replace(
+                rows,
+                roles=rows.roles.rename(columns={"score": "label"}),
+                read=replace(rows.read, columns=columns),
+            )
     lost = "prediction" if kept == "score" else "score"
-    return frame.drop(columns=lost), columns.pop(lost)
+    read = replace(rows.read, unused=[columns.pop(lost)], columns=columns)
+    return replace(rows, roles=rows.roles.drop(columns=lost), read=read)
 
 
-def _is_score(frame: pandas.DataFrame, what: str, columns: dict[str, str]) -> bool:
+def _is_score(rows: Rows, what: str) -> bool:
     """Returns whether a column that may be either holds scores, and not labels."""
-    marks, predictions = frame["score"], frame["prediction"]
+    roles = rows.roles
+    marks, predictions = roles["score"], roles["prediction"]
     is_mark = set(marks.dropna().unique().tolist()) <= {0, 1}
     if is_mark and not set(predictions.dropna().unique().tolist()) & {0, 1}:
         return True  # of texts or other classes: a label would be one of them
-    keys = [name for name in ("arm", "example") if name in frame]
-    if "example" in frame:
-        groups = frame.groupby(keys, sort=False, dropna=False)
+    if "example" in roles:
+        keys = [name for name in ("arm", "example") if name in roles]
+        groups = roles.groupby(keys, sort=False, dropna=False)
         varies = groups[["score", "prediction"]].nunique() > 1
         if is_mark and varies["score"].any():
             return True
         if varies["prediction"].any() and not varies["score"].any():
             return False
-    score, prediction = columns["score"], columns["prediction"]
+    score, prediction = rows.read.columns["score"], rows.read.columns["prediction"]
     raise UserError(
         f"{what}: the column {score!r} beside the predictions {prediction!r} may hold scores or labels; "
         f"say which with --score={score} or --label={score}"
     )
 
 
-def _refuse_classes(frame: pandas.DataFrame, what: str, columns: dict[str, str]) -> None:
+def _refuse_classes(rows: Rows, what: str) -> None:
     """Refuses a column named for right answers that holds something else, such as the gold class."""
-    values = frame["score"].dropna()
+    values, name = rows.roles["score"].dropna(), rows.read.columns["score"]
     is_share = values.dtype.kind in "biuf" and bool(values.between(0, 1).all())
-    if columns["score"].lower() in _SCORE_OR_LABEL and not is_share:
-        found = ", ".join(repr(value) for value in values.unique().tolist()[:5])
+    if name.lower() in _SCORE_OR_LABEL and not is_share:
+        examples = ", ".join(repr(value) for value in values.unique().tolist()[:5])
         raise UserError(
-            f"{what}: the column {columns['score']!r} holds {found}, expected 0 and 1, the score of each "
-            f"example; if these are labels, name the predictions, too (--label={columns['score']} "
-            f"--prediction=COLUMN), and if they are scores give --score={columns['score']}"
+            f"{what}: the column {name!r} holds {examples}, expected 0 and 1, the score of each "
+            f"example; if these are labels, name the predictions, too (--label={name} "
+            f"--prediction=COLUMN), and if they are scores give --score={name}"
         )
 
 
-def _with_ids(
-    frame: pandas.DataFrame, names: ColumnNames, what: str, columns: dict[str, str]
-) -> tuple[pandas.DataFrame, list[str]]:
-    """Finds ids where the table names none, and returns which columns must agree with another table's."""
-    keys = [name for name in ("arm", "seed", "run") if name in frame]
-    runs = frame.groupby(keys, sort=False, dropna=False)
-    largest = int(runs.size().max())
-    position = runs.cumcount().to_numpy()
+def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
+    """Finds ids where the table names none, and which columns must agree with another table's."""
+    roles, further, columns = rows.roles, rows.further, dict(rows.read.columns)
+    runs = rows.runs
+    position = roles.groupby(runs, sort=False).cumcount().to_numpy()
     candidates = [
         name
-        for name in frame.columns
-        if (str(name).startswith(_OTHER) or _is_text(name, columns))
-        and str(name).lower() != "target"
-        and _tells_apart(frame, keys, name)
+        for name in further
+        if (name in rows.possible_ids or _is_text(name))
+        and name.lower() != "target"
         # Some rows may be missing, but not most.
-        and frame[name].nunique() <= 1.1 * largest
-        and not _counts(frame[name], position)
+        and further[name].nunique() <= 1.1 * (position.max() + 1)
+        and _tells_apart(runs, further[name])
+        and not _counts(further[name], position)
     ]
-    shown = {name: str(name).removeprefix(_OTHER) for name in candidates}
-    if "example" in frame:
-        rivals = [
-            name
-            for name in candidates
-            if names.example is None
-            and (frame[name].dtype.kind in "OT" or _counts(frame["example"], position))
-        ]
-        first = "example" if columns.get("example") != POSITION else None
+    if "example" in roles:
+        first, own = roles["example"], columns.get("example", POSITION)
+        is_number = _counts(first, position)
+        rivals = [name for name in candidates if further[name].dtype.kind in "OT" or is_number]
+        rivals = [] if names.example is not None else rivals
     else:
-        first, rivals = next(iter(candidates), None), candidates[1:]
-    for name in rivals if first is not None else []:
-        pairs = frame[[first, name]].drop_duplicates()
+        first, rivals = (further[candidates[0]] if candidates else None), candidates[1:]
+        columns["example"] = own = candidates[0] if candidates else POSITION
+    for name in rivals:
+        pairs = further[[name]].assign(**{"": first}).drop_duplicates()
         # Two examples may have one text, but a text has one example where ids are right.
-        if pairs[first].duplicated().any() and pairs[name].duplicated().any():
-            own = columns["example"] if first == "example" else shown[first]
+        if pairs[""].duplicated().any() and pairs[name].duplicated().any():
             raise UserError(
-                f"{what}: the columns {own!r} and {shown[name]!r} both look like ids, but pair the "
+                f"{what}: the columns {own!r} and {name!r} both look like ids, but pair the "
                 f"examples of different runs differently; name the right one with --example={own} or "
-                f"--example={shown[name]}"
+                f"--example={name}"
             )
-    if "example" not in frame:
-        frame = frame.copy()
-        columns["example"] = POSITION if first is None else shown[first]
-        frame["example"] = position if first is None else frame[first]
-    renamed = {name: own for name, own in shown.items() if own not in frame and name != first}
-    frame = frame.rename(columns=renamed)
-    identifying = [own for name, own in shown.items() if name in renamed or own == name]
-    examples = frame["example"].nunique()
-    for name in [*identifying]:
-        if len(frame[["example", name]].drop_duplicates()) > examples:  # such as a rank in each run
-            identifying.remove(name)
-    for name in FACT_NAMES:
-        if name in frame and frame.groupby("example")[name].nunique().max() > 1:
-            differing = frame.groupby("example")[name].nunique().idxmax()
+    if "example" not in roles:
+        roles = roles.assign(example=position if first is None else first)
+    is_new = first is not None and "example" not in rows.roles
+    told_apart = [
+        name
+        for place, name in enumerate(candidates)
+        if _is_text(name) or (name not in roles and not (is_new and place == 0))
+    ]
+    examples = roles["example"].nunique()
+    identifying = [  # a rank in each run identifies none
+        name
+        for name in told_apart
+        if len(further[[name]].assign(**{"": roles["example"]}).drop_duplicates()) <= examples
+    ]
+    for name in [fact for fact in FACT_NAMES if fact in further]:
+        values = further[name].groupby(roles["example"]).nunique()
+        if values.max() > 1:
             raise UserError(
-                f"{what}: found several values of {name!r} for the example {differing!r}, expected the "
+                f"{what}: found several values of {name!r} for the example {values.idxmax()!r}, expected the "
                 "same in all runs; compare runs on the same data, or name the column of ids with --example"
             )
-    facts = [name for name in FACT_NAMES if name in frame and name not in identifying]
-    return frame, [*identifying, *facts]
+        identifying += [name] * (name not in identifying)
+    kept = [name for name in further if name not in rows.possible_ids or name in told_apart]
+    read = replace(rows.read, columns=columns, identifying=identifying)
+    return replace(rows, roles=roles, further=further[kept], read=read)
 
 
 def _counts(column: pandas.Series, position: NDArray) -> bool:
@@ -464,16 +463,16 @@ def _refuse_lists(frame: pandas.DataFrame, columns: Iterable[str], what: str) ->
 
 
 def _from_wide(
-    frame: pandas.DataFrame, found: dict[str, str], what: str, by: str | None = None
-) -> pandas.DataFrame | None:
-    """Returns a wide table as a long one, or None where it is not wide."""
+    frame: pandas.DataFrame, roles: Mapping[str, str], what: str, by: str | None
+) -> Rows | None:
+    """Returns the rows of a wide table, or None where it is not wide."""
     import pandas
 
     columns = [
         (column, match)
         for column in frame.columns
-        if column not in found.values()
-        and not _is_text(column, found)
+        if column not in roles.values()
+        and not _is_text(column)
         and not _INDEX.fullmatch(str(column))
         and (match := _RUN_COLUMN.fullmatch(str(column)))
     ]
@@ -493,31 +492,34 @@ def _from_wide(
     ]
     if doubtful:
         warn_of_numbers(what, "columns", doubtful)
-    value = "prediction" if "label" in found else "score"
+    value = "prediction" if "label" in roles else "score"
     _refuse_lists(frame, [column for column, _ in columns], what)
-    kept = {
-        role: frame[name] for role, name in found.items() if role in ("example", "label", "cluster")
-    }
     runs = [column for column, _ in columns]
-    kept |= {name: frame[name] for name in frame.columns if _is_text(name, found)}
-    for name in frame.columns:
-        if name not in (*runs, *found.values(), *kept) and _tells_apart(frame, [], name):
-            kept[f"{_OTHER}{name}"] = frame[name]
-    if by is not None:
-        kept["by"] = frame[by]
-    parts = []
-    for column, match in columns:
-        run = {**kept, "seed": int(match["seed"]), value: frame[column]}
-        if match["arm"]:
-            run["arm"] = match["arm"]
-        parts.append(pandas.DataFrame(run))
-    table = pandas.concat(parts, ignore_index=True)
-    of_runs = f"{runs[0]} ... {runs[-1]}" if len(runs) > 1 else str(runs[0])
-    own = {role: name for role, name in found.items() if role in kept}
-    table.attrs["columns"] = {"seed": BY_COLUMNS, value: of_runs, **own}
-    if by is not None:
-        table.attrs["columns"]["by"] = by
-    return table
+    # Each column of examples, once for each run.
+    row = np.tile(np.arange(len(frame)), len(runs))
+    read = {
+        "seed": BY_COLUMNS,
+        value: f"{runs[0]} ... {runs[-1]}" if len(runs) > 1 else str(runs[0]),
+    }
+    read |= {role: name for role, name in roles.items() if role in ("example", "label", "cluster")}
+    read |= {"by": by} if by is not None else {}
+    cells = {
+        "seed": np.repeat([int(match["seed"]) for _, match in columns], len(frame)),
+        value: pandas.concat([frame[name] for name in runs], ignore_index=True),
+    }
+    if columns[0][1]["arm"]:
+        cells["arm"] = np.repeat([match["arm"] for _, match in columns], len(frame))
+    cells |= {
+        role: frame[name].take(row).reset_index(drop=True)
+        for role, name in read.items()
+        if role not in ("seed", value)
+    }
+    further = frame[[name for name in frame if name not in (*runs, *roles.values())]]
+    further.columns = further.columns.map(str)
+    rows = Rows(
+        pandas.DataFrame(cells), further.take(row).reset_index(drop=True), ReadAs(columns=read)
+    )
+    return _with_possible_ids(rows)
 
 
 def warn_of_numbers(what: str, of: str, names: Sequence[object]) -> None:

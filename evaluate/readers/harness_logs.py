@@ -7,15 +7,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
-from multiberts.evaluate.readers.columns import BY_NAME, TEXT_NAMES, ColumnNames
+from multiberts.evaluate.readers.columns import ColumnNames
+from multiberts.evaluate.readers.rows import BY_NAME, TEXT_NAMES, ReadAs, Rows
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import check_fields, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
-
-if TYPE_CHECKING:
-    import pandas
 
 # Fields that are read from each kind of log, with their types.
 _LINE_OF_LM_EVAL = {"doc_id": int | str, "filter": str | None, "metrics": list[str] | None}
@@ -59,9 +57,9 @@ _CURE = "let the program that wrote it write it anew"
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 
 
-def lm_eval_frame(
+def lm_eval_rows(
     path: Path, lines: Sequence[Mapping[str, Any]], names: ColumnNames, seed: int | None
-) -> pandas.DataFrame:
+) -> Rows:
     """Reads `samples_<task>_<time>.jsonl` of lm-evaluation-harness (its docs/interface.md).
 
     A line has `doc_id`, `doc`, `target`, `filter`, `metrics` and one value per metric.
@@ -84,7 +82,7 @@ def lm_eval_frame(
     if wanted not in filters:
         raise UserError(f"{path}: found no filter {wanted!r}, only {', '.join(filters)}")
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
-    return _frame(
+    return _rows(
         path,
         seed,
         {"example": "doc_id", "score": metric},
@@ -163,9 +161,7 @@ def is_inspect_log(content: Any) -> bool:
     return isinstance(content, Mapping) and {"eval", "samples"} <= set(content)
 
 
-def inspect_frame(
-    path: Path, log: Mapping[str, Any], names: ColumnNames, seed: int | None
-) -> pandas.DataFrame:
+def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: int | None) -> Rows:
     """Reads a log of Inspect; epochs are runs of one seed (Inspect's page "Log Files")."""
     _check(log, _LOG_OF_INSPECT, str(path))
     status = log.get("status", "success")
@@ -193,7 +189,7 @@ def inspect_frame(
             f"{path}: {len(samples) - len(scored)} of {len(samples)} samples have no score; run the "
             "evaluation to its end"
         )
-    return _frame(
+    return _rows(
         path,
         seed,
         {"example": "id", "run": "epoch", "score": str(scorer)},
@@ -226,7 +222,7 @@ def _grade(path: Path, value: Any) -> float:
     raise UserError(f"{path}: found the score {value!r}, expected a number or one of C, I, P and N")
 
 
-def helm_frame(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataFrame:
+def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
     """Reads `per_instance_stats.json` of a HELM run; perturbed instances are left out."""
     entries = []
     for number, entry in enumerate(_list_in(path), 1):
@@ -254,7 +250,7 @@ def helm_frame(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
             f"{path}: found the statistics {', '.join(known[:20]) or 'none'}; name one that all "
             "instances have with --score"
         )
-    return _frame(
+    return _rows(
         path,
         seed,
         {"example": "instance_id", "run": "train_trial_index", "score": score},
@@ -290,13 +286,13 @@ def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, l
     return {"text": [texts[entry["instance_id"]] for entry in entries]}
 
 
-def _frame(
+def _rows(
     path: Path,
     seed: int | None,
     names: Mapping[str, str],
     log: Mapping[str, str] | None,
     **columns: Any,
-) -> pandas.DataFrame:
+) -> Rows:
     """Returns the scores of a log; `log` has what orders and distinguishes several without a seed."""
     import pandas
 
@@ -307,8 +303,10 @@ def _frame(
         )
     frame = pandas.DataFrame(columns)
     frame["seed"] = seed
-    frame.attrs["log"] = log
-    frame.attrs["columns"] = {
-        "seed": BY_NAME, **{role: names[role] for role in names if role in columns}
-    }  # fmt: skip
-    return frame
+    of_roles = {"task", "seed", "run", "example", "score"}
+    roles, further = (
+        frame[[name for name in frame if (name in of_roles) is is_role]]
+        for is_role in (True, False)
+    )
+    read = {"seed": BY_NAME, **{role: names[role] for role in names if role in columns}}
+    return Rows(roles, further, ReadAs(columns=read), log=log)

@@ -8,35 +8,42 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.columns import (
-    BY_MODEL,
-    BY_NAME,
-    BY_TIME,
-    NUMBERED,
-    POSITION,
     USUAL_NAMES,
     ColumnNames,
     is_doubtful,
     settled,
-    standard_frame,
+    standard_rows,
     warn_of_numbers,
 )
 from multiberts.evaluate.readers.harness_logs import (
     UnfinishedLogError,
     by_inspect,
-    helm_frame,
-    inspect_frame,
+    helm_rows,
+    inspect_rows,
     is_inspect_log,
-    lm_eval_frame,
+    lm_eval_rows,
     task_of_samples,
+)
+from multiberts.evaluate.readers.rows import (
+    BY_MODEL,
+    BY_NAME,
+    BY_TIME,
+    NUMBERED,
+    POSITION,
+    ArmTable,
+    ReadAs,
+    Rows,
+    arms_of_rows,
+    rows_of_table,
+    table_of_arrays,
 )
 from multiberts.runs import console
 from multiberts.runs.archives import Archive, open_archive, read_arrays
@@ -53,10 +60,10 @@ _ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".npz", ".eval", ".ar
 _KINDS = "CSV, TSV, JSON, JSON lines, Parquet, .npz or an evaluation log"
 
 
-def read_frame(
+def read_arms(
     path: str, names: ColumnNames | None = None, task: str | None = None
-) -> pandas.DataFrame:
-    """Reads predictions or scores of many runs, one row per run and example.
+) -> dict[str, ArmTable]:
+    """Reads predictions or scores of many runs, by arm ("" where the files name none).
 
     Args:
       path: one of
@@ -70,37 +77,49 @@ def read_frame(
       names: of columns, where they are not the usual ones.
       task: one of several tasks in the files; a column `task` or `evaluation_set`, or the harness's
         name for it.
-
-    Returns:
-      Columns seed, example, prediction or score, and arm, run, label, cluster and texts where known.
-      `attrs` has what was read as what, see `evaluate.readers.columns.settled`, and `files`.
     """
-    frames = read_frames(path, names or ColumnNames(), task)
-    if len(frames) > 1:
+    file = Path(path)
+    if file.is_file() and _is_archive_of_arrays(file):
+        table = _read_npz(file, names or ColumnNames(), None)
+        if task is not None:
+            raise UserError(f"{path} names no task; leave --task out")
+        seed = _number(file.name, _SEED)
+        if seed is not None:
+            _refuse_other_seed(file, seed, table.seeds, table.read.columns["seed"])
+        return {"": replace(table, read=replace(table.read, files=[path]))}
+    return arms_of_rows(read_rows(path, names, task), path)
+
+
+def read_rows(path: str, names: ColumnNames | None = None, task: str | None = None) -> Rows:
+    """Reads one row per run and example; see `read_arms`."""
+    tasks = read_tasks(path, names or ColumnNames(), task)
+    if len(tasks) > 1:
         raise UserError(
-            f"{path} holds {len(frames)} tasks ({', '.join([*frames][:20])}); choose one with "
+            f"{path} holds {len(tasks)} tasks ({', '.join([*tasks][:20])}); choose one with "
             "--task=NAME"
         )
-    [frame] = frames.values()
+    [rows] = tasks.values()
     for name in ("procedure", "step", "learning_rate"):  # of an export, where an arm has several
-        if name in frame and (frame.groupby("arm")[name].nunique() > 1).any():
-            frame["arm"] = frame["arm"].astype(str) + f", {name} " + frame[name].astype(str)
-    return frame
+        if name in rows.further:
+            column, arms = rows.further[name], rows.roles["arm"]
+            if (column.groupby(arms).nunique() > 1).any():
+                arms = arms.astype(str) + f", {name} " + column.astype(str)
+                rows = replace(rows, roles=rows.roles.assign(arm=arms))
+    return rows
 
 
-def read_frames(
+def read_tasks(
     path: str, names: ColumnNames, task: str | None = None, *, may_name: bool = False
-) -> dict[str, pandas.DataFrame]:
-    """Reads predictions of one task or all, by task; see `read_frame`.
+) -> dict[str, Rows]:
+    """Reads predictions of one task or all, by task; see `read_arms`.
 
     Args:
-      path: see `read_frame`.
       task: the one that is wanted; None: all.
       may_name: whether `task` is the name for files that name none.
 
     Returns:
-      Rows by task; by the path's name where the files name no task. `source_file` is where each was
-      found. From files of `multiberts export`: the rows of trained models, with all columns.
+      Rows by task; by the path's name where the files name no task. The further column `source_file` is where
+      each was found. From files of `multiberts export`: the rows of trained models, with all columns.
     """
     import pandas
 
@@ -115,32 +134,40 @@ def read_frames(
         raise UserError(f"{path} does not exist; check the path")
     files, seeds, parts = _read_files(files, seeds, names)
     for file, seed, part in zip(files, seeds, parts, strict=True):
-        _refuse_other_seed(file, seed, part)
-    if all(part.attrs.get("log") is not None for part in parts):
-        _arrange_logs(files, seeds, parts, start)
+        if seed is not None and seed.is_named:
+            held = part.roles["seed"].unique().tolist()
+            _refuse_other_seed(file, seed.number, held, part.read.columns["seed"])
+    if all(part.log is not None for part in parts):
+        parts = _arrange_logs(files, seeds, parts, start)
     columns: dict[str, str] = {}
     for part, seed in zip(parts, seeds, strict=True):
-        columns |= part.attrs["columns"]
+        columns |= part.read.columns
         if seed and not seed.is_named and columns["seed"] == BY_NAME:
             columns["seed"] = NUMBERED
-    found = pandas.concat(parts, ignore_index=True)
-    if may_name and "task" not in found:
-        found["task"] = task or name_of(start)
-    tasks = {
-        own: settled(rows, names, path, columns)
-        for own, rows in _by_task(found, task, path).items()
-    }
-    for own, rows in tasks.items():
-        rows.attrs |= {"files": [*map(str, files)], "task": own if "task" in found else ""}
-        _warn_of_near_misses(rows, path)
+    roles, further = (
+        pandas.concat([getattr(part, name) for part in parts], ignore_index=True)
+        for name in ("roles", "further")
+    )
+    if may_name:
+        lengths = [len(part) for part in parts]
+        further["source_file"] = np.repeat(np.array([*map(str, files)], object), lengths)
+        if "task" not in roles:
+            roles["task"] = task or name_of(start)
+    possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
+    read = ReadAs(columns=columns, files=[*map(str, files)])
+    by_task = _by_task(Rows(roles, further, read, [*possible_ids]), task, path)
+    tasks = {own: settled(part, names, path) for own, part in by_task.items()}
+    for own, part in tasks.items():
+        tasks[own] = replace(part, read=replace(part.read, task=own if "task" in roles else ""))
+        _warn_of_near_misses(part, path)
     return tasks
 
 
 def _read_files(
     files: Sequence[Path], seeds: Sequence[FileSeed | None], names: ColumnNames
-) -> tuple[list[Path], list[FileSeed | None], list[pandas.DataFrame]]:
+) -> tuple[list[Path], list[FileSeed | None], list[Rows]]:
     """Reads each file; one of several logs whose evaluation did not end is left out."""
-    read: list[tuple[Path, FileSeed | None, pandas.DataFrame]] = []
+    read: list[tuple[Path, FileSeed | None, Rows]] = []
     for file, seed in zip(files, seeds, strict=True):
         try:
             part = _read_file(file, names, seed.number if seed else None)
@@ -149,17 +176,17 @@ def _read_files(
                 raise
             console.warn(f"{str(error).partition(',')[0]}; it is left out")
         else:
-            read.append((file, seed, part.assign(source_file=str(file))))
+            read.append((file, seed, part))
     return [file for file, *_ in read], [seed for _, seed, _ in read], [part for *_, part in read]
 
 
 def _arrange_logs(
     files: Sequence[Path],
     seeds: Sequence[FileSeed | None],
-    parts: Sequence[pandas.DataFrame],
+    parts: Sequence[Rows],
     start: Path,
-) -> None:
-    """Gives logs of one or several models their arms, seeds and runs, in place.
+) -> list[Rows]:
+    """Gives logs of one or several models their arms, seeds and runs.
 
     Arms differ in model, settings or folder. Logs of one arm are its seeds in order of time, or, where
     their paths name seeds, runs of these.
@@ -168,13 +195,14 @@ def _arrange_logs(
     for file, part in zip(files, parts, strict=True):
         parents = file.relative_to(start).parent.parts if start.is_dir() else ()
         folder = "/".join(filter(None, (_RUN_WORDS.sub("", parent) for parent in parents)))
-        facts.append({"folder": folder, **part.attrs["log"]})
+        facts.append({"folder": folder, **(part.log or {})})
     names = [
         name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
     ]
+    tasks = [part.roles["task"].iloc[0] for part in parts]
     by_task: dict[str, list[dict[str, str]]] = {}
-    for own, part in zip(facts, parts, strict=True):
-        by_task.setdefault(part["task"].iloc[0], []).append(own)
+    for own, task in zip(facts, tasks, strict=True):
+        by_task.setdefault(task, []).append(own)
     # Settings that only distinguish one task from another do not make an arm.
     differing = [
         name
@@ -184,37 +212,34 @@ def _arrange_logs(
             for alike in ([facts] if name in ("folder", "model") else by_task.values())
         )
     ]
+    arranged = list(parts)
     repeats: dict[tuple, list[int]] = {}
-    for place, (own, seed, part) in enumerate(zip(facts, seeds, parts, strict=True)):
+    for place, (own, seed, task) in enumerate(zip(facts, seeds, tasks, strict=True)):
         arm = ", ".join(
             own[name] if name in ("folder", "model") else f"{name}={own[name]}"
             for name in differing
             if own.get(name)
         )
         if differing:
-            part["arm"] = arm
-            part.attrs["columns"]["arm"] = BY_MODEL
-        key = (arm, part["task"].iloc[0], seed.number if seed else None)
-        repeats.setdefault(key, []).append(place)
+            arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)
+        repeats.setdefault((arm, task, seed.number if seed else None), []).append(place)
     for (arm, _, seed_number), places in repeats.items():
         ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
         earlier = 0  # runs of earlier logs
         for number, place in enumerate(ordered, 1):
-            part = parts[place]
             if seed_number is None:
-                part["seed"] = number
-                part.attrs["columns"]["seed"] = BY_TIME
+                arranged[place] = arranged[place].with_role("seed", number, BY_TIME)
             elif len(ordered) > 1:
-                epochs = part.get("run", 1)
-                part["run"] = earlier + epochs
+                epochs = arranged[place].roles.get("run", 1)
+                arranged[place] = arranged[place].with_role("run", earlier + epochs, BY_TIME)
                 earlier += np.max(epochs)
-                part.attrs["columns"]["run"] = BY_TIME
         _warn_of_repeats([parts[place] for place in ordered], arm or name_of(start))
+    return arranged
 
 
-def _warn_of_repeats(parts: Sequence[pandas.DataFrame], arm: str) -> None:
+def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
     """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
-    scores = {tuple(part.sort_values("example")["score"]) for part in parts}
+    scores = {tuple(part.roles.sort_values("example")["score"]) for part in parts}
     if len(parts) > 1 and len(scores) == 1:
         console.warn(
             f"the {len(parts)} logs of {arm} have the same score on every example, so they are one result "
@@ -230,33 +255,31 @@ class FileSeed:
     is_named: bool
 
 
-def _refuse_other_seed(file: Path, seed: FileSeed | None, rows: pandas.DataFrame) -> None:
-    if seed is None or not seed.is_named:
-        return
-    held = rows["seed"].unique().tolist()
+def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column: str) -> None:
+    """Refuses a file whose name has the number of another seed than its rows."""
     numbers = {
         int(found[0])
-        for value in held
+        for seed in seeds
         if (
             found := re.search(
-                r"\d+(?=\D*$)", f"{value:.0f}" if isinstance(value, float) else str(value)
+                r"\d+(?=\D*$)", f"{seed:.0f}" if isinstance(seed, float) else str(seed)
             )
         )
     }
-    if numbers and seed.number not in numbers:
+    if numbers and number not in numbers:
         raise UserError(
-            f"{file}: the path names seed {seed.number}, but its column of seeds "
-            f"({rows.attrs['columns']['seed']!r}) says {', '.join(map(str, held[:5]))}; correct the one that "
+            f"{file}: the path names seed {number}, but its column of seeds "
+            f"({column!r}) says {', '.join(map(str, seeds[:5]))}; correct the one that "
             "is wrong"
         )
 
 
-def _warn_of_near_misses(frame: pandas.DataFrame, path: str) -> None:
+def _warn_of_near_misses(rows: Rows, path: str) -> None:
     """Warns where a predicted class is a label but for spaces or capitals: it counts as wrong."""
-    if not {"prediction", "label"} <= {*frame.columns}:
+    if not {"prediction", "label"} <= {*rows.roles}:
         return
     predictions, labels = (
-        {value for value in frame[name].unique() if isinstance(value, str)}
+        {value for value in rows.roles[name].unique() if isinstance(value, str)}
         for name in ("prediction", "label")
     )
     alike = {label.strip().lower(): label for label in sorted(labels)}
@@ -363,27 +386,26 @@ def _number(text: str, pattern: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _by_task(frame: pandas.DataFrame, task: str | None, path: str) -> dict[str, pandas.DataFrame]:
+def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
     """Returns the rows of the tasks, without the column that names them."""
-    if "task" not in frame:
+    if "task" not in rows.roles:
         if task is not None:
             raise UserError(f"{path} names no task; leave --task out")
-        return {name_of(path): frame}
-    known = [str(name) for name in frame["task"].dropna().unique()]
+        return {name_of(path): rows}
+    column = rows.roles["task"]
+    known = [str(name) for name in column.dropna().unique()]
     chosen = [name for name in known if task in (None, name, *name.split("/"))]
     if not chosen:
         raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
-    return {
-        name: frame[frame["task"] == name].drop(columns="task").reset_index(drop=True)
-        for name in chosen
-    }
+    rest = replace(rows, roles=rows.roles.drop(columns="task"))
+    return {name: rest.where(column == name) for name in chosen}
 
 
-def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataFrame:
+def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
     """Reads one file, recognised by its first bytes, under the names of `ColumnNames`."""
     try:
         if path.name == "per_instance_stats.json":
-            return helm_frame(path, names, seed)
+            return helm_rows(path, names, seed)
         if path.is_dir() or path.suffix == ".arrow" or is_parquet(path):
             return _standard(_read_columns(path), names, path, seed)
         with path.open("rb") as file:
@@ -393,8 +415,8 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
                 is_log = "header.json" in archive.names
                 if is_log:
                     log = by_inspect(path) or _samples_of_archive(archive)
-                    return inspect_frame(path, log, names, seed)
-            return _standard(_read_npz(path), names, path, seed)
+                    return inspect_rows(path, log, names, seed)
+            return rows_of_table(_read_npz(path, names, seed))
         data = read_bytes(path, f"expected {_KINDS}", is_packed=start[:2] == b"\x1f\x8b")
         utf_16 = _utf_16(data)
         text = data.decode(utf_16) if utf_16 else decoded(data, path)
@@ -403,9 +425,9 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> pandas.DataF
         if text.lstrip()[:1] in ("{", "["):
             content = _parse_json(path, text)
             if is_inspect_log(content):
-                return inspect_frame(path, by_inspect(path) or content, names, seed)
+                return inspect_rows(path, by_inspect(path) or content, names, seed)
             if path.name.startswith("samples_") and isinstance(content, list):
-                return lm_eval_frame(path, content, names, seed)
+                return lm_eval_rows(path, content, names, seed)
             return _standard(_table_of_json(path, content), names, path, seed)
         frame = _read_text_table(text)
         return _standard(frame, names, path, seed)
@@ -500,25 +522,23 @@ def _read_text_table(text: str) -> pandas.DataFrame:
     return frame
 
 
-def _standard(
-    frame: pandas.DataFrame, names: ColumnNames, path: Path, seed: int | None
-) -> pandas.DataFrame:
-    """Returns a table under standard names, with the task of each row if a column holds it."""
+def _standard(frame: pandas.DataFrame, names: ColumnNames, path: Path, seed: int | None) -> Rows:
+    """Returns the rows of a table, with the task of each if a column holds it."""
     if set(frame.columns) >= _EXPORTED:
         return _trained(frame, names, str(path))
-    chosen = standard_frame(frame, names, str(path), seed)
+    rows = standard_rows(frame, names, str(path), seed)
     columns = [name for name in ("task", "evaluation_set") if name in frame]
-    if columns and len(chosen) == len(frame):
-        parts = [frame[name].astype(str) for name in columns]
-        chosen["task"] = parts[0].str.cat(parts[1:], sep="/")
-    return chosen
+    if columns and len(rows) == len(frame):
+        parts = [frame[name].astype(str).reset_index(drop=True) for name in columns]
+        rows = replace(rows, roles=rows.roles.assign(task=parts[0].str.cat(parts[1:], sep="/")))
+    return rows
 
 
 # Columns by which files of `evaluate.prediction_files.parquet` are recognised.
 _EXPORTED = {"task", "evaluation_set", "epochs", "procedure", "pretrain_seed", "finetune_seed"}
 
 
-def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> pandas.DataFrame:
+def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
     """Returns the predictions of trained models in an export, without those of early checkpoints."""
     of_runs = (*_EXPORTED - {"epochs"}, "step", "learning_rate", "data_seed")
     runs = [name for name in of_runs if name in frame]  # users drop columns that are all alike
@@ -527,7 +547,6 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> pandas.D
     frame = frame[last].drop(columns="epochs").reset_index(drop=True)
     if "label" in frame and frame["label"].isna().all():
         frame = frame.drop(columns="label")
-    frame["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
     columns = {
         "arm": "procedure", "seed": "pretrain_seed", "run": "finetune_seed", "example": "example_id",
         "prediction": "prediction", "label": "label",
@@ -544,13 +563,13 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> pandas.D
         for role, name in {**columns, **given}.items()
         if name in frame and (role in given or name not in given.values())
     }
-    frame = frame.drop(columns="evaluation_set").rename(
-        columns={name: role for role, name in columns.items()}
-    )
-    if not isinstance(frame["arm"].iloc[0], str):
-        frame["arm"] = frame["arm"].astype(str)
-    frame.attrs = {"columns": columns}
-    return frame
+    roles = frame[[*columns.values()]].set_axis([*columns], axis=1)
+    roles["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
+    if not isinstance(roles["arm"].iloc[0], str):
+        roles["arm"] = roles["arm"].astype(str)
+    used = {"task", "evaluation_set", *columns.values()}
+    further = frame[[name for name in frame if name not in used]]
+    return Rows(roles, further, ReadAs(columns=columns))
 
 
 def _parse_json(path: Path, text: str) -> Any:
@@ -590,10 +609,8 @@ def _has_parts(value: Any) -> bool:
     return isinstance(value, list | dict)
 
 
-def frame_of_table(
-    table: pandas.DataFrame, what: str, names: ColumnNames | None = None
-) -> pandas.DataFrame:
-    """Returns a table in memory as `read_frame` returns a file of the same columns.
+def rows_in_memory(table: pandas.DataFrame, what: str, names: ColumnNames | None = None) -> Rows:
+    """Returns a table in memory as `read_rows` returns a file of the same columns.
 
     Args:
       table: long, or with one column per run.
@@ -603,12 +620,11 @@ def frame_of_table(
     Example:
       >>> import pandas
       >>> table = pandas.DataFrame({"random_seed": [0, 1], "doc_id": ["a", "a"], "acc": [1, 0]})
-      >>> frame_of_table(table, "base")[["seed", "example", "score"]].to_numpy().tolist()
+      >>> rows_in_memory(table, "base").roles[["seed", "example", "score"]].to_numpy().tolist()
       [[0, 'a', 1], [1, 'a', 0]]
     """
     names = names or ColumnNames()
-    chosen = standard_frame(table, names, what)
-    return settled(chosen, names, what, chosen.attrs["columns"])
+    return settled(standard_rows(table, names, what), names, what)
 
 
 def is_table_of_runs(columns: Iterable[object]) -> bool:
@@ -627,71 +643,22 @@ def is_table_of_runs(columns: Iterable[object]) -> bool:
     return bool(names & of_examples) and any(re.search(r"\d$", name) for name in names)
 
 
-def frame_of_arrays(found: Mapping[str, NDArray], what: str) -> pandas.DataFrame:
-    """Returns arrays `predictions` or `scores` [seeds, examples] as one row per prediction.
-
-    Args:
-      found: these, and optionally `labels` [examples], `seeds`, `example_ids` and `clusters`.
-      what: names them in error messages.
-
-    Example:
-      >>> import numpy as np
-      >>> arrays = {"scores": np.array([[1, 0]]), "seeds": np.array([7])}
-      >>> frame_of_arrays(arrays, "base")[["seed", "score"]].to_numpy().tolist()
-      [[7, 1], [7, 0]]
-    """
-    frame = _rows_of_arrays(found, what)
-    chosen = standard_frame(frame, ColumnNames(), what)
-    return settled(chosen, ColumnNames(), what, chosen.attrs["columns"])
+def _is_archive_of_arrays(file: Path) -> bool:
+    """Returns whether a file is a `.npz`, and not a log in an archive."""
+    with file.open("rb") as opened:
+        if opened.read(2) != b"PK":
+            return False
+    with open_archive(file) as archive:
+        return "header.json" not in archive.names
 
 
-def _read_npz(path: Path) -> pandas.DataFrame:
-    """Reads arrays [seeds, examples] as one row per prediction."""
-    return _rows_of_arrays(read_arrays(path), str(path))
-
-
-def _rows_of_arrays(found: Mapping[str, NDArray], path: str) -> pandas.DataFrame:
-    import pandas
-
-    value = next((name for name in ("predictions", "scores") if name in found), None)
-    if value is None or found[value].ndim != 2:
-        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in found.items())
-        raise UserError(
-            f"{path}: found {shapes or 'no array'}, expected `predictions` or `scores` "
-            "[seeds, examples]; save each arm's under these names, in a file of its own"
-        )
-    num_seeds, num_examples = found[value].shape
-    lengths = {
-        "seeds": num_seeds,
-        **dict.fromkeys(("labels", "clusters", "example_ids"), num_examples),
-    }
-    for name, array in found.items():
-        if name in lengths and array.shape != (lengths[name],):
-            raise UserError(
-                f"{path}: {name} has the shape {list(array.shape)}, but {value} are [{num_seeds}, "
-                f"{num_examples}], expected [{lengths[name]}]; save them anew"
-            )
-        if name in (value, *lengths) and array.dtype.kind not in "biufU":
-            raise UserError(
-                f"{path}: {name} has the type {array.dtype}, expected numbers or texts; save them anew"
-            )
-    table = found[value]
-    seeds = found.get("seeds", np.arange(table.shape[0]))
-    columns = {
-        "seed": np.repeat(seeds, table.shape[1]),
-        value.removesuffix("s"): table.ravel(),
-    }
-    roles = {"labels": "label", "clusters": "cluster", "example_ids": "example"}
-    for name, role in roles.items():
-        if name in found:
-            columns[role] = np.tile(found[name], table.shape[0])
-    frame = pandas.DataFrame(columns)
-    read = {
-        value.removesuffix("s"): value,
-        **{roles[name]: name for name in roles if name in found},
-    }
-    frame.attrs["columns"] = {**read, "seed": "seeds" if "seeds" in found else POSITION}
-    return frame
+def _read_npz(path: Path, names: ColumnNames, seed: int | None) -> ArmTable:
+    """Reads arrays [seeds, examples]; those of one row are of the seed that the file's name has."""
+    table = table_of_arrays(read_arrays(path), str(path), asdict(names))
+    if seed is None or len(table.keys) > 1 or table.read.columns["seed"] != POSITION:
+        return table
+    columns = {**table.read.columns, "seed": BY_NAME}
+    return replace(table, keys=[(seed,)], read=replace(table.read, columns=columns))
 
 
 def _read_columns(path: Path) -> pandas.DataFrame:

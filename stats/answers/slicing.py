@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.readers.columns import TEXT_NAMES
+from multiberts.evaluate.readers.rows import TEXT_NAMES
 from multiberts.runs.figure_style import COLOURS, GREY, canvas
 from multiberts.stats.answers.slice_origin import arm_behind
 from multiberts.stats.bootstrap.replicates import ScoreJob
@@ -37,7 +37,7 @@ from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.sections import ReportSection
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.words import arms_of, seed_names
-from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
+from multiberts.stats.reading import arms_in, arms_of_arrays, table_of, values_of_clusters
 from multiberts.stats.results import ComparisonResult, flat_values, plain_value
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.significance import adjusted_p_values
@@ -262,32 +262,32 @@ def slices_of(spec: ComparisonSpec, data: Any, by: Any) -> SlicedArms:
 
     Args:
       spec: of the comparison on all examples.
-      data: what was given as base.
+      data: what was given as base, in which a column may be that was not read; or None.
       by: as in `slices`.
     """
-    name = by if isinstance(by, str) else None
-    arms_held = arms_in(data, "base", name) or arms_of_arrays(data)
-    if len(arms_held) > 1:
-        data = next(iter(arms_held.values()))
-    called, values = slice_names(by, labelled("base", data, spec.metric, name), spec.arms[0])
+    arm = spec.arms[0]
+    if isinstance(by, str) and by not in ("label", "length", *arm.of_examples) and data is not None:
+        arms = arms_in(data, "base", by) or arms_of_arrays(data)
+        table = table_of("base", next(iter(arms.values())) if arms else data, spec.metric, by)
+        arm = replace(arm, of_examples={**arm.of_examples, **table.of_examples})
+    called, values = slice_names(by, arm)
     return _sliced(spec, called, values)
 
 
-def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
+def slice_names(by: Any, arm: Arm) -> tuple[str, NDArray]:
     """Returns the name of the column, and each example's slice [examples].
 
     Args:
-      by: the name of a coordinate or variable along examples; `label`; `length`, the number of words of
-        an example's texts; or one value per example, as clusters are given.
-      data: the arm's labelled arrays.
+      by: the name of a column of examples; `label`; `length`, the number of words of an example's texts;
+        or one value per example, as clusters are given.
       arm: whose examples they are.
     """
-    if isinstance(by, str) and by == "label" and "label" not in getattr(data, "data_vars", ()):
-        name, values = by, np.asarray(arm.labels)
-    elif isinstance(by, str) and by == "length" and by not in data.coords:
-        name, values = by, _lengths(data, arm)
+    if isinstance(by, str) and by == "label":
+        name, values = by, arm.of_examples.get(by, arm.labels)
+    elif isinstance(by, str) and by == "length" and by not in arm.of_examples:
+        name, values = by, _lengths(arm)
     else:
-        values, name = values_of_clusters("base", data, by, arm)
+        values, name = values_of_clusters("base", by, arm)
     values = np.asarray(values)
     check_named(values, f"a value of {name or 'by'}", "give each example one")
     # One by one: NumPy makes a table of values that are sequences.
@@ -302,15 +302,14 @@ def slice_names(by: Any, data: Any, arm: Arm) -> tuple[str, NDArray]:
     return name or "slice", texts
 
 
-def _lengths(data: Any, arm: Arm) -> NDArray:
+def _lengths(arm: Arm) -> NDArray:
     """Returns the number of words of each example's texts."""
-    names = [name for name in TEXT_NAMES if name in data.coords]
-    if not names:
+    columns = [arm.of_examples[name] for name in TEXT_NAMES if name in arm.of_examples]
+    if not columns:
         raise DataError(
             "found no texts to count the words of, expected a coordinate such as text or question; name "
             "another column with by"
         )
-    columns = [values_of_clusters("base", data, name, arm)[0] for name in names]
     return np.array(
         [sum(len(str(text).split()) for text in row) for row in zip(*columns, strict=True)]
     )
@@ -392,7 +391,7 @@ class _Part:
 
 
 def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
-    chosen = [arm.with_examples(rows.tolist()) for arm in whole.arms]
+    chosen = [replace(arm, of_examples={}).with_examples(rows.tolist()) for arm in whole.arms]
     spec, settings = None, whole.settings
     if min(arm.num_units for arm in chosen) >= LEAST:
         with contextlib.suppress(UndefinedScore):

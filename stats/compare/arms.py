@@ -26,7 +26,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
-from multiberts.stats.compare.checks import check_defined, check_sources, notes_of_calibration
+from multiberts.stats.compare.checks import check_defined, check_tables, notes_of_calibration
 from multiberts.stats.compare.question import (
     TaskData,
     bounded_mean,
@@ -45,7 +45,7 @@ from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arms_in, labelled
+from multiberts.stats.reading import arms_in
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
@@ -153,7 +153,7 @@ def compare_given(
     """Compares arms by name; see `compare_arms`.
 
     Args:
-      given: labelled arrays, or what else `compare` takes, by name.
+      given: what `compare` takes, by name.
       task: metric, labels, clusters and how missing cells count.
       against: as in `compare_arms`.
     """
@@ -256,9 +256,9 @@ def _prepared(
       The arms by name, their score, and what readers must know of them.
     """
     known = None if task.metric is None else named_metric(task.metric)
-    sources = {name: labelled(name, data, known) for name, data in given.items()}
-    (first, base), *others = sources.items()
-    check_sources(sources, settings.design)
+    tables = {name: shared.table(name, data, known) for name, data in given.items()}
+    (first, base), *others = tables.items()
+    check_tables(tables, settings.design)
     unpaired = replace(settings, design="unpaired")
     prepared: dict[str, Arm] = {}
     notes: list[str] = []
@@ -281,7 +281,7 @@ def _prepared(
     every = list(arms.values())
     score = named_metric("mean" if task.metric is None else task.metric, every)
     notes += notes_of_calibration(score, every, [*arms])
-    return arms, bounded_mean(score, every, sources.values()), (*dict.fromkeys(notes),)
+    return arms, bounded_mean(score, every), (*dict.fromkeys(notes),)
 
 
 def _scored_arms(

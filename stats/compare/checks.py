@@ -15,7 +15,7 @@ from multiberts.evaluate.metrics.answer_checks import Answers, check_answers, wh
 from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.evaluate.metrics.probability import calibrated_ece
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.readers.columns import FACT_NAMES, POSITION, UNNAMED
+from multiberts.evaluate.readers.rows import FACT_NAMES, POSITION, UNNAMED, ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.errors import DataError, UndefinedScore
@@ -28,34 +28,28 @@ from multiberts.stats.runs_table import Arm
 _FEWEST_EXAMPLES = 20
 
 
-def check_sources(sources: Mapping[str, Any], design: str) -> None:
-    """Refuses labelled arrays that cannot be arms of one comparison.
+def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
+    """Refuses tables that cannot be arms of one comparison.
 
     Args:
-      sources: by arm, labelled arrays; of files, `attrs` have what was read as what.
+      tables: by arm.
     """
-    if len(sources) < 2:
+    if len(tables) < 2:
         return
-    kinds = {
-        name: "prediction" if "prediction" in data else "score"
-        for name, data in sources.items()
-        if hasattr(data, "data_vars")
-    }
+    kinds = {name: table.kind for name, table in tables.items() if table.kind}
     if len({*kinds.values()}) > 1:
         found = " and ".join(
-            f"{kind}s of {name}{_column(sources[name], kind)}" for name, kind in kinds.items()
+            f"{kind}s of {name}{_column(tables[name], kind)}" for name, kind in kinds.items()
         )
         raise DataError(
             f"found {found}, expected the same of all; give predictions and labels of both "
             "(--prediction, --label), or each example's own score of both (--score)"
         )
-    numbers = {name: seeds_of(data) for name, data in sources.items()}
     unnamed: dict[str, list[str]] = {}
-    for name, data in sources.items():
-        if (by := seeds_by(data)) in UNNAMED:
-            unnamed.setdefault(by, []).append(name)
-    if not all(numbers.values()):
-        return  # refused later
+    for name, table in tables.items():
+        if (by := table.read.columns.get("seed")) in UNNAMED:
+            unnamed.setdefault(str(by), []).append(name)
+    numbers = {name: table.seeds for name, table in tables.items()}
     if design == "paired" and unnamed and len({*map(frozenset, numbers.values())}) > 1:
         found = ", ".join(f"{counted(len(own), 'seed')} of {name}" for name, own in numbers.items())
         known = " and ".join(
@@ -68,51 +62,30 @@ def check_sources(sources: Mapping[str, Any], design: str) -> None:
         )
 
 
-def seeds_of(data: Any) -> list:
-    """Returns the distinct seeds of labelled arrays, in their order."""
-    if "pretrain_seed" not in data.coords:
-        return []
-    return list(dict.fromkeys(data["pretrain_seed"].to_numpy().ravel().tolist()))
-
-
-def seeds_by(data: Any) -> str:
-    """Returns what names the seeds: a column, or one of `UNNAMED`; "" where it is not known."""
-    return str(data.attrs.get("columns", {}).get("seed", ""))
-
-
-def _column(data: Any, role: str) -> str:
-    name = data.attrs.get("columns", {}).get(role)
+def _column(table: ArmTable, role: str) -> str:
+    name = table.read.columns.get(role)
     return f" ({name!r})" if name else ""
 
 
-def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
+def check_aligned(arms: Sequence[Arm]) -> None:
     """Refuses arms that give one id to different examples.
 
     Args:
-      sources: as in `check_sources`; `attrs["identifying"]` of files has coordinates that both arms
-        must have alike, such as the harness's hash of the document.
-      arms: of the sources, with their examples in one order.
+      arms: with their examples in one order; columns that identify them, such as the harness's hash of the
+        document, must be alike.
     """
-    import pandas
-
-    datas = list(sources.values())
-    common = [
-        name
-        for name in datas[0].attrs.get("identifying", ())
-        if name in datas[1].attrs.get("identifying", ())
-    ]
-    for name in common:
-        own, other = (
-            values_in_order(data, name, arm) for data, arm in zip(datas, arms, strict=True)
-        )
-        empty = pandas.isna(own) & pandas.isna(other)  # in both; nan is not equal to itself
+    base, experiment = arms
+    for name in base.read.identifying:
+        if name not in experiment.read.identifying:
+            continue
+        own, other = base.of_examples[name], experiment.of_examples[name]
+        empty = is_empty(own) & is_empty(other)  # in both; nan is not equal to itself
         different = np.flatnonzero((own != other) & ~empty)
         # Texts that differ as a set, such as prompts, do not say which examples belong together.
         is_fact = name in FACT_NAMES or {*own.tolist()} == {*other.tolist()}
         if different.size and is_fact:
             place = int(different[0])
-            ids = arms[0].example_ids
-            shown = place if ids is None else ids.tolist()[place]
+            shown = place if base.example_ids is None else base.example_ids.tolist()[place]
             raise DataError(
                 f"base and experiment have different {name!r} for {counted(different.size, 'example')} of "
                 f"one id, first {shown!r}: {own[place]!r} and {other[place]!r}; compare runs on the same "
@@ -120,13 +93,13 @@ def check_aligned(sources: Mapping[str, Any], arms: Sequence[Arm]) -> None:
             )
 
 
-def values_in_order(data: Any, name: str, arm: Arm) -> NDArray:
-    """Returns a coordinate of examples in the order of an arm's, whose ids are those of the data."""
-    values = np.asarray(data[name].to_numpy())
-    if arm.example_ids is None or "example_id" not in data.coords:
-        return values
-    place = {example: row for row, example in enumerate(data["example_id"].to_numpy().tolist())}
-    return np.asarray(values[[place[example] for example in arm.example_ids.tolist()]])
+def is_empty(values: NDArray) -> NDArray[np.bool_]:
+    """Returns which values are missing."""
+    if values.dtype.kind != "O":
+        return np.isnan(values) if values.dtype.kind in "fc" else np.zeros(values.shape, bool)
+    import pandas
+
+    return np.asarray(pandas.isna(values))
 
 
 def check_scales(arms: Sequence[Arm], metric: MetricLike) -> None:
@@ -171,9 +144,7 @@ def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
 
 def check_named(values: NDArray, what: str, cure: str) -> None:
     """Refuses examples without a value, whose cell is empty."""
-    import pandas
-
-    missing = int(pandas.isna(values).sum())
+    missing = int(is_empty(values).sum())
     if values.dtype.kind in "OU":
         missing += sum(isinstance(value, str) and not value.strip() for value in values.tolist())
     if missing:
@@ -195,20 +166,18 @@ def notes_of_clusters(arm: Arm) -> list[str]:
     ]
 
 
-def notes_of(data: Any, arm: Arm, design: str) -> list[str]:
+def notes_of(arm: Arm, design: str) -> list[str]:
     """Returns what a reader must know of an arm; `{arm}` stands for its name."""
     found = []
-    columns = data.attrs.get("columns", {})
-    if columns.get("seed") in UNNAMED and "files" in data.attrs and design == "paired":
-        found.append(
-            f"Seeds of {{arm}} are paired by the {columns['seed']}: nothing else names them."
-        )
-    if columns.get("example") == POSITION and "files" in data.attrs:
+    seed, is_file = arm.read.columns.get("seed"), arm.read.files is not None
+    if seed in UNNAMED and is_file and design == "paired":
+        found.append(f"Seeds of {{arm}} are paired by the {seed}: nothing else names them.")
+    if arm.read.columns.get("example") == POSITION and is_file:
         found.append(
             "Examples of {arm} are known by the order of rows: no column has one value for each example "
             "of every run; name one with --example if there is."
         )
-    if data.attrs.get("one_checkpoint"):
+    if arm.read.one_checkpoint:
         found.append(
             "The seeds of {arm} are fine-tuning seeds of one checkpoint: the result is about this "
             "checkpoint only, and not about pre-training again."

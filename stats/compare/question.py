@@ -24,7 +24,7 @@ from multiberts.stats.compare.checks import (
     check_labels,
     check_named,
     check_scales,
-    check_sources,
+    check_tables,
     notes_of,
     notes_of_calibration,
     notes_of_clusters,
@@ -42,7 +42,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arms_in, arms_of_arrays, labelled, values_of_clusters
+from multiberts.stats.reading import arms_in, arms_of_arrays, values_of_clusters
 from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (
@@ -200,13 +200,11 @@ class PreparedArms(NamedTuple):
     Attributes:
       notes: of each arm, for readers; `{arm}` stands for its name, `{base}` and `{experiment}` for those
         of both.
-      data: the labelled arrays of the first arm.
     """
 
     arms: tuple[Arm, ...]
     metric: MetricLike
     notes: tuple[tuple[str, ...], ...] = ((), ())
-    data: Any = None
 
 
 def prepare_arms(
@@ -223,27 +221,25 @@ def prepare_arms(
         {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
     )
     metric = None if task.metric is None else named_metric(task.metric)
-    sources = {name: labelled(name, data, metric) for name, data in given.items()}
+    tables = {name: made.table(name, data, metric) for name, data in given.items()}
     if metric is None:
-        if task.labels is not None or any(
-            "label" in getattr(d, "data_vars", ()) for d in sources.values()
-        ):
+        if task.labels is not None or any(table.labels is not None for table in tables.values()):
             raise DataError("found labels without a metric; name one, such as metric='accuracy'")
         metric = METRICS["mean"]
-    check_sources(sources, design)
+    check_tables(tables, design)
     arms = [
-        made.read(name, data, task.labels, metric, task.missing) for name, data in sources.items()
+        made.read(name, table, task.labels, metric, task.missing) for name, table in tables.items()
     ]
     if len(arms) > 1:
         arms = list(align(arms[0], arms[1]))
-        check_aligned(sources, arms)
+        check_aligned(arms)
     check_scales(arms, metric)
-    notes = [notes_of(data, arm, design) for data, arm in zip(sources.values(), arms, strict=True)]
+    notes = [notes_of(arm, design) for arm in arms]
     clusters = task.clusters
-    if clusters is None and any("cluster" in _columns_read(data) for data in sources.values()):
+    if clusters is None and any("cluster" in arm.read.columns for arm in arms):
         clusters = "cluster"
     if clusters is not None:
-        arms = _in_clusters(clusters, sources, arms, made)
+        arms = _in_clusters(clusters, arms, made)
         notes[0] += notes_of_clusters(arms[0])
     if design == "paired":
         unpaired, arms = arms, list(pair(*arms))
@@ -252,35 +248,24 @@ def prepare_arms(
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
                 "none in common; use the unpaired design"
             )
-    used = bounded_mean(named_metric(task.metric or metric, arms), arms, sources.values())
+    used = bounded_mean(named_metric(task.metric or metric, arms), arms)
     notes = [
         [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
     ]
-    return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)), sources["base"])
+    return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
 
 
-def _columns_read(data: Any) -> Mapping[str, str]:
-    """Returns which column of a table was read as what; nothing of arrays."""
-    found: Mapping[str, str] = getattr(data, "attrs", {}).get("columns", {})
-    return found
-
-
-def bounded_mean(
-    metric: MetricLike, arms: Sequence[Arm], sources: Iterable[Any] = ()
-) -> MetricLike:
+def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
     """Returns the mean of scores with the bounds that are known of them; another metric as it is.
 
     Scores that are all 0 or 1 are answers, right or wrong. Others have the bounds of the metric that
     their column is named after, unless one lies beyond them.
-
-    Args:
-      sources: of the arms, whose attribute `columns` names the column of scores by `score`.
     """
     if metric is not METRICS["mean"]:
         return metric
     if all(is_binary(arm.predictions) for arm in arms):
         return METRICS["share"]
-    columns = [_columns_read(data).get("score") for data in sources]
+    columns = [arm.read.columns.get("score") for arm in arms]
     named = METRICS.get(columns[0] or "") if len({*columns}) == 1 else None
     if named is not None:
         low, high = named.bounds
@@ -291,23 +276,18 @@ def bounded_mean(
     return metric
 
 
-def _in_clusters(
-    clusters: Any, sources: Mapping[str, Any], arms: Sequence[Arm], made: SharedArms
-) -> list[Arm]:
-    """Groups the examples of all arms by the clusters of one of them."""
+def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[Arm]:
+    """Groups the examples of all arms, which are in one order, by the clusters of one of them."""
     import pandas
 
-    # Examples are in one order by now. The base is asked where no arm has the coordinate.
+    names = ["base", "experiment"][: len(arms)]
+    # The base is asked where no arm has the column.
     held = [
         number
-        for number, data in enumerate(sources.values())
-        if isinstance(clusters, str)
-        and (clusters in data.coords or clusters in getattr(data, "data_vars", ()))
+        for number, arm in enumerate(arms)
+        if isinstance(clusters, str) and clusters in arm.of_examples
     ] or [0]
-    names, datas = list(sources), list(sources.values())
-    found = [
-        values_of_clusters(names[number], datas[number], clusters, arms[number]) for number in held
-    ]
+    found = [values_of_clusters(names[number], clusters, arms[number]) for number in held]
     groupings = [pandas.factorize(values)[0] for values, _ in found]  # names may differ
     if (groupings[0] != groupings[-1]).any():
         places = np.flatnonzero(groupings[0] != groupings[-1])
@@ -609,7 +589,7 @@ def compare_specs(
                 result,
                 notes=spec.notes(summaries),
                 over_labels=spec.over_labels(),
-                origin=replace(result.computed_from(), spec=spec, data=spec.prepared.data),
+                origin=replace(result.computed_from(), spec=spec),
             )
         )
     return comparisons, replicates

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.metrics import MetricLike
-from multiberts.stats.reading import arm_from_arrays
+from multiberts.stats.reading import arm_of, table_of
 from multiberts.stats.runs_table import Arm, clustered
 from multiberts.stats.settings import Missing
 
@@ -27,12 +28,20 @@ class SharedArms:
             self._known[key] = make(), kept
         return self._known[key][0]
 
+    def table(self, name: str, data: Any, metric: MetricLike | None) -> ArmTable:
+        """Returns the table of runs by examples; see `stats.reading.table_of`."""
+        table: ArmTable = self._once(
+            ("table", id(data), metric), data, lambda: table_of(name, data, metric)
+        )
+        return table
+
     def read(self, name: str, data: Any, labels: Any, metric: MetricLike, missing: Missing) -> Arm:
-        """Returns the arm of labelled arrays; see `stats.reading.arm_from_arrays`."""
+        """Returns the arm of the data; see `stats.reading.arm_of`."""
+        table = self.table(name, data, metric)
         found: Arm = self._once(
-            ("read", id(data), id(labels), metric, missing),
-            (data, labels),
-            lambda: arm_from_arrays(name, data, labels, metric=metric, missing=missing),
+            ("read", id(table), id(labels), metric, missing),
+            (table, labels),
+            lambda: arm_of(name, table, labels, metric=metric, missing=missing),
         )
         return found
 

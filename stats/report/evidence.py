@@ -296,10 +296,7 @@ def _rank(
     shared: SharedArms,
 ) -> ArmComparisons | None:
     """Ranks three arms or more; None where the design has no ranking, or seeds are too few for one."""
-    seeds = [
-        set(predictions.data["pretrain_seed"].to_numpy().ravel().tolist())
-        for predictions in arms.values()
-    ]
+    seeds = [set(predictions.seeds) for predictions in arms.values()]
     too_few = settings.design == "paired" and len(set.intersection(*seeds)) < 2
     if settings.design not in get_args(ManyDesign) or too_few:
         return None

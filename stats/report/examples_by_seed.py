@@ -165,22 +165,14 @@ def example_grid(
     if any(table.min() < 0 or table.max() > 1 for table in tables):
         return None
     task = task_of(*prediction_sets, measure=measure)
-    ids = _names(arms[0])
-    places = {name: place for place, name in enumerate(_names(found[0][0]))}
-    order = [places[name] for name in ids]
-    data = prediction_sets[0].data
-    columns = {
-        str(name): column.to_numpy()[order].tolist()
-        for name, column in data.coords.items()
-        if column.dims == ("example",) and name not in ("example", "example_id")
-    }
-    labels = data["label"].to_numpy()[order].tolist() if "label" in data else None
+    columns = {name: values.tolist() for name, values in arms[0].of_examples.items()}
+    labels = columns.pop("label", None)
     groups = _groups_of(columns)
     kinds = groups if labels is None else groups | {"label": list(map(_as_text, labels))}
     return ExampleGrid(
         prediction_sets[0].set_name,
         metric_name(measure),
-        ids,
+        _names(arms[0]),
         names,
         [[str(seed) for seed in arm.seeds] for arm in arms],
         tables,
@@ -208,7 +200,7 @@ def _intervals(
     for name, texts in kinds.items():
         by = texts if arm.example_ids is None else dict(zip(arm.example_ids, texts, strict=True))
         try:
-            slices = slices_of(spec, spec.prepared.data, by).slices
+            slices = slices_of(spec, None, by).slices
         except DataError:  # too many kinds of examples: the page says "no interval"
             continue
         found[name] = {
@@ -230,8 +222,9 @@ def _measure_of_examples(predictions: PredictionSet) -> str | None:
     for name in own:
         if METRICS[name].mean_of is not None and METRICS[name].higher_is_better:
             return name
-    classes = any(METRICS[name].uses != "text" for name in own) and "scores" in predictions.data
-    return "accuracy" if classes and predictions.data.sizes.get("class", 0) > 1 else None
+    sizes = getattr(predictions.data, "sizes", {})
+    has_classes = sizes.get("class", 0) > 1 and any(METRICS[name].uses != "text" for name in own)
+    return "accuracy" if has_classes else None
 
 
 def _texts_of(columns: Mapping[str, list]) -> list[str] | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multiberts.evaluate.readers.columns import described
+from multiberts.evaluate.readers.rows import ArmTable, ReadAs
 from multiberts.runs import console
 from multiberts.runs.errors import counted
-from multiberts.stats.compare.checks import seeds_of
 from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation import words
@@ -22,42 +22,37 @@ from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms
 
-if TYPE_CHECKING:
-    import xarray
-
 _MOST_TOLD = 5
 
 
 def what_was_read(
-    arms: Mapping[str, xarray.Dataset], compared: ComparedArms, base: str, task: str | None
+    tables: Mapping[str, ArmTable], compared: ComparedArms, base: str, task: str | None
 ) -> str:
     """Returns one line on what was read as what, from which files, and what was left out."""
     alike: dict[str, list[str]] = {}
-    for name, data in arms.items():
-        read = data.attrs.get("columns")
-        text = "runs of multiberts finetune, by their run.json" if read is None else described(read)
+    for name, table in tables.items():
+        text = described(table.read.columns) or "runs of multiberts finetune, by their run.json"
         alike.setdefault(text, []).append(name)
     columns = "; ".join(
         f"{', '.join(names)}: {text}" if len(alike) > 1 else text for text, names in alike.items()
     )
-    files = [*dict.fromkeys(file for data in arms.values() for file in data.attrs.get("files", ()))]
+    reads = [table.read for table in tables.values()]
+    files = [*dict.fromkeys(file for read in reads for file in read.files or ())]
     more = f" and {len(files) - 4} more files" if len(files) > 4 else ""
     by_size: dict[str, list[str]] = {}
-    for name, data in arms.items():
+    for name, table in tables.items():
         numbers = {
-            "example": data.sizes["example"],
-            "seed": len(seeds_of(data)),
-            "run": data.sizes["run"],
+            "example": table.values.shape[1],
+            "seed": len(table.seeds),
+            "run": len(table.keys),
         }
         size = ", ".join(counted(number, what) for what, number in numbers.items())
         by_size.setdefault(size, []).append(name)
     sizes = "; ".join(
-        f"{', '.join(names)}: {size}" if len(by_size) > 1 else size + " each" * (len(arms) > 1)
+        f"{', '.join(names)}: {size}" if len(by_size) > 1 else size + " each" * (len(tables) > 1)
         for size, names in by_size.items()
     )
-    unused = [
-        *dict.fromkeys(name for data in arms.values() for name in data.attrs.get("unused", ()))
-    ]
+    unused = dict.fromkeys(name for read in reads for name in read.unused)
     left_out = [f"column {name!r}" for name in unused]
     for item in compared.comparisons:
         for arm in (item.base, item.experiment):
@@ -65,21 +60,19 @@ def what_was_read(
                 seeds = ", ".join(map(str, arm.left_out))
                 left_out.append(f"{counted(len(arm.left_out), 'seed')} of {arm.name} ({seeds})")
     measured = compared.comparisons[0].metric
-    scores = {data.attrs.get("columns", {}).get("score") for data in arms.values()} - {None}
+    scores = sorted({read.columns["score"] for read in reads if "score" in read.columns})
     of_column = (
-        f" of {' and '.join(map(repr, sorted(scores)))}"
-        if measured in ("mean", "share") and scores
-        else ""
+        f" of {' and '.join(map(repr, scores))}" if measured in ("mean", "share") and scores else ""
     )
     return (
         f"{columns}; from {', '.join(files[:4]) or base}{more}; {sizes}; metric "
-        f"{metric_name(measured)}{of_column}, task {_task_of(arms, base, task)}; "
+        f"{metric_name(measured)}{of_column}, task {_task_of(reads, base, task)}; "
         f"left out: {', '.join(dict.fromkeys(left_out)) or 'nothing'}."
     )
 
 
-def _task_of(arms: Mapping[str, xarray.Dataset], base: str, task: str | None) -> str:
-    named = {str(data.attrs["task"]) for data in arms.values() if data.attrs.get("task")}
+def _task_of(reads: Sequence[ReadAs], base: str, task: str | None) -> str:
+    named = {read.task for read in reads if read.task}
     return task or " and ".join(sorted(named)) or f"not named ({Path(base).name})"
 
 

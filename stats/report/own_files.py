@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from multiberts.evaluate.metrics.register import known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames, default_metric
-from multiberts.evaluate.readers.reading import name_of, read_frame
+from multiberts.evaluate.readers.reading import name_of, read_arms
+from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import UserError, counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, arms_of_frame, in_python
+from multiberts.stats.reading import arms_in, in_python, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
@@ -38,7 +39,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
       data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of a
         `.npz` file; of a folder of such files, one per seed, or of finished fine-tuning runs; of outputs
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
-        `evaluate.readers.reading.read_frame`). Or a table in memory: a data frame (pandas, polars), a
+        `evaluate.readers.reading.read_arms`). Or a table in memory: a data frame (pandas, polars), a
         `datasets.Dataset`, a dict of columns, or of arrays as a `.npz` file holds them.
       task: one of several tasks in files; of finished runs, "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
@@ -72,16 +73,16 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         raise DataError(f"found task={task!r} for a table in memory; keep the rows of one task")
     try:
         if _holds_runs(data):
-            return _arms_at(what, task, columns)
+            return {own.name: own.data for own in _own_prediction_sets(what, task)}
     except UserError as error:
         raise DataError(in_python(str(error))) from error
     arms = arms_in(data, what, task=task, columns=columns)
-    if arms is None or not all(hasattr(arm, "coords") for arm in arms.values()):
+    if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
             f"found {type(data).__name__}, expected a path or a table with columns; stats.compare takes "
             "arrays, DataArrays and Datasets as they are"
         )
-    return arms
+    return {name: arm.dataset() for name, arm in arms.items()}
 
 
 _ROLES = [field.name for field in fields(SliceNames)]
@@ -93,13 +94,11 @@ def _holds_runs(data: Any) -> bool:
     return is_folder and next(iter(find_runs(data)), None) is not None
 
 
-def _arms_at(
-    path: str, task: str | None, columns: Mapping[str, str | None]
-) -> dict[str, xarray.Dataset]:
-    """Reads a path for `read` and the commands, whose messages name flags."""
+def _arms_at(path: str, task: str | None, columns: Mapping[str, str | None]) -> dict[str, Any]:
+    """Reads a path for the commands, whose messages name flags."""
     if _holds_runs(path):
         return {own.name: own.data for own in _own_prediction_sets(path, task)}
-    return arms_of_frame(read_frame(path, SliceNames(**columns), task), path)
+    return dict(read_arms(path, SliceNames(**columns), task))
 
 
 def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
@@ -162,8 +161,8 @@ def arms_of(
     task: str | None,
     columns: Mapping[str, str | None],
     seeds: SeedKind = "pretrain",
-) -> dict[str, xarray.Dataset]:
-    """Returns the arms of all paths, the base first.
+) -> dict[str, Any]:
+    """Returns the arms of all paths as `stats.compare` takes them, the base first.
 
     Args:
       paths: files or folders.
@@ -179,7 +178,7 @@ def arms_of(
     ]
     if len(paths) == 1:
         return {name or name_of(paths[0]): data for name, data in found[0].items()}
-    arms: dict[str, xarray.Dataset] = {}
+    arms: dict[str, Any] = {}
     for path, own, names in zip(paths, found, each, strict=True):
         if len(own) != 1:
             raise UserError(
@@ -194,13 +193,13 @@ def arms_of(
     return arms
 
 
-def metric_of(arms: Mapping[str, xarray.Dataset], given: str | None) -> str:
+def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
     """Returns the metric that is asked for, or `mean` of scores and `accuracy` of predictions."""
-    scores = {str(data.attrs.get("columns", {}).get("score", "")) for data in arms.values()}
+    tables = [table_of(name, data) for name, data in arms.items()]
+    scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
         return max(  # of both kinds, the mean
-            default_metric(data["prediction"].to_numpy() if "prediction" in data else None)
-            for data in arms.values()
+            default_metric(table.values if table.kind == "prediction" else None) for table in tables
         )
     return named_metric(given).name
 

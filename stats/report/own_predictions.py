@@ -8,15 +8,17 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from multiberts.evaluate.readers.columns import ROLES, SliceNames
+from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
 from multiberts.stats.answers.listed import ANSWERS
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.provenance import data_facts
+from multiberts.stats.reading import table_of
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import (
     ComparedArms,
@@ -34,9 +36,6 @@ from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each
 from multiberts.stats.report.page import write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
-
-if TYPE_CHECKING:
-    import xarray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,16 +140,17 @@ def compare_files(settings: OwnComparison) -> str:
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.base, *settings.experiment]
     arms = _renamed(arms_of(paths, settings.task, settings.columns, settings.seeds), settings.names)
+    tables = {name: table_of(name, data) for name, data in arms.items()}
     compared = _compare_arms(arms, settings)
-    read = what_was_read(arms, compared, settings.base, settings.task_name or settings.task)
+    read = what_was_read(tables, compared, settings.base, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
-        tables = [summary_table(compared.items), *tables_of_answers(compared.items)]
-        texts[settings.latex] = "\n".join(table.latex() for table in tables)
+        shown = [summary_table(compared.items), *tables_of_answers(compared.items)]
+        texts[settings.latex] = "\n".join(table.latex() for table in shown)
     if settings.csv is not None:
         answers = [one.answers for one in compared.items]
         texts[settings.csv] = full_table(compared.comparisons, answers).csv()
-    texts |= _pages(compared, settings, read, arms) if settings.html is not None else {}
+    texts |= _pages(compared, settings, read, tables) if settings.html is not None else {}
     for path, text in texts.items():
         write_atomically(path, text)
     if settings.json:
@@ -159,7 +159,7 @@ def compare_files(settings: OwnComparison) -> str:
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
-def _renamed(arms: dict[str, xarray.Dataset], names: Sequence[str]) -> dict[str, xarray.Dataset]:
+def _renamed(arms: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Returns the arms under the names that were given, if any."""
     if not names:
         return arms
@@ -171,7 +171,7 @@ def _renamed(arms: dict[str, xarray.Dataset], names: Sequence[str]) -> dict[str,
     return dict(zip(names, arms.values(), strict=True))
 
 
-def _compare_arms(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -> ComparedArms:
+def _compare_arms(arms: Mapping[str, Any], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, _), *others = arms.items()
     metric = metric_of(arms, settings.metric)
@@ -181,7 +181,7 @@ def _compare_arms(arms: Mapping[str, xarray.Dataset], settings: OwnComparison) -
     prediction_sets = {
         name: PredictionSet(
             "", evaluation_set, name, None, (metric,), data, settings.missing,
-            "cluster" if "cluster" in data.coords else None,
+            "cluster" if "cluster" in table_of(name, data).of_examples else None,
         )
         for name, data in arms.items()
     }  # fmt: skip
@@ -201,12 +201,12 @@ def _pages(
     compared: ComparedArms,
     settings: OwnComparison,
     read: str,
-    arms: Mapping[str, xarray.Dataset],
+    tables: Mapping[str, ArmTable],
 ) -> dict[str, str]:
     """Returns the page of a report that has these comparisons alone, and those that it links to."""
     bootstrap = settings.of_comparison(compared.comparisons[0].design)
     names = {
-        role: {str(data.attrs.get("columns", own).get(role)) for data in arms.values()}
+        role: {(table.read.columns or own).get(role) for table in tables.values()}
         for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
     }
     content = ReportContent(

@@ -9,8 +9,8 @@ from multiberts.evaluate.readers.columns import RowNames
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.answers.published_number import reproduce
-from multiberts.stats.compare.checks import seeds_of
 from multiberts.stats.compare.question import compare
+from multiberts.stats.reading import table_of
 from multiberts.stats.report.own_files import arms_of, metric_of
 
 
@@ -73,7 +73,7 @@ def reproduce_files(settings: OwnReproduction) -> str:
         data,
         metric=metric_of(arms, settings.metric),
         design="single",
-        resample="seeds" if len(seeds_of(data)) > 1 else "examples",
+        resample="seeds" if len(table_of(name, data).seeds) > 1 else "examples",
     )
     answer = reproduce(
         result.named(name), settings.published, settings.of, seed_sd=settings.seed_sd

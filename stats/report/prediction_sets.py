@@ -26,6 +26,7 @@ from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.intervals import Interval
 from multiberts.stats.presentation.figures import Curve, OccupationScores
+from multiberts.stats.reading import table_of
 from multiberts.stats.runs_table import Arm, align, pair, sorted_seeds
 from multiberts.stats.settings import ComparisonSettings, Missing
 from multiberts.stats.variance.components import (
@@ -75,7 +76,8 @@ class PredictionSet:
     Attributes:
       step: of pre-training, or None where it is not known.
       measures: names of the metrics, the task's own first.
-      data: as `evaluate.prediction_files.predictions.read_predictions` returns it.
+      data: as `evaluate.prediction_files.predictions.read_predictions` returns it; of files of other
+        programs a table, which has predictions or scores alone.
       missing: as in `stats.compare`.
       clusters: coordinate of examples that are drawn together, or None.
     """
@@ -107,6 +109,11 @@ class PredictionSet:
             for lineage in self.data["lineage"].to_numpy().tolist()
         }
         return self.step + (before.pop() if len(before) == 1 else 0)
+
+    @property
+    def seeds(self) -> list[Hashable]:
+        """Returns the distinct pre-training seeds, in their order."""
+        return table_of(self.name, self.data).seeds
 
     @property
     def name(self) -> str:

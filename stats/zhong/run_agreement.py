@@ -33,7 +33,7 @@ from multiberts.stats.interval_rule import (
     scored,
 )
 from multiberts.stats.intervals import Interval
-from multiberts.stats.reading import arm_from_arrays
+from multiberts.stats.reading import arm_of
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import TablePart, score_table
@@ -118,7 +118,7 @@ def agreement(
 
     answers = data["prediction_text" if "prediction_text" in data else "prediction"]
     unused = xarray.DataArray(np.zeros(data.sizes.get("example", 0)), dims="example")
-    arm = arm_from_arrays("predictions", answers, unused)
+    arm = arm_of("predictions", answers, unused)
     if kind is not None:
         check_choice("kind", kind, Kind)
     if len(arm.run_seeds) < 2 or arm.num_examples < 2:

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multiberts.evaluate.readers.columns import BY_TIME, ColumnNames
-from multiberts.evaluate.readers.reading import read_frame
+from multiberts.evaluate.readers.columns import ColumnNames, SliceNames
+from multiberts.evaluate.readers.reading import read_arms, read_rows
+from multiberts.evaluate.readers.rows import BY_TIME, POSITION
 from multiberts.runs.errors import UserError
 
 SEEDS, EXAMPLES = (0, 3), ("a", "b", "c")
@@ -113,10 +114,10 @@ def test_every_form_gives_the_same_rows(
     name: str, write: Callable[[Path], None], tmp_path: Path
 ) -> None:
     write(tmp_path / name)
-    found = read_frame(str(tmp_path / name))
+    found = read_rows(str(tmp_path / name))
     order = ["seed", "example", "prediction", "label"]
     pd.testing.assert_frame_equal(
-        found[order].sort_values(["seed", "example"], ignore_index=True),
+        found.frame()[order].sort_values(["seed", "example"], ignore_index=True),
         long_frame()[order],
         check_dtype=False,
     )
@@ -126,9 +127,9 @@ def test_every_form_gives_the_same_rows(
 def test_semicolons_separate_numbers_with_either_decimal_sign(decimal: str, tmp_path: Path) -> None:
     rows = f"seed;id;score;text\n0;a;0{decimal}5;1,5\n0;b;1;2.5\n1;a;;x\n1;b;0;y\n"
     (tmp_path / "a.csv").write_text(rows)
-    found = read_frame(str(tmp_path / "a.csv"))
-    np.testing.assert_array_equal(found["score"], [0.5, 1.0, np.nan, 0.0])
-    assert found["text"].tolist() == ["1,5", "2.5", "x", "y"]
+    found = read_rows(str(tmp_path / "a.csv"))
+    np.testing.assert_array_equal(found.frame()["score"], [0.5, 1.0, np.nan, 0.0])
+    assert found.frame()["text"].tolist() == ["1,5", "2.5", "x", "y"]
 
 
 def test_labels_but_for_spaces_or_capitals_are_warned_of(
@@ -136,18 +137,18 @@ def test_labels_but_for_spaces_or_capitals_are_warned_of(
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_text("seed,id,prediction,label\n0,a, yes,yes\n0,b,No,no\n1,a,yes,yes\n1,b,no,no\n")
-    assert read_frame(str(path))["prediction"].tolist() == [" yes", "No", "yes", "no"]
+    assert read_rows(str(path)).frame()["prediction"].tolist() == [" yes", "No", "yes", "no"]
     assert re.search("' yes' .*'yes' .*spaces", capsys.readouterr().err)
     path.write_text("seed,id,prediction,label\n0,a,maybe,yes\n1,a,yes,yes\n")
-    read_frame(str(path))
+    read_rows(str(path))
     assert capsys.readouterr().err == ""
 
 
 def test_wide_columns_name_arm_and_seed(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     path.write_text("question,old_seed_0,old_seed_1,new-0,new-1\nq,0.5,1,1,0\n")
-    found = read_frame(str(path))
-    assert found[["arm", "seed", "score", "question"]].to_numpy().tolist() == [
+    found = read_rows(str(path))
+    assert found.frame()[["arm", "seed", "score", "question"]].to_numpy().tolist() == [
         ["old", 0, 0.5, "q"], ["old", 1, 1.0, "q"], ["new", 0, 1.0, "q"], ["new", 1, 0.0, "q"],
     ]  # fmt: skip
 
@@ -167,13 +168,16 @@ def test_scores_of_the_harness_by_filter_and_task(tmp_path: Path) -> None:
         (folder / "samples_gsm8k_2025-05-01T10-00-00.000001.jsonl").write_text(text)
         (folder / "results_2025-05-01T10-00-00.000001.json").write_text("{}")
     with pytest.raises(UserError, match="--score=exact_match,strict-match"):
-        read_frame(str(tmp_path))
+        read_rows(str(tmp_path))
     names = ColumnNames(score="exact_match,flexible-extract")
-    found = read_frame(str(tmp_path), names, task="gsm8k")
-    assert found.groupby("seed")["score"].agg(list).to_dict() == {1: [0, 1, 0], 2: [0, 0, 1]}
-    assert found["question"].tolist() == ["q0", "q1", "q2"] * 2
+    found = read_rows(str(tmp_path), names, task="gsm8k")
+    assert found.frame().groupby("seed")["score"].agg(list).to_dict() == {
+        1: [0, 1, 0],
+        2: [0, 0, 1],
+    }
+    assert found.frame()["question"].tolist() == ["q0", "q1", "q2"] * 2
     with pytest.raises(UserError, match="task 'arc', .*gsm8k"):
-        read_frame(str(tmp_path), names, task="arc")
+        read_rows(str(tmp_path), names, task="arc")
 
 
 @pytest.mark.parametrize("archived", [False, True])
@@ -196,9 +200,13 @@ def test_inspect_logs(archived: bool, tmp_path: Path, monkeypatch: pytest.Monkey
                     archive.writestr(f"samples/{number}.json", json.dumps(sample))
         else:
             (tmp_path / f"seed-{seed}.json").write_text(json.dumps({**header, "samples": samples}))
-    found = read_frame(str(tmp_path))
-    assert len(found) == 8 and set(found["seed"]) == {4, 5} and set(found["run"]) == {1, 2}
-    assert found.groupby("example")["score"].mean().to_dict() == {"x": 1.0, "y": 0.0}
+    found = read_rows(str(tmp_path))
+    assert (
+        len(found) == 8
+        and set(found.frame()["seed"]) == {4, 5}
+        and set(found.frame()["run"]) == {1, 2}
+    )
+    assert found.frame().groupby("example")["score"].mean().to_dict() == {"x": 1.0, "y": 0.0}
 
 
 def test_statistics_of_helm(tmp_path: Path) -> None:
@@ -216,8 +224,11 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
         folder = tmp_path / f"mmlu:model=me_seed{seed}"
         folder.mkdir()
         (folder / "per_instance_stats.json").write_text(json.dumps(entries))
-    found = read_frame(str(tmp_path))
-    assert found.groupby("seed")["score"].agg(list).to_dict() == {0: [0, 1, 0], 1: [0, 1, 0]}
+    found = read_rows(str(tmp_path))
+    assert found.frame().groupby("seed")["score"].agg(list).to_dict() == {
+        0: [0, 1, 0],
+        1: [0, 1, 0],
+    }
 
 
 @pytest.mark.parametrize(
@@ -240,48 +251,79 @@ def test_a_wrong_file_gets_one_line(text: str, line: str, tmp_path: Path) -> Non
     path = tmp_path / "file.csv"
     path.write_text(text)
     with pytest.raises(UserError, match=line) as caught:
-        read_frame(str(path))
+        read_rows(str(path))
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_words_for_missing_numbers_are_words_among_words(tmp_path: Path) -> None:
     path = tmp_path / "words.csv"
     path.write_text("seed,id,prediction,label,score\n0,a,None,NA,1\n0,b,,other,NA\n")
-    found = read_frame(str(path))
-    assert found["prediction"][0] == "None" and found["prediction"].isna().tolist() == [False, True]
-    assert found["label"].tolist() == ["NA", "other"]
-    scores = read_frame(str(path), ColumnNames(score="score"))["score"]
+    found = read_rows(str(path))
+    assert found.frame()["prediction"][0] == "None" and found.frame()[
+        "prediction"
+    ].isna().tolist() == [False, True]
+    assert found.frame()["label"].tolist() == ["NA", "other"]
+    scores = read_rows(str(path), ColumnNames(score="score")).frame()["score"]
     assert scores[0] == 1 and np.isnan(scores[1])
 
 
 def test_without_labels_scores_count(tmp_path: Path) -> None:
     path = tmp_path / "both.csv"
     path.write_text("seed,id,prediction,score\n0,a,x,1\n0,b,y,0\n")
-    assert "prediction" not in read_frame(str(path))
+    assert "prediction" not in read_rows(str(path)).frame()
     path.write_text("seed,id,prediction,score,label\n0,a,x,1,x\n0,b,y,0,x\n")
-    assert "score" not in read_frame(str(path))
+    assert "score" not in read_rows(str(path)).frame()
 
 
 def test_a_column_that_is_named_must_exist(tmp_path: Path) -> None:
     _csv(tmp_path / "a.csv")
     with pytest.raises(UserError, match="column 'x' for --seed, .*'seed', 'example'"):
-        read_frame(str(tmp_path / "a.csv"), ColumnNames(seed="x"))
+        read_rows(str(tmp_path / "a.csv"), ColumnNames(seed="x"))
 
 
 def test_files_whose_seeds_cannot_be_told_are_refused(tmp_path: Path) -> None:
     for name in ("first", "second"):
         long_frame()[:3].drop(columns="seed").to_csv(tmp_path / f"{name}.csv", index=False)
     with pytest.raises(UserError, match="no column of seeds"):
-        read_frame(str(tmp_path))
+        read_rows(str(tmp_path))
     (tmp_path / "second.csv").rename(tmp_path / "2.csv")
     with pytest.raises(UserError, match=r"2 files.* seed .*2\.csv, first\.csv"):
-        read_frame(str(tmp_path))
+        read_rows(str(tmp_path))
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", predictions=np.array([[{}]], dtype=object))
     with pytest.raises(UserError, match=r"a\.npz .*Object arrays"):
-        read_frame(str(tmp_path / "a.npz"))
+        read_rows(str(tmp_path / "a.npz"))
+
+
+def test_arrays_stay_arrays(tmp_path: Path) -> None:
+    ids, groups = np.array([" a", "b", "c"]), np.array([1, 1, 2])
+    np.savez(
+        tmp_path / "a.npz", predictions=PREDICTIONS, gold=LABELS, example_ids=ids, group=groups
+    )
+    names = SliceNames(label="gold", by="group")
+    table = read_arms(str(tmp_path / "a.npz"), names)[""]
+    assert table.values.tolist() == PREDICTIONS.tolist() and table.seeds == [0, 1]
+    assert table.labels.tolist() == LABELS.tolist() and table.example_ids.tolist() == [
+        "a",
+        "b",
+        "c",
+    ]
+    assert table.of_examples["group"].tolist() == [1, 1, 2]
+    assert table.read.columns["seed"] == POSITION and table.read.columns["label"] == "gold"
+    with pytest.raises(UserError, match="no array 'x' for --label, only predictions, gold"):
+        read_arms(str(tmp_path / "a.npz"), ColumnNames(label="x"))
+    np.savez(tmp_path / "b.npz", scores=PREDICTIONS, seeds=[4, 4])
+    with pytest.raises(UserError, match="two rows of seed 4 in seeds"):
+        read_arms(str(tmp_path / "b.npz"))
+
+
+def test_a_folder_of_arrays_has_the_seeds_of_its_files(tmp_path: Path) -> None:
+    for seed, row in zip(SEEDS, PREDICTIONS, strict=True):
+        np.savez(tmp_path / f"seed_{seed}.npz", predictions=row[None], labels=LABELS)
+    table = read_arms(str(tmp_path))[""]
+    assert table.seeds == [*SEEDS] and table.values.tolist() == PREDICTIONS.tolist()
 
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -317,7 +359,7 @@ def test_what_other_programs_wrote(
         ("inspect/eval", "inspect/logs", "hugging_face/datasets", "hugging_face/splits")
     ):
         pytest.importorskip("pyarrow")
-    found = read_frame(str(SAMPLES / folder), ColumnNames(**names), task)
+    found = read_rows(str(SAMPLES / folder), ColumnNames(**names), task).frame()
     keys = [name for name in ("seed", "run") if name in found]
     if "arm" in found:  # several models
         assert sorted(name[-1] for name in found["arm"].unique()) == ["a", "b"]
@@ -339,14 +381,14 @@ def test_times_in_names_are_not_seeds(tmp_path: Path) -> None:
         (tmp_path / f"run{run}").mkdir()
         text = json.dumps({"exact_match": [0.0, 1.0]})
         (tmp_path / f"run{run}/result-2026_11_22-08_50_{time}.json").write_text(text)
-    assert read_frame(str(tmp_path))["seed"].tolist() == [1, 1, 2, 2]
+    assert read_rows(str(tmp_path)).frame()["seed"].tolist() == [1, 1, 2, 2]
     for run, time in ((1, "58"), (2, "59")):
         (tmp_path / f"run{run}/result-2026_11_22-08_50_{time}.json").rename(
             tmp_path / f"result-2026_11_22-08_50_{time}.json"
         )
         (tmp_path / f"run{run}").rmdir()
     with pytest.raises(UserError, match="no column of seeds"):
-        read_frame(str(tmp_path))
+        read_rows(str(tmp_path))
 
 
 def samples_of_seed(folder: Path, seed: int, time: str, text: str) -> None:
@@ -360,9 +402,9 @@ def test_evaluations_again_of_one_seed_are_its_runs(tmp_path: Path) -> None:
     for seed in (1, 2):
         for time, text in (("2026-01-02", '"acc": 0.0'), ("2026-01-01", '"acc": 1.0')):
             samples_of_seed(tmp_path / f"seed{seed}", seed, time, text)
-    found = read_frame(str(tmp_path))
-    assert found.attrs["columns"]["run"] == BY_TIME
-    means = found.groupby("run")["score"].mean()
+    found = read_rows(str(tmp_path))
+    assert found.read.columns["run"] == BY_TIME
+    means = found.frame().groupby("run")["score"].mean()
     assert means.tolist() == [1.0, pytest.approx(7 / 12)]  # in order of time, not of names
 
 
@@ -379,9 +421,12 @@ def test_logs_of_one_seed_may_have_unlike_numbers_of_epochs(tmp_path: Path) -> N
         for day, log in enumerate((first, second, other), 1):
             log["eval"]["created"] = f"2026-01-0{day}T10:00:00+00:00"
             (folder / f"2026-01-0{day}T10-00-00_sums_{day}.json").write_text(json.dumps(log))
-    found = read_frame(str(tmp_path), ColumnNames(score="includes"), first["eval"]["task"])
-    assert found.groupby("seed")["run"].unique().map(list).to_dict() == {1: [1, 2, 3], 2: [1, 2, 3]}
-    assert "arm" not in found
+    found = read_rows(str(tmp_path), ColumnNames(score="includes"), first["eval"]["task"])
+    assert found.frame().groupby("seed")["run"].unique().map(list).to_dict() == {
+        1: [1, 2, 3],
+        2: [1, 2, 3],
+    }
+    assert "arm" not in found.frame()
 
 
 def test_models_are_folders_and_their_logs_runs_in_order_of_time(
@@ -392,19 +437,19 @@ def test_models_are_folders_and_their_logs_runs_in_order_of_time(
             folder = tmp_path / f"run{run}" / f"org__model_{model}"
             folder.parent.mkdir(exist_ok=True)
             samples_of_seed(folder, 1, f"2026-01-0{run}", '"acc": 0.0')
-    found = read_frame(str(tmp_path))
-    assert found.groupby("arm")["seed"].unique().map(list).to_dict() == {
+    found = read_rows(str(tmp_path))
+    assert found.frame().groupby("arm")["seed"].unique().map(list).to_dict() == {
         "org__model_a": [1, 2], "org__model_b": [1, 2],
     }  # fmt: skip
     assert "2 logs of org__model_a have" in capsys.readouterr().err
-    alone = read_frame(str(tmp_path / "run1/org__model_a"))
-    assert alone["seed"].unique().tolist() == [1] and "arm" not in alone
+    alone = read_rows(str(tmp_path / "run1/org__model_a"))
+    assert alone.roles["seed"].unique().tolist() == [1] and "arm" not in alone.roles
 
 
 def test_figures_of_whole_sets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"exact_match": 0.5, "_timestamp": "now"}')
     with pytest.raises(UserError, match="one value .*exact_match, _timestamp"):
-        read_frame(str(tmp_path / "a.json"))
+        read_rows(str(tmp_path / "a.json"))
 
 
 @pytest.mark.parametrize("kind", ["eval", "json"])
@@ -414,9 +459,10 @@ def test_the_reader_of_inspect_itself_gives_the_same_rows(
     """Where Inspect is installed its own reader is used, as the form of its logs may change."""
     pytest.importorskip("inspect_ai")
     names = ColumnNames(score="match")
-    theirs = read_frame(str(SAMPLES / "inspect" / kind), names)
+    theirs = read_rows(str(SAMPLES / "inspect" / kind), names)
     monkeypatch.setitem(sys.modules, "inspect_ai.log", None)  # as if it were not installed
-    pd.testing.assert_frame_equal(theirs, read_frame(str(SAMPLES / "inspect" / kind), names))
+    ours = read_rows(str(SAMPLES / "inspect" / kind), names)
+    pd.testing.assert_frame_equal(theirs.frame(), ours.frame())
     monkeypatch.undo()
     shutil.copytree(SAMPLES / "inspect" / kind, tmp_path / "logs")
     log = next((tmp_path / "logs").rglob(f"*.{kind}"))
@@ -425,7 +471,7 @@ def test_the_reader_of_inspect_itself_gives_the_same_rows(
     else:
         log.write_text(json.dumps({**json.loads(log.read_text()), "version": 99}))
     with pytest.raises(UserError, match="not a whole|inspect_ai .*version 99"):
-        read_frame(str(tmp_path / "logs"), names)
+        read_rows(str(tmp_path / "logs"), names)
 
 
 def test_an_export_without_columns_that_are_all_alike_is_read(tmp_path: Path) -> None:
@@ -441,5 +487,5 @@ def test_an_export_without_columns_that_are_all_alike_is_read(tmp_path: Path) ->
         for example in ("a", "b")
     ]  # fmt: skip
     pd.DataFrame(rows).to_csv(tmp_path / "export.csv", index=False)
-    frame = read_frame(tmp_path / "export.csv")
-    assert len(frame) == 4 and frame["prediction"].tolist() == [1] * 4
+    frame = read_rows(tmp_path / "export.csv")
+    assert len(frame) == 4 and frame.frame()["prediction"].tolist() == [1] * 4

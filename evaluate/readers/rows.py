@@ -1,0 +1,372 @@
+"""What readers return: rows with the role of every column, and arms as tables of runs by examples."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiberts.runs.errors import UserError, counted
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+# Names of seeds and examples where no column names them.
+BY_COLUMNS = "numbers in the names of columns"
+POSITION, BY_NAME = "order of rows", "names of files"
+NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
+BY_TIME, BY_MODEL = "order of the logs in time", "models and folders of the logs"
+UNNAMED = (POSITION, NUMBERED, BY_TIME)  # seeds that are paired by their order alone
+# Names by which a reader recognises an example, in the order of the columns of a pair.
+TEXT_NAMES = (
+    "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
+    "prompt", "input",
+)  # fmt: skip
+# Facts that harnesses record of an example, the same for every model.
+FACT_NAMES = ("doc_hash", "target")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadAs:
+    """What was read as what, and from where.
+
+    Attributes:
+      columns: the table's name of each role, or how seeds and examples are known without a column.
+      identifying: columns whose values another arm must have for the same examples.
+      unused: columns of a role that were left out.
+      files: that were read; None of data in memory.
+      task: as the files name it.
+      one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    identifying: Sequence[str] = ()
+    unused: Sequence[str] = ()
+    files: Sequence[str] | None = None
+    task: str = ""
+    one_checkpoint: bool = False
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns all that is set, as attributes of a Dataset."""
+        empty = ReadAs()
+        names = [*self.__dataclass_fields__]
+        return {
+            name: getattr(self, name)
+            for name in names
+            if getattr(self, name) != getattr(empty, name)
+        }
+
+    @classmethod
+    def of(cls, attributes: Mapping[Any, Any]) -> ReadAs:
+        """Returns what the attributes of a Dataset say; others are left out."""
+        return cls(
+            **{name: attributes[name] for name in cls.__dataclass_fields__ if name in attributes}
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Predictions or scores, one row for each run and example.
+
+    Attributes:
+      roles: columns by role: `seed`, `prediction` or `score`, and `arm`, `run`, `task`, `example`, `label`,
+        `cluster` and `by` where they are known.
+      further: the other columns under their own names: texts, facts, and what could be ids.
+      read: what was read as what.
+      possible_ids: those of them that are kept only where they turn out to be ids.
+      log: when a log of an evaluation began, its model and settings; None of other files.
+    """
+
+    roles: pandas.DataFrame
+    further: pandas.DataFrame
+    read: ReadAs = field(default_factory=ReadAs)
+    possible_ids: Sequence[str] = ()
+    log: Mapping[str, str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.roles)
+
+    def with_role(self, role: str, values: Any, name: str) -> Rows:
+        """Returns the rows with a column of a role, and what it was read as."""
+        read = replace(self.read, columns={**self.read.columns, role: name})
+        return replace(self, roles=self.roles.assign(**{role: values}), read=read)
+
+    def where(self, rows: Any) -> Rows:
+        """Returns some of the rows."""
+        return replace(
+            self,
+            roles=self.roles[rows].reset_index(drop=True),
+            further=self.further[rows].reset_index(drop=True),
+        )
+
+    def frame(self) -> pandas.DataFrame:
+        """Returns all columns; where a further one has the name of a role, that of the role."""
+        names = [name for name in self.further if name not in self.roles]
+        return self.roles.assign(**{name: self.further[name] for name in names})
+
+    @property
+    def runs(self) -> NDArray[np.int64]:
+        """Returns the number of each row's run, in the order in which they begin."""
+        keys = [name for name in ("arm", "seed", "run") if name in self.roles]
+        if not keys:
+            return np.zeros(len(self), np.int64)
+        return np.asarray(self.roles.groupby(keys, sort=False, dropna=False).ngroup())
+
+
+@dataclass(frozen=True, eq=False)
+class ArmTable:
+    """Predictions or scores of one arm, a row for each run.
+
+    Attributes:
+      values: [runs, examples], or [runs, examples, classes]; NaN (of texts None) where one is missing.
+      kind: `prediction` or `score`; empty of plain arrays, which hold what the metric reads.
+      keys: the seed of each run, and what lies below it [runs].
+      example_ids: [examples], or None where examples are known by position alone.
+      labels: [examples], or None.
+      of_examples: further columns by name, such as texts or `cluster`, each [examples].
+      lineage: what each run descends from, as `stats.runs_table.Arm` has it; empty where it is not known.
+      read: what was read as what.
+    """
+
+    values: NDArray
+    kind: str
+    keys: Sequence[tuple[Hashable, ...]]
+    example_ids: NDArray | None = None
+    labels: Any = None
+    of_examples: Mapping[str, NDArray] = field(default_factory=dict)
+    lineage: Sequence[frozenset] = ()
+    read: ReadAs = field(default_factory=ReadAs)
+
+    @property
+    def seeds(self) -> list[Hashable]:
+        """Returns the distinct seeds, in their order."""
+        return list(dict.fromkeys(key[0] for key in self.keys))
+
+    def rename(self, names: Mapping[str, str]) -> ArmTable:
+        """Returns the table with other names of columns of examples."""
+        columns = {names.get(name, name): values for name, values in self.of_examples.items()}
+        return replace(self, of_examples=columns)
+
+    def dataset(self) -> xarray.Dataset:
+        """Returns it as labelled arrays, as `stats.read` gives it to users."""
+        import xarray
+
+        coordinates: dict[str, Any] = {"example_id": ("example", self.example_ids)}
+        for place, name in enumerate(("pretrain_seed", "finetune_seed")[: len(self.keys[0])]):
+            coordinates[name] = ("run", np.asarray([key[place] for key in self.keys]))
+        for name, values in self.of_examples.items():
+            coordinates[name] = ("example", values)
+        variables: dict[str, Any] = {self.kind: (("run", "example"), self.values)}
+        if self.labels is not None:
+            variables["label"] = ("example", self.labels)
+        return xarray.Dataset(variables, coordinates, self.read.attributes())
+
+
+# --- From rows -----------------------------------------------------------------------------------
+
+
+def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
+    """Returns the arms of rows by name ("" where none is named).
+
+    Args:
+      rows: as `evaluate.readers.columns.settled` returns them.
+      what: names them in error messages.
+    """
+    roles = rows.roles
+    for name in ("arm", "seed", "run", "example"):
+        if name in roles and roles[name].isna().any():
+            raise UserError(
+                f"{what}: column {name!r}: found {counted(int(roles[name].isna().sum()), 'row')} without a "
+                "value; fill them in or leave these rows out"
+            )
+    arms = {"": rows}
+    if "arm" in roles:
+        arms = {str(name): rows.where(roles["arm"] == name) for name in roles["arm"].unique()}
+    try:
+        return {name: _table(own) for name, own in arms.items()}
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from error
+
+
+def _table(rows: Rows) -> ArmTable:
+    """Arranges the rows of one arm; a row that is missing becomes a cell that is NaN."""
+    import pandas
+
+    roles = rows.roles
+    keys = ["seed", *(["run"] if "run" in roles else [])]
+    runs = rows.runs
+    codes, ids = pandas.factorize(roles["example"])
+    cells = runs * len(ids) + codes
+    twice = pandas.Series(cells).duplicated().to_numpy()
+    if twice.any():
+        where = int(np.argmax(twice))
+        places = [f"{key} {roles[key].iloc[[where]].tolist()[0]!r}" for key in [*keys, "example"]]
+        raise UserError(
+            f"found two rows of {', '.join(places)}; "
+            "name the column that distinguishes them with --run=COLUMN or --arm=COLUMN"
+        )
+    kind = "prediction" if "prediction" in roles else "score"
+    first = np.unique(runs, return_index=True)[1]  # a row of each run
+    values, shape = plain(roles[kind]), (len(first), len(ids))
+    if len(rows) == len(first) * len(ids):
+        table = np.empty(shape, dtype=values.dtype)
+    else:  # rows that are missing
+        numeric = values.dtype.kind in "biuf"
+        table = np.full(shape, np.nan) if numeric else np.full(shape, None, dtype=object)
+    table.reshape(-1)[cells] = values
+    of_rows = [np.asarray(roles[name])[first].tolist() for name in keys]
+    labels, clusters, slices = (
+        _of_examples(rows.read.columns["by"] if role == "by" else role, roles[role], codes, ids)
+        if role in roles
+        else None
+        for role in ("label", "cluster", "by")
+    )
+    of_examples = {} if clusters is None else {"cluster": clusters}
+    example = np.unique(codes, return_index=True)[1]  # a row of each example
+    texts = [name for name in rows.further if name.lower() in TEXT_NAMES]
+    for name in dict.fromkeys([*texts, *rows.read.identifying]):
+        of_examples[name] = np.asarray(rows.further[name])[example].astype(object)
+    if slices is not None:
+        of_examples[rows.read.columns["by"]] = slices
+    identifying = [*rows.read.identifying, *(["cluster"] if "cluster" in roles else [])]
+    return ArmTable(
+        table,
+        kind,
+        list(zip(*of_rows, strict=True)),
+        np.asarray(ids),
+        labels,
+        of_examples,
+        read=replace(rows.read, identifying=identifying),
+    )
+
+
+def _of_examples(name: str, column: pandas.Series, codes: NDArray, ids: Any) -> NDArray:
+    """Returns the value of each example, which all its rows must have."""
+    values = plain(column)
+    of_examples = np.empty(len(ids), dtype=values.dtype)
+    of_examples[codes] = values
+    different = np.asarray(of_examples[codes] != values) & ~np.asarray(column.isna())
+    if different.any():
+        where = np.asarray(ids).tolist()[codes[int(np.argmax(different))]]
+        raise UserError(
+            f"column {name!r}: found several values for the example {where!r}, expected "
+            "the same in all its rows"
+        )
+    return of_examples
+
+
+def plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
+    """Returns values as NumPy's own types, NaN where a number is missing."""
+    values = column.to_numpy()
+    if values.dtype.kind == "O":
+        kinds = [column.dtype] if column.ndim == 1 else list(column.dtypes)
+        if all(hasattr(kind, "kind") and kind.kind in "biuf" for kind in kinds):
+            return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.asarray(values)
+
+
+# --- From arrays ---------------------------------------------------------------------------------
+
+# Names of arrays by role.
+_ARRAYS = {
+    "prediction": "predictions", "score": "scores", "seed": "seeds", "label": "labels",
+    "cluster": "clusters", "example": "example_ids",
+}  # fmt: skip
+
+
+def table_of_arrays(
+    arrays: Mapping[str, NDArray], what: str, names: Mapping[str, str | None] | None = None
+) -> ArmTable:
+    """Returns arrays as the table that they are.
+
+    Args:
+      arrays: `predictions` or `scores` [seeds, examples], and optionally `labels` [examples], `seeds`,
+        `example_ids` and `clusters`.
+      what: names them in error messages.
+      names: of arrays by role, where they are not these.
+
+    Example:
+      >>> table = table_of_arrays({"scores": np.array([[1, 0]]), "seeds": np.array([7])}, "base")
+      >>> table.seeds, table.values.tolist(), table.example_ids.tolist()
+      ([7], [[1, 0]], [0, 1])
+    """
+    given = {role: name for role, name in (names or {}).items() if name is not None}
+    if given.get("by") in ("label", "length"):  # which are no arrays
+        del given["by"]
+    for role, name in given.items():
+        if name not in arrays or role in ("arm", "run"):
+            raise UserError(
+                f"{what}: found no array {name!r} for --{role}, only {', '.join(arrays)}; name one of "
+                "these, or leave it out"
+            )
+    called = _ARRAYS | given
+    kind = "score" if "score" in given or called["prediction"] not in arrays else "prediction"
+    values = arrays.get(called[kind], np.empty(0))
+    if values.ndim != 2:
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+        raise UserError(
+            f"{what}: found {shapes or 'no array'}, expected `predictions` or `scores` "
+            "[seeds, examples]; save each arm's under these names, in a file of its own"
+        )
+    columns = {kind: called[kind], "seed": POSITION, "example": POSITION}
+    columns |= {
+        role: name
+        for role, name in called.items()
+        if name in arrays and role not in ("prediction", "score")
+    }
+    held = {role: arrays[name] for role, name in columns.items() if name in arrays}
+    for role, array in held.items():
+        length = values.shape[0 if role == "seed" else 1]
+        if role != kind and array.shape != (length,):
+            raise UserError(
+                f"{what}: {columns[role]} has the shape {list(array.shape)}, but {called[kind]} are "
+                f"{list(values.shape)}, expected [{length}]; save them anew"
+            )
+        if array.dtype.kind not in "biufU":
+            raise UserError(
+                f"{what}: {columns[role]} has the type {array.dtype}, expected numbers or texts; save them "
+                "anew"
+            )
+        if array.dtype.kind == "U" and role in ("seed", "example"):
+            held[role] = np.char.strip(array)
+    seeds = held.get("seed", np.arange(len(values))).tolist()
+    if len({*seeds}) < len(seeds):
+        twice = next(seed for place, seed in enumerate(seeds) if seed in seeds[:place])
+        raise UserError(
+            f"{what}: found two rows of seed {twice!r} in {columns['seed']}; number them"
+        )
+    of_examples = {columns.get("by", ""): held["by"]} if "by" in held else {}
+    of_examples |= {"cluster": held["cluster"]} if "cluster" in held else {}
+    return ArmTable(
+        values,
+        kind,
+        [(seed,) for seed in seeds],
+        held.get("example", np.arange(values.shape[1])),
+        held.get("label"),
+        of_examples,
+        read=ReadAs(columns=columns, identifying=["cluster"] if "cluster" in held else []),
+    )
+
+
+def rows_of_table(table: ArmTable) -> Rows:
+    """Returns a table of arrays as one row per prediction."""
+    import pandas
+
+    runs, examples = table.values.shape
+    columns = {
+        "seed": np.repeat([seed for (seed,) in table.keys], examples),
+        table.kind: table.values.ravel(),
+    }
+    of_examples = {"label": table.labels, "cluster": table.of_examples.get("cluster")}
+    if table.read.columns["example"] != POSITION:
+        of_examples["example"] = table.example_ids
+    columns |= {
+        role: np.tile(values, runs) for role, values in of_examples.items() if values is not None
+    }
+    read = {role: name for role, name in table.read.columns.items() if role in columns}
+    frame = pandas.DataFrame(columns)
+    return Rows(frame, frame[[]], ReadAs(columns=read))
