@@ -158,7 +158,7 @@ def standard_rows(
         wide = _from_wide(frame, columns, what, by)
         if wide is not None:
             return wide
-    roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()})
+    roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
     if "seed" not in columns:
         if seed is None:
             line = _lacking(frame, what, "seeds", "seed")
@@ -182,17 +182,19 @@ def standard_rows(
 
 def _stripped(column: pandas.Series) -> pandas.Series:
     """Returns names without spaces around them: "a1 " is the example "a1"."""
+    if column.dtype == "str":
+        return column.str.strip()
     if column.dtype.kind not in "OT":
         return column
-    # Most names stand in many rows, and few have spaces.
-    padded = [name for name in column.unique() if isinstance(name, str) and name != name.strip()]
-    return column.replace({name: name.strip() for name in padded}) if padded else column
+    return column.map(lambda name: name.strip() if isinstance(name, str) else name)
 
 
 def _with_possible_ids(rows: Rows) -> Rows:
     """Keeps of the further columns texts and facts, and those that could be ids."""
-    runs, further = rows.runs, rows.further
-    texts = [*filter(_is_text, further)]
+    further = rows.further
+    if further.empty:
+        return rows
+    runs, texts = rows.runs, [*filter(_is_text, further)]
     ids = [name for name in further if name not in texts and _tells_apart(runs, further[name])]
     kept = [name for name in further if name in texts or name in ids]
     return replace(rows, further=further[kept], possible_ids=ids)
@@ -319,12 +321,15 @@ def _refuse_classes(rows: Rows, what: str) -> None:
 def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
     """Finds ids where the table names none, and which columns must agree with another table's."""
     roles, further, columns = rows.roles, rows.further, dict(rows.read.columns)
+    texts = [*filter(_is_text, further)]
+    if "example" in roles and not {*rows.possible_ids, *texts}:
+        return rows
     runs = rows.runs
     position = roles.groupby(runs, sort=False).cumcount().to_numpy()
     candidates = [
         name
         for name in further
-        if (name in rows.possible_ids or _is_text(name))
+        if (name in rows.possible_ids or name in texts)
         and name.lower() != "target"
         # Some rows may be missing, but not most.
         and further[name].nunique() <= 1.1 * (position.max() + 1)
@@ -354,7 +359,7 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
     told_apart = [
         name
         for place, name in enumerate(candidates)
-        if _is_text(name) or (name not in roles and not (is_new and place == 0))
+        if name in texts or (name not in roles and not (is_new and place == 0))
     ]
     examples = roles["example"].nunique()
     identifying = [  # a rank in each run identifies none

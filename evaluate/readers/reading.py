@@ -423,14 +423,15 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
         if text.strip() in ("", "[]", "{}"):
             raise UserError(f"{path} is empty; expected {_KINDS}")
         if text.lstrip()[:1] in ("{", "["):
-            content = _parse_json(path, text)
-            if is_inspect_log(content):
-                return inspect_rows(path, by_inspect(path) or content, names, seed)
-            if path.name.startswith("samples_") and isinstance(content, list):
-                return lm_eval_rows(path, content, names, seed)
-            return _standard(_table_of_json(path, content), names, path, seed)
-        frame = _read_text_table(text)
-        return _standard(frame, names, path, seed)
+            parsed = _parse_json(path, text)
+            if is_inspect_log(parsed):
+                return inspect_rows(path, by_inspect(path) or parsed, names, seed)
+            if path.name.startswith("samples_") and isinstance(parsed, list):
+                return lm_eval_rows(path, parsed, names, seed)
+            return _standard(_table_of_json(path, parsed), names, path, seed)
+        content = text.encode()
+        del data, text  # each as large as the table
+        return _standard(_read_text_table(content), names, path, seed)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); expected {_KINDS}") from error
 
@@ -474,26 +475,27 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     return pandas.DataFrame(content)
 
 
-def _read_text_table(text: str) -> pandas.DataFrame:
-    """Reads CSV, separated by commas or semicolons, or TSV.
+def _read_text_table(content: bytes) -> pandas.DataFrame:
+    """Reads CSV, separated by commas or semicolons, or TSV, in UTF-8.
 
     Where semicolons separate, the decimal sign of a column is the comma or the point.
     """
     import pandas
     from pandas.api.types import is_numeric_dtype
 
-    header = next((line for line in text.splitlines() if line.strip()), "")
+    first = re.search(rb"[^\r\n]*\S[^\r\n]*", content)
+    header = first[0].decode() if first else ""
     separator = max("\t,;", key=header.count)  # a stray tab may stand between commas
     options: dict[str, Any] = {"sep": separator if separator in header else ",", "index_col": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         try:
-            frame = pandas.read_csv(io.StringIO(text), **options)
+            frame = pandas.read_csv(io.BytesIO(content), **options)
         except pandas.errors.ParserWarning as error:
             raise ValueError("rows have more cells than the header has names") from error
     if separator == ";":
         no_numbers = [name for name in frame.columns if not is_numeric_dtype(frame[name])]
-        frame[no_numbers] = pandas.read_csv(io.StringIO(text), **options, decimal=",")[no_numbers]
+        frame[no_numbers] = pandas.read_csv(io.BytesIO(content), **options, decimal=",")[no_numbers]
     # "NA" and "None" are missing numbers, but in a column of words they are words.
     words = [
         name
@@ -502,12 +504,10 @@ def _read_text_table(text: str) -> pandas.DataFrame:
     ]
     if words:
         options |= {"usecols": words, "keep_default_na": False, "na_values": [""]}
-        frame[words] = pandas.read_csv(io.StringIO(text), **options)[words]
+        frame[words] = pandas.read_csv(io.BytesIO(content), **options)[words]
     for name in frame.columns if separator == "\t" else ():
-        if (
-            frame[name]
-            .map(lambda cell: isinstance(cell, str) and "\t" in cell and "\n" in cell)
-            .any()
+        if not is_numeric_dtype(frame[name]) and any(
+            isinstance(cell, str) and "\t" in cell and "\n" in cell for cell in frame[name].unique()
         ):
             raise ValueError(
                 f"column {name!r} has a cell with tabs and ends of lines, as if a quotation mark were not "

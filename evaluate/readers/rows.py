@@ -201,24 +201,22 @@ def _table(rows: Rows) -> ArmTable:
     runs = rows.runs
     codes, ids = pandas.factorize(roles["example"])
     cells = runs * len(ids) + codes
-    twice = pandas.Series(cells).duplicated().to_numpy()
-    if twice.any():
-        where = int(np.argmax(twice))
+    if np.bincount(cells).max() > 1:
+        where = int(np.argmax(pandas.Series(cells).duplicated()))
         places = [f"{key} {roles[key].iloc[[where]].tolist()[0]!r}" for key in [*keys, "example"]]
         raise UserError(
             f"found two rows of {', '.join(places)}; "
             "name the column that distinguishes them with --run=COLUMN or --arm=COLUMN"
         )
     kind = "prediction" if "prediction" in roles else "score"
-    first = np.unique(runs, return_index=True)[1]  # a row of each run
-    values, shape = plain(roles[kind]), (len(first), len(ids))
-    if len(rows) == len(first) * len(ids):
+    values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
+    if len(rows) == shape[0] * shape[1]:
         table = np.empty(shape, dtype=values.dtype)
     else:  # rows that are missing
         numeric = values.dtype.kind in "biuf"
         table = np.full(shape, np.nan) if numeric else np.full(shape, None, dtype=object)
     table.reshape(-1)[cells] = values
-    of_rows = [np.asarray(roles[name])[first].tolist() for name in keys]
+    of_runs = [np.asarray(roles[name])[_first_rows(runs)].tolist() for name in keys]
     labels, clusters, slices = (
         _of_examples(rows.read.columns["by"] if role == "by" else role, roles[role], codes, ids)
         if role in roles
@@ -226,22 +224,26 @@ def _table(rows: Rows) -> ArmTable:
         for role in ("label", "cluster", "by")
     )
     of_examples = {} if clusters is None else {"cluster": clusters}
-    example = np.unique(codes, return_index=True)[1]  # a row of each example
     texts = [name for name in rows.further if name.lower() in TEXT_NAMES]
     for name in dict.fromkeys([*texts, *rows.read.identifying]):
-        of_examples[name] = np.asarray(rows.further[name])[example].astype(object)
+        of_examples[name] = np.asarray(rows.further[name])[_first_rows(codes)].astype(object)
     if slices is not None:
         of_examples[rows.read.columns["by"]] = slices
     identifying = [*rows.read.identifying, *(["cluster"] if "cluster" in roles else [])]
     return ArmTable(
         table,
         kind,
-        list(zip(*of_rows, strict=True)),
+        list(zip(*of_runs, strict=True)),
         np.asarray(ids),
         labels,
         of_examples,
         read=replace(rows.read, identifying=identifying),
     )
+
+
+def _first_rows(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the first row of each code, which are numbered in the order in which they begin."""
+    return np.flatnonzero(np.diff(np.maximum.accumulate(codes), prepend=-1))
 
 
 def _of_examples(name: str, column: pandas.Series, codes: NDArray, ids: Any) -> NDArray:
