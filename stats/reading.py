@@ -452,7 +452,7 @@ def arm_of(
 
 def _is_empty(values: NDArray) -> bool:
     """Returns whether no value is there."""
-    return all(value is None or value != value for value in values.tolist())
+    return all(value is None or value != value for value in values)
 
 
 def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmTable:

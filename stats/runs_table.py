@@ -334,7 +334,8 @@ def _checked_ids(name: str, example_ids: ArrayLike | None, number: int) -> NDArr
     ids = np.asarray(example_ids)
     if len(ids) != number:
         raise DataError(f"{name}: found {len(ids)} example ids, expected one for each of {number}")
-    if len(set(ids.tolist())) != len(ids):
+    in_order = ids.dtype.kind in "iufU" and bool((ids[1:] > ids[:-1]).all())
+    if not in_order and len(set(ids.tolist())) != len(ids):
         seen: set[Any] = set()
         twice = next(i for i in ids.tolist() if i in seen or seen.add(i))  # type: ignore[func-returns-value]
         raise DataError(f"{name}: example id {twice!r} appears twice; make the ids unique")
