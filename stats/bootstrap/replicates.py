@@ -369,15 +369,15 @@ class Columns:
 
         A column is zero where a cell is missing.
         """
-        for _, rows in self._make() if self._arm.clusters is not None else self._blocks():
-            own = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
-            columns = [
-                column.astype(np.float64, copy=False)
-                for column in (*rows[: self._num_shared, None], *own)
-            ]
-            del rows, own  # the one who asked decides how long they are needed
-            yield columns
-            del columns
+        # No names for blocks here: the one who asks decides how long they are needed.
+        return map(
+            self._by_column, self._make() if self._arm.clusters is not None else self._blocks()
+        )
+
+    def _by_column(self, block: tuple[slice, NDArray]) -> list[NDArray[np.float64]]:
+        rows = block[1].astype(np.float64, copy=False)
+        own = rows[self._num_shared :].reshape(self._num_own, self._num_runs, -1)
+        return [*rows[: self._num_shared, None], *own]
 
     def _make(self) -> Iterator[tuple[slice, NDArray]]:
         """Yields rows of shared and own columns, [shared + own * runs, block]."""
