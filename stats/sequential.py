@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.errors import DataError
+from multiberts.stats.roots import root_between
 from multiberts.stats.significance import check_level
 
 Array = NDArray[np.float64]
@@ -199,7 +200,6 @@ class _Path:
         Returns:
           The boundary's z.
         """
-        from scipy.optimize import brentq
         from scipy.special import ndtr
 
         self.information += step**2
@@ -210,7 +210,7 @@ class _Path:
 
         z = math.inf
         if increment >= _LEAST_SPENT:
-            z = float(brentq(excess, -_REACH, 2 * _REACH, xtol=1e-12))
+            z = root_between(excess, -_REACH, 2 * _REACH, absolute=1e-12)
         self._stop_beyond(min(z, _REACH) * root, root, step, next_step)
         return z
 

@@ -169,6 +169,7 @@ CONTINUOUS_METRICS = (
         label="mean",
         unit="%",
         meaning="Share of the examples whose own score is 1.",
+        whole=True,
         uses_labels=False,
         bounds=(0.0, 1.0),
     ),

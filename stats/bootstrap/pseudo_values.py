@@ -136,29 +136,26 @@ def _column_table(arm: Arm, metric: Metric, columns: Columns) -> ScoreTable:
     shape = (len(weights), arm.num_examples)
     if metric.mean_of is not None and arm.observed is None:
         column = metric.mean_of
-
-        def seed_means() -> Iterator[Array]:
-            for block in columns.example_columns():
-                table = weights @ block[column]
-                del block  # not in memory while the table is used
-                yield table
-                del table
-
-        return ScoreTable(shape, seed_means)
+        return ScoreTable(
+            shape, lambda: (weights @ block[column] for block in columns.example_columns())
+        )
     score, means, gradient = _linearised(columns, arm.num_examples)
 
+    def seed_values(block: list[Array]) -> Array:
+        influence = np.zeros((len(score), block[0].shape[1]))  # [runs, block]
+        size = np.repeat(np.abs(score)[:, None], influence.shape[1], axis=1)
+        for column, values in enumerate(block):
+            term = values - means[:, column, None]
+            term *= gradient[:, column, None] * arm.num_examples
+            influence += term
+            size += np.abs(term, out=term)
+        # Terms that cancel but for the derivatives' errors: right answers where all are right.
+        influence[np.abs(influence) < _DERIVATIVE_ERROR * size] = 0.0
+        influence += score[:, None]
+        return weights @ influence
+
     def blocks() -> Iterator[Array]:
-        for block in columns.example_columns():
-            influence = np.zeros((len(score), block[0].shape[1]))  # [runs, block]
-            size = np.repeat(np.abs(score)[:, None], influence.shape[1], axis=1)
-            for column, found in enumerate(block):
-                centred = found - means[:, column, None]
-                term = centred * (gradient[:, column, None] * arm.num_examples)
-                influence += term
-                size += np.abs(term)
-            # Terms that cancel but for the derivatives' errors: right answers where all are right.
-            influence[np.abs(influence) < _DERIVATIVE_ERROR * size] = 0.0
-            yield weights @ (score[:, None] + influence)
+        return map(seed_values, columns.example_columns())
 
     if 8 * shape[0] * shape[1] <= _KEPT_BYTES:
         kept = list(blocks())

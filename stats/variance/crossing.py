@@ -27,7 +27,6 @@ from multiberts.stats.variance.score_tables import (
     Array,
     Deviations,
     TablePart,
-    deviations,
     summed_table,
 )
 
@@ -140,7 +139,7 @@ class Crossing:
 
     @cached_property
     def deviations(self) -> list[Deviations]:
-        return [deviations(part.table) for part in self.parts]
+        return [part.table.deviations for part in self.parts]
 
     def _sums(
         self, key: Callable[[TablePart], str | None], value: Callable[[Deviations], Array]
@@ -150,7 +149,9 @@ class Crossing:
         for part, found in zip(self.parts, self.deviations, strict=True):
             name = key(part)
             if name is not None:
-                weighted = part.weight * value(found)
+                weighted = value(found)
+                if part.weight != 1:  # no second array of a million examples where it is
+                    weighted = part.weight * weighted
                 if name in sums and len(sums[name]) != len(weighted):
                     raise DataError(
                         f"found tables of {len(sums[name])} and {len(weighted)} {name}, expected "

@@ -22,6 +22,7 @@ from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.formats import format_cell
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
+from multiberts.stats.roots import root_between
 from multiberts.stats.settings import Design
 from multiberts.stats.significance import check_level
 from multiberts.stats.variance.crossing import Term, VarianceParts
@@ -468,15 +469,13 @@ class _TTest:
 
     def _power(self, shift: float) -> float:
         """Computes the power at an effect in standard errors."""
-        from scipy.special import ndtr, stdtrit
+        from scipy.special import nctdtr, ndtr, stdtrit
 
         if self.critical is None:  # one mean square: a t test as in textbooks
-            from scipy.stats import nct
-
             critical = float(stdtrit(self.freedom, 1 - self.alpha / self.sides))
-            # The mirror image of the lower tail: SciPy's distribution function can be NaN there.
-            above = float(nct.sf(critical, self.freedom, shift))
-            below = float(nct.sf(critical, self.freedom, -shift))
+            # The mirror images of the upper tails, without importing scipy.stats; NaN below 1e-17.
+            above = float(np.nan_to_num(nctdtr(self.freedom, -shift, -critical)))
+            below = float(np.nan_to_num(nctdtr(self.freedom, shift, -critical)))
         else:
             above = float(ndtr(shift - self.critical).mean())
             below = float(ndtr(-shift - self.critical).mean())
@@ -484,15 +483,13 @@ class _TTest:
 
     def detectable(self, target_power: float) -> float:
         """Computes the smallest true effect that the test finds with a probability."""
-        from scipy.optimize import brentq
-
         if self.error == 0:
             return 0.0
         high = 4.0
         while self._power(high) < target_power:
             high *= 2
-        return self.error * float(
-            brentq(lambda shift: self._power(shift) - target_power, 0, high, rtol=1e-10)
+        return self.error * root_between(
+            lambda shift: self._power(shift) - target_power, 0.0, high, relative=1e-10
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -33,6 +34,11 @@ class ScoreTable:
 
     shape: tuple[int, int]
     blocks: Callable[[], Iterator[Array]]
+
+    @cached_property
+    def deviations(self) -> Deviations:
+        """Its parts, which several sums of the table share."""
+        return deviations(self)
 
 
 Scores = ArrayLike | ScoreTable

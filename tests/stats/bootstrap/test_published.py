@@ -149,6 +149,27 @@ def test_sklearn_f1_of_other_classes_keeps_its_meaning():
         multibootstrap(*data, "f1", nboot=2, verbose=False)
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "auc", "mse"])
+def test_an_example_may_be_drawn_thousands_of_times(metric):
+    class OneInTwo:
+        def choice(self, number, size, replace):
+            assert replace
+            return np.arange(size) % 2 * (number - 1)
+
+    run_info, predictions, labels = example_data(num_examples=3000)
+    ends = [0, 2999]
+    labels[ends] = [0, 1]
+    drawn = multibootstrap(
+        run_info, predictions, labels, metric, sample_seeds=False, nboot=2, rng=OneInTwo(),
+        verbose=False,
+    )  # fmt: skip
+    of_two = multibootstrap(
+        run_info, predictions[:, ends], labels[ends], metric, sample_seeds=False,
+        sample_examples=False, nboot=2, verbose=False,
+    )  # fmt: skip
+    assert drawn == of_two
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "matthews", "auc"])
 def test_chunks_and_blocks_do_not_change_the_samples(metric, monkeypatch):
     data = example_data(num_examples=3000)
@@ -156,6 +177,7 @@ def test_chunks_and_blocks_do_not_change_the_samples(metric, monkeypatch):
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._CHUNK_BYTES", 10_000)
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._BLOCK_ELEMENTS", 2000)
     monkeypatch.setattr("multiberts.stats.bootstrap.replicates._KEPT_BYTES", 0)
+    monkeypatch.setattr("multiberts.stats.bootstrap.replicates._EXACT_BLOCK", 700)
     in_pieces = multibootstrap(*data, score_fn=metric, nboot=30, rng=2, verbose=False)
     np.testing.assert_array_equal(in_pieces, whole)
 
