@@ -105,7 +105,7 @@ def b3_experiment(
     few minutes on one core.
 
     Args:
-      run_dir: where to write `results.csv`, `table.md`, `figure.png` and `figure.svg`.
+      run_dir: where to write `results.csv`, `table.md` and `figure.svg`.
       noises: shares of each true cluster's samples that the observed clustering gets wrong.
       directions: `one` or `two`; see the module.
       num_repetitions: worlds for each noise; the same ones for every noise.
@@ -148,8 +148,8 @@ def b3_experiment(
         rows = [row for file in files for row in json.loads(file.read_text())]
         write_atomically(directory.path / "results.csv", csv_table(rows))
         write_atomically(directory.path / "table.md", markdown_table(rows))
-        figures = save_figure(experiment_figure(rows), directory.path / "figure")
-        outputs = ["results.csv", "table.md", *(file.name for file in figures)]
+        figure = save_figure(experiment_figure(rows), directory.path / "figure")
+        outputs = ["results.csv", "table.md", figure.name]
         directory.finish(outputs + [f"repetitions/{file.name}" for file in files])
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from multiberts.launch.plan.experiment import Experiment
 from multiberts.runs.command_line.command import COMMANDS, described_function, gin_name_of, load
-from multiberts.runs.figure_style import save_figure
+from multiberts.runs.figure_style import figure_bytes
 from multiberts.runs.parameters import annotations_of, described
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def drawn(markdown: str) -> list[dict[str, bytes]]:
                     figures |= {k: item for k, item in value.items() if isinstance(item, Figure)}
             found.append(
                 {
-                    f"gallery/{name}.png": save_figure(figure, Path(name))[0].read_bytes()
+                    f"gallery/{name}.png": figure_bytes(figure, "png")
                     for name, figure in figures.items()
                 }
             )

@@ -7,11 +7,12 @@ first needed, and no window is opened.
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,6 +21,14 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 GREY = "#666666"
+
+FigureKind = Literal["svg", "pdf", "png"]
+# Leaves out the version and the time, which Matplotlib writes into a file of each kind.
+_METADATA: dict[FigureKind, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -31,6 +40,7 @@ _SETTINGS: dict[Any, Any] = {
     "axes.grid": False,
     "legend.frameon": False,
     "svg.fonttype": "none",  # text stays text: small files that can be searched
+    "svg.hashsalt": "stats",  # the same names of parts every time
     "figure.dpi": 100,
     "savefig.dpi": 150,
 }
@@ -64,22 +74,40 @@ def canvas(
         yield figure, figure.subplots(rows, columns, **options)
 
 
-def save_figure(figure: Figure, path: Path, salt: str = "stats") -> list[Path]:
-    """Writes `path` with the endings .png and .svg, without dates or versions inside.
+def figure_bytes(figure: Figure, kind: FigureKind = "svg") -> bytes:
+    """Returns a picture, without dates or versions inside.
 
     Args:
       figure: made in a `canvas`.
-      path: without an ending; its folder exists.
-      salt: the names of the parts inside the SVG file depend on it.
-
-    Returns:
-      The two files.
     """
     import matplotlib
 
-    files = [path.with_name(path.name + ending) for ending in (".png", ".svg")]
-    with matplotlib.rc_context(_SETTINGS | {"svg.hashsalt": salt}):
-        figure.savefig(files[0], metadata={"Software": None})
-        figure.set_layout_engine("none")  # the layout is done; computing it again takes as long
-        figure.savefig(files[1], metadata={"Date": None, "Creator": None})
-    return files
+    content = io.BytesIO()
+    with matplotlib.rc_context(_SETTINGS):
+        _lay_out(figure, dots_per_inch=matplotlib.rcParams["savefig.dpi"])
+        figure.savefig(content, format=kind, metadata=_METADATA[kind])
+    return content.getvalue()
+
+
+def _lay_out(figure: Figure, dots_per_inch: float) -> None:
+    """Computes the layout once, by the sizes of letters in a PNG, so that it is the same in all kinds."""
+    engine, own = figure.get_layout_engine(), figure.dpi
+    if engine is not None:
+        figure.dpi = dots_per_inch
+        engine.execute(figure)
+        figure.dpi = own
+        figure.set_layout_engine("none")
+
+
+def save_figure(figure: Figure, path: Path, kind: FigureKind = "svg") -> Path:
+    """Writes a picture; see `figure_bytes`.
+
+    Args:
+      path: without an ending; its folder exists.
+
+    Returns:
+      The file, `path` with the ending of its kind.
+    """
+    file = path.with_name(f"{path.name}.{kind}")
+    file.write_bytes(figure_bytes(figure, kind))
+    return file

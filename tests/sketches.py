@@ -7,37 +7,27 @@ figures themselves are drawn by the tests that have the mark `figures`.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
-# One transparent pixel.
-_PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-
+from multiberts.runs import figure_style
 
 _to_be_drawn: list[bool] = []
 
 
-def _written(figure: Any, file: Path) -> None:
-    if file.suffix == ".png":
-        file.write_bytes(_PNG)
-        return
+def _sketch(figure: Any) -> str:
     width, height = 72 * figure.get_size_inches()
     legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
     texts = [text for legend in filter(None, legends) for text in legend.get_texts()]
     texts += [text for axes in figure.axes for text in (axes.title, axes.xaxis.label, *axes.texts)]
     words = "".join(f"<text>{escape(text.get_text())}</text>" for text in texts)
-    file.write_text(
+    return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}">'
-        f'<path d="M 0 0"/>{words}</svg>\n',
-        encoding="utf-8",
+        f'<path d="M 0 0"/>{words}</svg>\n'
     )
 
 
@@ -46,16 +36,21 @@ def sketched_figures() -> Iterator[None]:
     """While it is open, figures are written as sketches."""
     from matplotlib.figure import Figure
 
-    draw = Figure.savefig
+    draw, lay_out = Figure.savefig, figure_style._lay_out
 
-    def save(figure: Figure, file: Any, **options: Any) -> None:
-        if _to_be_drawn or not isinstance(file, Path):
-            draw(figure, file, **options)
+    def save(figure: Figure, file: BinaryIO, format: str = "", **options: Any) -> None:
+        if _to_be_drawn or format != "svg":
+            draw(figure, file, format=format, **options)
         else:
-            _written(figure, file)
+            file.write(_sketch(figure).encode())
+
+    def lay_out_drawn(figure: Figure, dots_per_inch: float) -> None:
+        if _to_be_drawn:
+            lay_out(figure, dots_per_inch)
 
     with pytest.MonkeyPatch.context() as patches:
         patches.setattr(Figure, "savefig", save)
+        patches.setattr(figure_style, "_lay_out", lay_out_drawn)
         yield
 
 

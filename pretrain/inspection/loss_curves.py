@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import numpy as np
 from multiberts.bert.training.log import METRICS, read_metrics
 from multiberts.pretrain.inspection.batch_view import read_run_record
 from multiberts.runs.errors import UserError
-from multiberts.runs.figure_style import COLOURS, LINES, canvas, save_figure
+from multiberts.runs.figure_style import COLOURS, LINES, canvas, figure_bytes
 from multiberts.runs.files import PathLike, write_atomically
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class RunCurves:
 def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> str:
     """Draws the loss curves of runs and sums up their held-out masked-word accuracy.
 
-    Writes `loss.png`, `loss.svg` and `held_out.json` in `output_dir`.
+    Writes `loss.png` and `held_out.json` in `output_dir`.
 
     Args:
       run_dirs: pre-training runs, finished or not.
@@ -147,10 +146,7 @@ def _in_words(summary: dict[str, Any]) -> str:
 def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:
     held_out = any(len(run.held_out) for run in runs)
     panels = 2 if held_out else 1
-    with (
-        canvas(4.5 * panels, 3.8, columns=panels, squeeze=False) as (figure, [axes]),
-        tempfile.TemporaryDirectory() as folder,
-    ):
+    with canvas(4.5 * panels, 3.8, columns=panels, squeeze=False) as (figure, [axes]):
         for number, run in enumerate(runs):
             style = {
                 "color": COLOURS[number % len(COLOURS)],
@@ -168,8 +164,7 @@ def _draw(runs: Sequence[RunCurves], output_dir: Path) -> None:
         if held_out:
             _label(axes[1], "Held-out masked-word accuracy", "share of words")
         axes[-1].legend()
-        for file in save_figure(figure, Path(folder) / "loss", salt="curves"):
-            write_atomically(output_dir / file.name, file.read_bytes())
+    write_atomically(output_dir / "loss.png", figure_bytes(figure, "png"))
 
 
 def _label(axes: Axes, title: str, unit: str) -> None:

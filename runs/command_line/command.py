@@ -106,11 +106,12 @@ PURPOSES = {
         "instances": Command(
             "stats.report.size_comparison:instances",
             "compare model sizes example by example: tables and figures of Zhong et al.",
+            report="stats.report.page_run:describe",
         ),
         "learned": Command(
             "stats.report.learning_report:learned",
             "find when single examples are learned along pre-training, and which are forgotten",
-            report="stats.report.learning_report:describe_learned",
+            report="stats.report.page_run:describe",
         ),
         "seed-shares": Command(
             "stats.report.randomness_report:seed_shares",
@@ -118,7 +119,9 @@ PURPOSES = {
             report="stats.report.randomness_report:describe_shares",
         ),
         "paper": Command(
-            "stats.paper.reproduction:paper", "tables and figures of the MultiBERTs paper from runs"
+            "stats.paper.reproduction:paper",
+            "tables and figures of the MultiBERTs paper from runs",
+            report="stats.report.page_run:describe",
         ),
     },
     "Predictions of others": {

@@ -8,13 +8,12 @@ What the runs do not allow is left out, and the report says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.runs import console
+from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
     NonNegativeInt,
@@ -55,14 +54,9 @@ from multiberts.stats.presentation.figures import (
     sources_figure,
     training_figure,
 )
-from multiberts.stats.presentation.sections import (
-    ReportSection,
-    WrittenReport,
-    slug,
-    write_report,
-)
+from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
+from multiberts.stats.report.page_run import write_page_of_runs
 from multiberts.stats.report.prediction_sets import PredictionSet, curve_of_prediction_sets
 from multiberts.stats.report.selection import (
     finished_runs,
@@ -80,10 +74,10 @@ Section = tuple[str, str, str, Callable[[], "Table | Figure"]]
 
 def _settle(parameters: Values, _: Values) -> None:
     parameters["parts"] = dict(parameters["parts"] or {})
-    if (
-        parameters["steps_set"] is None
-    ):  # it came later: reports made without it keep their identity
-        del parameters["steps_set"]
+    # They came later: reports made without them keep their identity.
+    for name, default in (("steps_set", None), ("figures", "svg")):
+        if parameters[name] == default:
+            del parameters[name]
 
 
 IDENTITY = Identity(inputs=("predictions",), settle=_settle)
@@ -105,6 +99,7 @@ class PaperSettings:
         drawn separately, such as {"hans": "label"}.
       n_resamples: bootstrap replicates of every comparison.
       rng: number that identifies the draws: the same number, the same draws.
+      figures: kind of the files of figures: LaTeX takes `pdf`.
     """
 
     run_dir: str
@@ -116,6 +111,7 @@ class PaperSettings:
     parts: Mapping[str, str] | None = None
     n_resamples: PositiveInt = ComparisonSettings.n_resamples
     rng: NonNegativeInt = ComparisonSettings.rng
+    figures: FigureKind = "svg"
 
 
 @takes_fields_of(PaperSettings)
@@ -136,67 +132,40 @@ def paper(settings: PaperSettings) -> None:
     comparison = replace(PUBLISHED, n_resamples=settings.n_resamples, rng=settings.rng)
     roles = Roles(base=settings.base, original=settings.original)
     runs = finished_runs(settings.predictions)
-    directory = report_directory(settings.run_dir, "paper", parameters, runs)
-    if directory.done:
-        return
-    _check_base([str(run.facts["procedure"]) for run in runs], roles)
-    prediction_sets, choices = prediction_sets_of_runs(runs)
-    made_by = made_by_command("paper", runs)
-    with directory:
-        target = directory.path / REPORT
-        made = paper_report(
+
+    def report() -> Report:
+        prediction_sets, choices = prediction_sets_of_runs(runs)
+        return paper_report(
             prediction_sets,
-            target,
             roles=roles,
-            made_by=made_by,
             settings=comparison,
             early_step=settings.early_step,
             steps_set=settings.steps_set,
             parts=dict(settings.parts or {}),
             choices=choices,
         )
-        directory.finish_folder(REPORT)
-    console.report(f"{target / 'index.html'}: {len(made.written)} tables and figures")
-    for name, reason in made.left_out.items():
-        console.report(f"  left out {name}: {reason}")
 
-
-def _check_base(procedures: Iterable[str], roles: Roles) -> None:
-    """Raises DataError where none of the procedures is the base, to which all are compared."""
-    if roles.base not in (distinct := set(procedures)):
-        found = ", ".join(sorted(distinct)) or "none at all"
-        raise DataError(
-            f"found no prediction files of the base procedure {roles.base!r}, only {found}; name the base "
-            "with --base"
-        )
+    write_page_of_runs("paper", settings.run_dir, parameters, runs, report, settings.figures)
 
 
 def paper_report(
-    prediction_sets: Sequence[PredictionSet],
-    directory: Path,
-    *,
-    roles: Roles | None = None,
-    made_by: Mapping[str, str] | None = None,
-    **options: Any,
-) -> WrittenReport:
-    """Writes all tables (.md, .tex, .csv) and figures (.png, .svg) that can be made.
+    prediction_sets: Sequence[PredictionSet], *, roles: Roles | None = None, **options: Any
+) -> Report:
+    """Returns a page with all tables and figures that can be made, and all numbers in `comparisons.csv`.
 
     Args:
       prediction_sets: predictions of all procedures (see `stats.report.prediction_sets`).
-      directory: gets `tables/`, `figures/`, `index.html`, `index.md` and `comparisons.csv`, or is replaced
-        where it is such a folder already.
-      made_by: see `stats.presentation.sections.write_report`.
       **options: further fields of `stats.paper.catalogue.Catalogue`.
     """
     made = Catalogue(prediction_sets, roles or Roles(), **options)
-    _check_base([predictions.procedure for predictions in prediction_sets], made.roles)
-    return write_report(
-        directory,
-        "Tables and figures",
-        _sections(made),
-        {"comparisons.csv": lambda: full_table(made.made_comparisons).csv()},
-        made_by,
-    )
+    procedures = {predictions.procedure for predictions in prediction_sets}
+    if made.roles.base not in procedures:
+        raise DataError(
+            f"found no prediction files of the base procedure {made.roles.base!r}, only "
+            f"{', '.join(sorted(procedures)) or 'none at all'}; name the base with --base"
+        )
+    numbers = {"comparisons.csv": lambda: full_table(made.made_comparisons).csv()}
+    return Report("Tables and figures", _sections(made), further_files=numbers)
 
 
 def _sections(made: Catalogue) -> Iterator[ReportSection]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.figure_style import GREY, save_figure
+from multiberts.runs.figure_style import GREY, FigureKind, figure_bytes
 from multiberts.runs.files import replaced
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.formats import Cell, with_minus
@@ -49,95 +49,101 @@ class ReportSection:
 
 
 @dataclass(frozen=True)
-class WrittenReport:
-    """Parts of a report.
+class Report:
+    """A page of tables and figures.
 
     Attributes:
-      written: by name of a section, its files relative to the folder.
-      left_out: by name, why it could not be made.
+      sections: made and written in this order.
+      findings: what it comes to, in sentences, which stand before all sections.
+      further_files: by name, the text of files that are made after the sections.
     """
 
-    written: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-
-
-def write_content(folder: Path, name: str, content: Table | Figure) -> tuple[str, ...]:
-    """Writes a table into `folder`/tables, or a figure into `folder`/figures.
-
-    Returns:
-      The files, relative to `folder`.
-    """
-    place = folder / ("tables" if isinstance(content, Table) else "figures") / name
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, Table):
-        texts = {"md": content.markdown(), "tex": content.latex(), "csv": content.csv()}
-        files = [place.with_name(f"{name}.{ending}") for ending in texts]
-        for file, text in zip(files, texts.values(), strict=True):
-            file.write_text(text, encoding="utf-8")
-    else:
-        files = save_figure(content, place)
-    return tuple(f"{file.parent.name}/{file.name}" for file in files)
+    title: str
+    sections: Iterable[ReportSection]
+    findings: Sequence[str] = ()
+    further_files: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
 def write_report(
     directory: Path,
-    title: str,
-    sections: Iterable[ReportSection],
-    further_files: Mapping[str, Callable[[], str]] | None = None,
+    report: Report,
     made_by: Mapping[str, str] | None = None,
-    findings: Sequence[str] = (),
-) -> WrittenReport:
+    kind: FigureKind = "svg",
+) -> dict[str, str]:
     """Writes all sections that can be made: `tables/`, `figures/`, `index.md` and the page `index.html`.
 
     Args:
       directory: is replaced where it is such a report already.
-      sections: made and written in this order.
-      further_files: by name, the text of files that are made after the sections.
       made_by: names and values for the page's end, such as the command.
-      findings: what it comes to, in sentences, which stand before all sections.
+      kind: of the files of figures; the page shows SVG.
 
     Returns:
-      What was written, and what was left out and why.
+      By the name of a section that is left out, why.
     """
     if directory.exists() and not (directory / "index.md").is_file():
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
-    report = WrittenReport()
-    lines = [f"# {title}", "", *(line for one in findings for line in (one, ""))]
+    left_out: dict[str, str] = {}
+    lines = [f"# {report.title}", "", *(line for one in report.findings for line in (one, ""))]
     blocks: list[PageBlock] = []
     with replaced(directory) as folder:
         for name in ("tables", "figures"):
             (folder / name).mkdir(parents=True)
-        for section in sections:
+        for section in report.sections:
             try:
                 content = section.make()
             except UserError as error:
-                report.left_out[section.name] = str(error)
+                left_out[section.name] = str(error)
                 continue
-            report.written[section.name] = write_content(folder, section.name, content)
-            blocks.append(_block(folder, section, content))
-            shown = f"![{section.name}](figures/{section.name}.png)"
             if isinstance(content, Table):
-                shown = content.markdown().rstrip("\n")
+                shown = _write_table(folder / "tables", section.name, content)
+                html, rows = (
+                    _with_readable_names(content).html(f"table-{slug(section.name)}"),
+                    len(content.rows),
+                )
+            else:
+                shown = f"![{section.name}](figures/{section.name}.{kind})"
+                html, rows = write_figure(folder / "figures", section, content, kind), None
+            blocks.append(PageBlock(section.name, section.caption, html, rows))
             lines += [f"## {section.name}", "", section.caption, "", shown, ""]
-        if report.left_out:
-            lines += ["## Left out", ""]
-            lines += [f"- {name}: {reason}" for name, reason in report.left_out.items()]
-        further_files = {
-            "index.md": lambda: "\n".join(lines).rstrip() + "\n",
-            "index.html": lambda: render(
-                Path(__file__).with_name("sections.html.j2"),
-                {"slug": slug},
-                title=title,
-                findings=[with_minus(one) for one in findings],
-                blocks=blocks,
-                left_out=report.left_out,
-                made_with={**(made_by or {}), **made_with()},
-            ),
-            **(further_files or {}),
-        }
-        for name, text in further_files.items():
-            (folder / name).write_text(text(), encoding="utf-8")
-    return report
+        if left_out:
+            lines += [
+                "## Left out",
+                "",
+                *(f"- {name}: {reason}" for name, reason in left_out.items()),
+            ]
+        page = render(
+            Path(__file__).with_name("sections.html.j2"),
+            {"slug": slug},
+            title=report.title,
+            findings=[with_minus(one) for one in report.findings],
+            blocks=blocks,
+            left_out=left_out,
+            made_with={**(made_by or {}), **made_with()},
+        )
+        texts = {"index.md": "\n".join(lines).rstrip() + "\n", "index.html": page}
+        texts |= {name: make() for name, make in report.further_files.items()}
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    return left_out
+
+
+def _write_table(folder: Path, name: str, table: Table) -> str:
+    """Writes a table as Markdown, LaTeX and CSV, and returns its Markdown."""
+    texts = {"md": table.markdown(), "tex": table.latex(), "csv": table.csv()}
+    for ending, text in texts.items():
+        file = folder / f"{name}.{ending}"
+        file.parent.mkdir(parents=True, exist_ok=True)  # a name may hold a folder
+        file.write_text(text, encoding="utf-8")
+    return texts["md"].rstrip("\n")
+
+
+def write_figure(folder: Path, section: ReportSection, figure: Figure, kind: FigureKind) -> str:
+    """Writes the figure of a section, and returns HTML that holds it as SVG."""
+    svg = figure_bytes(figure)
+    file = folder / f"{section.name}.{kind}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(svg if kind == "svg" else figure_bytes(figure, kind))
+    return _figure_html(svg.decode(), section)
 
 
 @dataclass(frozen=True)
@@ -155,13 +161,6 @@ class PageBlock:
     rows: int | None
 
 
-def _block(folder: Path, section: ReportSection, content: Table | Figure) -> PageBlock:
-    if isinstance(content, Table):
-        shown = _with_readable_names(content).html(f"table-{slug(section.name)}")
-        return PageBlock(section.name, section.caption, shown, len(content.rows))
-    return PageBlock(section.name, section.caption, figure_html(folder, section), None)
-
-
 def _with_readable_names(table: Table) -> Table:
     """Returns a table for the page; its files keep the names of code."""
 
@@ -175,10 +174,9 @@ def _with_readable_names(table: Table) -> Table:
     return replace(table, rows=[[*map(cell, table.columns, row)] for row in table.rows])
 
 
-def figure_html(folder: Path, section: ReportSection) -> str:
-    """Returns HTML that holds the written figure of a section, in the colours of the page's scheme."""
-    text = (folder / "figures" / f"{section.name}.svg").read_text(encoding="utf-8")
-    text = text[text.index("<svg") :]
+def _figure_html(svg: str, section: ReportSection) -> str:
+    """Returns HTML that holds the figure of a section, in the colours of the page's scheme."""
+    text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     # Nothing refers to groups; other ids become short, and unique in the page by the section's name.
     text = re.sub(r'<g id="[^"]*"', "<g", text)

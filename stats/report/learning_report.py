@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +18,15 @@ from multiberts.runs.figure_style import COLOURS, canvas
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
-from multiberts.stats.presentation.sections import ReportSection, slug, write_report
+from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
+from multiberts.stats.report.page_run import write_page_of_runs
 from multiberts.stats.report.prediction_sets import PredictionSet
-from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
+from multiberts.stats.report.selection import (
+    FinishedRun,
+    finished_runs,
+    prediction_sets_of_runs,
+)
 from multiberts.stats.zhong.example_learning import Learning, learning
 
 if TYPE_CHECKING:
@@ -63,9 +66,10 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
     parameters, _ = IDENTITY.of(locals())
     check_arguments(learned, parameters)
     runs = finished_runs(predictions)
-    directory = report_directory(run_dir, "learned", parameters, runs)
-    if directory.done:
-        return
+    write_page_of_runs("learned", run_dir, parameters, runs, lambda: _report(predictions, runs))
+
+
+def _report(predictions: str | Sequence[str], runs: Sequence[FinishedRun]) -> Report:
     by_set: dict[tuple[str, str], list[PredictionSet]] = {}
     for own in prediction_sets_of_runs(runs)[0]:
         if own.step is not None and "accuracy" in own.measures:
@@ -76,7 +80,6 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
             f"{predictions}: found no evaluation set with accuracy at two steps of one procedure; predict "
             "with checkpoints of several steps"
         )
-    made_by = made_by_command("learned", runs)
     sections = []
     for one in sets:
         name = slug(one.name)
@@ -85,21 +88,7 @@ def learned(*, run_dir: str, predictions: str | Sequence[str]) -> None:
             ReportSection(f"{name}-map", _MAP.format(one.name), partial(_map, one)),
             ReportSection(f"{name}-examples", _EXAMPLES.format(one.name), partial(_table, one)),
         ]
-    with directory:
-        target = directory.path / REPORT
-        write_report(
-            target, "Examples along training", sections, made_by=made_by,
-            findings=[_finding(one) for one in sets],
-        )  # fmt: skip
-        directory.finish_folder(REPORT)
-
-
-def describe_learned(run_dir: str) -> str:
-    """Returns where the page is, and its findings, for the terminal."""
-    lines = Path(run_dir, REPORT, "index.md").read_text(encoding="utf-8").splitlines()
-    first = next(place for place, line in enumerate(lines) if line.startswith("## "))
-    findings = [line for line in lines[1:first] if line]
-    return "\n".join([str(Path(run_dir, REPORT, "index.html")), "", *findings])
+    return Report("Examples along training", sections, [_finding(one) for one in sets])
 
 
 def _learned(sets: Sequence[PredictionSet]) -> _Learned:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.runs.figure_style import save_figure
+from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
 from multiberts.stats.compare.result import Comparison
@@ -30,7 +30,7 @@ from multiberts.stats.presentation.comparison_tables import (
 )
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.reported import ReportedComparison, tally
-from multiberts.stats.presentation.sections import ReportSection, figure_html, slug
+from multiberts.stats.presentation.sections import ReportSection, slug, write_figure
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import ComparedArms
@@ -60,6 +60,7 @@ def write_page(
     made_by: Mapping[str, str],
     name: str = "index",
     made_from: Mapping[str, Any] | None = None,
+    kind: FigureKind = "svg",
 ) -> list[str]:
     """Writes `figures/`, `tables/`, the page, and those of sets with too many examples for it.
 
@@ -68,16 +69,19 @@ def write_page(
       name: of the page, without an ending; other pages begin with it.
       made_from: settings and files, from which `multiberts verify` makes the page again; the page holds it as
         JSON.
+      kind: of the files of figures; the page shows SVG.
 
     Returns:
       What was written, relative to `path`.
     """
     written: list[str] = []
+    drawn: dict[str, str] = {}
     with replaced(path / "figures") as folder:
         folder.mkdir()
         for picture in content.pictures:
-            files = save_figure(cast("Figure", picture.make()), folder / picture.name)
-            written += [f"figures/{file.name}" for file in files]
+            figure = cast("Figure", picture.make())
+            drawn[picture.name] = write_figure(folder, picture, figure, kind)
+            written.append(f"figures/{picture.name}.{kind}")
     tables = _tables(content)
     listed = [item for compared in content.compared for item in compared.items]
     items = [item.comparison for item in listed]
@@ -105,7 +109,7 @@ def write_page(
     if sum(len(grid.packed) for grid in grids) > MOST_BYTES_OF_GRIDS:
         pages = {f"{name}-examples-{place}.html": grid for place, grid in enumerate(grids, 1)}
     here = Path(__file__).parent
-    filters = _filters(path, pages, metric_decimals(items), content.name_of)
+    filters = _filters(drawn, pages, metric_decimals(items), content.name_of)
     page = render(
         here / "report.html.j2",
         filters,
@@ -140,7 +144,7 @@ def write_page(
 
 
 def _filters(
-    path: Path,
+    drawn: Mapping[str, str],
     pages: Mapping[str, ExampleGrid],
     decimals: Mapping[str, int | None],
     name_of: Callable[[str], str],
@@ -148,7 +152,7 @@ def _filters(
     """Returns what the templates call.
 
     Args:
-      path: the run directory with the figures.
+      drawn: HTML of the figures by name.
       pages: grids that have pages of their own, by file name.
       name_of: the name that people read for one of code.
     """
@@ -177,7 +181,7 @@ def _filters(
         "meaning": metric_meaning,
         "label": metric_label,
         "slug": slug,
-        "embed": partial(figure_html, path),
+        "embed": lambda picture: drawn[picture.name],
         "sentences": lambda item: [
             with_minus(text)
             for text in words.finding_sentences(item.comparison, item.adjusted, item.answers)

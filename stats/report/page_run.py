@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from multiberts.runs.directory import CONFIG, DONE, RunDirectory
+from multiberts.runs.figure_style import FigureKind
 from multiberts.stats.presentation.provenance import data_facts
+from multiberts.stats.presentation.sections import Report, write_report
 from multiberts.stats.report.selection import FinishedRun
 
 REPORT = "report"  # the page's folder in the run directory
 
 
-def report_directory(
-    run_dir: str, stage: str, parameters: Mapping[str, Any], runs: Sequence[FinishedRun]
-) -> RunDirectory:
-    """Returns the run directory of a page; it is done where the page is of these runs."""
-    return RunDirectory(
-        run_dir,
-        stage=stage,
-        parameters=parameters,
-        inputs={"predictions": [str(run.directory) for run in runs]},
-    )
+def write_page_of_runs(
+    stage: str,
+    run_dir: str,
+    parameters: Mapping[str, Any],
+    runs: Sequence[FinishedRun],
+    make: Callable[[], Report],
+    kind: FigureKind = "svg",
+) -> None:
+    """Writes `run_dir/report/` unless it is done, which it is where it is of these runs and parameters.
 
-
-def made_by_command(command: str, runs: Sequence[FinishedRun]) -> dict[str, str]:
-    return {
-        "Command": f"multiberts {command} --gin_file={CONFIG}, in the folder above this page",
+    Args:
+      stage: its command's name, with `_` for `-`.
+      make: computes the page; nothing has been written so far.
+      kind: see `write_report`.
+    """
+    inputs = {"predictions": [str(run.directory) for run in runs]}
+    directory = RunDirectory(run_dir, stage=stage, parameters=parameters, inputs=inputs)
+    if directory.done:
+        return
+    report = make()
+    command = f"multiberts {stage.replace('_', '-')} --gin_file={CONFIG}"
+    made_by = {
+        "Command": f"{command}, in the folder above this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
+    with directory:
+        write_report(directory.path / REPORT, report, made_by, kind)
+        directory.finish_folder(REPORT)
+
+
+def describe(run_dir: str, table: str = "") -> str:
+    """Returns where a page is, its findings (else how much it holds), and what it leaves out.
+
+    Args:
+      table: name of a section that is printed in place of the findings.
+    """
+    folder = Path(run_dir, REPORT)
+    text = (folder / "index.md").read_text(encoding="utf-8")
+    content, _, left_out = text.rstrip().partition("\n## Left out\n")
+    opening, *sections = content.split("\n## ")
+    findings = "\n".join(filter(None, opening.splitlines()[1:]))
+    if table:
+        findings = (folder / "tables" / f"{table}.md").read_text(encoding="utf-8").rstrip()
+    shown = f"\n\n{findings}" if findings else f": {len(sections)} tables and figures"
+    return f"{folder / 'index.html'}{shown}" + left_out.replace("\n- ", "\n  left out ")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,9 +19,9 @@ from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell, format_cell
 from multiberts.stats.metric_names import metric_name
 from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.sections import ReportSection, slug, write_report
+from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
+from multiberts.stats.report.page_run import describe, write_page_of_runs
 from multiberts.stats.report.selection import (
     FinishedRun,
     PredictionSetReader,
@@ -72,9 +71,13 @@ def seed_shares(
     parameters, _ = IDENTITY.of(locals())
     check_arguments(seed_shares, parameters)
     runs = finished_runs(predictions)
-    directory = report_directory(run_dir, "seed_shares", parameters, runs)
-    if directory.done:
-        return
+    make = partial(_report, predictions, runs, metric)
+    write_page_of_runs("seed_shares", run_dir, parameters, runs, make)
+
+
+def _report(
+    predictions: str | Sequence[str], runs: Sequence[FinishedRun], metric: str | None
+) -> Report:
     found: dict[str, SeedSources] = {}
     refused: dict[str, str] = {}
     reader = PredictionSetReader()
@@ -92,8 +95,6 @@ def seed_shares(
     if not found:
         name, reason = next(iter(refused.items()), (str(predictions), f"no set has {metric}"))
         raise UserError(f"{name}: {reason}")
-    made_by = made_by_command("seed-shares", runs)
-    findings = [_finding(name, shares) for name, shares in found.items()]
     sections = [ReportSection("shares", _CAPTION, partial(_table, found))]
     sections += [
         ReportSection(
@@ -104,24 +105,15 @@ def seed_shares(
         )
         for name, shares in found.items()
     ]
-    with directory:
-        target = directory.path / REPORT
-        write_report(
-            target,
-            "Shares of the sources of randomness",
-            sections,
-            made_by=made_by,
-            findings=findings,
-        )
-        directory.finish_folder(REPORT)
     for name, reason in refused.items():
         console.warn(f"{name} is left out: {reason}")
+    findings = [_finding(name, shares) for name, shares in found.items()]
+    return Report("Shares of the sources of randomness", sections, findings)
 
 
 def describe_shares(run_dir: str) -> str:
     """Returns where the page is, its table and how far its intervals hold, for the terminal."""
-    table = Path(run_dir, REPORT, "tables", "shares.md").read_text(encoding="utf-8")
-    return f"{Path(run_dir, REPORT, 'index.html')}\n\n{table.rstrip()}\n\n{_LIMIT}"
+    return f"{describe(run_dir, 'shares')}\n\n{_LIMIT}"
 
 
 def _shares(group: RunGroup, scores: np.ndarray) -> SeedSources:

@@ -9,6 +9,7 @@ from typing import Any
 
 from multiberts.runs.directory import DONE, RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.files import read_json_fields, sha256_of_file
 from multiberts.runs.identity import Identity, Values
 from multiberts.runs.parameters import (
@@ -42,9 +43,11 @@ REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning
 
 
 def _settle(parameters: Values, _: Values) -> None:
-    """Leaves out names where none are given: reports made before there were any keep their identity."""
+    """Leaves out what came later at its default, so that reports made without it keep their identity."""
     if not parameters.get("names"):
         parameters.pop("names", None)
+    if parameters.get("figures") == "svg":
+        del parameters["figures"]
 
 
 IDENTITY = Identity(inputs=("predictions", "truth"), settle=_settle)
@@ -62,6 +65,7 @@ def report(
     confidence_level: Level = ComparisonSettings.confidence_level,
     learning_rate_rule: LearningRateRule = "dev",
     names: Mapping[str, str] | None = None,
+    figures: FigureKind = "svg",
 ) -> None:
     """Compares procedures on every evaluation set and metric, and writes an HTML page about it.
 
@@ -92,6 +96,7 @@ def report(
         `held_out_fold` left out, which must be there for every learning rate.
       names: what the page calls procedures, tasks and evaluation sets: {"cda_incr": "After CDA"}; others
         have their own names, without underscores. CSV files keep the names of code.
+      figures: kind of the files of figures: LaTeX takes `pdf`.
 
     Raises:
       UserError: there is nothing to compare, a field is unknown, or a file is damaged.
@@ -131,7 +136,7 @@ def report(
         directory.finish(
             write_page(
                 directory.path, title, content, bootstrap, learning_rate_rule, made_by,
-                made_from=made_from,
+                made_from=made_from, kind=figures,
             )
         )  # fmt: skip
 

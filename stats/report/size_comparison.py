@@ -6,25 +6,31 @@ multiberts instances --run_dir=results/sizes --predictions=results --sizes="['mi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from multiberts.evaluate.prediction_files.text_file import example_texts
-from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.identity import Identity
 from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
+from multiberts.stats.presentation.sections import Report
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.reading import runs_from_dataset
-from multiberts.stats.report.page_run import REPORT, made_by_command, report_directory
+from multiberts.stats.report.page_run import write_page_of_runs
 from multiberts.stats.report.prediction_sets import PredictionSet
-from multiberts.stats.report.selection import finished_runs, last_steps, prediction_sets_of_runs
+from multiberts.stats.report.selection import (
+    FinishedRun,
+    finished_runs,
+    last_steps,
+    prediction_sets_of_runs,
+)
 from multiberts.stats.runs_table import RunsTable, aligned
 from multiberts.stats.zhong.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.zhong.ensembles import ensemble
-from multiberts.stats.zhong.figures import write_instances
+from multiberts.stats.zhong.figures import report_of_sizes
 from multiberts.stats.zhong.instance_level import fisher_tests, instance_accuracy
 
 if TYPE_CHECKING:
@@ -66,10 +72,13 @@ def instances(
             "once, the smallest model first"
         )
     chosen = last_steps([run for run in runs if run.facts["procedure"] in sizes])
-    directory = report_directory(run_dir, "instances", {**parameters, "sizes": list(sizes)}, chosen)
-    if directory.done:
-        return
-    prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(chosen)[0], sizes)
+    parameters["sizes"] = list(sizes)
+    make = partial(_report, chosen, sizes)
+    write_page_of_runs("instances", run_dir, parameters, chosen, make)
+
+
+def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
+    prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(runs)[0], sizes)
     right, votes = (
         {
             name: {size: make(own.data) for size, own in by_size.items()}
@@ -82,12 +91,7 @@ def instances(
         f"{direction}_examples": _changed_examples(analysis, prediction_sets, votes, direction)
         for direction in ("decaying", "improving")
     }
-    made_by = made_by_command("instances", chosen)
-    with directory:
-        target = directory.path / REPORT
-        made = write_instances(analysis, target, listed, made_by)
-        directory.finish_folder(REPORT)
-    console.report(f"{target / 'index.html'}: {len(made.written)} tables and figures")
+    return report_of_sizes(analysis, listed)
 
 
 def _prediction_sets_by_size(

@@ -1,7 +1,7 @@
 """Figures of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
 Every function takes the result of `stats.zhong.analysis.analyse_sizes`, or a part of it, and
-returns a Matplotlib figure; `all_figures` returns them all, and `runs.figure_style.save_figure` writes them.
+returns a Matplotlib figure; `all_figures` returns them all, and `report_of_sizes` the page that holds them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.presentation import drawing
-from multiberts.stats.presentation.sections import ReportSection, WrittenReport, write_report
+from multiberts.stats.presentation.sections import Report, ReportSection
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.zhong.analysis import (
     InstanceAnalysis,
@@ -37,31 +36,20 @@ if TYPE_CHECKING:
 _PANEL = 3.1  # inches per task
 
 
-def write_instances(
-    analysis: InstanceAnalysis,
-    directory: Path,
-    further: Mapping[str, Table] | None = None,
-    made_by: Mapping[str, str] | None = None,
-) -> WrittenReport:
-    """Writes every table and figure that the data allow, `index.md` and `index.html`, into a folder.
+def report_of_sizes(
+    analysis: InstanceAnalysis, further: Mapping[str, Table] | None = None
+) -> Report:
+    """Returns a page with every table and figure that the data allow.
 
     Args:
-      directory: a new folder, or one with such a report, which is replaced.
       further: more tables, by name; they come first.
-      made_by: see `stats.presentation.sections.write_report`.
     """
     made: dict[str, Table | Figure] = {**(further or {}), **all_tables(analysis)}
     made |= {f"figure_{name}": figure for name, figure in all_figures(analysis).items()}
     sections = [
         ReportSection(name, _caption(name), partial(made.__getitem__, name)) for name in made
     ]
-    return write_report(
-        directory,
-        "Instance-level analysis",
-        sections,
-        made_by=made_by,
-        findings=_findings(analysis.pairs),
-    )
+    return Report("Instance-level analysis", sections, _findings(analysis.pairs))
 
 
 _EXAMPLES = (

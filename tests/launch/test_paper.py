@@ -100,7 +100,7 @@ def test_every_table_and_figure_from_checkpoints_of_others(
     for name in TABLES:
         assert all((report / "tables" / f"{name}.{end}").is_file() for end in ("md", "tex", "csv"))
     for name in FIGURES:
-        assert (report / "figures" / f"{name}.png").stat().st_size > 5000
+        assert (report / "figures" / f"{name}.svg").stat().st_size > 5000
     seeds_and_runs = {
         (row["Metric"], row["Procedure"]): (int(row["Seeds"]), int(row["Runs"]))
         for row in csv.DictReader((report / "tables" / "winogender_groups.csv").open())

@@ -118,8 +118,7 @@ def test_same_bytes_twice(prediction_sets, tmp_path):
         ),
     }.items():
         first, second = (
-            [file.read_bytes() for file in save_figure(make(), tmp_path / f"{name}{turn}")]
-            for turn in range(2)
+            save_figure(make(), tmp_path / f"{name}{turn}").read_bytes() for turn in range(2)
         )
         assert first == second
 

@@ -13,6 +13,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import PUBLISHED, Catalogue, Roles
 from multiberts.stats.paper.figures import seeds_figure
 from multiberts.stats.paper.reproduction import paper_report
+from multiberts.stats.presentation.sections import Report, write_report
 
 pytestmark = pytest.mark.seconds
 
@@ -22,35 +23,32 @@ SETTINGS = replace(PUBLISHED, n_resamples=40)
 @pytest.fixture(scope="module")
 def written(prediction_sets, tmp_path_factory):
     folder = tmp_path_factory.mktemp("paper") / "report"
-    return folder, paper_report(
-        prediction_sets, folder, settings=SETTINGS, parts={"hans": "heuristic"}
-    )
+    report = paper_report(prediction_sets, settings=SETTINGS, parts={"hans": "heuristic"})
+    return folder, write_report(folder, report)
 
 
 def test_every_table_and_figure_is_there(written):
-    folder, report = written
-    tables = {name for name in report.written if not name.startswith("figure")}
-    assert tables == {
+    folder, _ = written
+    tables, figures = (list(folder.glob(f"{name}/*")) for name in ("tables", "figures"))
+    assert {path.stem for path in tables} == {
         "scores", "winogender_paired", "winogender_unpaired", "winogender_checkpoints", "steps",
         "original", "agreement", "family_steps", "components", "winogender_groups",
     }  # fmt: skip
-    files = {file for files in report.written.values() for file in files}
-    found = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
-    assert files == found
-    assert {path.suffix for path in folder.glob("tables/*")} == {".md", ".tex", ".csv"}
-    assert {path.suffix for path in folder.glob("figures/*")} == {".png", ".svg"}
-    assert "figure_parts_hans" in report.written
+    assert {path.suffix for path in tables} == {".md", ".tex", ".csv"}
+    assert {path.suffix for path in figures} == {".svg"}
+    assert folder / "figures" / "figure_parts_hans.svg" in figures
+    index = (folder / "index.md").read_text()
+    shown = re.findall(r"\(figures/(.*?)\)", index)
+    assert sorted(shown) == sorted(path.name for path in figures)
 
 
 def test_what_is_missing_is_named_with_its_reason(written):
-    folder, report = written
-    ((name, reason),) = report.left_out.items()
+    folder, left_out = written
+    ((name, reason),) = left_out.items()
     assert name == "figure_bias_noise"
     assert re.search("'base_extra_seeds' .*bias_correlation", reason)
     index = (folder / "index.md").read_text()
     assert "- figure_bias_noise: " in index and "'base_extra_seeds'" in index
-    for name in re.findall(r"\(figures/(.*?)\)", index):
-        assert (folder / "figures" / name).is_file()
 
 
 def test_comparisons_stand_in_full_in_one_file(written):
@@ -77,20 +75,21 @@ def test_few_prediction_sets_give_what_they_can(prediction_sets, tmp_path):
         for predictions in prediction_sets
         if predictions.task == "RTE" and predictions.procedure == "base"
     ]
-    report = paper_report(few, tmp_path / "few", settings=SETTINGS, early_step=500_000)
-    assert set(report.written) == {
+    report = paper_report(few, settings=SETTINGS, early_step=500_000)
+    left_out = write_report(tmp_path / "few", report)
+    assert {path.stem for path in (tmp_path / "few").glob("*/*")} == {
         "scores", "agreement", "components", "figure_scores", "figure_training_rte-dev",
         "figure_agreement", "figure_variance",
     }  # fmt: skip
-    assert re.search("no evaluation set .*500k steps", report.left_out["steps"])
-    assert re.search("'base' .*bias_correlation", report.left_out["winogender_paired"])
+    assert re.search("no evaluation set .*500k steps", left_out["steps"])
+    assert re.search("'base' .*bias_correlation", left_out["winogender_paired"])
 
 
 def test_the_same_bytes_again_over_the_old_folder(prediction_sets, tmp_path):
     few = [predictions for predictions in prediction_sets if predictions.task == "RTE"]
     contents = []
     for _ in range(2):
-        paper_report(few, tmp_path / "report", settings=SETTINGS)
+        write_report(tmp_path / "report", paper_report(few, settings=SETTINGS))
         files = sorted((tmp_path / "report").rglob("*.*"))
         contents.append({file.name: file.read_bytes() for file in files})
     assert contents[0] == contents[1]
@@ -98,12 +97,11 @@ def test_the_same_bytes_again_over_the_old_folder(prediction_sets, tmp_path):
 
 def test_refusals(prediction_sets, tmp_path):
     with pytest.raises(DataError, match="base procedure 'plain', only base, cda_"):
-        paper_report(prediction_sets, tmp_path / "none", roles=Roles(base="plain"))
+        paper_report(prediction_sets, roles=Roles(base="plain"))
     with pytest.raises(DataError, match="procedure 'base', only none"):
-        paper_report([], tmp_path / "none")
-    assert not (tmp_path / "none").exists()
+        paper_report([])
     with pytest.raises(UserError, match="exists and is not a report"):
-        paper_report(prediction_sets, tmp_path)
+        write_report(tmp_path, Report("Nothing", []))
 
 
 def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(
@@ -114,7 +112,7 @@ def test_every_numbered_table_and_figure_of_the_paper_has_a_maker(
         predictions for predictions in prediction_sets if predictions.task == "coreference"
     ]
     extra = dataclasses.replace(winogender[0], procedure="base_extra_seeds")
-    paper_report([*winogender, extra], tmp_path / "more", settings=SETTINGS)
+    write_report(tmp_path / "more", paper_report([*winogender, extra], settings=SETTINGS))
     page = (written[0] / "index.md").read_text() + (tmp_path / "more" / "index.md").read_text()
     for number in numbers:
         assert re.search(rf"\((\w+ \d and )?{number}( and \w+ \d)? of the paper\)", page), number

@@ -100,15 +100,19 @@ def test_the_band_of_the_fit_is_that_of_least_squares():
 
 
 @pytest.mark.figures
-def test_same_bytes_twice_and_no_dates(comparison, tmp_path):
-    saved = []
-    for name in ("first", "second"):
-        files = save_figure(figures.sources_figure([comparison]), tmp_path / name)
-        saved.append([file.read_bytes() for file in files])
-    assert saved[0] == saved[1]
-    assert saved[0][0].startswith(b"\x89PNG")
-    assert b"<dc:date>" not in saved[0][1]
-    assert b"Matplotlib" not in saved[0][0]
+@pytest.mark.parametrize(
+    ("kind", "begins"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("png", b"\x89PNG")]
+)
+def test_same_bytes_twice_and_no_dates(comparison, tmp_path, kind, begins):
+    files = [
+        save_figure(figures.sources_figure([comparison]), tmp_path / name, kind)
+        for name in ("first.2", "second")
+    ]
+    assert [file.name for file in files] == [f"first.2.{kind}", f"second.{kind}"]
+    first, second = (file.read_bytes() for file in files)
+    assert first == second
+    assert first.startswith(begins)
+    assert b"dc:date" not in first and b"Date" not in first and b"Matplotlib" not in first
 
 
 def test_first_colours_differ_in_grey():

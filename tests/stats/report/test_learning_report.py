@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.stats.report.learning_report import describe_learned, learned
+from multiberts.stats.report.learning_report import learned
+from multiberts.stats.report.page_run import describe
 from multiberts.tests.stats.report.test_reporting import write_run
 
 pytestmark = pytest.mark.seconds
@@ -49,7 +50,7 @@ def test_examples_are_learned_when_the_world_has_it(tmp_path: Path) -> None:
     assert list(found) == ["often", "seldom", "lost", "never"]
     chances = [1.0, *[np.exp(-2.0)] * 3]
     assert float(found["seldom"]["Confidence"]) == pytest.approx(np.mean(chances))
-    said = describe_learned(str(run))
+    said = describe(str(run))
     assert re.search("4 examples, 75% .*all of 3 runs .*25% in none; 25%", said)
 
 
@@ -73,7 +74,7 @@ def test_the_page_says_what_guesses_would_show(tmp_path: Path) -> None:
         assert {row["By chance"] for row in csv.DictReader(lines)} == {"0.5"}
     assert re.search(
         "By chance: .*2 classes .*all runs for 12% .*none for 12%, .*most frequent .*75%",
-        describe_learned(str(run)),
+        describe(str(run)),
     )
 
 

@@ -16,7 +16,7 @@ from multiberts.stats.answers.slicing import slices
 from multiberts.stats.compare.question import compare
 from multiberts.stats.presentation import figures
 from multiberts.stats.presentation.reported import judged
-from multiberts.stats.presentation.sections import ReportSection
+from multiberts.stats.presentation.sections import Report, ReportSection
 from multiberts.stats.presentation.sections import write_report as write_sections
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
@@ -316,7 +316,7 @@ def sections_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ReportSection("figure_seeds", HOSTILE, partial(figures.seed_figure, item)),
         ReportSection("absent", HOSTILE, fails),
     ]
-    write_sections(folder, HOSTILE, sections, made_by={"Command": HOSTILE})
+    write_sections(folder, Report(HOSTILE, sections), {"Command": HOSTILE})
     return folder / "index.html"
 
 

@@ -18,6 +18,7 @@ from multiberts.stats.presentation.reported import judged
 from multiberts.stats.report.analysis import ReportContent, analyse
 from multiberts.stats.report.evidence import ComparedArms
 from multiberts.stats.report.page import _effect, _warnings
+from multiberts.stats.report.page_run import describe
 from multiberts.stats.report.reporting import report
 from multiberts.stats.report.selection import finished_runs
 from multiberts.stats.settings import ComparisonSettings
@@ -287,22 +288,39 @@ def test_a_group_of_the_table_has_one_unit(written):
     assert len(decimals) == len({metric for metric, _ in decimals}) == 4
 
 
-def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_path, capsys):
-    paper(
-        run_dir=str(tmp_path / "paper"),
-        predictions=str(world / "runs"),
-        n_resamples=100,
-    )
-    said = capsys.readouterr().out
-    assert "left out original: " in said
+def test_the_paper_command_makes_what_it_can_and_says_what_it_cannot(world, tmp_path):
+    given = {"predictions": str(world / "runs"), "n_resamples": 100, "figures": "pdf"}
+    paper(run_dir=str(tmp_path / "paper"), **given)
     page = (tmp_path / "paper" / "report" / "index.md").read_text()
     assert "## winogender_paired" in page
     assert (tmp_path / "paper" / "DONE").is_file()
+    described = describe(str(tmp_path / "paper"))
+    assert re.match(r".*/index\.html: \d+ tables and figures\n  left out winogender", described)
+    assert "\n  left out original: found no evaluation set" in described
+    for file in (tmp_path / "paper" / "report" / "figures").iterdir():
+        assert file.suffix == ".pdf" and file.read_bytes().startswith(b"%PDF")
+        assert f"](figures/{file.name})" in page
     with pytest.raises(UserError, match="procedure 'other', only .*--base"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), base="other")
     with pytest.raises(UserError, match=r"paper\.n_resamples is 0"):
         paper(run_dir=str(tmp_path / "b"), predictions=str(world / "runs"), n_resamples=0)
     assert not (tmp_path / "b").exists()
+
+
+def test_figures_are_files_of_the_kind_that_is_asked_for(world, arguments, written, tmp_path):
+    assert {path.suffix for path in (written / "figures").iterdir()} == {".svg"}
+    report(run_dir=str(tmp_path / "png"), **arguments | {"figures": "png"})
+    own, others = (
+        {path.stem for path in (folder / "figures").iterdir()}
+        for folder in (written, tmp_path / "png")
+    )
+    assert own == others
+    for path in (tmp_path / "png" / "figures").iterdir():
+        assert path.suffix == ".png" and path.read_bytes().startswith(b"\x89PNG")
+    pages = [(folder / "index.html").read_text() for folder in (written, tmp_path / "png")]
+    assert pages[0].count("<svg ") == pages[1].count("<svg ") > 0
+    with pytest.raises(UserError, match=r"figures .*'png'"):
+        report(run_dir=str(written), **arguments | {"figures": "png"})
 
 
 def test_the_page_is_whole_and_speaks(written):
@@ -522,7 +540,7 @@ def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path):
     assert "Experiment against base" in (tmp_path / "report" / "index.html").read_text()
     # A process of its own draws its figures.
     figures = list((tmp_path / "report" / "figures").iterdir())
-    assert len(figures) > 20 and all(file.stat().st_size > 5000 for file in figures)
+    assert len(figures) > 10 and all(file.stat().st_size > 5000 for file in figures)
     refused = as_module.run("stats", [*flags, "--gin_param=EXPERIMENT = 'cda'"])
     assert refused.returncode == 2
     assert re.match("error: .*'Experiment against base', experiment: no ", refused.stderr)

@@ -11,6 +11,7 @@ from multiberts.evaluate.prediction_files.run_file import evaluation_entry, writ
 from multiberts.evaluate.prediction_files.text_file import write_texts
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
+from multiberts.stats.report.page_run import describe
 from multiberts.stats.report.size_comparison import LONGEST_TEXT, instances
 from multiberts.stats.zhong.decomposition import decompose
 from multiberts.stats.zhong.instance_level import decay_bound
@@ -89,6 +90,7 @@ def test_every_numbered_table_and_figure_is_there(world, tables):
     for place in ("index.md", "index.html"):
         shown = (root / "report" / "report" / place).read_text()
         assert "from mini to large: accuracy changes by +" in shown and "% get worse" in shown
+    assert "\n\nnli/dev, from mini to medium: accuracy" in describe(str(root / "report"))
     done = json.loads((root / "report" / "DONE").read_text())
     assert "report/index.md" in done["outputs"]
 

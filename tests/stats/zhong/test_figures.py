@@ -1,10 +1,12 @@
 """Figures of a small world: what is drawn is what was found."""
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from multiberts.stats.presentation.sections import write_report
 from multiberts.stats.zhong.analysis import analyse_sizes
 from multiberts.stats.zhong.figures import (
     accuracy_figure,
@@ -15,9 +17,9 @@ from multiberts.stats.zhong.figures import (
     fisher_figure,
     histogram_figure,
     momentum_figure,
+    report_of_sizes,
     variance_curve_figure,
     variances_figure,
-    write_instances,
 )
 from multiberts.stats.zhong.tables import all_tables
 
@@ -38,15 +40,16 @@ def test_figures_are_drawn(analysis):
         assert name in figures
 
 
-def test_the_folder_has_every_table_and_figure(analysis, tmp_path):
-    written = write_instances(analysis, tmp_path / "report").written
-    expected = {*all_tables(analysis), *(f"figure_{name}" for name in all_figures(analysis))}
-    assert set(written) == expected
+def test_the_page_has_every_table_and_figure(analysis, tmp_path):
+    assert write_report(tmp_path / "report", report_of_sizes(analysis)) == {}
+    figures = {f"figure_{name}" for name in all_figures(analysis)}
+    tables = set(all_tables(analysis))
     page = (tmp_path / "report" / "index.md").read_text()
-    assert all(f"## {name}\n" in page for name in expected)
-    assert all(
-        (tmp_path / "report" / file).is_file() for files in written.values() for file in files
-    )
+    assert {*re.findall("^## (.*)", page, re.MULTILINE)} == tables | figures
+    files = {str(path.relative_to(tmp_path / "report")) for path in tmp_path.rglob("*/*.*")}
+    expected = {f"tables/{name}.{kind}" for name in tables for kind in ("md", "tex", "csv")}
+    expected |= {f"figures/{name}.svg" for name in figures}
+    assert files - {"index.md", "index.html"} == expected
 
 
 def test_decay_figure_marks_the_bound(analysis):
