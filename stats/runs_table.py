@@ -450,10 +450,10 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
         raise DataError(
             f"{known} has example ids and {unknown} has none; give both a coordinate example_id, or none"
         )
-    if first.example_ids is not None and np.array_equal(first.example_ids, runs.example_ids):
-        return runs
     lacking: list[Any] = []
     if first.example_ids is not None and runs.example_ids is not None:
+        if np.array_equal(first.example_ids, runs.example_ids):
+            return runs
         place = {example: column for column, example in enumerate(runs.example_ids.tolist())}
         lacking = [example for example in first.example_ids.tolist() if example not in place]
     if lacking or first.num_examples != runs.num_examples:

@@ -52,20 +52,14 @@ class ReadAs:
 
     def attributes(self) -> dict[str, Any]:
         """Returns all that is set, as attributes of a Dataset."""
-        empty = ReadAs()
-        names = [*self.__dataclass_fields__]
-        return {
-            name: getattr(self, name)
-            for name in names
-            if getattr(self, name) != getattr(empty, name)
-        }
+        unset = vars(ReadAs())
+        return {name: value for name, value in vars(self).items() if value != unset[name]}
 
     @classmethod
     def of(cls, attributes: Mapping[Any, Any]) -> ReadAs:
-        """Returns what the attributes of a Dataset say; others are left out."""
-        return cls(
-            **{name: attributes[name] for name in cls.__dataclass_fields__ if name in attributes}
-        )
+        """Returns what the attributes of a Dataset say; others, which users may have set, are left out."""
+        own = {name: attributes[name] for name in vars(cls()) if name in attributes}
+        return cls(**own) if isinstance(own.get("columns", {}), Mapping) else cls()
 
 
 @dataclass(frozen=True)

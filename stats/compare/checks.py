@@ -76,7 +76,7 @@ def check_aligned(arms: Sequence[Arm]) -> None:
     """
     base, experiment = arms
     for name in base.read.identifying:
-        if name not in experiment.read.identifying:
+        if not all(name in arm.read.identifying and name in arm.of_examples for arm in arms):
             continue
         own, other = base.of_examples[name], experiment.of_examples[name]
         empty = is_empty(own) & is_empty(other)  # in both; nan is not equal to itself
