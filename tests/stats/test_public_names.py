@@ -27,7 +27,15 @@ def test_a_name_imports_what_it_needs_and_no_more():
     names = loaded(f"from multiberts import stats\nstats.compare({arrays})")
     rooms = {name.split(".")[2] for name in names if name.startswith("multiberts.stats.")}
     assert "compare" in rooms and not rooms & {"b3", "paper", "zhong", "report"}
-    assert not names & {"matplotlib", "scipy.optimize", "scipy.stats"}
+    assert not names & {"matplotlib", "pandas", "scipy.optimize", "scipy.stats", "xarray"}
+
+
+@pytest.mark.processes
+def test_files_are_compared_without_labelled_arrays(tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text("id,old_0,old_1,new_0,new_1\na,0,1,1,1\nb,1,0,1,1\nc,1,1,1,0\n")
+    names = loaded(f"from multiberts import stats\nprint(str(stats.compare({str(file)!r}))[:0])")
+    assert "pandas" in names and not names & {"dask", "matplotlib", "xarray"}
 
 
 @pytest.mark.processes
