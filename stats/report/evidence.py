@@ -82,6 +82,10 @@ class Request:
     prefix: str = ""
     primary: int | None = None
 
+    def file(self, name: str) -> str:
+        """Returns the name of a file of figures of all of them, without its ending."""
+        return f"{self.prefix}-{name}" if self.prefix else name
+
 
 @dataclass
 class ComparedArms:
@@ -121,10 +125,30 @@ class ComparedArms:
         return answer(self.items)
 
 
+@dataclass
+class _Results:
+    """Results of a request, under names of code; by the place of the pair where it is a number.
+
+    Attributes:
+      comparisons: those that readers see, each with the answers about it.
+      grids: see `ComparedArms`.
+      rankings: each with the name of its figure.
+      unranked: why there is no ranking.
+    """
+
+    request: Request
+    comparisons: dict[int, tuple[Comparison, list[FurtherAnswer]]] = field(default_factory=dict)
+    left_out: dict[int, UndefinedScore] = field(default_factory=dict)
+    grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
+    rankings: list[tuple[str, ArmComparisons]] = field(default_factory=list)
+    unranked: list[str] = field(default_factory=list)
+
+
 def compare_all(
     requests: Sequence[Request],
     truth_of: Callable[[PredictionSet, str], float | None] | None = None,
     name_of: Callable[[str], str] = str,
+    for_page: bool = True,
 ) -> list[ComparedArms]:
     """Makes every comparison, with its figures, and ranks three arms or more that have one base.
 
@@ -135,110 +159,108 @@ def compare_all(
     Args:
       truth_of: the known value of a measure of a prediction set, for figures.
       name_of: the name that people read for that of an arm or evaluation set.
+      for_page: whether figures and grids of examples, which pages alone show, are made.
 
     Raises:
       UndefinedScore: no pair is left.
     """
     from multiberts.runs.console import ProgressBar
 
-    made: list[dict[int, tuple[Comparison, list[FurtherAnswer]]]] = [{} for _ in requests]
-    grids: list[dict[tuple[str, str], ExampleGrid]] = [{} for _ in requests]
-    rankings: list[tuple[int, ArmComparisons | str, str]] = []
-    left_out: list[dict[int, UndefinedScore]] = [{} for _ in requests]
-    together: dict[tuple, list[tuple[int, int]]] = {}
-    for number, request in enumerate(requests):
-        for place, pair in enumerate(request.pairs):
+    every = [_Results(request) for request in requests]
+    together: dict[tuple, list[tuple[_Results, int]]] = {}
+    for results in every:
+        for place, pair in enumerate(results.request.pairs):
             base = pair.prediction_sets[0]
             key = base.task, base.set_name, pair.measure
-            together.setdefault(key, []).append((number, place))
-    for places in ProgressBar(list(together.values()), desc="comparisons"):
+            together.setdefault(key, []).append((results, place))
+    for group in ProgressBar(list(together.values()), desc="comparisons"):
         shared = SharedArms()
-        for number, place in places:
-            request, pair = requests[number], requests[number].pairs[place]
-            base, experiment = [*pair.prediction_sets, None][:2]
-            try:
-                item = compare_prediction_sets(
-                    base, experiment, pair.measure,
-                    settings_for(request.questions, request.settings), pair.names, pair.name,
-                    shared,
-                )  # fmt: skip
-            except UndefinedScore as error:
-                left_out[number][place] = error
-                continue
-            made[number][place] = _asked(item, request, pair)
-            item, _ = made[number][place]
-            if (item.name, item.evaluation_set) not in grids[number]:
-                names = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
-                grid = example_grid(pair.prediction_sets, names, item.computed_from().spec, shared)
-                if grid is not None:
-                    grids[number][item.name, item.evaluation_set] = grid
-        rankings += _rankings(
-            [
-                (number, requests[number].pairs[place])
-                for number, place in places
-                if place in made[number]
-            ],
-            requests, shared, name_of,
-        )  # fmt: skip
-    refused = [error for errors in left_out for error in errors.values()]
-    if refused and not any(made):
+        for results, place in group:
+            _compare(results, place, shared, name_of if for_page else None)
+        _rank_families([one for one in group if one[1] in one[0].comparisons], shared, name_of)
+    refused = [error for results in every for error in results.left_out.values()]
+    if refused and not any(results.comparisons for results in every):
         raise refused[0]
-    found: dict[int, ComparedArms] = {}
+    found: list[ComparedArms] = []
     notes: list[str] = []
-    for number, request in enumerate(requests):
-        notes += [f"Left out: {error}." for _, error in sorted(left_out[number].items())]
-        places_made = sorted(made[number])
-        if not places_made:
-            continue
-        as_made = [made[number][place][0] for place in places_made]
-        pairs = [request.pairs[place] for place in places_made]
-        items = [_named(item, name_of) for item in as_made]
-        of_items = [
-            [replace(answer, comparison=item) for answer in made[number][place][1]]
-            for item, place in zip(items, places_made, strict=True)
-        ]
-        pictures = [
-            list(_pictures(item, pair, own, truth_of))
-            for item, pair, own in zip(items, pairs, of_items, strict=True)
-        ]
-        primary = None
-        if request.primary in places_made:
-            primary = places_made.index(request.primary)
-        compared = ComparedArms(
-            request.name, request.settings.design, judged(items, of_items, pictures),
-            unranked=notes, primary=primary, as_made=as_made,
-        )  # fmt: skip
-        notes = []
-        compared.overview += _forests(request, items)
-        compared.grids |= {
-            (item.name, name_of(item.evaluation_set)): grid
-            for item in as_made
-            if (grid := grids[number].get((item.name, item.evaluation_set)))
-        }
-        found[number] = compared
+    for results in every:
+        notes += [f"Left out: {error}." for _, error in sorted(results.left_out.items())]
+        if results.comparisons:
+            found.append(_shown(results, notes, truth_of, name_of, for_page))
+            notes = []
     if notes:
-        [*found.values()][-1].unranked += notes
-    for number, ranking, file in rankings:
-        if isinstance(ranking, str):
-            found[number].unranked.append(ranking)
-            continue
-        found[number].rankings.append(ranking)
-        caption = words.ranking_caption(ranking)
-        found[number].overview.append(ReportSection(file, caption, partial(draw_ranking, ranking)))
-    return [*found.values()]
+        found[-1].unranked += notes
+    return found
 
 
-def _asked(
-    item: Comparison, request: Request, pair: Pair
-) -> tuple[Comparison, list[FurtherAnswer]]:
-    """Asks the further questions of a request; returns the comparison that readers see, and the answers."""
-    questions = {**request.questions, "planned_seeds": pair.planned_seeds}
+def _compare(
+    results: _Results, place: int, shared: SharedArms, name_of: Callable[[str], str] | None
+) -> None:
+    """Compares a pair, asks the further questions of its request, and makes its examples by seeds.
+
+    Args:
+      name_of: of arms in the grid of examples; None: there is no grid.
+    """
+    request, pair = results.request, results.request.pairs[place]
+    base, experiment = pair.prediction_sets[0], next(iter(pair.prediction_sets[1:]), None)
+    settings = settings_for(request.questions, request.settings)
     try:
-        seen, answers = answers_to(questions, item)
+        item = compare_prediction_sets(
+            base, experiment, pair.measure, settings, pair.names, pair.name, shared
+        )
+    except UndefinedScore as error:
+        results.left_out[place] = error
+        return
+    try:
+        seen, answers = answers_to({**request.questions, "planned_seeds": pair.planned_seeds}, item)
     except DataError as error:
         where = f"{item.name} on {item.evaluation_set}, {pair.measure}"
         raise DataError(f"{where}: {error}") from error
-    return cast("Comparison", seen), answers
+    results.comparisons[place] = cast("Comparison", seen), answers
+    key = seen.name, seen.evaluation_set  # other metrics have the same examples
+    if name_of is not None and key not in results.grids:
+        arms = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
+        grid = example_grid(pair.prediction_sets, arms, seen.computed_from().spec, shared)
+        if grid is not None:
+            results.grids[key] = grid
+
+
+def _shown(
+    results: _Results,
+    notes: Sequence[str],
+    truth_of: Callable[[PredictionSet, str], float | None] | None,
+    name_of: Callable[[str], str],
+    for_page: bool,
+) -> ComparedArms:
+    """Returns the comparisons of a request under the names that people read."""
+    request, places = results.request, sorted(results.comparisons)
+    as_made = [results.comparisons[place][0] for place in places]
+    items = [_named(item, name_of) for item in as_made]
+    answers = [
+        [replace(answer, comparison=item) for answer in results.comparisons[place][1]]
+        for item, place in zip(items, places, strict=True)
+    ]
+    pictures, overview = None, []
+    if for_page:
+        pictures = [
+            list(_pictures(item, request.pairs[place], own, truth_of))
+            for item, place, own in zip(items, places, answers, strict=True)
+        ]
+        overview = list(_forests(request, items))
+        overview += [
+            ReportSection(name, words.ranking_caption(ranking), partial(draw_ranking, ranking))
+            for name, ranking in results.rankings
+        ]
+    grids = {
+        (item.name, name_of(item.evaluation_set)): results.grids[key]
+        for item in as_made
+        if (key := (item.name, item.evaluation_set)) in results.grids
+    }
+    return ComparedArms(
+        request.name, request.settings.design, judged(items, answers, pictures), overview,
+        [ranking for _, ranking in results.rankings], [*notes, *results.unranked], grids,
+        places.index(request.primary) if request.primary in places else None, as_made,
+    )  # fmt: skip
 
 
 def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
@@ -246,23 +268,20 @@ def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
     return item.named(*names, evaluation_set=name_of(item.evaluation_set))
 
 
-def _rankings(
-    pairs: Sequence[tuple[int, Pair]],
-    requests: Sequence[Request],
-    shared: SharedArms,
-    name_of: Callable[[str], str],
-) -> Iterator[tuple[int, ArmComparisons | str, str]]:
-    """Yields, of pairs on the same data, the last request of each family of arms with one base, its
-    ranking (or why there is none), and the name of the ranking's figure.
+def _rank_families(
+    pairs: Sequence[tuple[_Results, int]], shared: SharedArms, name_of: Callable[[str], str]
+) -> None:
+    """Ranks, of pairs on the same data, each family of three arms or more with one base.
+
+    The last request of the family has the ranking, or why there is none.
     """
-    families: dict[tuple, list[tuple[int, Pair]]] = {}
-    for number, pair in pairs:
+    families: dict[tuple, list[tuple[_Results, Pair]]] = {}
+    for results, place in pairs:
+        pair, settings = results.request.pairs[place], results.request.settings
         if len(pair.prediction_sets) > 1:
-            settings = requests[number].settings
             key = next(iter(pair.by_arm())), settings.design, settings.resample
-            families.setdefault(key, []).append((number, pair))
+            families.setdefault(key, []).append((results, pair))
     for family in families.values():
-        number, last = family[-1]
         arms = {
             name_of(name): predictions
             for _, pair in family
@@ -270,23 +289,21 @@ def _rankings(
         }
         if len(arms) < 3:
             continue
-        base = last.prediction_sets[0]
-        settings, questions = requests[number].settings, requests[number].questions
-        ranking = None
+        results, last = family[-1]
+        request, set_name = results.request, last.prediction_sets[0].set_name
+        why = why_unranked(request.questions)
         try:
-            if not why_unranked(questions):
-                ranking = _rank(arms, last.measure, settings, shared)
+            ranking = None if why else _rank(arms, last.measure, request.settings, shared)
         except UndefinedScore as error:  # on the seeds that all arms have
-            yield number, f"{error}.", ""
+            results.unranked.append(f"{error}.")
             continue
         if ranking is None:
-            why = why_unranked(questions) or NO_RANKING
-            where = f"{name_of(base.set_name)}, {metric_name(last.measure)}"
-            yield number, f"{where}: no ranking of all arms: {why}.", ""
+            where = f"{name_of(set_name)}, {metric_name(last.measure)}"
+            reason = f"{where}: no ranking of all arms: {why or NO_RANKING}."
+            results.unranked.append(reason)
             continue
-        prefix = f"{requests[number].prefix}-" * bool(requests[number].prefix)
-        ranking = replace(ranking, name=name_of(base.set_name))
-        yield number, ranking, f"{prefix}ranking-{slug(base.set_name)}-{slug(last.measure)}"
+        figure = request.file(f"ranking-{slug(set_name)}-{slug(last.measure)}")
+        results.rankings.append((figure, replace(ranking, name=name_of(set_name))))
 
 
 def _rank(
@@ -332,9 +349,8 @@ def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSe
         if len(rows) > 1:
             name = metric_name(metric)
             what = "on all evaluation sets: " if len(names) == 1 else "of all arms: "
-            prefix = f"{request.prefix}-" * bool(request.prefix)
             yield ReportSection(
-                f"{prefix}all-{slug(name)}",
+                request.file(f"all-{slug(name)}"),
                 f"Differences of {name} {what}{request.name}",
                 partial(figures.forest_figure, rows, f"{request.name}: {name}"),
             )

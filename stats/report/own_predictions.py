@@ -194,7 +194,8 @@ def _compare_arms(arms: Mapping[str, Any], settings: OwnComparison) -> ComparedA
         pairs = [Pair((prediction_sets[base_name],), metric, (base_name, ""), base_name, "1")]
     title = pairs[0].name if len(pairs) == 1 else f"All against {base_name}"
     how = settings.of_comparison(settings.design if others else "single")
-    return compare_all([Request(title, how, pairs, questions)])[0]
+    request = Request(title, how, pairs, questions)
+    return compare_all([request], for_page=settings.html is not None)[0]
 
 
 def _pages(

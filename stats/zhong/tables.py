@@ -1,7 +1,7 @@
 """Tables of instance-level analyses, after those of Zhong et al. (Findings of ACL 2021).
 
 `all_tables` makes them of the result of `stats.zhong.analysis.analyse_sizes`;
-`stats.zhong.figures.write_instances` writes them into a folder, with the figures.
+`stats.zhong.figures.report_of_sizes` makes a page of them and the figures.
 """
 
 from __future__ import annotations

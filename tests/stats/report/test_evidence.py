@@ -122,3 +122,13 @@ def test_figures_of_a_request_have_names_of_their_own() -> None:
     names = [figure.name for item in found.items for figure in item.figures]
     names += [figure.name for figure in found.overview]
     assert len(set(names)) == len(names) == 6
+
+
+def test_what_pages_alone_show_is_made_for_pages_alone() -> None:
+    arms = prediction_sets_of(a=answers(0.6), b=answers(0.7), c=answers(0.8))
+    (page,) = compare_all([against_first(arms)])
+    (terminal,) = compare_all([against_first(arms)], for_page=False)
+    assert page.grids and page.overview and all(item.figures for item in page.items)
+    assert not terminal.grids and not terminal.overview
+    assert not any(item.figures for item in terminal.items)
+    assert terminal.comparisons == page.comparisons and terminal.rankings == page.rankings
