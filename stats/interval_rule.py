@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -184,14 +184,12 @@ def interval_of_difference(
         units = min(arm.num_scored for arm in arms)
         if pairs is not None and (kind.is_mean or estimate == error == 0):
             if shares := _few_gained_and_lost(pairs, error, units, kind.width, level):
-                return _near_bounds(
-                    shares, estimate, variance, (0.0, kind.width), kind.width, level, null
-                )
+                return _near_bounds(shares, estimate, variance, (0.0, kind.width), level, null)
         elif (pairs is None or pairs.few) and all(
             is_near_bounds(arm.estimate, arm.example_error, math.inf, level, kind.bounds)
             for arm in arms
         ):
-            return _near_bounds(arms, estimate, variance, kind.bounds, kind.width, level, null)
+            return _near_bounds(arms, estimate, variance, kind.bounds, level, null)
     return interval_of_sum(estimate, variance, level, (-kind.width, kind.width), null)
 
 
@@ -255,20 +253,12 @@ def _few_gained_and_lost(
     if pairs.tables is None or not (pairs.few or error == 0):
         return []
     gained, lost = pairs.gained_and_lost
-    either = Crossing([_sum_of(gained, lost)])
+    together = summed_table([gained.table, lost.table], [1.0, 1.0])
+    either = Crossing([replace(gained, table=together)])
     near = either.mean, 0.0 if error == 0 else either.example_error, math.inf, level, (0.0, width)
     if not is_near_bounds(*near):
         return []
-    shares = []
-    for part in (lost, gained):
-        crossing = Crossing([part])
-        shares.append(scored(crossing, units))
-    return shares
-
-
-def _sum_of(first: TablePart, second: TablePart) -> TablePart:
-    table = summed_table([first.table, second.table], [1.0, 1.0])
-    return TablePart(table, 1.0, first.pool, first.examples, first.scored, sizes=first.sizes)
+    return [scored(Crossing([part]), units) for part in (lost, gained)]
 
 
 def _near_bounds(
@@ -276,11 +266,10 @@ def _near_bounds(
     estimate: float,
     variance: VarianceEstimate,
     bounds: tuple[float, float],
-    width: float,
     level: float,
     null: float,
 ) -> tuple[ConfidenceInterval, PValues]:
-    first, second = arms
+    (first, second), width = arms, bounds[1] - bounds[0]
     product = first.standard_error * second.standard_error
     shared = first.standard_error**2 + second.standard_error**2 - variance.variance
     correlation = min(max(shared / (2 * product), -1.0), 1.0) if product else 0.0

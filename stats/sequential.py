@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +14,6 @@ from multiberts.stats.roots import root_between
 from multiberts.stats.significance import check_level
 
 Array = NDArray[np.float64]
-
-# A number is the exponent of the power family alpha t**exponent.
-Spending = Literal["obrien_fleming", "pocock"] | float
 
 # The probability beyond this many standard deviations is below 1e-18.
 _REACH = 9.0
@@ -33,7 +29,7 @@ class Boundaries:
     Attributes:
       information: the share of the planned information at each look [K].
       spent: the level spent up to each look, both sides together [K].
-      z: stop where |z| (one-sided: z) reaches this [K]; infinite where the look spends nothing.
+      z: stop where |z| reaches this [K]; infinite where the look spends nothing.
       nominal_p: the same as a p-value: stop where p is at most this [K].
     """
 
@@ -43,46 +39,27 @@ class Boundaries:
     nominal_p: Array
 
 
-def spent_level(information: float, alpha: float, spending: Spending) -> float:
-    """Computes how much of a one-sided level may be spent up to a share of the information.
+def spent_level(information: float, alpha: float) -> float:
+    """Computes how much of a one-sided level may be spent up to a share t of the information, 0 to 1.
 
-    Args:
-      information: t, from 0 to 1.
-      spending: `obrien_fleming` 2 - 2 Phi(z_{alpha/2} / sqrt(t)), almost nothing early;
-        `pocock` alpha log(1 + (e - 1) t), about evenly; or a number r > 0 for alpha t**r.
+    O'Brien and Fleming's form, 2 - 2 Phi(z_{alpha/2} / sqrt(t)): almost nothing early.
 
-    Reference: Lan & DeMets (1983); Kim & DeMets (1987) for the power family.
+    Reference: Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
     """
     from scipy.special import ndtr, ndtri
 
-    if spending == "obrien_fleming":
-        return float(2 * ndtr(ndtri(alpha / 2) / math.sqrt(information))) if information else 0.0
-    if spending == "pocock":
-        return alpha * math.log1p((math.e - 1) * information)
-    if isinstance(spending, str) or not spending > 0:
-        raise DataError(
-            f"found spending {spending!r}, expected 'obrien_fleming', 'pocock' or the positive "
-            "exponent of the power family"
-        )
-    return float(alpha * information**spending)
+    return float(2 * ndtr(ndtri(alpha / 2) / math.sqrt(information))) if information else 0.0
 
 
-def spending_boundaries(
-    information_fractions: Sequence[float],
-    alpha: float = 0.05,
-    spending: Spending = "obrien_fleming",
-    sides: int = 2,
-) -> Boundaries:
-    """Computes boundaries that spend the level as the information grows.
+def spending_boundaries(information_fractions: Sequence[float], alpha: float = 0.05) -> Boundaries:
+    """Computes boundaries of |z| that spend the level as the information grows.
 
     The looks need not be planned: a boundary depends only on the looks up to it.
 
     Args:
       information_fractions: at each look the share of the planned information, growing, the last
         at most 1. Where seeds dominate the variance it is the share of the planned seeds.
-      alpha: the overall level, both sides together.
-      spending: see `spent_level`; with two sides each spends alpha / 2.
-      sides: 1 or 2.
+      alpha: the overall level, both sides together, each of which spends half.
 
     Reference: Armitage, McPherson & Rowe (1969), Repeated significance tests, for the recursion;
         Lan & DeMets (1983), Discrete sequential boundaries for clinical trials.
@@ -100,17 +77,15 @@ def spending_boundaries(
             f"found information fractions {information.tolist()}, expected growing shares above 0 "
             "and at most 1"
         )
-    check_level(alpha, sides)
-    one_side = np.array(
-        [spent_level(min(1.0, float(t)), alpha / sides, spending) for t in information]
-    )
+    check_level(alpha, sides=2)
+    one_side = np.array([spent_level(min(1.0, float(t)), alpha / 2) for t in information])
     z = np.empty(len(information))
-    path = _Path(sides)
+    path = _Path()
     steps = np.sqrt(np.diff(information, prepend=0.0))
     for look, increment in enumerate(np.diff(one_side, prepend=0.0)):
         next_step = steps[look + 1] if look + 1 < len(steps) else math.inf
         z[look] = path.boundary(float(steps[look]), float(increment), float(next_step))
-    return Boundaries(information, sides * one_side, z, sides * ndtr(-z))
+    return Boundaries(information, 2 * one_side, z, 2 * ndtr(-z))
 
 
 @dataclass(frozen=True)
@@ -183,8 +158,7 @@ def sequential_decision(
 class _Path:
     """A Brownian motion that has not stopped: its density at the last look, as masses on nodes."""
 
-    def __init__(self, sides: int) -> None:
-        self.sides = sides
+    def __init__(self) -> None:
         self.information = 0.0
         # All the mass at 0, before the first look.
         self.nodes, self.mass = np.zeros(1), np.ones(1)
@@ -211,14 +185,13 @@ class _Path:
         z = math.inf
         if increment >= _LEAST_SPENT:
             z = root_between(excess, -_REACH, 2 * _REACH, absolute=1e-12)
-        self._stop_beyond(min(z, _REACH) * root, root, step, next_step)
+        self._stop_beyond(min(z, _REACH) * root, step, next_step)
         return z
 
-    def _stop_beyond(self, high: float, root: float, step: float, next_step: float) -> None:
-        low = -high if self.sides == 2 else -_REACH * root
+    def _stop_beyond(self, high: float, step: float, next_step: float) -> None:
         # The density varies on the scale of this step, the integrand of the next look on that of
         # the next step.
-        nodes, weights = _panels(low, high, min(step, next_step))
+        nodes, weights = _panels(-high, high, min(step, next_step))
         kernel = np.exp(-0.5 * ((nodes[:, None] - self.nodes) / step) ** 2)
         self.mass = weights * (kernel @ self.mass) / (step * math.sqrt(2 * math.pi))
         self.nodes = nodes

@@ -30,7 +30,7 @@ from multiberts.stats.presentation.words import (
 )
 from multiberts.stats.results import ComparisonResult
 from multiberts.stats.significance import adjusted_p_values
-from multiberts.stats.variance.needs import MOST_TIMES
+from multiberts.stats.variance.needs import number_and_range
 from multiberts.stats.variance.plan import TARGET_POWER, Plan, What, range_text
 
 # How often claims within a margin are false where seeds fail or are skewed, as measured (statistics.md).
@@ -225,17 +225,14 @@ class Sameness(FurtherAnswer):
             claim = f"both are the same within {margin}"
         units = units_of(item)
         ways = []
-        kinds: tuple[tuple[What, float, str], ...] = (
-            ("seeds", plan.num_seeds, "seeds per arm" if item.design == "unpaired" else "seeds"),
-            ("examples", plan.num_examples, units),
+        kinds: tuple[tuple[What, str], ...] = (
+            ("seeds", "seeds per arm" if item.design == "unpaired" else "seeds"),
+            ("examples", units),
         )
-        for what, present, called in kinds:
-            if plan.draws_new(what):
-                most = int(MOST_TIMES * present)
-                number = plan.number_needed(what, most=most)
-                spread = plan.needed_range(what, most=most)
-                if math.isfinite(number) and spread is not None:
-                    ways.append(f"{number:,.0f} {called} ({range_text(spread, count_text)})")
+        for what, called in kinds:
+            number, spread = number_and_range(plan, what)
+            if spread is not None:
+                ways.append(f"{number:,} {called} ({range_text(spread, count_text)})")
         needed = f"About {' or '.join(ways)}" if ways else f"More of both seeds and {units}"
         return [f"{needed} would show that {claim}, 4 times in 5, if both are equally good."]
 

@@ -139,9 +139,10 @@ def as_text(compared: ComparedArms, read: str) -> str:
     for one in told:
         item = one.comparison
         name = f"{item.name}: " if len(items) > 1 else ""
-        needs = words.needs_in_words(item, one.adjusted, one.answers)
-        short = [*filter(None, [words.what_is_needed(item, one.adjusted, one.answers)])]
-        parts += [name + text for text in (needs if is_long else short) if text not in limits]
+        needs = [words.what_is_needed(item, one.adjusted, one.answers)]
+        if is_long:
+            needs = words.needs_in_words(item, one.adjusted, one.answers)
+        parts += [name + text for text in needs if text and text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
     parts += [f"Note: {text}" for text in warned]

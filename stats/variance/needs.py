@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,26 +64,33 @@ def needs_of(plan: Plan, opposite: float | None, found: bool) -> Needs:
     """
     seeds, examples = plan.num_seeds, int(plan.num_examples)
     wanted = not found and plan.effect is not None and plan.power() < plan.target_power
-
-    def needed(what: What, most: int) -> tuple[int | None, Interval | None]:
-        number = (
-            plan.number_needed(what, most=most) if wanted and plan.draws_new(what) else math.inf
-        )
-        if math.isinf(number):
-            return None, None
-        return int(number), plan.needed_range(what, most=most)
-
     return Needs(
         opposite,
         seeds,
         examples,
         plan.minimum_detectable_effect(),
         plan.minimum_detectable_range(),
-        *needed("seeds", MOST_TIMES * seeds),
-        *needed("examples", MOST_TIMES * examples),
+        *(number_and_range(plan, "seeds") if wanted else (None, None)),
+        *(number_and_range(plan, "examples") if wanted else (None, None)),
         math.sqrt(plan.at(2 * seeds).variance) if plan.draws_new("seeds") else None,
         math.sqrt(plan.at(None, 2 * examples).variance) if plan.draws_new("examples") else None,
     )
+
+
+@lru_cache(maxsize=128)  # terminal, page and JSON ask the same of one comparison
+def number_and_range(plan: Plan, what: What) -> tuple[int | None, Interval | None]:
+    """Finds the seeds or examples needed, with their range.
+
+    Returns:
+      None twice where they are not drawn, or a hundred times the present number is not enough.
+    """
+    if not plan.draws_new(what):
+        return None, None
+    most = MOST_TIMES * (plan.num_seeds if what == "seeds" else int(plan.num_examples))
+    number = plan.number_needed(what, most=most)
+    if math.isinf(number):
+        return None, None
+    return int(number), plan.needed_range(what, most=most)
 
 
 def opposite_chance(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeVar
@@ -507,12 +507,11 @@ def _scattered(
 ) -> VarianceParts:
     """Returns mean squares changed by a function of points of chi-squared / degrees of freedom [D]."""
     terms = (*parts.seeds, *parts.examples, *parts.residual)
-    ratios = iter(_chi_squared(tuple(freedom for _, freedom in terms), number))
+    ratios = iter(_chi_squared([freedom for _, freedom in terms], number))
     return _mapped(parts, lambda value: function(value, next(ratios)))
 
 
-@lru_cache(maxsize=32)  # the three searches of a range ask for the same ones
-def _chi_squared(freedoms: tuple[float, ...], number: int) -> tuple[NDArray[np.float64], ...]:
+def _chi_squared(freedoms: Sequence[float], number: int) -> list[NDArray[np.float64]]:
     """Returns points of independent chi-squared variables over their degrees of freedom, each [D].
 
     They are quantiles at points that fill the cube evenly, so that a mean over them converges faster
@@ -521,14 +520,18 @@ def _chi_squared(freedoms: tuple[float, ...], number: int) -> tuple[NDArray[np.f
     Reference: Roberts (2018), The unreasonable effectiveness of quasirandom sequences; Hickernell
     (2002), Obtaining O(N^(-2+e)) convergence for lattice quadrature rules, for the folding.
     """
-    from scipy.special import chdtri
-
     ratio = 1.5
     for _ in range(50):  # the root of x^(d + 1) = x + 1
         ratio = (1 + ratio) ** (1 / (len(freedoms) + 1))
-    places = np.arange(1, number + 1)
-    found = []
-    for dimension, freedom in enumerate(freedoms, 1):
-        uniform = 1 - np.abs(2 * ((0.5 + places * ratio**-dimension) % 1) - 1)
-        found.append(chdtri(freedom, uniform) / freedom)
-    return tuple(found)
+    return [
+        _chi_squared_at(ratio**-dimension, freedom, number)
+        for dimension, freedom in enumerate(freedoms, 1)
+    ]
+
+
+@lru_cache(maxsize=256)  # all searches of a comparison ask for the same ones: 2 MB
+def _chi_squared_at(step: float, freedom: float, number: int) -> NDArray[np.float64]:
+    from scipy.special import chdtri
+
+    uniform = 1 - np.abs(2 * ((0.5 + np.arange(1, number + 1) * step) % 1) - 1)
+    return np.asarray(chdtri(freedom, uniform) / freedom)
