@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from multiberts.runs.command_line.command import run_command
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, save_figure
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas, figure_bytes
 from multiberts.runs.files import write_atomically
 from multiberts.stats.b3.fit import search, solve
 from multiberts.stats.b3.leakage import LeakageDesign, LeakageSampling, leakage_levels
@@ -148,8 +148,8 @@ def b3_experiment(
         rows = [row for file in files for row in json.loads(file.read_text())]
         write_atomically(directory.path / "results.csv", csv_table(rows))
         write_atomically(directory.path / "table.md", markdown_table(rows))
-        figure = save_figure(experiment_figure(rows), directory.path / "figure")
-        outputs = ["results.csv", "table.md", figure.name]
+        write_atomically(directory.path / "figure.svg", figure_bytes(experiment_figure(rows)))
+        outputs = ["results.csv", "table.md", "figure.svg"]
         directory.finish(outputs + [f"repetitions/{file.name}" for file in files])
 
 

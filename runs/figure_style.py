@@ -11,7 +11,6 @@ import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -97,17 +96,3 @@ def _lay_out(figure: Figure, dots_per_inch: float) -> None:
         engine.execute(figure)
         figure.dpi = own
         figure.set_layout_engine("none")
-
-
-def save_figure(figure: Figure, path: Path, kind: FigureKind = "svg") -> Path:
-    """Writes a picture; see `figure_bytes`.
-
-    Args:
-      path: without an ending; its folder exists.
-
-    Returns:
-      The file, `path` with the ending of its kind.
-    """
-    file = path.with_name(f"{path.name}.{kind}")
-    file.write_bytes(figure_bytes(figure, kind))
-    return file

@@ -1,6 +1,6 @@
 """Figures of the MultiBERTs paper (Sellam et al., ICLR 2022), from prediction sets.
 
-Every function returns a Matplotlib figure, which `runs.figure_style.save_figure` writes. The
+Every function returns a Matplotlib figure, which `runs.figure_style.figure_bytes` makes a picture of. The
 paper shows scores on GLUE and SQuAD over pre-training seeds with the original BERT (`score_figure`), and in
 figure 3 (section 4) and figures 5 and 6 (appendix D) the gender bias of coreference
 (`seeds_figure`, `occupations_figure`). Figures of bootstrap distributions are in

@@ -84,33 +84,30 @@ def write_report(
         raise UserError(f"{directory} exists and is not a report of this kind; give another folder")
     left_out: dict[str, str] = {}
     lines = [f"# {report.title}", "", *(line for one in report.findings for line in (one, ""))]
-    blocks: list[PageBlock] = []
+    # Each with its HTML and the number of rows of a table.
+    blocks: list[tuple[ReportSection, str, int | None]] = []
     with replaced(directory) as folder:
         for name in ("tables", "figures"):
             (folder / name).mkdir(parents=True)
         for section in report.sections:
+            name = section.name
             try:
                 content = section.make()
             except UserError as error:
-                left_out[section.name] = str(error)
+                left_out[name] = str(error)
                 continue
             if isinstance(content, Table):
-                shown = _write_table(folder / "tables", section.name, content)
-                html, rows = (
-                    _with_readable_names(content).html(f"table-{slug(section.name)}"),
-                    len(content.rows),
-                )
+                shown = _write_table(folder / "tables", name, content)
+                html = _with_readable_names(content).html(f"table-{slug(name)}")
+                blocks.append((section, html, len(content.rows)))
             else:
-                shown = f"![{section.name}](figures/{section.name}.{kind})"
-                html, rows = write_figure(folder / "figures", section, content, kind), None
-            blocks.append(PageBlock(section.name, section.caption, html, rows))
-            lines += [f"## {section.name}", "", section.caption, "", shown, ""]
+                shown = f"![{name}](figures/{name}.{kind})"
+                html = write_figure(folder / "figures", section, content, kind)
+                blocks.append((section, html, None))
+            lines += [f"## {name}", "", section.caption, "", shown, ""]
         if left_out:
-            lines += [
-                "## Left out",
-                "",
-                *(f"- {name}: {reason}" for name, reason in left_out.items()),
-            ]
+            lines += ["## Left out", ""]
+            lines += [f"- {name}: {reason}" for name, reason in left_out.items()]
         page = render(
             Path(__file__).with_name("sections.html.j2"),
             {"slug": slug},
@@ -144,21 +141,6 @@ def write_figure(folder: Path, section: ReportSection, figure: Figure, kind: Fig
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(svg if kind == "svg" else figure_bytes(figure, kind))
     return _figure_html(svg.decode(), section)
-
-
-@dataclass(frozen=True)
-class PageBlock:
-    """A section as the page shows it.
-
-    Attributes:
-      html: the table or figure.
-      rows: how many the table has; None of a figure.
-    """
-
-    name: str
-    caption: str
-    html: str
-    rows: int | None
 
 
 def _with_readable_names(table: Table) -> Table:
