@@ -56,6 +56,7 @@ def stage(
         ("rate", "1e-4", "float"),
         ("rate", float("nan"), "float"),
         ("rate", float("inf"), "float"),
+        ("rate", 10**309, "float"),
         ("files", "/data", "list of str"),
         ("files", ["a", 1], "list of str"),
         ("files", {"a": 1}, "list of str"),
