@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -226,7 +227,8 @@ def fits(value: Any, annotation: Any) -> bool:
     if isinstance(value, bool) or annotation is bool:
         return isinstance(value, bool) and annotation is bool
     if annotation is float:
-        return isinstance(value, (int, float)) and math.isfinite(value)
+        # `math.isfinite` fails for an int that no float can hold.
+        return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
     return isinstance(value, type(None) if annotation is None else origin or annotation)
 
 

@@ -21,6 +21,8 @@ _MAX_EXACT_SIGN_FLIP_SEEDS = 15
 # All permutations of seeds to two arms are enumerated up to this number: 10 against 10 have 184,756.
 _MAX_EXACT_PERMUTATIONS = 200_000
 _RANDOM_SAMPLES = 19_999
+# The bootstrap takes half a minute for as many, of four seeds and 120 examples.
+_MAX_RESAMPLES = 1_000_000
 
 
 def bootstrap_p_values(differences: Array) -> PValues:
@@ -174,13 +176,13 @@ def check_level(alpha: float, sides: int) -> None:
 
 
 def check_n_resamples(n_resamples: int, confidence_level: float) -> None:
-    """Refuses fewer bootstrap samples than an interval needs."""
+    """Refuses fewer bootstrap samples than an interval needs, and more than anybody waits for."""
     least = math.ceil(2 / (1 - confidence_level) - 1 - 1e-9)
     check_whole("n_resamples", n_resamples)
-    if n_resamples < least:
+    if not least <= n_resamples <= _MAX_RESAMPLES:
         raise DataError(
             f"found n_resamples {n_resamples}, expected at least {least} for intervals "
-            f"at {confidence_level:g}, and 1000 or more for results"
+            f"at {confidence_level:g}, 1000 or more for results, and at most {_MAX_RESAMPLES:,}"
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from multiberts.runs.parameters import (
     NonNegativeInt,
     PositiveInt,
     check_arguments,
+    check_types,
     fits,
     shortened,
 )
@@ -37,7 +39,11 @@ from multiberts.stats.report.selection import (
 )
 from multiberts.stats.settings import ComparisonSettings
 
-_COMPARISON_FIELDS = {"name", "base", "experiment", "design", "resample", "margin", "primary"}
+# Choices and the margin are checked where comparisons check them.
+_COMPARISON_FIELDS = {
+    "name": str, "base": Mapping[str, Any], "experiment": Mapping[str, Any] | None, "design": Any,
+    "resample": Any, "margin": Any, "primary": str | None,
+}  # fmt: skip
 # Arguments that a registration fixes.
 REGISTERED = ("comparisons", "n_resamples", "rng", "confidence_level", "learning_rate_rule")
 
@@ -103,12 +109,9 @@ def report(
     """
     parameters, _ = IDENTITY.of(locals())
     check_arguments(report, parameters)
-    bootstrap = ComparisonSettings(
-        n_resamples=n_resamples, rng=rng, confidence_level=confidence_level
-    )
+    settings = {**parameters, "truth": _read_truth(truth)}
     runs = finished_runs(predictions)
-    requests = requests_of(runs, comparisons)
-    truths = _read_truth(truth)
+    _requests_of(runs, comparisons)  # a misspelt arm is no other report
     directory = RunDirectory(
         run_dir,
         stage="report",
@@ -119,32 +122,53 @@ def report(
     )
     if directory.done:
         return
-    experiment = experiment_of(run_dir)
-    content = analyse(runs, requests, truths, bootstrap, learning_rate_rule, experiment, names)
+    write = analysed(runs, settings, experiment_of(run_dir), files_of_runs(runs))
+    with directory:
+        directory.finish(write(directory.path))
+
+
+def analysed(
+    runs: Sequence[FinishedRun],
+    settings: Mapping[str, Any],
+    experiment: ReportedExperiment | None,
+    files: Mapping[str, Mapping[str, str]],
+) -> Callable[[Path], list[str]]:
+    """Makes the comparisons of a report, and returns what writes it into a folder; see `write_page`.
+
+    Args:
+      settings: arguments of `report`, of the types that it takes; `truth` is what the file holds.
+      files: as `files_of_runs`, which the page records.
+    """
+    bootstrap = ComparisonSettings(
+        **{name: settings[name] for name in ("n_resamples", "rng", "confidence_level")}
+    )
+    rule = settings["learning_rate_rule"]
+    requests = _requests_of(runs, settings["comparisons"])
+    content = analyse(
+        runs, requests, settings["truth"], bootstrap, rule, experiment, settings.get("names")
+    )
     made_by = {
         "Command": "multiberts stats --gin_file=config.gin, in the folder of this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
-    settings = {**parameters, "truth": truths}
-    made_from: dict[str, Any] = {"settings": settings, "files": files_of_runs(runs)}
+    made_from: dict[str, Any] = {"settings": settings, "files": files}
     if experiment is not None:
         made_from["up"] = experiment.up
         if read_registration(experiment.root) is not None:
             made_by["Registration"] = _compared_with_registration(experiment, content, settings)
             made_from["registration"] = sha256_of_file(experiment.root / REGISTRATION)
-    with directory:
-        directory.finish(
-            write_page(
-                directory.path, title, content, bootstrap, learning_rate_rule, made_by,
-                made_from=made_from, kind=figures,
-            )
-        )  # fmt: skip
+    return partial(
+        write_page, title=settings["title"], content=content, bootstrap=bootstrap, rule=rule,
+        made_by=made_by, made_from=made_from, kind=settings.get("figures", "svg"),
+    )  # fmt: skip
 
 
-def requests_of(
+def _requests_of(
     runs: Sequence[FinishedRun], comparisons: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """Returns checked comparisons: `base` and `experiment` are runs, no longer what selects them."""
+    if not comparisons:
+        raise UserError("comparisons is empty, expected what to compare; add a comparison")
     requests = []
     for checked in map(_checked_request, comparisons):
         for role in ("base", "experiment"):
@@ -196,7 +220,7 @@ def describe_report(run_dir: str) -> str:
 
 
 def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(request) - _COMPARISON_FIELDS)
+    unknown = sorted(set(request) - set(_COMPARISON_FIELDS))
     missing = sorted({"name", "base"} - set(request))
     if unknown or missing:
         raise UserError(
@@ -204,6 +228,7 @@ def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
             + (f"found the field {unknown[0]!r}" if unknown else f"lacks {missing[0]!r}")
             + f", expected name, base and any of {', '.join(sorted(_COMPARISON_FIELDS))}"
         )
+    check_types(f"comparison {shortened(request['name'])}", request, _COMPARISON_FIELDS)
     single = request.get("experiment") is None
     design = "single" if single else "paired"
     settings: dict[str, Any] = {"design": design, "resample": "both"}

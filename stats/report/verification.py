@@ -1,14 +1,17 @@
-"""The command `verify`: a report, made again from the prediction files, number by number.
+"""The command `verify`: a report, made again from the prediction files and compared with its page.
 
 multiberts verify results/report/index.html results/runs
 """
 
 from __future__ import annotations
 
+import base64
 import difflib
 import html
+import itertools
 import re
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,31 +19,45 @@ from typing import Any
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import parse_json_fields, read_bytes, sha256_of_file
+from multiberts.runs.files import check_fields, parse_json_fields, read_bytes
+from multiberts.runs.parameters import annotations_of
 from multiberts.runs.plan_marker import FILE as PLAN
-from multiberts.runs.plan_marker import read_plan
-from multiberts.runs.registration import FILE as REGISTRATION
-from multiberts.stats.report.analysis import analyse
-from multiberts.stats.report.experiment import ReportedExperiment
-from multiberts.stats.report.page import MADE_FROM, MADE_WITH, write_page
-from multiberts.stats.report.reporting import requests_of
-from multiberts.stats.report.selection import FinishedRun, files_of_runs, finished_runs
-from multiberts.stats.settings import ComparisonSettings
+from multiberts.stats.report.analysis import Truths
+from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
+from multiberts.stats.report.page import MADE_FROM
+from multiberts.stats.report.reporting import analysed, report
+from multiberts.stats.report.selection import files_of_runs, finished_runs
 
-_NUMBER = re.compile(r"\d[\d,.]*\d|\d")
-_FIGURE = re.compile(r"<svg.*?</svg>", re.DOTALL)
-# The section on what computed the page is not compared.
-_MADE_WITH = re.compile(r'<h2 id="made-with">.*', re.DOTALL)
-_ADDRESS = re.compile(r' href="[^"]*"')
+_NUMBER = re.compile(r"(?<![\w.])([-+]?[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?!\w|\.[0-9])")
+_TAG = r"<[^<>]*>"
+# Compared as one line each; their numbers are none of the report's. Figures have styles inside, indented.
+_BLOCKS = ("<svg", "<script", "<style")
+_AROUND_BLOCKS = re.compile(
+    r"(?=<(?:svg|script)\b|^<style\b)|(?<=</svg>)|(?<=</script>)|(?<=</style>)(?!\n </defs>)",
+    re.MULTILINE,
+)
+# Rows of *Made with*, on the page and in the file beside its tables: those that tell of the machine and the
+# day have a free value, and those on threads are there only where these are set.
+_FREE_ROW = (
+    r'(?m)^((?:<tr><th scope="row">| ")(?!(?:Command|Data|Registration)[<"])[^<"]+'
+    r'(?:</th><td class="wraps">|": "))[^<"\n]*'
+)
+_ROW_ON_THREADS = (
+    r'(?m)^(?:<tr><th scope="row">\w+_NUM_THREADS</th><td class="wraps">[0-9,]+</td></tr>'
+    r'| "\w+_NUM_THREADS": "[0-9,]+",)\n'
+)
+_DRAWN_BY = r'>matplotlib</th><td class="wraps">([^<]*)<'
+_MOST_BYTES_UNPACKED = 2**28
 _MOST_LISTED = 20
 
 
 def verify(*, page: str, runs: Sequence[str]) -> int:
-    """Makes a report again from prediction files, and says which of its numbers hold.
+    """Makes a report again from prediction files, and says what of it does not hold.
 
-    The page holds its settings and the checksums of its files. Found are digits that were changed, in the
-    page or in its tables, prediction files that are not those that the page was made from, and finished runs
-    that it left out.
+    The page holds its settings and the checksums of its files. All of it is compared with the page made
+    again, and so are its tables and figures. Found are also prediction files that are not those that the
+    page was made from, and finished runs that it left out. Another machine may have other digits beyond 1e-9
+    of a long number's value and 1e-5 points of a figure, and other rows on date, commit, processor, versions.
 
     Args:
       page: the `index.html` that `multiberts stats` wrote.
@@ -50,58 +67,73 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
       0 where everything holds, else 1.
 
     Raises:
-      UserError: the page is none of this program's, or there are no runs.
+      UserError: the page is none of this program's, `multiberts stats` does not take its settings, or no
+        run is there.
     """
     path = Path(page)
     text = read_bytes(path, "give the page of a report").decode(errors="replace")
-    made_from = _made_from(path, text)
+    made_from = _made_from(text, path)
     there = finished_runs(runs)
     findings = list(_file_findings(made_from["files"], files_of_runs(there)))
-    experiment = _experiment(made_from, runs)
-    if experiment is not None and "registration" in made_from:
-        file = experiment.root / REGISTRATION
-        if not file.is_file() or sha256_of_file(file) != made_from["registration"]:
-            findings.append(f"{file} is not the registration that the page names")
     # In the order that the page had them in, which lists of seeds keep.
     by_name = {run.name: run for run in there}
-    own = [by_name[name] for name in made_from["files"] if name in by_name]
+    of_page = [by_name[name] for name in made_from["files"] if name in by_name]
     numbers = "its numbers cannot be computed from these files"
     with tempfile.TemporaryDirectory() as folder:
         try:
-            written = _make_again(Path(folder), path.stem, own, made_from, experiment)
+            experiment = _experiment(runs) if "up" in made_from else None
+            write = analysed(of_page, made_from["settings"], experiment, made_from["files"])
+            written = write(Path(folder))
         except UserError as error:
+            if not findings:
+                raise UserError(f"{path}, made again: {error}") from error
             findings.append(f"{numbers}: {error}")
         else:
-            total, wrong = 0, 0
+            total, wrong, in_figures = 0, 0, list[str]()
             for name in sorted(written, key=lambda name: "/" in name):  # pages first
-                shows_results = not name.startswith("figures/") and not name.endswith(MADE_WITH)
-                if shows_results and (path.parent / name).is_file():
-                    given = (path.parent / name).read_text(encoding="utf-8", errors="replace")
-                    again = (Path(folder) / name).read_text(encoding="utf-8")
-                    found = _differences(_results(given), _results(again))
-                    findings += [f"{name}{where}" for where, _ in found]
-                    total += len(_numbers(_results(given)))
-                    wrong += sum(count for _, count in found)
+                file = path if name == "index.html" else path.parent / name
+                if file.is_file() and not name.endswith((".png", ".pdf")):
+                    texts = _comparable(file), _comparable(Path(folder, name))
+                    total += len(_numbers(texts[0]))
+                    for is_figure, difference, count in _differences(*texts):
+                        (in_figures if is_figure else findings).append(f"{name}{difference}")
+                        wrong += count
+            text += Path(folder, "index.html").read_text(encoding="utf-8")
+            drawn_by = re.findall(_DRAWN_BY, text)
+            if in_figures and drawn_by[0] != drawn_by[-1]:
+                versions = f"drawn by matplotlib {drawn_by[0]}, and here by {drawn_by[-1]}"
+                findings.append(f"figures were {versions}: pip install matplotlib=={drawn_by[0]}")
+            findings += in_figures
             numbers = f"{total - wrong:,} of {total:,} numbers hold"
-    lines = [
-        f"{page}: {numbers}, from {counted(len(made_from['files']), 'run')}",
-        *(f"- {finding}" for finding in findings[:_MOST_LISTED]),
-    ]
-    if len(findings) > _MOST_LISTED:
-        lines.append(f"- and {len(findings) - _MOST_LISTED} more")
-    console.report("\n".join(lines))
+    more = len(findings) - _MOST_LISTED
+    listed = findings[:_MOST_LISTED] + [f"and {more} more"] * (more > 0)
+    runs_of_page = counted(len(made_from["files"]), "run")
+    console.report("\n- ".join([f"{page}: {numbers}, from {runs_of_page}", *listed]))
     return 1 if findings else 0
 
 
-def _made_from(path: Path, text: str) -> dict[str, Any]:
+def _made_from(text: str, path: Path) -> dict[str, Any]:
+    """Returns what a page says it was made from, checked as the command `stats` checks it."""
     start = text.find(MADE_FROM)
     cure = "give the index.html of a report that `multiberts stats` of this version wrote"
     if start < 0:
         raise UserError(f"{path} does not say what it was made from; {cure}")
     start += len(MADE_FROM)
-    content = text[start : text.find("</script>", start)]
-    kinds = {"settings": Mapping[str, Any], "files": Mapping[str, Mapping[str, str]]}
-    return parse_json_fields(content, f"{path}, what it was made from", kinds, cure)
+    where = f"{path}, what it was made from"
+    kinds: dict[str, Any] = {
+        "settings": Mapping[str, Any],
+        "files": Mapping[str, Mapping[str, str]],
+    }
+    kinds |= dict.fromkeys(("up", "registration"), str | None)
+    made_from = parse_json_fields(text[start : text.find("</script>", start)], where, kinds, cure)
+    kinds = {**annotations_of(report), "truth": Truths}
+    del kinds["run_dir"], kinds["predictions"]
+    # Left out by the command at their defaults.
+    check_fields({"figures": "svg", **made_from["settings"]}, kinds, where, cure)
+    unknown = sorted(set(made_from["settings"]) - set(kinds))
+    if unknown:
+        raise UserError(f"{where}: found {unknown[0]!r}, expected {', '.join(kinds)}; {cure}")
+    return made_from
 
 
 def _file_findings(
@@ -119,93 +151,98 @@ def _file_findings(
                     yield f"another file than the page was made from: predictions on {name} of {run}"
 
 
-def _experiment(made_from: Mapping[str, Any], runs: Sequence[str]) -> ReportedExperiment | None:
-    """Returns the experiment that the page is part of, if it is."""
-    if "up" not in made_from:
-        return None
-    for folder in map(Path, runs):
-        for root in (folder.absolute(), *folder.absolute().parents):
-            if (root / PLAN).is_file():
-                return ReportedExperiment(root, str(made_from["up"]), read_plan(root))
+def _experiment(runs: Sequence[str]) -> ReportedExperiment:
+    """Returns the experiment in which the runs lie."""
+    for report_there in (Path(folder, "report").absolute() for folder in runs):
+        for inside in (report_there, *report_there.parents):
+            if experiment := experiment_of(inside):
+                return experiment
     raise UserError(
         f"the page is of an experiment, and {', '.join(runs)} is in none ({PLAN} is not above it); give the "
         "runs where they were made"
     )
 
 
-def _make_again(
-    folder: Path,
-    name: str,
-    runs: Sequence[FinishedRun],
-    made_from: Mapping[str, Any],
-    experiment: ReportedExperiment | None,
-) -> list[str]:
-    """Writes the page from the runs, and returns its files."""
-    settings = made_from["settings"]
-    how = ComparisonSettings(
-        **{name: settings[name] for name in ("n_resamples", "rng", "confidence_level")}
-    )
-    rule = settings["learning_rate_rule"]
-    requests = requests_of(runs, settings["comparisons"])
-    names = settings.get("names")
-    content = analyse(runs, requests, settings["truth"], how, rule, experiment, names)
-    return write_page(folder, settings["title"], content, how, rule, {}, name)
+def _comparable(path: Path) -> str:
+    """Returns a file's text without what depends on the machine: origin, hashed names, compression."""
+    text = path.read_bytes().decode(errors="replace")
+    text = re.sub(_FREE_ROW, r"\1", re.sub(_ROW_ON_THREADS, "", text))
+    if path.suffix == ".svg":
+        numbers: dict[str, int] = {}  # in the order of the file, as in the page
+        text = re.sub(
+            r'(\bid="|href="#|url\(#)([^")]+)',
+            lambda name: f"{name[1]}{numbers.setdefault(name[2], len(numbers))}",
+            text,
+        )
+    return re.sub(r"(?<= data-packed>)[A-Za-z0-9+/=]+", _unpacked, text)
 
 
-def _results(text: str) -> str:
-    """Returns what a page shows as results; other files stay as they are."""
-    if "<main>" not in text:
-        return text
-    shown = text.partition("<main>")[2].partition("</main>")[0]
-    return _ADDRESS.sub("", _MADE_WITH.sub("", shown))
+def _unpacked(packed: re.Match[str]) -> str:
+    """Returns the examples of a grid as JSON, and what is none of them as it is."""
+    try:
+        data = base64.b64decode(packed[0])
+        return zlib.decompressobj().decompress(data, _MOST_BYTES_UNPACKED).decode()
+    except (ValueError, zlib.error):
+        return packed[0]
+
+
+def _items(text: str) -> list[str]:
+    """Returns the lines of a text; a figure, a script or a style is one of them."""
+    parts = _AROUND_BLOCKS.split(text)
+    lines = ([part] if part.startswith(_BLOCKS) else part.splitlines(True) for part in parts)
+    return list(itertools.chain(*lines))
 
 
 def _numbers(text: str) -> list[str]:
-    return _NUMBER.findall(re.sub(r"<[^>]*>", " ", _FIGURE.sub("", text)))
+    shown = "".join(item for item in _items(text) if not item.startswith(_BLOCKS))
+    return _NUMBER.findall(re.sub(_TAG, " ", shown))
 
 
-def _differences(given: str, again: str) -> list[tuple[str, int]]:
-    """Returns what differs, in words, each with how many numbers of the page it is."""
-    found: list[tuple[str, int]] = []
-    figures: list[list[str]] = [_FIGURE.findall(text) for text in (given, again)]
-    # Each figure is one difference at most, and their lines are left out of the search.
-    lines = [_FIGURE.sub("<figure>", text).splitlines() for text in (given, again)]
-    for number, pair in enumerate(zip(*figures, strict=False), start=1):
-        if pair[0] != pair[1]:
-            found.append((f": figure {number} is another", 0))
+def _differences(given: str, again: str) -> Iterator[tuple[bool, str, int]]:
+    """Yields of each difference whether it is in a figure, what it is, and how many numbers it has.
+
+    Lines of as many cells are compared by cell; of a figure, script or style the first cell is named.
+    """
+    items = _items(given), _items(again)
+    # Lines that differ in a last digit belong together.
+    keys = [[_NUMBER.sub(lambda m: f"{float(m[0]):.6g}", item) for item in text] for text in items]
     heading = ""
-    matcher = difflib.SequenceMatcher(None, lines[0], lines[1], autojunk=False)
-    for kind, a, b, c, d in matcher.get_opcodes():
-        if kind == "equal":
-            for line in lines[0][a:b]:
-                heading = _heading(line) or heading
-            continue
-        for one, other in _pairs(lines[0][a:b], lines[1][c:d]):
-            heading = _heading(one) or heading
-            here, there = (
-                repr(" ".join(html.unescape(text).split())[:120] or "nothing")
-                for text in (one, other)
-            )
-            wrong = Counter(_numbers(one)) - Counter(_numbers(other))
-            place = f", {heading}" if heading else ""
-            said = f"{place}: {here} on the page, {there} from the files"
-            found.append((said, wrong.total()))
-    return found
+    for _, a, b, c, d in difflib.SequenceMatcher(None, keys[0], keys[1]).get_opcodes():
+        lines = [items[0][a:b], items[1][c:d]]
+        if b - a != d - c:
+            lines = [["".join(group)] for group in lines]
+        for pair in zip(*lines, strict=True):
+            if above := re.search(r"<h[1-3][^>]*>(.*?)</h[1-3]>", pair[1]):
+                heading = f", {html.unescape(re.sub(_TAG, '', above[1]))}"
+            cells = [re.split(rf"({_TAG}|,)", item) for item in pair]
+            if len(cells[0]) != len(cells[1]):
+                cells = [[item] for item in pair]
+            is_block, is_figure = pair[0].startswith(_BLOCKS), pair[0].startswith("<svg")
+            for one, other in zip(*cells, strict=True):
+                if not _agree(one, other, is_drawn=is_figure and one.startswith("<")):
+                    letters = enumerate(itertools.zip_longest(one, other))
+                    start = max(0, next(place for place, (x, y) in letters if x != y) - 40)
+                    here, there = (
+                        html.unescape(text[start:])[:120] or "nothing" for text in (one, other)
+                    )
+                    said = (
+                        f"{', figure' * is_figure}: {here!r} on the page, {there!r} from the files"
+                    )
+                    wrong = Counter(_numbers(one)) - Counter(_numbers(other))
+                    yield is_figure, heading + said, 0 if is_block else wrong.total()
+                    if is_block:
+                        break
 
 
-def _heading(line: str) -> str:
-    found = re.search(r"<h[1-3][^>]*>(.*?)</h[1-3]>", line)
-    return html.unescape(re.sub(r"<[^>]*>", "", found[1])) if found else ""
-
-
-def _pairs(given: Sequence[str], again: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields the texts that differ between some lines and those in their place, cell by cell."""
-    if len(given) != len(again):
-        yield "\n".join(given), "\n".join(again)
-        return
-    for one, other in zip(given, again, strict=True):
-        cells = [re.split(r"(<[^>]*>|,)", line) for line in (one, other)]
-        if len(cells[0]) != len(cells[1]):
-            yield one, other
-            continue
-        yield from (pair for pair in zip(*cells, strict=True) if pair[0] != pair[1])
+def _agree(given: str, again: str, is_drawn: bool) -> bool:
+    """Returns whether texts are the same but for digits that another machine may have."""
+    parts = [_NUMBER.split(text) for text in (given, again)]
+    if parts[0][::2] != parts[1][::2]:
+        return False
+    for one, other in zip(parts[0][1::2], parts[1][1::2], strict=True):
+        digits = max(len(re.sub(r"e.*|\D", "", number).lstrip("0")) for number in (one, other))
+        is_rounded = digits < 12 or "." not in one + other
+        tolerance = 1e-5 if is_drawn else 0 if is_rounded else 1e-9 * abs(float(other))
+        if one != other and not (tolerance and abs(float(one) - float(other)) <= tolerance):
+            return False
+    return True

@@ -17,6 +17,7 @@ from multiberts.runs.parameters import (
     Range,
     annotations_of,
     check_arguments,
+    shortened,
     takes_fields_of,
     value_of_flag,
 )
@@ -56,6 +57,7 @@ def stage(
         ("rate", "1e-4", "float"),
         ("rate", float("nan"), "float"),
         ("rate", float("inf"), "float"),
+        ("rate", 10**309, "float"),
         ("files", "/data", "list of str"),
         ("files", ["a", 1], "list of str"),
         ("files", {"a": 1}, "list of str"),
@@ -82,7 +84,7 @@ def test_a_value_of_another_type_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(UserError) as refused:
         check_arguments(stage, {name: value})
-    assert str(refused.value).startswith(f"stage.{name} is {value!r}, expected {expected};")
+    assert str(refused.value).startswith(f"stage.{name} is {shortened(value)}, expected {expected};")
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,8 @@ def test_p_values_are_corrected_for_the_number_of_tasks():
     assert set(family.adjusted) == {"bonferroni", "holm", "bh", "by"}
     with pytest.raises(UserError, match="n_resamples 19, .*39"):
         compare_tasks(tasks_of(), n_resamples=19)
+    with pytest.raises(UserError, match="n_resamples 1000000000000, .*at most 1,000,000"):
+        compare_tasks(tasks_of(), n_resamples=10**12)
 
 
 def test_as_many_tasks_as_there_are_have_corrected_p_values():

@@ -1,10 +1,12 @@
-"""Reports made again: what was changed is found, and what was registered is compared."""
+"""Reports made again: what was changed is found, what another machine may change is not; registrations."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,11 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
 from multiberts.runs.plan_marker import read_plan
 from multiberts.runs.registration import plan_hash, register
+from multiberts.stats.report.page import MADE_FROM
 from multiberts.stats.report.reporting import report
-from multiberts.stats.report.verification import verify
+from multiberts.stats.report.verification import _differences, verify
+from multiberts.tests import warm
+from multiberts.tests.sketches import drawn_figures
 from multiberts.tests.stats.report.test_reporting import pair_columns, write_run
 
 pytestmark = pytest.mark.seconds
@@ -40,6 +45,7 @@ def made_run(root: Path, procedure: str, seed: int) -> None:
         "learning_rate": 1e-4,
     }  # fmt: skip
     columns = pair_columns(SKILLS[procedure], seed, len(procedure))
+    columns["extras"] = {"sentence": [f"This is sentence {row}." for row in range(120)]}
     write_run(root / f"runs/{procedure}/{seed}", facts, "dev", ["accuracy", "f1"], **columns)
 
 
@@ -66,16 +72,26 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def drawn(made: Path) -> Path:
+    """The page of the same experiment with its figures, which are sketched elsewhere."""
+    with drawn_figures():
+        report(run_dir=str(made / "drawn"), predictions=str(made / "runs"), **SETTINGS)
+    return made / "drawn/index.html"
+
+
 @pytest.fixture
 def root(made: Path, tmp_path: Path) -> Path:
     """The same, somewhere else."""
-    shutil.copytree(made, tmp_path / "root")
+    shutil.copytree(made, tmp_path / "root", ignore=shutil.ignore_patterns("drawn"))
     return tmp_path / "root"
 
 
-def verified(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+def verified(
+    root: Path, capsys: pytest.CaptureFixture[str], page: str = "report/index.html"
+) -> tuple[int, list[str]]:
     capsys.readouterr()
-    status = verify(page=str(root / "report/index.html"), runs=[str(root / "runs")])
+    status = verify(page=str(root / page), runs=[str(root / "runs")])
     return status, capsys.readouterr().out.splitlines()
 
 
@@ -93,58 +109,317 @@ def test_every_number_of_an_honest_page_holds(
     assert status == 0 and right == total > 200 and line.endswith("from 8 runs")
 
 
-def changed_digit(page: str) -> str:
-    """The estimate of the summary, one more in its last place."""
-    start = page.index('id="summary"')
-    found = re.search(r'<td class="n"[^>]*>[^<]*(\d)</td>', page[start:])
-    assert found is not None
-    place = start + found.start(1)
-    return f"{page[:place]}{(int(page[place]) + 1) % 10}{page[place + 1 :]}"
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    """Returns what replaces the first `old`, a regular expression, by `new`."""
+    return lambda text: re.sub(old, new, text, count=1, flags=re.DOTALL)
 
 
-def changed_figure(page: str) -> str:
-    path = re.search(r'<path d="M (\d+)', page)
-    assert path is not None
-    return page.replace(path[0], f'<path d="M {int(path[1]) + 1}', 1)
+def next_digit(before: str) -> Callable[[str], str]:
+    """Returns what adds one to the digit after `before`, a regular expression."""
+    return lambda text: re.sub(
+        f"({before})([0-9])",
+        lambda m: f"{m[1]}{(int(m[2]) + 1) % 10}",
+        text,
+        count=1,
+        flags=re.DOTALL,
+    )
 
 
-@pytest.mark.parametrize(
-    ("change", "numbers", "said"),
-    [
-        (changed_digit, 1, "' on the page, '"),
-        (changed_figure, 0, ": figure 1 is another"),
-        (lambda page: page.replace("Across 4 paired", "Across 9 paired", 1), 1, "Across 9"),
-        (lambda page: page.replace("is higher", "is lower", 1), 0, "is lower"),
-    ],
-    ids=["digit", "figure", "seeds", "word"],
-)
-def test_what_was_changed_in_the_page_is_found(
-    root: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: Callable[[str], str],
-    numbers: int,
-    said: str,
+def moved(share: float) -> Callable[[str], str]:
+    """Returns what changes the longest number of a table by a share of it."""
+
+    def change(text: str) -> str:
+        number = max(re.findall(r"[0-9]\.[0-9]+", text), key=len)
+        return text.replace(number, repr(float(number) * (1 + share)), 1)
+
+    return change
+
+
+def shifted(points: float) -> Callable[[str], str]:
+    """Returns what moves a marker of a figure."""
+    return lambda text: re.sub(
+        r'(<use [^>]*x=")([0-9.]+)', lambda m: f"{m[1]}{float(m[2]) + points:.6f}", text, count=1
+    )
+
+
+def packed_again(change: Callable[[str], str], level: int = 1) -> Callable[[str], str]:
+    """Returns what changes the examples of a grid, and compresses them as another library may."""
+
+    def packed(found: re.Match[str]) -> str:
+        content = change(zlib.decompress(base64.b64decode(found[0])).decode())
+        return base64.b64encode(zlib.compress(content.encode(), level)).decode()
+
+    return lambda text: re.sub(r"(?<=data-packed>)[^<]+", packed, text, count=1)
+
+
+FORGERIES = {
+    "after main": (
+        replaced("</main>", "</main>\n<p>The rest is wrong.</p>"),
+        "Made with: '<p>The rest",
+    ),
+    "before main": (
+        replaced("<main>", "<p>All is well.</p>\n<main>"),
+        "index.html: '<p>All is well.",
+    ),
+    "rule": (
+        replaced("</style>", "tr:nth-child(2) { display: none; }\n</style>"),
+        "tr:nth-child(2)",
+    ),
+    "script": (
+        replaced("</body>", "<script>document.title = 'x';</script></body>"),
+        "document.title",
+    ),
+    "heading": (
+        replaced(">How the numbers", ">Guess how the numbers"),
+        "How the numbers are computed: 'Guess how",
+    ),
+}
+# What differs, how many numbers of the page no longer hold, and what of it is said.
+CHANGED_PAGES: dict[str, tuple[Callable[[str], str], int, str]] = {
+    "digit": (next_digit('id="summary".*?<td class="n"[^>]*>[^<]*?'), 1, "All comparisons: '"),
+    "sentence": (replaced("Across 4 paired", "Across 9 paired"), 1, "Across 9"),
+    "word": (replaced("is higher", "is lower"), 0, "is lower"),
+    "caption": (replaced("(<figcaption>)[^<]*", r"\1Nothing."), 0, "<figcaption>Nothing."),
+    "attribute": (replaced('data-state="better"', 'data-state="worse"'), 0, "data-state"),
+    "link": (replaced('href="#runs"', 'href="https://example.org"'), 0, "example.org"),
+    "row": (replaced('<tr data-state="better">.*?</tr>', ""), 0, "from the files"),
+    "blank": (lambda text: text + "\n", 0, r"'\n' on the page, 'nothing' from the files"),
+    "examples": (packed_again(replaced("This is sentence 3", "That was")), 0, "That was"),
+    "data": (next_digit("</th><td class=.wraps.>SHA-256 [a-f]*"), 0, "Made with: 'SHA-256"),
+    "command": (
+        replaced("multiberts stats --gin", "multiberts paper --gin"),
+        0,
+        "multiberts paper",
+    ),
+    "row made with": (
+        replaced('<tr><th scope="row">Commit.*?</tr>\n', ""),
+        0,
+        "nothing' on the page",
+    ),
+    "field": (replaced('"up": ', '"by": "me", "up": '), 0, '"by": "me"'),
+    "directory": (replaced('"up": ".."', '"up": "../.."'), 0, '"up": "../.."'),
+}
+CHANGED_FIGURES: dict[str, Callable[[str], str]] = {
+    "dot": shifted(1e-4),
+    "line": next_digit('<path d="M '),
+    "label": replaced("(<svg.*?<text[^>]*>)[^<]*", r"\1Bias"),
+    "number": next_digit("<svg.*?<text[^>]*>[^<]*(?<![0-9a-z])"),
+    "colour": replaced("#0072b2", "#d55e00"),
+    "added": replaced("</svg>", '<rect x="1" y="1"/></svg>'),
+    "removed": replaced("(<svg.*?)<use [^>]*/>", r"\1"),
+}
+CHANGED_FILES = {
+    "comparisons.csv": (moved(1e-8), 1, "- tables/comparisons.csv: '0."),
+    "comparisons.md": (next_digit(r"\| [+-]?"), 1, "- tables/comparisons.md: "),
+    "runs.csv": (replaced("base", "bare"), 0, "- tables/runs.csv: 'bare'"),
+    "made_with.json": (replaced("multiberts stats", "multiberts paper"), 0, "- tables/made_with.json"),
+}  # fmt: skip
+# Settings that `stats` takes, and of which it makes another page.
+OTHER_SETTINGS: dict[str, Any] = {
+    "title": "Another",
+    "comparisons": [{**COMPARISON, "resample": "seeds"}],
+    "n_resamples": 51,
+    "rng": 43,
+    "confidence_level": 0.9,
+    "truth": {"pairs/dev/accuracy": {"base": 0.6}},
+    "names": {"base": "Before"},
+}
+NESTED: Any = json.loads("[" * 500 + "]" * 500)
+WRONG_SETTINGS: list[tuple[str, Any]] = [
+    *((name, None) for name in ("title", "comparisons", "n_resamples", "rng", "truth")),
+    *(("title", value) for value in (3, ["a"])),
+    *(("n_resamples", value) for value in ("50", 50.0, True, [50], 0, 10**12, 10**8, float("nan"))),
+    *(("rng", value) for value in (-1, "x", 10**400)),
+    *(("confidence_level", value) for value in ("0.95", 2, float("nan"), 1e-300, 1 - 1e-13)),
+    *(("learning_rate_rule", value) for value in ("best", ["dev"])),
+    *(("comparisons", value) for value in ("abc", ["abc"], [], COMPARISON)),
+    *(
+        ("comparisons", [{**COMPARISON, name: value}])
+        for name, values in {
+            "name": (3, ["a"]),
+            "base": ("base", ["procedure"], None, {"procedure": "other"}, {"procedure": NESTED}),
+            "experiment": ("new", False),
+            "design": ("x", ["paired"], None),
+            "resample": ("x", {}),
+            "margin": ("1", [1], -1, True, float("nan"), 60),
+            "primary": (3, ["a"], "pairs/dev/brier"),
+            "wish": (1,),
+        }.items()
+        for value in values
+    ),
+    *(
+        ("truth", value)
+        for value in ("a", [1], {"a": "b"}, {"a": {"b": "c"}}, {"a/b": {"base": 1}})
+    ),
+    *(("names", value) for value in ("abc", ["a"], {"base": 3}, {"base": NESTED})),
+    ("wish", 1),
+]
+
+
+def with_made_from(page: str, change: Callable[[dict[str, Any]], None]) -> str:
+    """Returns a page that says of itself that it was made from something else."""
+    before, _, rest = page.partition(MADE_FROM)
+    content, _, after = rest.partition("</script>")
+    made_from = json.loads(content)
+    change(made_from)
+    text = json.dumps(made_from).replace("<", "\\u003c")
+    return f"{before}{MADE_FROM}{text}</script>{after}"
+
+
+def rewritten(file: Path, change: Callable[[str], str]) -> None:
+    honest = file.read_text()
+    file.write_text(change(honest))
+    assert file.read_text() != honest
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_what_was_changed_outside_the_results_is_found(
+    root: Path, capsys: pytest.CaptureFixture[str], forgery: str
 ) -> None:
-    page = root / "report/index.html"
-    honest = page.read_text()
-    page.write_text(change(honest))
-    assert page.read_text() != honest
+    change, said = FORGERIES[forgery]
+    rewritten(root / "report/index.html", change)
+    status, (line, finding) = verified(root, capsys)
+    assert status == 1 and len(set(held(line))) == 1 and said in finding
+
+
+def test_the_command_finds_all_of_it_and_refuses_settings_in_a_line(
+    drawn: Path, tmp_path: Path
+) -> None:
+    page, runs = tmp_path / "index.html", drawn.parents[1] / "runs"
+    page.write_text(drawn.read_text())
+    for change, _ in FORGERIES.values():
+        rewritten(page, change)
+    done = warm.run(["verify", page, runs])
+    assert done.returncode == 1 and not done.stderr
+    line, *findings = done.stdout.splitlines()
+    assert len(set(held(line))) == 1 and len(findings) == len(FORGERIES)
+    for _, said in FORGERIES.values():
+        assert said in done.stdout
+    page.write_text(drawn.read_text())
+    assert warm.run(["verify", page, runs]).returncode == 0
+    rewritten(page, replaced('"n_resamples": 50', f'"n_resamples": {10**12}'))
+    done = warm.run(["verify", page, runs])
+    assert done.returncode == 2 and not done.stdout and len(done.stderr.splitlines()) == 1
+    assert "found n_resamples 1000000000000, expected" in done.stderr
+
+
+@pytest.mark.parametrize("change", CHANGED_FIGURES)
+def test_a_changed_figure_is_found(drawn: Path, change: str) -> None:
+    """In the page, and in the file beside it."""
+    page = drawn.read_text()
+    figure = sorted((drawn.parent / "figures").glob("*.svg"))[0].read_text()
+    for honest in (page, figure):
+        forged = CHANGED_FIGURES[change](honest)
+        assert forged != honest
+        [(is_figure, _, count)] = _differences(honest, forged)
+        assert is_figure and count == 0
+
+
+@pytest.mark.parametrize("changed", CHANGED_PAGES)
+def test_what_was_changed_in_the_page_is_found(
+    root: Path, capsys: pytest.CaptureFixture[str], changed: str
+) -> None:
+    change, numbers, said = CHANGED_PAGES[changed]
+    rewritten(root / "report/index.html", change)
     status, (line, finding) = verified(root, capsys)
     right, total = held(line)
     assert (status, total - right) == (1, numbers) and said in finding
 
 
-def test_a_changed_digit_of_a_table_is_found(
-    root: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", CHANGED_FILES)
+def test_what_was_changed_beside_the_page_is_found(
+    root: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    table = root / "report/tables/comparisons.csv"
-    text = table.read_text()
-    table.write_text(re.sub(r"0\.(\d)", lambda found: f"0.{9 - int(found[1])}", text, count=1))
+    change, numbers, said = CHANGED_FILES[name]
+    rewritten(root / "report/tables" / name, change)
     status, (line, finding) = verified(root, capsys)
     right, total = held(line)
-    assert (
-        status == 1 and total - right == 1 and finding.startswith("- tables/comparisons.csv: '0.")
+    assert (status, total - right) == (1, numbers) and finding.startswith(said)
+
+
+def test_what_another_machine_may_change_holds(
+    root: Path, drawn: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(drawn.parent, root / "drawn")
+    page = root / "drawn/index.html"
+    for change in (
+        shifted(1e-6),
+        moved(1e-11),
+        packed_again(str),
+        replaced("(?<=wraps.>)20[0-9 :-]+UTC", "2031-01-01 00:00 UTC"),
+        replaced("(Commit.*?wraps.>)[^<]*", r"\1not known"),
+        replaced("(Processor.*?wraps.>)[^<]*", r"\1another"),
+        replaced("(numpy.*?wraps.>)[^<]*", r"\g<1>1.0"),
+        replaced("(matplotlib</th>.*?wraps.>)[^<]*", r"\g<1>3.1.0"),
+        replaced(
+            '<tr><th scope="row">Python',
+            '<tr><th scope="row">OMP_NUM_THREADS</th><td class="wraps">7</td></tr>\n\\g<0>',
+        ),
+    ):
+        rewritten(page, change)
+    rewritten(root / "drawn/tables/comparisons.csv", moved(1e-11))
+    rewritten(root / "drawn/tables/made_with.json", replaced('(?<="Commit": ")[^"]*', "not known"))
+    figure, *others = sorted((root / "drawn/figures").glob("*.svg"))
+    rewritten(figure, shifted(1e-6))
+    # Markers are named by a checksum of their coordinates.
+    rewritten(figure, lambda text: re.sub(r'(?<=["#])m(?=[0-9a-f]{10}")', "mm", text))
+    with drawn_figures():
+        status, (line,) = verified(root, capsys, "drawn/index.html")
+        assert status == 0 and len(set(held(line))) == 1
+        rewritten(page, shifted(1e-4))
+        rewritten(others[0], shifted(1e-4))
+        status, (line, versions, *findings) = verified(root, capsys, "drawn/index.html")
+    assert status == 1 and len(set(held(line))) == 1
+    assert re.match(
+        "- figures were drawn by matplotlib 3.1.0, and here by [^:]*: pip install", versions
     )
+    assert ", figure: " in findings[0] and findings[1].startswith(
+        f"- figures/{others[0].name}, figure: "
+    )
+
+
+@pytest.mark.parametrize("name", OTHER_SETTINGS)
+def test_another_setting_is_found(
+    root: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    value = OTHER_SETTINGS[name]
+    changed = {name: value}
+    rewritten(
+        root / "report/index.html",
+        lambda page: with_made_from(page, lambda made: made["settings"].update(changed)),
+    )
+    status, lines = verified(root, capsys)
+    assert status == 1 and len(lines) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), WRONG_SETTINGS, ids=[f"{n}-{str(v)[:50]}" for n, v in WRONG_SETTINGS]
+)
+def test_a_setting_that_the_report_does_not_take_is_refused_in_a_line(
+    made: Path, tmp_path: Path, name: str, value: Any
+) -> None:
+    def change(made_from: dict[str, Any]) -> None:
+        made_from["settings"].pop(name, None)
+        if value is not None:
+            made_from["settings"][name] = value
+
+    page = tmp_path / "index.html"
+    page.write_text(with_made_from((made / "report/index.html").read_text(), change))
+    with pytest.raises(UserError, match=r"^[^\n]*(made again|what it was made from)[^\n]*$"):
+        verify(page=str(page), runs=[str(made / "runs")])
+
+
+@pytest.mark.parametrize("value", [["a"], 3, {}])
+@pytest.mark.parametrize("field", ["files", "up", "registration"])
+def test_fields_of_another_kind_are_refused(root: Path, field: str, value: Any) -> None:
+    if (field, value) == ("files", {}):
+        value = {"a": {"dev": 3}}
+    rewritten(
+        root / "report/index.html",
+        lambda page: with_made_from(page, lambda made: made.update({field: value})),
+    )
+    with pytest.raises(UserError, match=f"made from: {field} is "):
+        verify(page=str(root / "report/index.html"), runs=[str(root / "runs")])
 
 
 def test_two_swapped_files_are_found(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,8 +498,9 @@ def test_the_report_says_that_it_is_as_registered(
     assert verified(root, capsys)[0] == 0
     path = root / "registration.json"
     path.write_text(path.read_text().replace("New is better", "New is worse"))
-    status, (_, finding) = verified(root, capsys)
-    assert status == 1 and "is not the registration" in finding
+    status, (_, row, field, file) = verified(root, capsys)
+    assert status == 1 and "New is better" in row and '"registration": "' in field
+    assert file.startswith("- tables/made_with.json: ")
 
 
 @pytest.mark.parametrize(
