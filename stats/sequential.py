@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.roots import root_between
 from multiberts.stats.significance import check_level
 
 Array = NDArray[np.float64]
@@ -174,6 +173,7 @@ class _Path:
         Returns:
           The boundary's z.
         """
+        from scipy.optimize import brentq
         from scipy.special import ndtr
 
         self.information += step**2
@@ -184,7 +184,7 @@ class _Path:
 
         z = math.inf
         if increment >= _LEAST_SPENT:
-            z = root_between(excess, -_REACH, 2 * _REACH, absolute=1e-12)
+            z = float(brentq(excess, -_REACH, 2 * _REACH, xtol=1e-12))
         self._stop_beyond(min(z, _REACH) * root, step, next_step)
         return z
 

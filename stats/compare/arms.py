@@ -47,7 +47,6 @@ from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in
 from multiberts.stats.results import ArmDifference, ArmSummary
-from multiberts.stats.roots import root_between
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
     ComparisonSettings,
@@ -212,6 +211,7 @@ def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
 
     Reference: Smyth (2004), section 6.2.
     """
+    from scipy.optimize import brentq
     from scipy.special import polygamma
 
     found, freedoms = np.asarray(variances, float), np.asarray(degrees_of_freedom, float)
@@ -221,7 +221,7 @@ def seed_prior(variances: ArrayLike, degrees_of_freedom: ArrayLike) -> Term:
     spread = float(np.log(found).var(ddof=1) - polygamma(1, freedoms / 2).mean())
     if spread <= polygamma(1, most / 2):
         return mean, most
-    return mean, root_between(lambda weight: float(polygamma(1, weight / 2)) - spread, 1e-6, most)
+    return mean, float(brentq(lambda weight: polygamma(1, weight / 2) - spread, 1e-6, most))
 
 
 @dataclass(frozen=True)

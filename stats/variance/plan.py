@@ -22,7 +22,6 @@ from multiberts.stats.errors import DataError, check_choice
 from multiberts.stats.formats import format_cell
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.intervals import Interval
-from multiberts.stats.roots import root_between
 from multiberts.stats.settings import Design
 from multiberts.stats.significance import check_level
 from multiberts.stats.variance.crossing import Term, VarianceParts
@@ -485,12 +484,17 @@ class _TTest:
         """Computes the smallest true effect that the test finds with a probability."""
         if self.error == 0:
             return 0.0
-        high = 4.0
+        low, high = 0.0, 4.0
         while self._power(high) < target_power:
             high *= 2
-        return self.error * root_between(
-            lambda shift: self._power(shift) - target_power, 0.0, high, relative=1e-10
-        )
+        # SciPy's searches take .14 s to import, a fifth of a comparison of two files.
+        while high - low > 1e-12 * high:
+            middle = (low + high) / 2
+            if self._power(middle) < target_power:
+                low = middle
+            else:
+                high = middle
+        return self.error * high
 
 
 def _mapped(parts: VarianceParts, function: Callable[[Any], Any]) -> VarianceParts:
