@@ -28,6 +28,7 @@ from multiberts.stats.report.page import MADE_FROM
 from multiberts.stats.report.reporting import analysed, report
 from multiberts.stats.report.selection import files_of_runs, finished_runs
 
+_Files = Mapping[str, Mapping[str, str]]
 _NUMBER = re.compile(r"(?<![\w.])([-+]?[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?)(?!\w|\.[0-9])")
 _TAG = r"<[^<>]*>"
 # Compared as one line each; their numbers are none of the report's. Figures have styles inside, indented.
@@ -120,11 +121,8 @@ def _made_from(text: str, path: Path) -> dict[str, Any]:
         raise UserError(f"{path} does not say what it was made from; {cure}")
     start += len(MADE_FROM)
     where = f"{path}, what it was made from"
-    kinds: dict[str, Any] = {
-        "settings": Mapping[str, Any],
-        "files": Mapping[str, Mapping[str, str]],
-    }
-    kinds |= dict.fromkeys(("up", "registration"), str | None)
+    kinds: dict[str, Any] = {"settings": Mapping[str, Any], "files": _Files}
+    kinds |= {"up": str | None, "registration": str | None}
     made_from = parse_json_fields(text[start : text.find("</script>", start)], where, kinds, cure)
     kinds = {**annotations_of(report), "truth": Truths}
     del kinds["run_dir"], kinds["predictions"]
@@ -136,9 +134,7 @@ def _made_from(text: str, path: Path) -> dict[str, Any]:
     return made_from
 
 
-def _file_findings(
-    given: Mapping[str, Mapping[str, str]], there: Mapping[str, Mapping[str, str]]
-) -> Iterator[str]:
+def _file_findings(given: _Files, there: _Files) -> Iterator[str]:
     """Yields what differs between the files of the page and those that are there."""
     for run in sorted({*given, *there}):
         if run not in there:
@@ -218,31 +214,27 @@ def _differences(given: str, again: str) -> Iterator[tuple[bool, str, int]]:
             if len(cells[0]) != len(cells[1]):
                 cells = [[item] for item in pair]
             is_block, is_figure = pair[0].startswith(_BLOCKS), pair[0].startswith("<svg")
-            for one, other in zip(*cells, strict=True):
-                if not _agree(one, other, is_drawn=is_figure and one.startswith("<")):
-                    letters = enumerate(itertools.zip_longest(one, other))
-                    start = max(0, next(place for place, (x, y) in letters if x != y) - 40)
-                    here, there = (
-                        html.unescape(text[start:])[:120] or "nothing" for text in (one, other)
-                    )
-                    said = (
-                        f"{', figure' * is_figure}: {here!r} on the page, {there!r} from the files"
-                    )
-                    wrong = Counter(_numbers(one)) - Counter(_numbers(other))
-                    yield is_figure, heading + said, 0 if is_block else wrong.total()
-                    if is_block:
-                        break
+            for texts in zip(*cells, strict=True):
+                if _agree(texts[0], texts[1], is_drawn=is_figure and texts[0].startswith("<")):
+                    continue
+                letters = enumerate(itertools.zip_longest(*texts))
+                start = max(0, next(place for place, (x, y) in letters if x != y) - 40)
+                here, there = (html.unescape(text[start:])[:120] or "nothing" for text in texts)
+                said = f"{', figure' * is_figure}: {here!r} on the page, {there!r} from the files"
+                wrong = Counter(_numbers(texts[0])) - Counter(_numbers(texts[1]))
+                yield is_figure, heading + said, 0 if is_block else wrong.total()
+                if is_block:
+                    break
 
 
 def _agree(given: str, again: str, is_drawn: bool) -> bool:
     """Returns whether texts are the same but for digits that another machine may have."""
     parts = [_NUMBER.split(text) for text in (given, again)]
-    if parts[0][::2] != parts[1][::2]:
-        return False
-    for one, other in zip(parts[0][1::2], parts[1][1::2], strict=True):
+
+    def agree(one: str, other: str) -> bool:
         digits = max(len(re.sub(r"e.*|\D", "", number).lstrip("0")) for number in (one, other))
         is_rounded = digits < 12 or "." not in one + other
-        tolerance = 1e-5 if is_drawn else 0 if is_rounded else 1e-9 * abs(float(other))
-        if one != other and not (tolerance and abs(float(one) - float(other)) <= tolerance):
-            return False
-    return True
+        tolerance = 1e-5 if is_drawn else -1 if is_rounded else 1e-9 * abs(float(other))
+        return one == other or abs(float(one) - float(other)) <= tolerance
+
+    return parts[0][::2] == parts[1][::2] and all(map(agree, parts[0][1::2], parts[1][1::2]))

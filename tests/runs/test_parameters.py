@@ -84,7 +84,9 @@ def test_a_value_of_another_type_is_refused_in_one_line(
 ) -> None:
     with pytest.raises(UserError) as refused:
         check_arguments(stage, {name: value})
-    assert str(refused.value).startswith(f"stage.{name} is {shortened(value)}, expected {expected};")
+    assert str(refused.value).startswith(
+        f"stage.{name} is {shortened(value)}, expected {expected};"
+    )
 
 
 @pytest.mark.parametrize(
