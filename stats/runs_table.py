@@ -445,6 +445,8 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
         )
     lacking: list[Any] = []
     if first.example_ids is not None and runs.example_ids is not None:
+        if np.array_equal(first.example_ids, runs.example_ids):
+            return runs
         place = {example: column for column, example in enumerate(runs.example_ids.tolist())}
         lacking = [example for example in first.example_ids.tolist() if example not in place]
     if lacking or first.num_examples != runs.num_examples:
@@ -458,7 +460,7 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     if first.example_ids is None:
         return runs
     order = [place[example] for example in first.example_ids.tolist()]
-    return runs if order == list(range(len(order))) else runs.with_examples(order)
+    return runs.with_examples(order)
 
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
