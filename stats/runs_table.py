@@ -467,7 +467,7 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     if first.example_ids is None:
         return runs
     order = [place[example] for example in first.example_ids.tolist()]
-    return runs if order == list(range(len(order))) else runs.with_examples(order)
+    return runs.with_examples(order)
 
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
