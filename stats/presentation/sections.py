@@ -86,61 +86,51 @@ def write_report(
     lines = [f"# {report.title}", "", *(line for one in report.findings for line in (one, ""))]
     # Each with its HTML and the number of rows of a table.
     blocks: list[tuple[ReportSection, str, int | None]] = []
+    files: dict[str, bytes] = {}
+    for section in report.sections:
+        name = section.name
+        try:
+            content = section.make()
+        except UserError as error:
+            left_out[name] = str(error)
+            continue
+        if isinstance(content, Table):
+            texts = {"md": content.markdown(), "tex": content.latex(), "csv": content.csv()}
+            files |= {f"tables/{name}.{ending}": text.encode() for ending, text in texts.items()}
+            shown = texts["md"].rstrip("\n")
+            html = _with_readable_names(content).html(f"table-{slug(name)}")
+            blocks.append((section, html, len(content.rows)))
+        else:
+            shown = f"![{name}](figures/{name}.{kind})"
+            html, files[f"figures/{name}.{kind}"] = drawn_figure(section, content, kind)
+            blocks.append((section, html, None))
+        lines += [f"## {name}", "", section.caption, "", shown, ""]
+    if left_out:
+        lines += ["## Left out", ""]
+        lines += [f"- {name}: {reason}" for name, reason in left_out.items()]
+    page = render(
+        Path(__file__).with_name("sections.html.j2"),
+        {"slug": slug},
+        title=report.title,
+        findings=[with_minus(one) for one in report.findings],
+        blocks=blocks,
+        left_out=left_out,
+        made_with={**(made_by or {}), **made_with()},
+    )
+    files["index.md"] = ("\n".join(lines).rstrip() + "\n").encode()
+    files["index.html"] = page.encode()
+    files |= {name: make().encode() for name, make in report.further_files.items()}
     with replaced(directory) as folder:
-        for name in ("tables", "figures"):
-            (folder / name).mkdir(parents=True)
-        for section in report.sections:
-            name = section.name
-            try:
-                content = section.make()
-            except UserError as error:
-                left_out[name] = str(error)
-                continue
-            if isinstance(content, Table):
-                shown = _write_table(folder / "tables", name, content)
-                html = _with_readable_names(content).html(f"table-{slug(name)}")
-                blocks.append((section, html, len(content.rows)))
-            else:
-                shown = f"![{name}](figures/{name}.{kind})"
-                html = write_figure(folder / "figures", section, content, kind)
-                blocks.append((section, html, None))
-            lines += [f"## {name}", "", section.caption, "", shown, ""]
-        if left_out:
-            lines += ["## Left out", ""]
-            lines += [f"- {name}: {reason}" for name, reason in left_out.items()]
-        page = render(
-            Path(__file__).with_name("sections.html.j2"),
-            {"slug": slug},
-            title=report.title,
-            findings=[with_minus(one) for one in report.findings],
-            blocks=blocks,
-            left_out=left_out,
-            made_with={**(made_by or {}), **made_with()},
-        )
-        texts = {"index.md": "\n".join(lines).rstrip() + "\n", "index.html": page}
-        texts |= {name: make() for name, make in report.further_files.items()}
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        for name, file in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(file)
     return left_out
 
 
-def _write_table(folder: Path, name: str, table: Table) -> str:
-    """Writes a table as Markdown, LaTeX and CSV, and returns its Markdown."""
-    texts = {"md": table.markdown(), "tex": table.latex(), "csv": table.csv()}
-    for ending, text in texts.items():
-        file = folder / f"{name}.{ending}"
-        file.parent.mkdir(parents=True, exist_ok=True)  # a name may hold a folder
-        file.write_text(text, encoding="utf-8")
-    return texts["md"].rstrip("\n")
-
-
-def write_figure(folder: Path, section: ReportSection, figure: Figure, kind: FigureKind) -> str:
-    """Writes the figure of a section, and returns HTML that holds it as SVG."""
+def drawn_figure(section: ReportSection, figure: Figure, kind: FigureKind) -> tuple[str, bytes]:
+    """Returns HTML that holds the figure of a section as SVG, and its file."""
     svg = figure_bytes(figure)
-    file = folder / f"{section.name}.{kind}"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(svg if kind == "svg" else figure_bytes(figure, kind))
-    return _figure_html(svg.decode(), section)
+    return _figure_html(svg.decode(), section), svg if kind == "svg" else figure_bytes(figure, kind)
 
 
 def _with_readable_names(table: Table) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from multiberts.stats.report.own_answer import (
     what_was_read,
 )
 from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each, metric_of
-from multiberts.stats.report.page import write_page
+from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing
 
@@ -235,12 +234,9 @@ def _pages(
         "Read": read,
         **data_facts(data, "the files compared"),
     }
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        written = write_page(
-            folder, compared.name, content, bootstrap, "dev", made_by, name=path.stem
-        )
-        pages = [file for file in written if file.endswith(".html")]
-        return {
-            str(path.with_name(file)): (folder / file).read_text(encoding="utf-8") for file in pages
-        }
+    made = page_files(compared.name, content, bootstrap, "dev", made_by, name=path.stem)
+    return {
+        str(path.with_name(file)): page.decode()
+        for file, page in made.items()
+        if file.endswith(".html")
+    }

@@ -30,7 +30,7 @@ from multiberts.stats.presentation.comparison_tables import (
 )
 from multiberts.stats.presentation.provenance import made_with
 from multiberts.stats.presentation.reported import ReportedComparison, tally
-from multiberts.stats.presentation.sections import ReportSection, slug, write_figure
+from multiberts.stats.presentation.sections import ReportSection, drawn_figure, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import ComparedArms
@@ -51,8 +51,7 @@ _NAMES = ("task", "procedure", "evaluation_set")  # columns whose cells are name
 MOST_BYTES_OF_GRIDS = 400_000  # of packed examples in the page; beyond, each set has its own page
 
 
-def write_page(
-    path: Path,
+def page_files(
     title: str,
     content: ReportContent,
     bootstrap: ComparisonSettings,
@@ -61,8 +60,8 @@ def write_page(
     name: str = "index",
     made_from: Mapping[str, Any] | None = None,
     kind: FigureKind = "svg",
-) -> list[str]:
-    """Writes `figures/`, `tables/`, the page, and those of sets with too many examples for it.
+) -> dict[str, bytes]:
+    """Returns `figures/`, `tables/`, the page, and those of sets with too many examples for it, by path.
 
     Args:
       made_by: names and values for its end, such as the command.
@@ -70,18 +69,12 @@ def write_page(
       made_from: settings and files, from which `multiberts verify` makes the page again; the page holds it as
         JSON.
       kind: of the files of figures; the page shows SVG.
-
-    Returns:
-      What was written, relative to `path`.
     """
-    written: list[str] = []
+    files: dict[str, bytes] = {}
     drawn: dict[str, str] = {}
-    with replaced(path / "figures") as folder:
-        folder.mkdir()
-        for picture in content.pictures:
-            figure = cast("Figure", picture.make())
-            drawn[picture.name] = write_figure(folder, picture, figure, kind)
-            written.append(f"figures/{picture.name}.{kind}")
+    for picture in content.pictures:
+        drawn[picture.name], file = drawn_figure(picture, cast("Figure", picture.make()), kind)
+        files[f"figures/{picture.name}.{kind}"] = file
     tables = _tables(content)
     listed = [item for compared in content.compared for item in compared.items]
     items = [item.comparison for item in listed]
@@ -96,11 +89,7 @@ def write_page(
         "comparisons.tex": summary.latex(),
         **{f"{table_name}.csv": table.csv() for table_name, table in tables.items()},
     }
-    with replaced(path / "tables") as folder:
-        folder.mkdir()
-        for file_name, text in texts.items():
-            (folder / file_name).write_text(text, encoding="utf-8")
-            written.append(f"tables/{file_name}")
+    files |= {f"tables/{file_name}": text.encode() for file_name, text in texts.items()}
     # An id does not show an example.
     grids = [
         grid for compared in content.compared for grid in compared.grids.values() if grid.texts
@@ -134,13 +123,25 @@ def write_page(
         text = render(
             here / "examples_page.html.j2", filters, grid=grid, back=f"{name}.html", title=title
         )
-        write_atomically(path / file_name, text)
+        files[file_name] = text.encode()
     if made_from is not None:
         # No `<` in it: nothing in a name ends the element.
         text = json.dumps(made_from).replace("<", "\\u003c")
         page = page.replace("</main>", f"{MADE_FROM}{text}</script>\n</main>")
-    write_atomically(path / f"{name}.html", page)
-    return [*written, *pages, f"{name}.html"]
+    return {**files, f"{name}.html": page.encode()}
+
+
+def write_page(path: Path, files: Mapping[str, bytes]) -> None:
+    """Writes the files of a page; its folders are replaced as wholes, and the page is last."""
+    for name in ("figures", "tables"):
+        with replaced(path / name) as folder:
+            folder.mkdir()
+            for file, content in files.items():
+                if file.startswith(f"{name}/"):
+                    (folder / Path(file).name).write_bytes(content)
+    for file, content in files.items():
+        if "/" not in file:
+            write_atomically(path / file, content)
 
 
 def _filters(

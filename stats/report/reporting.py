@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent, analyse
 from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
-from multiberts.stats.report.page import write_page
+from multiberts.stats.report.page import page_files, write_page
 from multiberts.stats.report.selection import (
     FinishedRun,
     LearningRateRule,
@@ -122,22 +121,23 @@ def report(
     )
     if directory.done:
         return
-    write = analysed(runs, settings, experiment_of(run_dir), files_of_runs(runs))
+    files = files_of_report(runs, settings, experiment_of(run_dir), files_of_runs(runs))
     with directory:
-        directory.finish(write(directory.path))
+        write_page(directory.path, files)
+        directory.finish([*files])
 
 
-def analysed(
+def files_of_report(
     runs: Sequence[FinishedRun],
     settings: Mapping[str, Any],
     experiment: ReportedExperiment | None,
-    files: Mapping[str, Mapping[str, str]],
-) -> Callable[[Path], list[str]]:
-    """Makes the comparisons of a report, and returns what writes it into a folder; see `write_page`.
+    inputs: Mapping[str, Mapping[str, str]],
+) -> dict[str, bytes]:
+    """Makes the comparisons of a report, and returns its files; see `page_files`.
 
     Args:
       settings: arguments of `report`, of the types that it takes; `truth` is what the file holds.
-      files: as `files_of_runs`, which the page records.
+      inputs: as `files_of_runs`, which the page records.
     """
     bootstrap = ComparisonSettings(
         **{name: settings[name] for name in ("n_resamples", "rng", "confidence_level")}
@@ -151,15 +151,15 @@ def analysed(
         "Command": "multiberts stats --gin_file=config.gin, in the folder of this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
-    made_from: dict[str, Any] = {"settings": settings, "files": files}
+    made_from: dict[str, Any] = {"settings": settings, "files": inputs}
     if experiment is not None:
         made_from["up"] = experiment.up
         if read_registration(experiment.root) is not None:
             made_by["Registration"] = _compared_with_registration(experiment, content, settings)
             made_from["registration"] = sha256_of_file(experiment.root / REGISTRATION)
-    return partial(
-        write_page, title=settings["title"], content=content, bootstrap=bootstrap, rule=rule,
-        made_by=made_by, made_from=made_from, kind=settings.get("figures", "svg"),
+    return page_files(
+        settings["title"], content, bootstrap, rule, made_by,
+        made_from=made_from, kind=settings.get("figures", "svg"),
     )  # fmt: skip
 
 

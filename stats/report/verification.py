@@ -10,7 +10,6 @@ import difflib
 import html
 import itertools
 import re
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from multiberts.runs.plan_marker import FILE as PLAN
 from multiberts.stats.report.analysis import Truths
 from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
 from multiberts.stats.report.page import MADE_FROM
-from multiberts.stats.report.reporting import analysed, report
+from multiberts.stats.report.reporting import files_of_report, report
 from multiberts.stats.report.selection import files_of_runs, finished_runs
 
 _Files = Mapping[str, Mapping[str, str]]
@@ -80,32 +79,30 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
     by_name = {run.name: run for run in there}
     of_page = [by_name[name] for name in made_from["files"] if name in by_name]
     numbers = "its numbers cannot be computed from these files"
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            experiment = _experiment(runs) if "up" in made_from else None
-            write = analysed(of_page, made_from["settings"], experiment, made_from["files"])
-            written = write(Path(folder))
-        except UserError as error:
-            if not findings:
-                raise UserError(f"{path}, made again: {error}") from error
-            findings.append(f"{numbers}: {error}")
-        else:
-            total, wrong, in_figures = 0, 0, list[str]()
-            for name in sorted(written, key=lambda name: "/" in name):  # pages first
-                file = path if name == "index.html" else path.parent / name
-                if file.is_file() and not name.endswith((".png", ".pdf")):
-                    texts = _comparable(file), _comparable(Path(folder, name))
-                    total += len(_numbers(texts[0]))
-                    for is_figure, difference, count in _differences(*texts):
-                        (in_figures if is_figure else findings).append(f"{name}{difference}")
-                        wrong += count
-            text += Path(folder, "index.html").read_text(encoding="utf-8")
-            drawn_by = re.findall(_DRAWN_BY, text)
-            if in_figures and drawn_by[0] != drawn_by[-1]:
-                versions = f"drawn by matplotlib {drawn_by[0]}, and here by {drawn_by[-1]}"
-                findings.append(f"figures were {versions}: pip install matplotlib=={drawn_by[0]}")
-            findings += in_figures
-            numbers = f"{total - wrong:,} of {total:,} numbers hold"
+    try:
+        experiment = _experiment(runs) if "up" in made_from else None
+        settings, inputs = made_from["settings"], made_from["files"]
+        again = files_of_report(of_page, settings, experiment, inputs)
+    except UserError as error:
+        if not findings:
+            raise UserError(f"{path}, made again: {error}") from error
+        findings.append(f"{numbers}: {error}")
+    else:
+        total, wrong, in_figures = 0, 0, list[str]()
+        for name in sorted(again, key=lambda name: "/" in name):  # pages first
+            file = path if name == "index.html" else path.parent / name
+            if file.is_file() and not name.endswith((".png", ".pdf")):
+                texts = [_comparable(name, data) for data in (file.read_bytes(), again[name])]
+                total += len(_numbers(texts[0]))
+                for is_figure, difference, count in _differences(*texts):
+                    (in_figures if is_figure else findings).append(f"{name}{difference}")
+                    wrong += count
+        drawn_by = re.findall(_DRAWN_BY, text + again["index.html"].decode())
+        if in_figures and drawn_by[0] != drawn_by[-1]:
+            versions = f"drawn by matplotlib {drawn_by[0]}, and here by {drawn_by[-1]}"
+            findings.append(f"figures were {versions}: pip install matplotlib=={drawn_by[0]}")
+        findings += in_figures
+        numbers = f"{total - wrong:,} of {total:,} numbers hold"
     more = len(findings) - _MOST_LISTED
     listed = findings[:_MOST_LISTED] + [f"and {more} more"] * (more > 0)
     runs_of_page = counted(len(made_from["files"]), "run")
@@ -159,11 +156,11 @@ def _experiment(runs: Sequence[str]) -> ReportedExperiment:
     )
 
 
-def _comparable(path: Path) -> str:
+def _comparable(name: str, data: bytes) -> str:
     """Returns a file's text without what depends on the machine: origin, hashed names, compression."""
-    text = path.read_bytes().decode(errors="replace")
+    text = data.decode(errors="replace")
     text = re.sub(_FREE_ROW, r"\1", re.sub(_ROW_ON_THREADS, "", text))
-    if path.suffix == ".svg":
+    if name.endswith(".svg"):
         numbers: dict[str, int] = {}  # in the order of the file, as in the page
         text = re.sub(
             r'(\bid="|href="#|url\(#)([^")]+)',

@@ -22,7 +22,7 @@ from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import ComparedArms
 from multiberts.stats.report.examples_by_seed import example_grid
-from multiberts.stats.report.page import write_page
+from multiberts.stats.report.page import page_files, write_page
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.tests.browser import CONTRASTS, Browser
@@ -80,9 +80,8 @@ def write_report(folder: Path, num_seeds: int, num_examples: int) -> Path:
     compared.grids[HOSTILE, HOSTILE] = grid
     folder.mkdir()
     content = ReportContent([compared], [], [], [], [])
-    write_page(
-        folder, HOSTILE, content, ComparisonSettings(n_resamples=50), "dev", {"Command": HOSTILE}
-    )
+    bootstrap, made_by = ComparisonSettings(n_resamples=50), {"Command": HOSTILE}
+    write_page(folder, page_files(HOSTILE, content, bootstrap, "dev", made_by))
     return folder / "index.html"
 
 
@@ -198,7 +197,8 @@ def test_an_address_names_a_view_of_the_table(browser: Browser, tmp_path: Path) 
     content = ReportContent(
         [ComparedArms("all", "paired", judged(items, figures=pictures))], [], [], [], []
     )
-    write_page(tmp_path, "x", content, ComparisonSettings(n_resamples=50), "dev", {})
+    files = page_files("x", content, ComparisonSettings(n_resamples=50), "dev", {})
+    write_page(tmp_path, files)
     browser.open(tmp_path / "index.html")
     shown = (
         "[...document.querySelectorAll('#comparisons-table tbody tr')].filter(r => !r.hidden)"
