@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import difflib
 import html
+import inspect
 import itertools
 import re
 import tempfile
@@ -25,7 +26,7 @@ from multiberts.runs.plan_marker import FILE as PLAN
 from multiberts.stats.report.analysis import Truths
 from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
 from multiberts.stats.report.page import MADE_FROM
-from multiberts.stats.report.reporting import analysed, report
+from multiberts.stats.report.reporting import IDENTITY, analysed, report
 from multiberts.stats.report.selection import files_of_runs, finished_runs
 
 _Files = Mapping[str, Mapping[str, str]]
@@ -93,7 +94,7 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
             total, wrong, in_figures = 0, 0, list[str]()
             for name in sorted(written, key=lambda name: "/" in name):  # pages first
                 file = path if name == "index.html" else path.parent / name
-                if file.is_file() and not name.endswith(".png"):
+                if file.is_file() and file.suffix not in (".pdf", ".png"):
                     texts = _comparable(file), _comparable(Path(folder, name))
                     total += len(_numbers(texts[0]))
                     for is_figure, difference, count in _differences(*texts):
@@ -126,7 +127,12 @@ def _made_from(text: str, path: Path) -> dict[str, Any]:
     made_from = parse_json_fields(text[start : text.find("</script>", start)], where, kinds, cure)
     kinds = {**annotations_of(report), "truth": Truths}
     del kinds["run_dir"], kinds["predictions"]
-    check_fields(made_from["settings"], kinds, where, cure)
+    # A setting that is later than the first pages is recorded where it is not at its default.
+    defaults = {name: each.default for name, each in inspect.signature(report).parameters.items()}
+    later = {
+        name: defaults[name] for name in set(kinds) - set(IDENTITY.of(defaults)[0]) - {"truth"}
+    }
+    check_fields({**later, **made_from["settings"]}, kinds, where, cure)
     unknown = sorted(set(made_from["settings"]) - set(kinds))
     if unknown:
         raise UserError(f"{where}: found {unknown[0]!r}, expected {', '.join(kinds)}; {cure}")
