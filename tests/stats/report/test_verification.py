@@ -185,6 +185,7 @@ CHANGED_PAGES: dict[str, tuple[Callable[[str], str], int, str]] = {
     "row": (replaced('<tr data-state="better">.*?</tr>', ""), 0, "from the files"),
     "blank": (lambda text: text + "\n", 0, r"'\n' on the page, 'nothing' from the files"),
     "examples": (packed_again(replaced("This is sentence 3", "That was")), 0, "That was"),
+    "checksum": (next_digit('"dev": "[a-f]*'), 0, "- another file than the page was made from"),
     "data": (next_digit("</th><td class=.wraps.>SHA-256 [a-f]*"), 0, "Made with: 'SHA-256"),
     "command": (
         replaced("multiberts stats --gin", "multiberts paper --gin"),
