@@ -1,4 +1,4 @@
-"""What readers return: rows with the role of every column, and arms as tables of runs by examples."""
+"""Results of readers: rows with the role of every column, and arms as tables of runs by examples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FACT_NAMES = ("doc_hash", "target")
 
 @dataclass(frozen=True, kw_only=True)
 class ReadAs:
-    """What was read as what, and from where.
+    """Origin of predictions: their columns by role, and their files.
 
     Attributes:
       columns: the table's name of each role, or how seeds and examples are known without a column.
@@ -291,7 +291,7 @@ def table_of_arrays(
       ([7], [[1, 0]], [0, 1])
     """
     given = {role: name for role, name in (names or {}).items() if name is not None}
-    if given.get("by") in ("label", "length"):  # which are no arrays
+    if given.get("by") in ("label", "length"):  # made from other columns
         del given["by"]
     for role, name in given.items():
         if name not in arrays or role in ("arm", "run"):
