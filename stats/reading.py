@@ -30,7 +30,7 @@ from multiberts.evaluate.readers.rows import (
 from multiberts.runs.errors import UserError, counted
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import MetricLike
-from multiberts.stats.runs_table import Arm, RunsTable, check_kinds, make_arm, make_runs
+from multiberts.stats.runs_table import Arm, check_kinds, make_arm
 from multiberts.stats.settings import Missing
 
 if TYPE_CHECKING:
@@ -574,49 +574,3 @@ def _inner_levels(
         return None if finetune_seeds is None else [(place,) for place in finetune_seeds]
     indices = np.indices(run_shape)[1:].reshape(len(run_shape) - 1, -1).T
     return [tuple(place) for place in indices.tolist()]
-
-
-def runs_from_dataset(
-    data: xarray.Dataset,
-    variable: str = "correct",
-    levels: Sequence[str] = ("pretrain_seed", "finetune_seed"),
-) -> RunsTable:
-    """Builds runs from the labelled arrays of `evaluate.prediction_files.predictions.read_predictions`.
-
-    Args:
-      data: dims (run, example); variables `prediction` and `label`; coordinates named in `levels`
-        along run, `example_id` along example.
-      variable: `correct`, 1 where the prediction is the label, or a variable of the Dataset with
-        dims (run, example), such as `prediction`.
-      levels: coordinates that form a run's key, outermost first.
-
-    Raises:
-      DataError: a variable, dim or coordinate is missing.
-
-    Example:
-      >>> import xarray
-      >>> answers = [[1, 0, 1], [1, 1, 1], [0, 0, 1], [1, 0, 1]]
-      >>> variables = {'prediction': (('run', 'example'), answers), 'label': ('example', [1, 0, 1])}
-      >>> places = {'pretrain_seed': ('run', [0, 0, 1, 1]), 'finetune_seed': ('run', [0, 1, 0, 1])}
-      >>> data = xarray.Dataset(variables, places)
-      >>> runs_from_dataset(data).predictions.tolist()  # 1 where right
-      [[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 1]]
-    """
-    needed = ("prediction", "label") if variable == "correct" else (variable,)
-    missing = [name for name in needed if name not in data] + [
-        name for name in levels if name not in data.coords
-    ]
-    if missing:
-        raise DataError(
-            f"found no {', '.join(missing)} in the Dataset, expected variables {needed} and "
-            f"coordinates {tuple(levels)}"
-        )
-    array = data[needed[0]]
-    if set(array.dims) != {"run", "example"}:
-        raise DataError(f"found {needed[0]} with dims {array.dims}, expected (run, example)")
-    values = array.transpose("run", "example").to_numpy()
-    if variable == "correct":
-        values = (values == data["label"].to_numpy()).astype(np.uint8)
-    keys = list(zip(*(data[name].to_numpy().tolist() for name in levels), strict=True))
-    ids = data["example_id"].to_numpy() if "example_id" in data.coords else None
-    return make_runs(values, keys, levels, ids)

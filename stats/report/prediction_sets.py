@@ -1,12 +1,12 @@
 """Predictions, a set per task, evaluation set, procedure and step, and what is made of them.
 
-Tables and figures start from these: from finished runs on disk (see
-`stats.report.selection.prediction_sets_of_runs`) or from labelled arrays (`prediction_sets_of_datasets`).
+Tables and figures start from these; `stats.report.selection.prediction_sets_of_runs` reads those of
+finished runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -337,63 +337,3 @@ def curve_of_prediction_sets(
     steps = np.array([predictions.steps_in_all for predictions in ordered])
     bounds = ordered[0].measured(measure)[1].bounds
     return Curve(procedures[0], steps, scores_of_seeds, bounds)
-
-
-def prediction_sets_of_datasets(datasets: Iterable[xarray.Dataset]) -> list[PredictionSet]:
-    """Splits labelled arrays into prediction sets of one procedure and step each.
-
-    Args:
-      datasets: as `evaluate.prediction_files.predictions.read_predictions` returns them: dims (run,
-        example), coordinates procedure, step and pretrain_seed along run, attributes task,
-        evaluation_set and metrics. A step of -1 is not known.
-    """
-    found: dict[tuple, PredictionSet] = {}
-    for number, data in enumerate(datasets, start=1):
-        for predictions in _prediction_sets_of_dataset(number, data):
-            key = (
-                predictions.task,
-                predictions.evaluation_set,
-                predictions.procedure,
-                predictions.step,
-            )
-            if key in found:
-                raise DataError(
-                    f"dataset {number}: {predictions.set_name} of {predictions.name} was in an earlier "
-                    "dataset; give all runs of a procedure and step in one"
-                )
-            found[key] = predictions
-    return list(found.values())
-
-
-def _prediction_sets_of_dataset(number: int, data: xarray.Dataset) -> list[PredictionSet]:
-    missing = [name for name in ("task", "evaluation_set", "metrics") if name not in data.attrs]
-    missing += [name for name in ("procedure", "step", "pretrain_seed") if name not in data.coords]
-    if missing or not len(data.attrs["metrics"]):
-        raise DataError(
-            f"dataset {number} lacks {', '.join(missing) or 'metrics'}; expected a dataset as "
-            "multiberts.evaluate.prediction_files.predictions.read_predictions returns it"
-        )
-    kinds = list(
-        zip(map(str, data["procedure"].to_numpy()), data["step"].to_numpy().tolist(), strict=True)
-    )
-    prediction_sets = []
-    for kind in dict.fromkeys(kinds):
-        rows = [row for row, own in enumerate(kinds) if own == kind]
-        part = data.isel(run=rows)
-        predictions = PredictionSet(
-            str(data.attrs["task"]),
-            str(data.attrs["evaluation_set"]),
-            kind[0],
-            None if kind[1] in (-1, "") else int(kind[1]),
-            tuple(data.attrs["metrics"]),
-            part,
-        )
-        if "learning_rate" in part.coords:
-            rates = sorted(set(part["learning_rate"].to_numpy().tolist()))
-            if len(rates) > 1:
-                raise DataError(
-                    f"dataset {number}: {predictions.set_name} of {predictions.name} has learning rates "
-                    f"{rates}, expected one; choose it and give its runs alone"
-                )
-        prediction_sets.append(predictions)
-    return prediction_sets

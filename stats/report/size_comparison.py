@@ -18,7 +18,6 @@ from multiberts.runs.parameters import check_arguments
 from multiberts.stats.formats import Cell
 from multiberts.stats.presentation.sections import Report
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.reading import runs_from_dataset
 from multiberts.stats.report.page_run import write_page_of_runs
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
@@ -27,14 +26,14 @@ from multiberts.stats.report.selection import (
     last_steps,
     prediction_sets_of_runs,
 )
-from multiberts.stats.runs_table import RunsTable, aligned
+from multiberts.stats.runs_table import Arm, RunsTable, aligned, make_runs
 from multiberts.stats.zhong.analysis import InstanceAnalysis, analyse_sizes
 from multiberts.stats.zhong.ensembles import ensemble
 from multiberts.stats.zhong.figures import report_of_sizes
 from multiberts.stats.zhong.instance_level import fisher_tests, instance_accuracy
 
 if TYPE_CHECKING:
-    import xarray
+    pass
 
 MOST_EXAMPLES = 100  # of the list of decaying examples, per pair of sizes
 LONGEST_TEXT = 300  # characters of each text of an example that the list shows
@@ -81,10 +80,10 @@ def _report(runs: Sequence[FinishedRun], sizes: Sequence[str]) -> Report:
     prediction_sets = _prediction_sets_by_size(prediction_sets_of_runs(runs)[0], sizes)
     right, votes = (
         {
-            name: {size: make(own.data) for size, own in by_size.items()}
+            name: {size: make(own.arm("accuracy")[0]) for size, own in by_size.items()}
             for name, by_size in prediction_sets.items()
         }
-        for make in (runs_from_dataset, _voted)
+        for make in (_right, _voted)
     )
     analysis = analyse_sizes(right, votes)
     listed = {
@@ -112,8 +111,14 @@ def _prediction_sets_by_size(
     return found
 
 
-def _voted(data: xarray.Dataset) -> RunsTable:
-    return ensemble(runs_from_dataset(data, "prediction"), data["label"].to_numpy())
+def _right(arm: Arm) -> RunsTable:
+    values = (arm.predictions == arm.labels).astype(np.uint8)
+    return make_runs(values, arm.keys, arm.levels, arm.example_ids)
+
+
+def _voted(arm: Arm) -> RunsTable:
+    runs = make_runs(arm.predictions, arm.keys, arm.levels, arm.example_ids)
+    return ensemble(runs, arm.labels)
 
 
 def _changed_examples(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.stats.report.prediction_sets import prediction_sets_of_datasets
+from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.zhong.analysis import analyse_sizes
 from multiberts.tests.sketches import drawn_figures, sketched_figures
 
@@ -148,7 +148,19 @@ def datasets():
 
 @pytest.fixture(scope="session")
 def prediction_sets(datasets):
-    return prediction_sets_of_datasets(datasets.values())
+    found = []
+    for data in datasets.values():
+        kinds = list(
+            zip(data["procedure"].values.tolist(), data["step"].values.tolist(), strict=True)
+        )
+        for procedure, step in dict.fromkeys(kinds):
+            rows = [row for row, kind in enumerate(kinds) if kind == (procedure, step)]
+            task, evaluation_set = data.attrs["task"], data.attrs["evaluation_set"]
+            part = data.isel(run=rows)
+            metrics = tuple(data.attrs["metrics"])
+            known = None if step == -1 else step
+            found.append(PredictionSet(task, evaluation_set, procedure, known, metrics, part))
+    return found
 
 
 @pytest.fixture(scope="session")

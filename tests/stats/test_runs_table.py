@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-import xarray
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.reading import runs_from_dataset
 from multiberts.stats.runs_table import aligned, as_runs, make_arm, make_runs
 
 
@@ -38,30 +36,6 @@ def test_cells_that_are_nan_throughout_are_runs_that_were_not_made():
     scores[0, 0, 2] = np.nan
     with pytest.raises(DataError, match=r"nan at \(0, 2\), run \(0, 0\)"):
         as_runs(scores)
-
-
-def dataset():
-    return xarray.Dataset(
-        {
-            "prediction": (("run", "example"), [[1.0, 0.0, 2.0], [1.0, 1.0, 1.0]]),
-            "label": ("example", [1.0, 0.0, 1.0]),
-        },
-        {
-            "pretrain_seed": ("run", [4, 2]),
-            "finetune_seed": ("run", [0, 1]),
-            "example_id": ("example", ["dev/0", "dev/1", "dev/2"]),
-        },
-    )
-
-
-def test_a_dataset_of_predictions_becomes_correctness():
-    runs = runs_from_dataset(dataset())
-    assert runs.keys == ((2, 1), (4, 0))
-    np.testing.assert_array_equal(runs.predictions, [[1, 0, 1], [1, 1, 0]])
-    answers = runs_from_dataset(dataset(), "prediction", levels=("pretrain_seed",))
-    np.testing.assert_array_equal(answers.predictions, [[1, 1, 1], [1, 0, 2]])
-    with pytest.raises(DataError, match="found no checkpoint"):
-        runs_from_dataset(dataset(), levels=("pretrain_seed", "checkpoint"))
 
 
 def test_examples_are_matched_by_id():

@@ -13,7 +13,6 @@ from multiberts.stats import compare
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.prediction_sets import (
     curve_of_prediction_sets,
-    prediction_sets_of_datasets,
     step_name,
 )
 from multiberts.stats.report.selection import finished_runs, prediction_sets_of_runs
@@ -30,13 +29,7 @@ def prediction_set_of(prediction_sets, task, procedure, step, evaluation_set=Non
     return found
 
 
-def test_datasets_are_cut_by_procedure_and_step(prediction_sets):
-    found = [
-        (predictions.procedure, predictions.step)
-        for predictions in prediction_sets
-        if predictions.set_name == "RTE/dev"
-    ]
-    assert found == [("base", 2_000_000), ("base", 1_000_000), ("original", None)]
+def test_a_prediction_set_names_its_step(prediction_sets):
     late = prediction_set_of(prediction_sets, "RTE", "base", 2_000_000)
     assert (late.name, late.data.sizes["run"]) == ("base, 2M steps", 12)
     assert [step_name(step) for step in (2_000_000, 50_000, 600, 0)] == [
@@ -89,17 +82,7 @@ def test_split_by_a_coordinate_or_the_label(prediction_sets):
         hans.split("case")
 
 
-def test_refusals(datasets, prediction_sets):
-    rte = datasets["RTE"]
-    with pytest.raises(DataError, match="dataset 2: RTE/dev .*earlier"):
-        prediction_sets_of_datasets([rte, rte])
-    bare = rte.copy()
-    bare.attrs = {}
-    with pytest.raises(DataError, match="dataset 1 .*task, evaluation_set, metrics"):
-        prediction_sets_of_datasets([bare])
-    rates = rte.assign_coords(learning_rate=("run", np.resize([2e-5, 3e-5], rte.sizes["run"])))
-    with pytest.raises(DataError, match=r"learning rates \[2e-05, 3e-05\]"):
-        prediction_sets_of_datasets([rates])
+def test_refusals(prediction_sets):
     with pytest.raises(DataError, match="RTE/dev: .*'skill', .*accuracy"):
         prediction_set_of(prediction_sets, "RTE", "base", 2_000_000).run_scores("skill")
     with pytest.raises(DataError, match="MNLI/dev, base, 2M steps: f1"):
