@@ -68,6 +68,8 @@ def arms_in(
     Returns:
       Each arm's data, by name; "" where the data name none.
     """
+    if hasattr(data, "coords"):  # a Dataset is a mapping, too
+        return None
     names = SliceNames(**{"by": by, **(columns or {})})
     try:
         tables = _tables_in(data, what, names, task, columns is not None)
@@ -134,8 +136,6 @@ def _tables_in(
             import pandas
 
             table = pandas.DataFrame({name: _as_array(own) for name, own in data.items()})
-    elif hasattr(data, "coords"):
-        return None
     elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
         table = data.to_pandas()
     elif hasattr(data, "columns") and (is_table or is_table_of_runs(data.columns)):

@@ -234,7 +234,7 @@ class _ScoredArm:
 
 def _by_name(arms: Any) -> dict[str, Any]:
     held = arms_in(arms, "arms")
-    if held is None and isinstance(arms, Mapping):
+    if held is None and isinstance(arms, Mapping) and not hasattr(arms, "coords"):
         held = {str(name): data for name, data in arms.items()}
     if held is None or "" in held:
         names = getattr(arms, "columns", ())

@@ -10,7 +10,7 @@ import sklearn.metrics
 import xarray
 
 from multiberts.runs.errors import UserError
-from multiberts.stats import TaskData, compare, compare_tasks, read
+from multiberts.stats import TaskData, compare, compare_arms, compare_tasks, read
 from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -73,6 +73,18 @@ def test_every_form_gives_the_numbers_of_arrays(expected):
     ]
     for make, labels in forms:
         same(compare(make(BASE), make(EXPERIMENT), "accuracy", labels=labels, **OPTIONS), expected)
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"scores": (("run", "example", "class"), np.ones((4, 30, 2)))}]
+)
+def test_a_dataset_is_one_arm_and_no_dict_of_arms(variables, expected):
+    data = {"prediction": (("run", "example"), BASE), "label": ("example", LABELS), **variables}
+    base = xarray.Dataset(data, {"pretrain_seed": ("run", range(SEEDS))})
+    alone = compare(base, metric="accuracy", **OPTIONS)
+    assert alone.design == "single" and alone.estimate == expected.base.estimate
+    with pytest.raises(DataError, match="found Dataset, expected arms by name"):
+        compare_arms(base, "accuracy")
 
 
 def test_long_frames_give_the_numbers_of_arrays_in_any_order_of_rows(expected):

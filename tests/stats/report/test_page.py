@@ -300,6 +300,15 @@ def test_seeds_disagree_by_the_mean_difference_of_two_of_them() -> None:
     np.testing.assert_allclose(grid.disagreement, expected)
 
 
+def test_kinds_of_examples_have_intervals_whatever_else_a_run_wrote() -> None:
+    data = made_up(5, 100, 0.7, 1)
+    data["scores"] = ("run", "example", "class"), np.ones((5, 100, 2))  # as finished runs have them
+    result = compare(data, None, "accuracy", design="single", n_resamples=50)
+    predictions = PredictionSet("t", "dev", "a", None, ("accuracy",), data)
+    grid = example_grid([predictions], ["a"], result.computed_from().spec)
+    assert grid is not None and grid.intervals["label"].keys() == {*(grid.labels or ())}
+
+
 @pytest.fixture(scope="module")
 def sections_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of `paper` and `instances`: a table of thirty examples, a figure, and what is left out."""
