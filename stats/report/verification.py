@@ -105,8 +105,10 @@ def verify(*, page: str, runs: Sequence[str]) -> int:
         numbers = f"{total - wrong:,} of {total:,} numbers hold"
     more = len(findings) - _MOST_LISTED
     listed = findings[:_MOST_LISTED] + [f"and {more} more"] * (more > 0)
-    runs_of_page = counted(len(made_from["files"]), "run")
-    console.report("\n- ".join([f"{page}: {numbers}, from {runs_of_page}", *listed]))
+    summary = f"{page}: {numbers}, from {counted(len(made_from['files']), 'run')}"
+    if findings:
+        summary += f"; {counted(len(findings), 'difference')}:"
+    console.report("\n- ".join([summary, *listed]))
     return 1 if findings else 0
 
 
