@@ -225,8 +225,8 @@ def slices(result: ComparisonResult | FurtherAnswer, by: Any) -> Slices:
       >>> from multiberts import stats
       >>> right = np.random.default_rng(0).random((2, 5, 400)) < [[[0.7]], [[0.8]]]
       >>> answer = stats.slices(stats.compare(*right), by=["even", "odd"] * 200)
-      >>> [(one.name, one.num_examples, one.ci is None) for one in answer.slices]
-      [('even', 200, False), ('odd', 200, False)]
+      >>> {one.name: one.num_examples for one in answer.slices}
+      {'even': 200, 'odd': 200}
 
     See also: `compare`, `Slices`.
 
