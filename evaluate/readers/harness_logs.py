@@ -1,4 +1,4 @@
-"""Reads per-example scores from the logs of evaluation programs: lm-evaluation-harness, Inspect, HELM."""
+"""Reads per-example scores from logs of lm-evaluation-harness and HELM; arranges logs as arms and seeds."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy as np
+
 from multiberts.evaluate.readers.columns import ColumnNames
-from multiberts.evaluate.readers.rows import BY_NAME, TEXT_NAMES, ReadAs, Rows
+from multiberts.evaluate.readers.rows import (
+    BY_MODEL,
+    BY_NAME,
+    BY_TIME,
+    TEXT_NAMES,
+    ReadAs,
+    Rows,
+)
+from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import check_fields, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
 
 # Fields that are read from each kind of log, with their types.
 _LINE_OF_LM_EVAL = {"doc_id": int | str, "filter": str | None, "metrics": list[str] | None}
-_LOG_OF_INSPECT = {"eval": Mapping[str, Any], "samples": list[Mapping[str, Any]] | None}
-_SAMPLE = {
-    "id": int | str,
-    "epoch": int | None,
-    "scores": Mapping[str, Mapping[str, Any] | None] | None,
-    "input": str | list[Any],
-}
 _INSTANCE_OF_HELM = {
     "instance_id": str,
     "train_trial_index": int | None,
     "stats": list[Mapping[str, Any]],
 }
 _STATISTIC = {"name": Mapping[str, Any], "mean": float | None}
-
-
-class UnfinishedLogError(UserError):
-    """A log whose evaluation did not end: an attempt that another log may have repeated."""
 
 
 class _Input(TypedDict):
@@ -51,10 +50,7 @@ class _State(TypedDict):
     instance: _Instance
 
 
-_CURE = "let the program that wrote it write it anew"
-
-# Inspect's letters for correct, incorrect, partly correct and no answer, as its metrics count them.
-_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+REWRITE = "let the program that wrote it write it anew"
 
 
 def lm_eval_rows(
@@ -65,7 +61,7 @@ def lm_eval_rows(
     A line has `doc_id`, `doc`, `target`, `filter`, `metrics` and one value per metric.
     """
     for number, line in enumerate(lines, 1):
-        _check(line, _LINE_OF_LM_EVAL, f"{path}, sample {number}")
+        check_record(line, _LINE_OF_LM_EVAL, f"{path}, sample {number}")
     filters = list(dict.fromkeys(line.get("filter") or "none" for line in lines))
     metrics = lines[0].get("metrics") or ["acc"]
     metric, _, wanted = (names.score or metrics[0]).partition(",")
@@ -82,7 +78,7 @@ def lm_eval_rows(
     if wanted not in filters:
         raise UserError(f"{path}: found no filter {wanted!r}, only {', '.join(filters)}")
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
-    return _rows(
+    return rows_of_log(
         path,
         seed,
         {"example": "doc_id", "score": metric},
@@ -92,7 +88,7 @@ def lm_eval_rows(
         score=[_number(path, metric, line.get(metric)) for line in chosen],
         doc_hash=[line.get("doc_hash") or _digest(line.get("doc")) for line in chosen],
         target=[_digest(line.get("target")) for line in chosen],
-        **_texts([line.get("doc") for line in chosen]),
+        **texts_of([line.get("doc") for line in chosen]),
     )
 
 
@@ -110,11 +106,11 @@ def task_of_samples(path: Path) -> str:
 _TIME = re.compile(r"_\d{4}-\d\d-\d\dT[\d\-.:]+$")
 
 
-def _check(values: Any, kinds: Mapping[str, Any], where: str) -> None:
+def check_record(values: Any, kinds: Mapping[str, Any], where: str) -> None:
     """Refuses a record whose fields are missing or of other types."""
     if not isinstance(values, Mapping):
-        raise UserError(f"{where}: found {shortened(values)}, expected fields by name; {_CURE}")
-    check_fields(values, kinds, where, _CURE)
+        raise UserError(f"{where}: found {shortened(values)}, expected fields by name; {REWRITE}")
+    check_fields(values, kinds, where, REWRITE)
 
 
 def _number(path: Path, metric: str, value: Any) -> float:
@@ -126,7 +122,7 @@ def _number(path: Path, metric: str, value: Any) -> float:
     )
 
 
-def _texts(docs: Sequence[Any]) -> dict[str, list[str]]:
+def texts_of(docs: Sequence[Any]) -> dict[str, list[str]]:
     """Returns what a reader recognises examples by: columns that all have, or each example as JSON."""
     names = [
         name
@@ -139,98 +135,15 @@ def _texts(docs: Sequence[Any]) -> dict[str, list[str]]:
     return {"text": whole}
 
 
-def by_inspect(path: Path) -> Mapping[str, Any] | None:
-    """Reads a log of Inspect with its own reader, as the form of its files may change.
-
-    Returns:
-      The log as its JSON form has it; None where inspect_ai is not installed.
-    """
-    try:
-        from inspect_ai.log import read_eval_log
-    except ImportError:
-        return None
-    try:
-        log: Mapping[str, Any] = read_eval_log(str(path)).model_dump(mode="json")
-    except Exception as error:  # whatever its maintainers let it raise
-        reason = " ".join(str(error).splitlines()[:3])
-        raise UserError(f"{path}: inspect_ai cannot read it ({reason}); {_CURE}") from error
-    return log
-
-
-def is_inspect_log(content: Any) -> bool:
-    return isinstance(content, Mapping) and {"eval", "samples"} <= set(content)
-
-
-def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: int | None) -> Rows:
-    """Reads a log of Inspect; epochs are runs of one seed (Inspect's page "Log Files")."""
-    _check(log, _LOG_OF_INSPECT, str(path))
-    status = log.get("status", "success")
-    if status != "success":
-        error = log.get("error") or {}
-        reason = f": {str(error['message']).splitlines()[0]}" if error.get("message") else ""
-        raise UnfinishedLogError(
-            f"{path}: the run ended with status {status!r}{reason}, expected a finished one; run the "
-            "evaluation again"
-        )
-    samples = log["samples"] or []
-    for number, sample in enumerate(samples, 1):
-        _check(sample, _SAMPLE, f"{path}, sample {number}")
-    # The members of an archive have an order of their own, and so does Inspect's reader.
-    samples = sorted(samples, key=lambda sample: (sample.get("epoch") or 1, str(sample["id"])))
-    scorers = list(dict.fromkeys(name for sample in samples for name in sample.get("scores") or {}))
-    scorer = names.score or (scorers[0] if len(scorers) == 1 else None)
-    if scorer not in scorers:
-        raise UserError(
-            f"{path}: found the scorers {', '.join(scorers) or 'none'}; name one with --score"
-        )
-    scored = [sample for sample in samples if (sample.get("scores") or {}).get(scorer)]
-    if len(scored) < len(samples):
-        raise UserError(
-            f"{path}: {len(samples) - len(scored)} of {len(samples)} samples have no score; run the "
-            "evaluation to its end"
-        )
-    return _rows(
-        path,
-        seed,
-        {"example": "id", "run": "epoch", "score": str(scorer)},
-        _facts_of_inspect(log["eval"]),
-        task=str(log["eval"].get("task", path.stem)),
-        run=[sample.get("epoch") or 1 for sample in scored],
-        example=[sample["id"] for sample in scored],
-        score=[_grade(path, sample["scores"][scorer].get("value")) for sample in scored],
-        **_texts([sample["input"] for sample in scored]),
-    )
-
-
-def _facts_of_inspect(own: Mapping[str, Any]) -> dict[str, str]:
-    """Returns when a log began, its model, and the settings that distinguish it from others."""
-    settings = {
-        name: value
-        for group in ("task_args", "model_args", "model_generate_config")
-        for name, value in (own.get(group) or {}).items()
-        if value is not None and name != "seed"
-    }
-    facts = {"when": own.get("created", ""), "model": own.get("model", ""), **settings}
-    return {name: str(value) for name, value in facts.items()}
-
-
-def _grade(path: Path, value: Any) -> float:
-    if isinstance(value, str) and value in _GRADES:
-        return _GRADES[value]
-    if isinstance(value, bool | int | float):
-        return float(value)
-    raise UserError(f"{path}: found the score {value!r}, expected a number or one of C, I, P and N")
-
-
 def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
     """Reads `per_instance_stats.json` of a HELM run; perturbed instances are left out."""
     entries = []
     for number, entry in enumerate(_list_in(path), 1):
         where = f"{path}, instance {number}"
-        _check(entry, _INSTANCE_OF_HELM, where)
+        check_record(entry, _INSTANCE_OF_HELM, where)
         for statistic in entry["stats"]:
-            _check(statistic, _STATISTIC, where)
-            _check(statistic["name"], {"name": str}, where)
+            check_record(statistic, _STATISTIC, where)
+            check_record(statistic["name"], {"name": str}, where)
         if entry.get("perturbation") is None:
             entries.append(entry)
     tables = [
@@ -250,7 +163,7 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
             f"{path}: found the statistics {', '.join(known[:20]) or 'none'}; name one that all "
             "instances have with --score"
         )
-    return _rows(
+    return rows_of_log(
         path,
         seed,
         {"example": "instance_id", "run": "train_trial_index", "score": score},
@@ -264,9 +177,9 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
 
 
 def _list_in(path: Path) -> list[Any]:
-    content = parse_json(read_bytes(path, _CURE), str(path), _CURE)
+    content = parse_json(read_bytes(path, REWRITE), str(path), REWRITE)
     if not isinstance(content, list):
-        raise UserError(f"{path}: found {shortened(content)}, expected a list; {_CURE}")
+        raise UserError(f"{path}: found {shortened(content)}, expected a list; {REWRITE}")
     return content
 
 
@@ -274,19 +187,19 @@ def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, l
     """Returns the texts of the instances, where the run's `scenario_state.json` is there."""
     if not path.is_file():
         return {}
-    content = parse_json(read_bytes(path, _CURE), str(path), _CURE)
-    _check(content, {"request_states": list[_State]}, str(path))
+    content = parse_json(read_bytes(path, REWRITE), str(path), REWRITE)
+    check_record(content, {"request_states": list[_State]}, str(path))
     texts = {
         state["instance"]["id"]: state["instance"]["input"]["text"]
         for state in content["request_states"]
     }
     lacking = [entry["instance_id"] for entry in entries if entry["instance_id"] not in texts]
     if lacking:
-        raise UserError(f"{path} lacks the instance {lacking[0]} of the run; {_CURE}")
+        raise UserError(f"{path} lacks the instance {lacking[0]} of the run; {REWRITE}")
     return {"text": [texts[entry["instance_id"]] for entry in entries]}
 
 
-def _rows(
+def rows_of_log(
     path: Path,
     seed: int | None,
     names: Mapping[str, str],
@@ -310,3 +223,79 @@ def _rows(
     )
     read = {"seed": BY_NAME, **{role: names[role] for role in names if role in columns}}
     return Rows(roles, further, ReadAs(columns=read), log=log)
+
+
+# --- Several logs ---------------------------------------------------------------------------------
+
+# Parts of a folder's name that number runs, and do not name a model.
+_RUN_WORDS = re.compile(
+    r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
+)
+
+
+def arrange_logs(
+    files: Sequence[Path],
+    seeds: Sequence[int | None],
+    parts: Sequence[Rows],
+    start: Path,
+    called: str,
+) -> list[Rows]:
+    """Gives logs of one or several models their arms, seeds and runs.
+
+    Arms differ in model, settings or folder. Logs of one arm are its seeds in order of time, or, where
+    their paths name seeds, runs of these.
+    """
+    facts = []
+    for file, part in zip(files, parts, strict=True):
+        parents = file.relative_to(start).parent.parts if start.is_dir() else ()
+        folder = "/".join(filter(None, (_RUN_WORDS.sub("", parent) for parent in parents)))
+        facts.append({"folder": folder, **(part.log or {})})
+    names = [
+        name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
+    ]
+    tasks = [part.roles["task"].iloc[0] for part in parts]
+    by_task: dict[str, list[dict[str, str]]] = {}
+    for own, task in zip(facts, tasks, strict=True):
+        by_task.setdefault(task, []).append(own)
+    # Settings that only distinguish one task from another do not make an arm.
+    differing = [
+        name
+        for name in names
+        if any(
+            len({own.get(name) for own in alike}) > 1
+            for alike in ([facts] if name in ("folder", "model") else by_task.values())
+        )
+    ]
+    arranged = list(parts)
+    repeats: dict[tuple, list[int]] = {}
+    for place, (own, seed, task) in enumerate(zip(facts, seeds, tasks, strict=True)):
+        arm = ", ".join(
+            own[name] if name in ("folder", "model") else f"{name}={own[name]}"
+            for name in differing
+            if own.get(name)
+        )
+        if differing:
+            arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)
+        repeats.setdefault((arm, task, seed), []).append(place)
+    for (arm, _, seed), places in repeats.items():
+        ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
+        earlier = 0  # runs of earlier logs
+        for number, place in enumerate(ordered, 1):
+            if seed is None:
+                arranged[place] = arranged[place].with_role("seed", number, BY_TIME)
+            elif len(ordered) > 1:
+                epochs = arranged[place].roles.get("run", 1)
+                arranged[place] = arranged[place].with_role("run", earlier + epochs, BY_TIME)
+                earlier += np.max(epochs)
+        _warn_of_repeats([parts[place] for place in ordered], arm or called)
+    return arranged
+
+
+def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
+    """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
+    scores = {tuple(part.roles.sort_values("example")["score"]) for part in parts}
+    if len(parts) > 1 and len(scores) == 1:
+        console.warn(
+            f"the {len(parts)} logs of {arm} have the same score on every example, so they are one result "
+            "several times: the interval is about these examples and says nothing about other seeds"
+        )
