@@ -73,6 +73,7 @@ class Rows:
       read: what was read as what.
       possible_ids: those of them that are kept only where they turn out to be ids.
       log: when a log of an evaluation began, its model and settings; None of other files.
+      other_columns: names of the columns that were not kept.
     """
 
     roles: pandas.DataFrame
@@ -80,6 +81,7 @@ class Rows:
     read: ReadAs = field(default_factory=ReadAs)
     possible_ids: Sequence[str] = ()
     log: Mapping[str, str] | None = None
+    other_columns: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.roles)
@@ -198,9 +200,17 @@ def _table(rows: Rows) -> ArmTable:
     if np.bincount(cells).max() > 1:
         where = int(np.argmax(pandas.Series(cells).duplicated()))
         places = [f"{key} {roles[key].iloc[[where]].tolist()[0]!r}" for key in [*keys, "example"]]
+        cell = np.flatnonzero(cells == cells[where])
+        differing = [name for name in rows.further if rows.further[name].iloc[cell].nunique() > 1]
+        named = ", ".join([*differing, *rows.other_columns][:9])
         raise UserError(
             f"found two rows of {', '.join(places)}; "
-            "name the column that distinguishes them with --run=COLUMN or --arm=COLUMN"
+            + (
+                f"if a column distinguishes them ({named}), name it with --run=COLUMN or --arm=COLUMN"
+                if named
+                else "no other column distinguishes them, so ids are repeated: keep one of rows that are "
+                "copies, or give each example an id of its own"
+            )
         )
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
@@ -267,10 +277,12 @@ def plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
 
 # --- From arrays ---------------------------------------------------------------------------------
 
-# Names of arrays by role.
+# Names of arrays by role; the first that is there is taken.
 _ARRAYS = {
-    "prediction": "predictions", "score": "scores", "seed": "seeds", "label": "labels",
-    "cluster": "clusters", "example": "example_ids",
+    "prediction": ("predictions", "prediction", "preds", "pred", "y_pred"),
+    "score": ("scores", "score"), "seed": ("seeds",),
+    "label": ("labels", "label", "y_true", "targets", "target", "gold"),
+    "cluster": ("clusters",), "example": ("example_ids", "ids"),
 }  # fmt: skip
 
 
@@ -280,8 +292,9 @@ def table_of_arrays(
     """Returns arrays as the table that they are.
 
     Args:
-      arrays: `predictions` or `scores` [seeds, examples], and optionally `labels` [examples], `seeds`,
-        `example_ids` and `clusters`.
+      arrays: `predictions` or `scores` [seeds, examples], or [examples] of one seed, and optionally
+        `labels` [examples], `seeds`, `example_ids` and `clusters`; scikit-learn's `y_pred` and `y_true`,
+        `preds` and `targets` are known, too.
       what: names them in error messages.
       names: of arrays by role, where they are not these.
 
@@ -299,14 +312,24 @@ def table_of_arrays(
                 f"{what}: found no array {name!r} for --{role}, only {', '.join(arrays)}; name one of "
                 "these, or leave it out"
             )
-    called = _ARRAYS | given
+    called = {
+        role: next((name for name in usual if name in arrays), usual[0])
+        for role, usual in _ARRAYS.items()
+    } | given
     kind = "score" if "score" in given or called["prediction"] not in arrays else "prediction"
-    values = arrays.get(called[kind], np.empty(0))
+    values = np.atleast_2d(arrays.get(called[kind], np.empty((0, 0, 0))))
     if values.ndim != 2:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+        logits = "; of logits save argmax(-1) as predictions" if "logits" in arrays else ""
         raise UserError(
             f"{what}: found {shapes or 'no array'}, expected `predictions` or `scores` "
-            "[seeds, examples]; save each arm's under these names, in a file of its own"
+            f"[seeds, examples]{logits}; save each arm's under these names, in a file of its own"
+        )
+    if called["seed"] not in arrays and values.shape[0] > values.shape[1] > 1:
+        raise UserError(
+            f"{what}: {called[kind]} have the shape {list(values.shape)}, which would be "
+            f"{values.shape[0]} seeds of {values.shape[1]} examples, expected [seeds, examples]; "
+            "transpose them, or save the predicted class of each example"
         )
     columns = {kind: called[kind], "seed": POSITION, "example": POSITION}
     columns |= {
