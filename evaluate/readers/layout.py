@@ -91,8 +91,10 @@ def name_of_all(paths: Sequence[str]) -> str:
       ('base', 'ours')
     """
     names = [name_of(path) for path in paths]
+    if len(names) == 1:
+        return names[0]
     starts = {_SEED.split(name)[0].strip(_BETWEEN) for name in names}
-    return next(iter(starts)) if len(names) > len(starts) == 1 and starts != {""} else names[0]
+    return starts.pop() if len(starts) == 1 and starts != {""} else root_of(paths).name
 
 
 def root_of(paths: Sequence[str]) -> Path:

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -176,10 +177,9 @@ def read_tasks(
             held = part.roles["seed"].unique().tolist()
             _refuse_other_seed(source.path, source.seed, held, part.read.columns["seed"])
     if all(part.log is not None for part in parts):
-        files = [source.path for source in sources]
-        parts = arrange_logs(
-            files, [source.seed for source in sources], parts, root, name_of_all(paths)
-        )
+        files = [Path(os.path.abspath(source.path)) for source in sources]
+        seeds = [source.seed for source in sources]
+        parts = arrange_logs(files, seeds, parts, Path(os.path.abspath(root)), name_of_all(paths))
     elif len(sources) > 1:
         if all(source.seed is None or source.is_numbered for source in sources) and all(
             part.read.columns["seed"] != BY_NAME for part in parts
