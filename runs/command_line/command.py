@@ -131,7 +131,8 @@ PURPOSES = {
             report="evaluate.imports.importing:describe_imports",
         ),
         "export": Command(
-            "evaluate.prediction_files.parquet:export", "write predictions as one Parquet file"
+            "evaluate.prediction_files.parquet:export",
+            "write predictions as one Parquet or CSV file",
         ),
         "evaluate": Command(
             "evaluate.scoring:score",
