@@ -430,7 +430,7 @@ def test_files_have_the_official_names_or_plain_ones(
             (folder / f"{split}.json").rename(folder / f"{split}-{task[-4:]}.json")
             (folder / f"{split}.json").write_text("of another task")
     _, again = read_data(folder, make_checkpoint(), task)
-    assert again.train_groups().tolist() == data.train_groups().tolist()
+    assert again.train_groups.tolist() == data.train_groups.tolist()
 
 
 def test_the_output_layer_is_drawn_from_the_seed(
