@@ -307,8 +307,7 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
     ]
 
 
-# Ways out of one seed: of the command, and in Python.
-_BORROW = "borrow their spread (--seed_sd; stats.one_seed), "
+_BORROW = "borrow their spread (seed_sd='NUMBER'), "
 
 
 class ComparisonSpec:
@@ -349,7 +348,8 @@ class ComparisonSpec:
         if settings.design == "fixed_baseline":
             del drawn["base"]
         for name, arm in drawn.items() if not prior[1] else ():
-            cure = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
+            may_be_fixed = name == "base" and len(arms[-1].seeds) > 1
+            cure = " (or design='fixed_baseline')" * may_be_fixed
             check_seeds({name: arm}, settings, cure, _BORROW)
         if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
             raise DataError(
@@ -548,7 +548,7 @@ def check_seeds(
         if len(arm.seeds) < 2 and settings.resample != "examples":
             raise DataError(
                 f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                f"expected two or more to estimate how seeds vary; add seeds, {borrow}or, in Python, use "
+                f"expected two or more to estimate how seeds vary; add seeds, {borrow}or give "
                 f"resample='examples' and claim nothing beyond this seed{cure}"
             )
 

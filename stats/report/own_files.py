@@ -12,11 +12,11 @@ from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames, default_metric
 from multiberts.evaluate.readers.reading import name_of, read_arms
 from multiberts.evaluate.readers.rows import ArmTable
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, in_python, table_of
+from multiberts.stats.reading import arms_in, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
@@ -75,7 +75,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         if _holds_runs(data):
             return {own.name: own.data for own in _own_prediction_sets(what, task)}
     except UserError as error:
-        raise DataError(in_python(str(error))) from error
+        raise DataError(in_keywords(str(error))) from error
     arms = arms_in(data, what, task=task, columns=columns)
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
