@@ -231,6 +231,9 @@ def prepare_arms(
         made.read(name, table, task.labels, metric, task.missing) for name, table in tables.items()
     ]
     if len(arms) > 1:
+        if task.labels is None and any(table.labels is None for table in tables.values()):
+            # Scores need none, and one arm's cannot be held against nothing.
+            arms = [replace(arm, labels=np.zeros(arm.num_examples)) for arm in arms]
         arms = list(align(arms[0], arms[1]))
         check_aligned(arms)
     check_scales(arms, metric)
@@ -246,7 +249,7 @@ def prepare_arms(
         if not arms[0].seeds:
             raise DataError(
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
-                "none in common; use the unpaired design"
+                "none in common; if they are unrelated, give design='unpaired'"
             )
     used = bounded_mean(named_metric(task.metric or metric, arms), arms)
     notes = [
