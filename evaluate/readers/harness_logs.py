@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -67,7 +68,8 @@ def lm_eval_rows(
     metric, _, wanted = (names.score or metrics[0]).partition(",")
     if metric not in lines[0]:
         raise UserError(
-            f"{path}: found no metric {metric!r}, only {', '.join(metrics)}; name one with --score"
+            f"{path}: found no metric {metric!r}, only {', '.join(metrics)}; name one with "
+            f"--score={metrics[0]}"
         )
     if not wanted and len(filters) > 1:
         raise UserError(
@@ -78,18 +80,75 @@ def lm_eval_rows(
     if wanted not in filters:
         raise UserError(f"{path}: found no filter {wanted!r}, only {', '.join(filters)}")
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
-    return rows_of_log(
+    read_as = {"example": "doc_id", "score": metric}
+    columns: dict[str, Sequence[Any]]
+    if _are_pairs(metric, chosen):
+        golds, predictions = zip(*(line[metric] for line in chosen), strict=True)
+        columns = {"prediction": predictions, "label": golds}
+        read_as |= {"prediction": f"{metric}[1]", "label": f"{metric}[0]"}
+    elif _are_scores(metric, chosen):
+        columns = {"score": [float(line[metric]) for line in chosen]}
+    else:
+        raise _no_scores(path, metric, chosen)
+    rows = rows_of_log(
         path,
         seed,
-        {"example": "doc_id", "score": metric},
+        read_as,
         {"when": "".join(_TIME.findall(path.stem))},
         task=task_of_samples(path),
         example=[line["doc_id"] for line in chosen],
-        score=[_number(path, metric, line.get(metric)) for line in chosen],
+        **columns,
         doc_hash=[line.get("doc_hash") or _digest(line.get("doc")) for line in chosen],
         target=[_digest(line.get("target")) for line in chosen],
         **texts_of([line.get("doc") for line in chosen]),
     )
+    return replace(
+        rows, read=replace(rows.read, logged_metric="" if "score" in columns else metric)
+    )
+
+
+# Scores of all examples together, logged as (gold, predicted): lm_eval/api/task.py, process_results ...
+_OF_CLASSES = ("f1", "mcc")
+# ... and as a log-likelihood, most with a number of words or bytes.
+_OF_LIKELIHOODS = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte")
+
+
+def _are_pairs(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether the values of a metric are a label and a prediction."""
+    values = [line.get(metric) for line in lines]
+    return metric in _OF_CLASSES and all(
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(part, bool | int | str) for part in value)
+        for value in values
+    )
+
+
+def _are_scores(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
+    values = [line.get(metric) for line in lines]
+    is_score = all(isinstance(value, bool | int | float) for value in values)
+    return is_score and metric not in _OF_LIKELIHOODS
+
+
+def _no_scores(path: Path, metric: str, lines: Sequence[Mapping[str, Any]]) -> UserError:
+    """Returns the refusal of a metric, with one that can be read if there is one."""
+    others = [
+        name
+        for name in lines[0].get("metrics") or ()
+        if _are_pairs(name, lines) or _are_scores(name, lines)
+    ]
+    cure = (
+        f"name another metric with --score={others[0]}"
+        if others
+        else "evaluate again with a metric that scores each example, such as acc"
+    )
+    if metric in _OF_LIKELIHOODS:
+        reason = f"{metric}, a score of all texts together that is logged as log-likelihoods"
+    else:
+        values = [line.get(metric) for line in lines]
+        wrong = next(value for value in values if not isinstance(value, bool | int | float))
+        reason = f"{metric} {shortened(wrong)}, which is not a score of one example"
+    return UserError(f"{path}: found {reason}; {cure}")
 
 
 def _digest(value: Any) -> str:
@@ -111,15 +170,6 @@ def check_record(values: Any, kinds: Mapping[str, Any], where: str) -> None:
     if not isinstance(values, Mapping):
         raise UserError(f"{where}: found {shortened(values)}, expected fields by name; {REWRITE}")
     check_fields(values, kinds, where, REWRITE)
-
-
-def _number(path: Path, metric: str, value: Any) -> float:
-    if isinstance(value, bool | int | float):
-        return float(value)
-    raise UserError(
-        f"{path}: found {metric} {value!r}, which is not a score of one example; name another metric "
-        "with --score"
-    )
 
 
 def texts_of(docs: Sequence[Any]) -> dict[str, list[str]]:
@@ -216,7 +266,7 @@ def rows_of_log(
         )
     frame = pandas.DataFrame(columns)
     frame["seed"] = seed
-    of_roles = {"task", "seed", "run", "example", "score"}
+    of_roles = {"task", "seed", "run", "example", "prediction", "score", "label"}
     roles, further = (
         frame[[name for name in frame if (name in of_roles) is is_role]]
         for is_role in (True, False)
@@ -293,7 +343,8 @@ def arrange_logs(
 
 def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
     """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
-    scores = {tuple(part.roles.sort_values("example")["score"]) for part in parts}
+    ordered = [part.roles.sort_values("example") for part in parts]
+    scores = {tuple(roles["score" if "score" in roles else "prediction"]) for roles in ordered}
     if len(parts) > 1 and len(scores) == 1:
         console.warn(
             f"the {len(parts)} logs of {arm} have the same score on every example, so they are one result "
