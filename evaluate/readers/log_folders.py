@@ -21,7 +21,7 @@ _RUN_WORDS = re.compile(
 
 
 def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
-    """Returns the files with the model of each, by task; those that are no logs by ""."""
+    """Returns the files with the model of each, by task; other files by ""."""
     by_task: dict[str, dict[Path, str]] = {}
     for file in files:
         if file.name.startswith("samples_"):
@@ -37,7 +37,7 @@ def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
 def logs_of_task(
     by_task: Mapping[str, Mapping[Path, str]], task: str | None, folder: Path
 ) -> list[Path]:
-    """Returns the files of one task, and those that are no logs; says which models have no log of it.
+    """Returns the logs of one task, and other files; says which models have no log of it.
 
     Raises:
       UserError: there are logs of several tasks and none is named, or none of the one that is.

@@ -23,12 +23,7 @@ from multiberts.evaluate.readers.columns import (
     standard_rows,
     warn_of_numbers,
 )
-from multiberts.evaluate.readers.harness_logs import (
-    arrange_logs,
-    helm_rows,
-    lm_eval_rows,
-    task_of_samples,
-)
+from multiberts.evaluate.readers.harness_logs import helm_rows, lm_eval_rows
 from multiberts.evaluate.readers.inspect_logs import (
     UnfinishedLogError,
     by_inspect,
@@ -36,6 +31,7 @@ from multiberts.evaluate.readers.inspect_logs import (
     is_inspect_log,
     samples_of_archive,
 )
+from multiberts.evaluate.readers.log_folders import arrange_logs, logs_by_task, logs_of_task
 from multiberts.evaluate.readers.rows import (
     BY_NAME,
     NUMBERED,
@@ -130,7 +126,11 @@ def read_tasks(
         number = _number(start.name, _SEED)
         files, seeds = [start], [None if number is None else FileSeed(number, is_named=True)]
     elif start.is_dir():
-        files = _files_in(start, task)
+        by_task = logs_by_task(_files_in(start))
+        if may_name and task is None and len(by_task) > 1 and "" not in by_task:
+            each = (read_tasks(path, names, own, may_name=True) for own in by_task)
+            return {own: rows for tasks in each for own, rows in tasks.items()}
+        files = logs_of_task(by_task, task, start)
         seeds = _seeds_of(files, start)
     else:
         raise UserError(f"{path} does not exist; check the path")
@@ -160,8 +160,8 @@ def read_tasks(
     read = ReadAs(
         columns=columns, files=[*map(str, files)], logged_metric=parts[0].read.logged_metric
     )
-    by_task = _by_task(Rows(roles, further, read, [*possible_ids]), task, path)
-    tasks = {own: settled(part, names, path) for own, part in by_task.items()}
+    rows_by_task = _by_task(Rows(roles, further, read, [*possible_ids]), task, path)
+    tasks = {own: settled(part, names, path) for own, part in rows_by_task.items()}
     for own, part in tasks.items():
         tasks[own] = replace(part, read=replace(part.read, task=own if "task" in roles else ""))
         _warn_of_near_misses(part, path)
@@ -240,18 +240,12 @@ def name_of(path: str | Path) -> str:
     return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
 
 
-def _files_in(folder: Path, task: str | None) -> list[Path]:
+def _files_in(folder: Path) -> list[Path]:
     """Returns the files of predictions in a folder, at any depth; of `datasets` their folders."""
-    samples = sorted(folder.rglob("samples_*.jsonl"))
-    if samples:
-        known = sorted({task_of_samples(path) for path in samples})
-        if task not in (None, *known):
-            raise UserError(f"{folder}: found no task {task!r}, only {', '.join(known)}")
-        return [path for path in samples if task in (None, task_of_samples(path))]
-    for pattern in ("per_instance_stats.json", "data-*.arrow"):
+    for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
         files = sorted(folder.rglob(pattern))
         if files:
-            return files if pattern.endswith(".json") else sorted({file.parent for file in files})
+            return sorted({file.parent for file in files}) if "arrow" in pattern else files
     found = [
         file
         for file in sorted(folder.rglob("*"))
@@ -328,7 +322,7 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
         return {name_of(path): rows}
     column = rows.roles["task"]
     known = [str(name) for name in column.dropna().unique()]
-    chosen = [name for name in known if task in (None, name, *name.split("/"))]
+    chosen = [name for name in known if task in (None, name, *re.split("[/:]", name))]
     if not chosen:
         raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
     rest = replace(rows, roles=rows.roles.drop(columns="task"))

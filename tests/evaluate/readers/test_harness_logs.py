@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from multiberts import stats
 from multiberts.evaluate.readers.columns import ColumnNames
-from multiberts.evaluate.readers.reading import read_rows
+from multiberts.evaluate.readers.reading import read_arms, read_rows, read_tasks
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -68,3 +68,58 @@ def test_scores_of_all_texts_together_are_refused_by_their_name(tmp_path: Path) 
     write_log(tmp_path / "m-seed1", "bbq", {"amb": [[1, 0]] * 8, "f1": pairs(1)})
     with pytest.raises(UserError, match=r"found amb \[1, 0\], .*--score=f1$"):
         read_rows(str(tmp_path), task="bbq")
+
+
+def write_helm(folder: Path, shift: int = 0) -> None:
+    folder.mkdir(parents=True)
+    entries = [
+        {
+            "instance_id": f"id{number}", "train_trial_index": 0,
+            "stats": [{"name": {"name": "exact_match"}, "mean": (number + shift) % 2}],
+        }
+        for number in range(3)
+    ]  # fmt: skip
+    (folder / "per_instance_stats.json").write_text(json.dumps(entries))
+
+
+def test_runs_of_helm_name_their_task_and_their_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):
+        for subject, models in (("law", "ab"), ("logic", "a")):
+            for model in models:
+                run = f"mmlu:subject={subject},method=joint,model=org_{model}"
+                write_helm(tmp_path / f"seed_{seed}" / run, shift=model == "b")
+    with pytest.raises(UserError, match=r"2 tasks .*--task=mmlu:subject=law,method=joint$"):
+        read_arms(str(tmp_path))
+    arms = read_arms(str(tmp_path), task="mmlu:subject=law,method=joint")
+    means = {name: (arm.seeds, arm.values.mean()) for name, arm in arms.items()}
+    assert means == {
+        "org_a": ([1, 2], pytest.approx(1 / 3)),
+        "org_b": ([1, 2], pytest.approx(2 / 3)),
+    }
+    assert capsys.readouterr().err == ""
+    assert [*read_arms(str(tmp_path), task="mmlu:subject=logic,method=joint")] == [""]
+    assert "left out is org_b, without a log of mmlu:subject=logic" in capsys.readouterr().err
+
+
+def test_tasks_of_unlike_metrics_are_read_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model in "ab":
+        for seed in PREDICTED:
+            folder = tmp_path / f"org__{model}-seed{seed}"
+            write_log(folder, "cola", {"mcc": pairs(seed)})
+            if model == "a":
+                write_log(folder, "sst2", {"acc": [1.0] * 8})
+    with pytest.raises(UserError, match=r"2 tasks \(cola, sst2\); .*--task=cola$"):
+        read_arms(str(tmp_path))
+    assert [*read_arms(str(tmp_path), task="cola")] == ["org__a", "org__b"]
+    assert capsys.readouterr().err == ""
+    assert [*read_arms(str(tmp_path), task="sst2")] == [""]
+    assert "left out is org__b, without a log of sst2" in capsys.readouterr().err
+    tasks = read_tasks(str(tmp_path), ColumnNames(), may_name=True)
+    assert {name: rows.read.logged_metric for name, rows in tasks.items()} == {
+        "cola": "mcc", "sst2": "",
+    }  # fmt: skip
+    assert "score" not in tasks["cola"].roles and "label" not in tasks["sst2"].roles
