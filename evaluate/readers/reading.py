@@ -8,7 +8,7 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,19 +23,17 @@ from multiberts.evaluate.readers.columns import (
     standard_rows,
     warn_of_numbers,
 )
-from multiberts.evaluate.readers.harness_logs import (
+from multiberts.evaluate.readers.harness_logs import helm_rows, lm_eval_rows
+from multiberts.evaluate.readers.inspect_logs import (
     UnfinishedLogError,
     by_inspect,
-    helm_rows,
     inspect_rows,
     is_inspect_log,
-    lm_eval_rows,
-    task_of_samples,
+    samples_of_archive,
 )
+from multiberts.evaluate.readers.log_folders import arrange_logs, logs_by_task, logs_of_task
 from multiberts.evaluate.readers.rows import (
-    BY_MODEL,
     BY_NAME,
-    BY_TIME,
     NUMBERED,
     POSITION,
     ArmTable,
@@ -46,7 +44,7 @@ from multiberts.evaluate.readers.rows import (
     table_of_arrays,
 )
 from multiberts.runs import console
-from multiberts.runs.archives import Archive, open_archive, read_arrays
+from multiberts.runs.archives import open_archive, read_arrays
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import decoded, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
@@ -128,7 +126,11 @@ def read_tasks(
         number = _number(start.name, _SEED)
         files, seeds = [start], [None if number is None else FileSeed(number, is_named=True)]
     elif start.is_dir():
-        files = _files_in(start, task)
+        by_task = logs_by_task(_files_in(start))
+        if may_name and task is None and len(by_task) > 1 and "" not in by_task:
+            each = (read_tasks(path, names, own, may_name=True) for own in by_task)
+            return {own: rows for tasks in each for own, rows in tasks.items()}
+        files = logs_of_task(by_task, task, start)
         seeds = _seeds_of(files, start)
     else:
         raise UserError(f"{path} does not exist; check the path")
@@ -138,7 +140,8 @@ def read_tasks(
             held = part.roles["seed"].unique().tolist()
             _refuse_other_seed(file, seed.number, held, part.read.columns["seed"])
     if all(part.log is not None for part in parts):
-        parts = _arrange_logs(files, seeds, parts, start)
+        numbers = [seed.number if seed else None for seed in seeds]
+        parts = arrange_logs(files, numbers, parts, start, name_of(start))
     columns: dict[str, str] = {}
     for part, seed in zip(parts, seeds, strict=True):
         columns |= part.read.columns
@@ -154,9 +157,11 @@ def read_tasks(
         if "task" not in roles:
             roles["task"] = task or name_of(start)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
-    read = ReadAs(columns=columns, files=[*map(str, files)])
-    by_task = _by_task(Rows(roles, further, read, [*possible_ids]), task, path)
-    tasks = {own: settled(part, names, path) for own, part in by_task.items()}
+    read = ReadAs(
+        columns=columns, files=[*map(str, files)], logged_metric=parts[0].read.logged_metric
+    )
+    rows_by_task = _by_task(Rows(roles, further, read, [*possible_ids]), task, path)
+    tasks = {own: settled(part, names, path) for own, part in rows_by_task.items()}
     for own, part in tasks.items():
         tasks[own] = replace(part, read=replace(part.read, task=own if "task" in roles else ""))
         _warn_of_near_misses(part, path)
@@ -178,73 +183,6 @@ def _read_files(
         else:
             read.append((file, seed, part))
     return [file for file, *_ in read], [seed for _, seed, _ in read], [part for *_, part in read]
-
-
-def _arrange_logs(
-    files: Sequence[Path],
-    seeds: Sequence[FileSeed | None],
-    parts: Sequence[Rows],
-    start: Path,
-) -> list[Rows]:
-    """Gives logs of one or several models their arms, seeds and runs.
-
-    Arms differ in model, settings or folder. Logs of one arm are its seeds in order of time, or, where
-    their paths name seeds, runs of these.
-    """
-    facts = []
-    for file, part in zip(files, parts, strict=True):
-        parents = file.relative_to(start).parent.parts if start.is_dir() else ()
-        folder = "/".join(filter(None, (_RUN_WORDS.sub("", parent) for parent in parents)))
-        facts.append({"folder": folder, **(part.log or {})})
-    names = [
-        name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
-    ]
-    tasks = [part.roles["task"].iloc[0] for part in parts]
-    by_task: dict[str, list[dict[str, str]]] = {}
-    for own, task in zip(facts, tasks, strict=True):
-        by_task.setdefault(task, []).append(own)
-    # Settings that only distinguish one task from another do not make an arm.
-    differing = [
-        name
-        for name in names
-        if any(
-            len({own.get(name) for own in alike}) > 1
-            for alike in ([facts] if name in ("folder", "model") else by_task.values())
-        )
-    ]
-    arranged = list(parts)
-    repeats: dict[tuple, list[int]] = {}
-    for place, (own, seed, task) in enumerate(zip(facts, seeds, tasks, strict=True)):
-        arm = ", ".join(
-            own[name] if name in ("folder", "model") else f"{name}={own[name]}"
-            for name in differing
-            if own.get(name)
-        )
-        if differing:
-            arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)
-        repeats.setdefault((arm, task, seed.number if seed else None), []).append(place)
-    for (arm, _, seed_number), places in repeats.items():
-        ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
-        earlier = 0  # runs of earlier logs
-        for number, place in enumerate(ordered, 1):
-            if seed_number is None:
-                arranged[place] = arranged[place].with_role("seed", number, BY_TIME)
-            elif len(ordered) > 1:
-                epochs = arranged[place].roles.get("run", 1)
-                arranged[place] = arranged[place].with_role("run", earlier + epochs, BY_TIME)
-                earlier += np.max(epochs)
-        _warn_of_repeats([parts[place] for place in ordered], arm or name_of(start))
-    return arranged
-
-
-def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
-    """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
-    scores = {tuple(part.roles.sort_values("example")["score"]) for part in parts}
-    if len(parts) > 1 and len(scores) == 1:
-        console.warn(
-            f"the {len(parts)} logs of {arm} have the same score on every example, so they are one result "
-            "several times: the interval is about these examples and says nothing about other seeds"
-        )
 
 
 @dataclass(frozen=True)
@@ -302,18 +240,12 @@ def name_of(path: str | Path) -> str:
     return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
 
 
-def _files_in(folder: Path, task: str | None) -> list[Path]:
+def _files_in(folder: Path) -> list[Path]:
     """Returns the files of predictions in a folder, at any depth; of `datasets` their folders."""
-    samples = sorted(folder.rglob("samples_*.jsonl"))
-    if samples:
-        known = sorted({task_of_samples(path) for path in samples})
-        if task not in (None, *known):
-            raise UserError(f"{folder}: found no task {task!r}, only {', '.join(known)}")
-        return [path for path in samples if task in (None, task_of_samples(path))]
-    for pattern in ("per_instance_stats.json", "data-*.arrow"):
+    for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
         files = sorted(folder.rglob(pattern))
         if files:
-            return files if pattern.endswith(".json") else sorted({file.parent for file in files})
+            return sorted({file.parent for file in files}) if "arrow" in pattern else files
     found = [
         file
         for file in sorted(folder.rglob("*"))
@@ -365,10 +297,6 @@ def _seeds_of(files: Sequence[Path], folder: Path) -> list[FileSeed | None]:
 
 
 _SEED = r"seed[ _\-=]*(\d+)"
-# Parts of a folder's name that number runs, and do not name a model.
-_RUN_WORDS = re.compile(
-    r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
-)
 # Files that other programs name by task and time.
 _BY_FOLDER = re.compile(r"samples_|per_instance_stats|(result-)?\d{4}[_-]\d\d[_-]\d\d[T-]")
 
@@ -394,7 +322,7 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
         return {name_of(path): rows}
     column = rows.roles["task"]
     known = [str(name) for name in column.dropna().unique()]
-    chosen = [name for name in known if task in (None, name, *name.split("/"))]
+    chosen = [name for name in known if task in (None, name, *re.split("[/:]", name))]
     if not chosen:
         raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
     rest = replace(rows, roles=rows.roles.drop(columns="task"))
@@ -414,7 +342,7 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
             with open_archive(path) as archive:
                 is_log = "header.json" in archive.names
                 if is_log:
-                    log = by_inspect(path) or _samples_of_archive(archive)
+                    log = by_inspect(path) or samples_of_archive(archive)
                     return inspect_rows(path, log, names, seed)
             return rows_of_table(_read_npz(path, names, seed))
         data = read_bytes(path, f"expected {_KINDS}", is_packed=start[:2] == b"\x1f\x8b")
@@ -586,23 +514,6 @@ def _is_whole(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _samples_of_archive(archive: Archive) -> dict[str, Any]:
-    """Reads the members of an Inspect log as the JSON form has them."""
-    cure = "write the log anew"
-    read: Callable[[str], Any] = lambda name: parse_json(  # noqa: E731
-        archive.read(name), f"{archive.path}, {name},", cure
-    )
-    samples = [
-        read(name)
-        for name in sorted(archive.names)
-        if name.startswith("samples/") and name.endswith(".json")
-    ]
-    header = read("header.json")
-    if not isinstance(header, dict):
-        raise UserError(f"{archive.path}, header.json, holds no fields by name; {cure}")
-    return {**header, "samples": samples}
 
 
 def _has_parts(value: Any) -> bool:

@@ -40,6 +40,7 @@ class ReadAs:
       unused: columns of a role that were left out.
       files: that were read; None of data in memory.
       task: as the files name it.
+      logged_metric: of predictions, as a log names it; empty where the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
     """
 
@@ -48,6 +49,7 @@ class ReadAs:
     unused: Sequence[str] = ()
     files: Sequence[str] | None = None
     task: str = ""
+    logged_metric: str = ""
     one_checkpoint: bool = False
 
     def attributes(self) -> dict[str, Any]:

@@ -222,6 +222,10 @@ def prepare_arms(
     )
     metric = None if task.metric is None else named_metric(task.metric)
     tables = {name: made.table(name, data, metric) for name, data in given.items()}
+    if metric is None and (
+        logged := {table.read.logged_metric for table in tables.values()} - {""}
+    ):
+        metric = named_metric(min(logged))
     if metric is None:
         if task.labels is not None or any(table.labels is not None for table in tables.values()):
             raise DataError("found labels without a metric; name one, such as metric='accuracy'")

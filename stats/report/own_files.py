@@ -194,12 +194,14 @@ def arms_of(
 
 
 def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
-    """Returns the metric that is asked for, or `mean` of scores and `accuracy` of predictions."""
+    """Returns the metric that is asked for, or a log's; or `mean` of scores, `accuracy` of predictions."""
     tables = [table_of(name, data) for name, data in arms.items()]
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
         return max(  # of both kinds, the mean
-            default_metric(table.values if table.kind == "prediction" else None) for table in tables
+            known_name(table.read.logged_metric)
+            or default_metric(table.values if table.kind == "prediction" else None)
+            for table in tables
         )
     return named_metric(given).name
 
