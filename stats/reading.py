@@ -6,7 +6,6 @@ coordinates or an index is put in order by them; only what has none counts by po
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from multiberts.evaluate.readers.rows import (
     plain,
     table_of_arrays,
 )
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import MetricLike
 from multiberts.stats.runs_table import Arm, check_kinds, make_arm
@@ -80,7 +79,7 @@ def arms_in(
         tables = _tables_in(data, what, names, task, columns is not None)
     except UserError as error:
         raise DataError(
-            in_python(str(error), " (keywords of stats.read)" * (columns is None))
+            in_keywords(str(error), " (keywords of stats.read)" * (columns is None))
         ) from error
     if tables is not None:
         return dict(tables)
@@ -105,21 +104,6 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
 def _is_whole(data: Any) -> bool:
     """Returns whether data are an array [seeds, examples], or another form with names of its own."""
     return getattr(data, "ndim", 0) == 2 or hasattr(data, "columns") or hasattr(data, "data_vars")
-
-
-def in_python(message: str, which: str = "") -> str:
-    """Returns a message to people at a command line as one to people in Python.
-
-    Args:
-      message: with flags such as `--seed=COLUMN`.
-      which: added where the message names flags with values.
-
-    Example:
-      >>> in_python("found no column of seeds; name it with --seed=COLUMN", " (keywords of stats.read)")
-      "found no column of seeds; name it with seed='COLUMN' (keywords of stats.read)"
-    """
-    changed, count = re.subn(r"--(\w+)=([^\s;()]*[^\s;(),])", r"\1='\2'", message)
-    return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)
 
 
 def _tables_in(
@@ -429,8 +413,8 @@ def arm_of(
     if labels is None and needs_labels:
         raise DataError(
             f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "
-            "the predictions; give labels (of a file, --label=COLUMN), or each example's own score "
-            "(--score=COLUMN) and metric='mean'"
+            "the predictions; give labels (of a table, label='COLUMN'), or each example's own score (of a "
+            "table, score='COLUMN') with metric='mean'"
         )
     of_examples = np.zeros(number)
     if labels is not None:

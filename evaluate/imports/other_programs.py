@@ -19,7 +19,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
 )
 from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
-from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.register import METRICS, known_name
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.readers.columns import ColumnNames, default_metric, described
 from multiberts.evaluate.readers.layout import name_of
@@ -48,7 +48,7 @@ def read_other_programs(
       names: of columns, where they are not the usual ones.
       task: one of several tasks, by default all; of files that name none, the name for theirs, which
         is otherwise the source's.
-      metric: of predictions; by default the mean of scores, and the accuracy of classes.
+      metric: of predictions; by default that of a log, the mean of scores, and the accuracy of classes.
       procedure: of the runs, where no column names the arm; the source's name unless given.
 
     Returns:
@@ -75,9 +75,8 @@ def read_other_programs(
                 f"{where}: {counted(int(frame[value].isna().sum()), value)} missing; fill them in, or "
                 "leave their examples out"
             )
-        chosen = metric or default_metric(
-            frame["prediction"].to_numpy() if value == "prediction" else None
-        )
+        predictions = frame["prediction"].to_numpy() if value == "prediction" else None
+        chosen = metric or known_name(rows.read.logged_metric) or default_metric(predictions)
         if {"prediction", "label"} <= {*frame.columns}:
             _check_answers(frame[frame["label"].notna()], where, chosen)
         frame = frame.rename(columns={value: "prediction"})

@@ -1,4 +1,4 @@
-"""Reads per-example scores from logs of lm-evaluation-harness and HELM; arranges logs as arms and seeds."""
+"""Reads per-example scores from logs of lm-evaluation-harness and HELM."""
 
 from __future__ import annotations
 
@@ -6,21 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-import numpy as np
-
 from multiberts.evaluate.readers.columns import ColumnNames
-from multiberts.evaluate.readers.rows import (
-    BY_MODEL,
-    BY_NAME,
-    BY_TIME,
-    TEXT_NAMES,
-    ReadAs,
-    Rows,
-)
-from multiberts.runs import console
+from multiberts.evaluate.readers.rows import BY_NAME, TEXT_NAMES, ReadAs, Rows
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import check_fields, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
@@ -67,7 +58,8 @@ def lm_eval_rows(
     metric, _, wanted = (names.score or metrics[0]).partition(",")
     if metric not in lines[0]:
         raise UserError(
-            f"{path}: found no metric {metric!r}, only {', '.join(metrics)}; name one with --score"
+            f"{path}: found no metric {metric!r}, only {', '.join(metrics)}; name one with "
+            f"--score={metrics[0]}"
         )
     if not wanted and len(filters) > 1:
         raise UserError(
@@ -78,18 +70,74 @@ def lm_eval_rows(
     if wanted not in filters:
         raise UserError(f"{path}: found no filter {wanted!r}, only {', '.join(filters)}")
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
-    return rows_of_log(
-        path,
+    read_as = {"example": "doc_id", "score": metric}
+    columns: dict[str, Sequence[Any]]
+    if _are_pairs(metric, chosen):
+        golds, predictions = zip(*(line[metric] for line in chosen), strict=True)
+        columns = {"prediction": predictions, "label": golds}
+        read_as |= {"prediction": f"{metric}[1]", "label": f"{metric}[0]"}
+    elif _are_scores(metric, chosen):
+        columns = {"score": [float(line[metric]) for line in chosen]}
+    else:
+        raise _no_scores(path, metric, chosen)
+    rows = rows_of_log(
         seed,
-        {"example": "doc_id", "score": metric},
+        read_as,
         {"when": "".join(_TIME.findall(path.stem))},
         task=task_of_samples(path),
         example=[line["doc_id"] for line in chosen],
-        score=[_number(path, metric, line.get(metric)) for line in chosen],
+        **columns,
         doc_hash=[line.get("doc_hash") or _digest(line.get("doc")) for line in chosen],
         target=[_digest(line.get("target")) for line in chosen],
         **texts_of([line.get("doc") for line in chosen]),
     )
+    return replace(
+        rows, read=replace(rows.read, logged_metric="" if "score" in columns else metric)
+    )
+
+
+# Scores of all examples together, logged as (gold, predicted): lm_eval/api/task.py, process_results ...
+_OF_CLASSES = ("f1", "mcc")
+# ... and as a log-likelihood, most with a number of words or bytes.
+_OF_LIKELIHOODS = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte")
+
+
+def _are_pairs(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether the values of a metric are a label and a prediction."""
+    values = [line.get(metric) for line in lines]
+    return metric in _OF_CLASSES and all(
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(part, bool | int | str) for part in value)
+        for value in values
+    )
+
+
+def _are_scores(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
+    values = [line.get(metric) for line in lines]
+    is_score = all(isinstance(value, bool | int | float) for value in values)
+    return is_score and metric not in _OF_LIKELIHOODS
+
+
+def _no_scores(path: Path, metric: str, lines: Sequence[Mapping[str, Any]]) -> UserError:
+    """Returns the refusal of a metric, with one that can be read if there is one."""
+    others = [
+        name
+        for name in lines[0].get("metrics") or ()
+        if _are_pairs(name, lines) or _are_scores(name, lines)
+    ]
+    cure = (
+        f"name another metric with --score={others[0]}"
+        if others
+        else "evaluate again with a metric that scores each example, such as acc"
+    )
+    if metric in _OF_LIKELIHOODS:
+        reason = f"{metric}, a score of all texts together that is logged as log-likelihoods"
+    else:
+        values = [line.get(metric) for line in lines]
+        wrong = next(value for value in values if not isinstance(value, bool | int | float))
+        reason = f"{metric} {shortened(wrong)}, which is not a score of one example"
+    return UserError(f"{path}: found {reason}; {cure}")
 
 
 def _digest(value: Any) -> str:
@@ -113,15 +161,6 @@ def check_record(values: Any, kinds: Mapping[str, Any], where: str) -> None:
     check_fields(values, kinds, where, REWRITE)
 
 
-def _number(path: Path, metric: str, value: Any) -> float:
-    if isinstance(value, bool | int | float):
-        return float(value)
-    raise UserError(
-        f"{path}: found {metric} {value!r}, which is not a score of one example; name another metric "
-        "with --score"
-    )
-
-
 def texts_of(docs: Sequence[Any]) -> dict[str, list[str]]:
     """Returns what a reader recognises examples by: columns that all have, or each example as JSON."""
     names = [
@@ -137,6 +176,11 @@ def texts_of(docs: Sequence[Any]) -> dict[str, list[str]]:
 
 def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
     """Reads `per_instance_stats.json` of a HELM run; perturbed instances are left out."""
+    if seed is None:
+        raise UserError(
+            f"{path} is of one model; give a folder with one folder per seed, whose names hold the "
+            "seed, such as seed_0"
+        )
     entries = []
     for number, entry in enumerate(_list_in(path), 1):
         where = f"{path}, instance {number}"
@@ -163,17 +207,32 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
             f"{path}: found the statistics {', '.join(known[:20]) or 'none'}; name one that all "
             "instances have with --score"
         )
+    task, model = facts_of_helm(path)
     return rows_of_log(
-        path,
         seed,
         {"example": "instance_id", "run": "train_trial_index", "score": score},
-        None,
-        task=path.parent.name.partition(":")[0],
+        {"when": "", "model": model},
+        task=task,
         run=[entry.get("train_trial_index") or 0 for entry in entries],
         example=[entry["instance_id"] for entry in entries],
         score=[float(table[score]) for table in tables],
         **_helm_texts(path.with_name("scenario_state.json"), entries),
     )
+
+
+def facts_of_helm(path: Path) -> tuple[str, str]:
+    """Returns the task and the model of a run, which the name of its folder has.
+
+    Example:
+      >>> facts_of_helm(Path("runs/seed_1/mmlu:subject=law,model=org_m/per_instance_stats.json"))
+      ('mmlu:subject=law', 'org_m')
+    """
+    scenario, _, settings = path.parent.name.partition(":")
+    of_model = re.compile(r"model(_deployment)?=")
+    parts = [part for part in settings.split(",") if part and not of_model.match(part)]
+    models = [part for part in settings.split(",") if part.startswith("model=")]
+    task = f"{scenario}:{','.join(parts)}" if parts else scenario
+    return task, models[0].removeprefix("model=") if models else ""
 
 
 def _list_in(path: Path) -> list[Any]:
@@ -200,102 +259,20 @@ def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, l
 
 
 def rows_of_log(
-    path: Path,
     seed: int | None,
     names: Mapping[str, str],
-    log: Mapping[str, str] | None,
+    log: Mapping[str, str],
     **columns: Any,
 ) -> Rows:
     """Returns the scores of a log; `log` has what orders and distinguishes several without a seed."""
     import pandas
 
-    if seed is None and log is None:
-        raise UserError(
-            f"{path} is of one model; give a folder with one folder per seed, whose names hold the "
-            "seed, such as seed_0"
-        )
     frame = pandas.DataFrame(columns)
     frame["seed"] = seed
-    of_roles = {"task", "seed", "run", "example", "score"}
+    of_roles = {"task", "seed", "run", "example", "prediction", "score", "label"}
     roles, further = (
         frame[[name for name in frame if (name in of_roles) is is_role]]
         for is_role in (True, False)
     )
     read = {"seed": BY_NAME, **{role: names[role] for role in names if role in columns}}
     return Rows(roles, further, ReadAs(columns=read), log=log)
-
-
-# --- Several logs ---------------------------------------------------------------------------------
-
-# Parts of a folder's name that number runs, and do not name a model.
-_RUN_WORDS = re.compile(
-    r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
-)
-
-
-def arrange_logs(
-    files: Sequence[Path],
-    seeds: Sequence[int | None],
-    parts: Sequence[Rows],
-    start: Path,
-    called: str,
-) -> list[Rows]:
-    """Gives logs of one or several models their arms, seeds and runs.
-
-    Arms differ in model, settings or folder. Logs of one arm are its seeds in order of time, or, where
-    their paths name seeds, runs of these.
-    """
-    facts = []
-    for file, part in zip(files, parts, strict=True):
-        parents = file.relative_to(start).parent.parts if start.is_dir() else ()
-        folder = "/".join(filter(None, (_RUN_WORDS.sub("", parent) for parent in parents)))
-        facts.append({"folder": folder, **(part.log or {})})
-    names = [
-        name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
-    ]
-    tasks = [part.roles["task"].iloc[0] for part in parts]
-    by_task: dict[str, list[dict[str, str]]] = {}
-    for own, task in zip(facts, tasks, strict=True):
-        by_task.setdefault(task, []).append(own)
-    # Settings that only distinguish one task from another do not make an arm.
-    differing = [
-        name
-        for name in names
-        if any(
-            len({own.get(name) for own in alike}) > 1
-            for alike in ([facts] if name in ("folder", "model") else by_task.values())
-        )
-    ]
-    arranged = list(parts)
-    repeats: dict[tuple, list[int]] = {}
-    for place, (own, seed, task) in enumerate(zip(facts, seeds, tasks, strict=True)):
-        arm = ", ".join(
-            own[name] if name in ("folder", "model") else f"{name}={own[name]}"
-            for name in differing
-            if own.get(name)
-        )
-        if differing:
-            arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)
-        repeats.setdefault((arm, task, seed), []).append(place)
-    for (arm, _, seed), places in repeats.items():
-        ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
-        earlier = 0  # runs of earlier logs
-        for number, place in enumerate(ordered, 1):
-            if seed is None:
-                arranged[place] = arranged[place].with_role("seed", number, BY_TIME)
-            elif len(ordered) > 1:
-                epochs = arranged[place].roles.get("run", 1)
-                arranged[place] = arranged[place].with_role("run", earlier + epochs, BY_TIME)
-                earlier += np.max(epochs)
-        _warn_of_repeats([parts[place] for place in ordered], arm or called)
-    return arranged
-
-
-def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
-    """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
-    scores = {tuple(part.roles.sort_values("example")["score"]) for part in parts}
-    if len(parts) > 1 and len(scores) == 1:
-        console.warn(
-            f"the {len(parts)} logs of {arm} have the same score on every example, so they are one result "
-            "several times: the interval is about these examples and says nothing about other seeds"
-        )

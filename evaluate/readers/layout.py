@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from multiberts.evaluate.readers.columns import is_doubtful, warn_of_numbers
-from multiberts.evaluate.readers.harness_logs import task_of_samples
+from multiberts.evaluate.readers.log_folders import logs_by_task, logs_of_task
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 
@@ -128,24 +128,23 @@ def source_files(paths: Sequence[str], task: str | None = None) -> list[SourceFi
       paths: of a file or folder, or of several that belong together (see `are_seeds_of_arms`).
       task: the wanted one; files of other tasks are left out where a harness names them so.
     """
-    files: list[Path] = []
-    others: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            found, of_other_kinds = _files_in(path, task)
-            files += found
-            others += of_other_kinds
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise UserError(f"{path} does not exist; check the path")
+    files, others = _files_at(paths)
     if len(files) == 1 and len(paths) == 1 and Path(paths[0]).is_file():
         number = _SEED.search(files[0].name)
         return [SourceFile(files[0], seed=int(number[1]) if number else None)]
     root = root_of(paths)
+    by_task = logs_by_task(files)
+    if {*by_task} != {""}:
+        files = logs_of_task(by_task, task, root)
     kept = _of_predictions(files, root)
     warn_of_left_out([*others, *(file for file in files if file not in {*kept})], str(root))
     return _by_seed(kept, root)
+
+
+def tasks_of_logs(paths: Sequence[str]) -> list[str]:
+    """Returns the tasks of logs at paths, where all files are logs and of several tasks."""
+    by_task = logs_by_task(_files_at(paths)[0])
+    return [*by_task] if len(by_task) > 1 and "" not in by_task else []
 
 
 def by_name(
@@ -179,19 +178,28 @@ def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
 # --- Which files ---------------------------------------------------------------------------------
 
 
-def _files_in(folder: Path, task: str | None) -> tuple[list[Path], list[Path]]:
+def _files_at(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """Returns the files of known kinds at paths, and the others of their folders."""
+    files: list[Path] = []
+    others: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            known, of_other_kinds = _files_in(path)
+            files += known
+            others += of_other_kinds
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UserError(f"{path} does not exist; check the path")
+    return files, others
+
+
+def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
     """Returns the files of known kinds below a folder (of `datasets` their folders), and the others."""
-    samples = sorted(folder.rglob("samples_*.jsonl"))
-    if samples:
-        known = sorted({task_of_samples(path) for path in samples})
-        if task not in (None, *known):
-            raise UserError(f"{folder}: found no task {task!r}, only {', '.join(known)}")
-        return [path for path in samples if task in (None, task_of_samples(path))], []
-    for pattern in ("per_instance_stats.json", "data-*.arrow"):
+    for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
         files = sorted(folder.rglob(pattern))
         if files:
-            folders = sorted({file.parent for file in files})
-            return files if pattern.endswith(".json") else folders, []
+            return sorted({file.parent for file in files}) if "arrow" in pattern else files, []
     every = [
         file
         for file in sorted(folder.rglob("*"))

@@ -22,11 +22,7 @@ from multiberts.evaluate.readers.columns import (
     settled,
     standard_rows,
 )
-from multiberts.evaluate.readers.harness_logs import (
-    arrange_logs,
-    helm_rows,
-    lm_eval_rows,
-)
+from multiberts.evaluate.readers.harness_logs import helm_rows, lm_eval_rows
 from multiberts.evaluate.readers.inspect_logs import (
     UnfinishedLogError,
     by_inspect,
@@ -43,9 +39,11 @@ from multiberts.evaluate.readers.layout import (
     name_of_all,
     root_of,
     source_files,
+    tasks_of_logs,
     warn_of_doubtful,
     warn_of_left_out,
 )
+from multiberts.evaluate.readers.log_folders import arrange_logs
 from multiberts.evaluate.readers.other_kinds import (
     NoPredictionsError,
     refuse_archive,
@@ -170,6 +168,9 @@ def read_tasks(
     import pandas
 
     paths = [path] if isinstance(path, str | Path) else [*path]
+    if may_name and task is None and (of_logs := tasks_of_logs(paths)):
+        each = (read_tasks(path, names, own, may_name=True) for own in of_logs)
+        return {own: rows for tasks in each for own, rows in tasks.items()}
     what, root = _described([*map(str, paths)]), root_of(paths)
     sources, parts = _read_files(source_files(paths, task), names, what)
     for source, part in zip(sources, parts, strict=True):
@@ -211,7 +212,11 @@ def read_tasks(
         if "task" not in roles:
             roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
-    read = ReadAs(columns=columns, files=[str(source.path) for source in sources])
+    read = ReadAs(
+        columns=columns,
+        files=[str(source.path) for source in sources],
+        logged_metric=parts[0].read.logged_metric,
+    )
     others = dict.fromkeys(name for part in parts for name in part.other_columns)
     rows = Rows(roles, further, read, [*possible_ids], other_columns=[*others])
     by_task = _by_task(rows, task, what)
@@ -332,7 +337,7 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
         return {name_of(path): rows}
     column = rows.roles["task"]
     known = [str(name) for name in column.dropna().unique()]
-    chosen = [name for name in known if task in (None, name, *name.split("/"))]
+    chosen = [name for name in known if task in (None, name, *re.split("[/:]", name))]
     if not chosen:
         raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
     rest = replace(rows, roles=rows.roles.drop(columns="task"))

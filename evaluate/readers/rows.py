@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,22 @@ POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of the logs in time", "models and folders of the logs"
 UNNAMED = (POSITION, NUMBERED, BY_TIME)  # seeds that are paired by their order alone
+# Usual names of seeds, and of runs that may be seeds.
+SEED_NAMES = (
+    "pretrain_seed", "seed", "model_seed", "random_seed", "training_seed", "rng_seed", "init_seed",
+    "trial", "replicate",
+)  # fmt: skip
+RUN_NAMES = ("finetune_seed", "run", "repeat")
+GAP = r"[ _.\-/]"
+
+
+def any_of(names: Iterable[str]) -> str:
+    """Returns a pattern of names, the longest first: `rng_seed` is not the seed of an arm `rng`."""
+    return "|".join(name.replace("_", f"{GAP}?") for name in sorted(names, key=len, reverse=True))
+
+
+SEED_WORDS = any_of((*SEED_NAMES, *RUN_NAMES))
+_NUMBER_OF_SEED = re.compile(rf"\s*(?:(?:{SEED_WORDS}){GAP}*)?(\d+)(?:\.0*)?\s*", re.IGNORECASE)
 # Names by which a reader recognises an example, in the order of the columns of a pair.
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
@@ -40,6 +57,7 @@ class ReadAs:
       unused: columns of a role that were left out.
       files: that were read; None of data in memory.
       task: as the files name it.
+      logged_metric: of predictions, as a log names it; empty where the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
     """
 
@@ -48,6 +66,7 @@ class ReadAs:
     unused: Sequence[str] = ()
     files: Sequence[str] | None = None
     task: str = ""
+    logged_metric: str = ""
     one_checkpoint: bool = False
 
     def attributes(self) -> dict[str, Any]:
@@ -137,6 +156,19 @@ class ArmTable:
     lineage: Sequence[frozenset] = ()
     read: ReadAs = field(default_factory=ReadAs)
 
+    def __post_init__(self) -> None:
+        """Writes seeds that are whole numbers in one way, so that those of two arms pair."""
+        numbers = {seed: _number_of(seed) for seed in dict.fromkeys(key[0] for key in self.keys)}
+        seeds: dict[Hashable, Hashable] = {}
+        for seed, number in numbers.items():
+            if seeds.setdefault(number, seed) is not seed:
+                raise UserError(
+                    f"found the seeds {seeds[number]!r} and {seed!r} in one arm, which are the same number; "
+                    "write every seed in one way"
+                )
+        keys = [(numbers[key[0]], *key[1:]) for key in self.keys]
+        object.__setattr__(self, "keys", keys)
+
     @property
     def seeds(self) -> list[Hashable]:
         """Returns the distinct seeds, in their order."""
@@ -160,6 +192,19 @@ class ArmTable:
         if self.labels is not None:
             variables["label"] = ("example", self.labels)
         return xarray.Dataset(variables, coordinates, self.read.attributes())
+
+
+def _number_of(seed: Hashable) -> Hashable:
+    """Returns a seed as the whole number that it is, however it is written; another one as it is.
+
+    Example:
+      >>> _number_of("seed_3"), _number_of("3"), _number_of(3.0), _number_of("A")
+      (3, 3, 3, 'A')
+    """
+    if isinstance(seed, float) and seed.is_integer():
+        return int(seed)
+    match = _NUMBER_OF_SEED.fullmatch(seed) if isinstance(seed, str) else None
+    return int(match[1]) if match else seed
 
 
 # --- From rows -----------------------------------------------------------------------------------
@@ -199,24 +244,30 @@ def _table(rows: Rows) -> ArmTable:
     cells = runs * len(ids) + codes
     if np.bincount(cells).max() > 1:
         where = int(np.argmax(pandas.Series(cells).duplicated()))
-        places = [f"{key} {roles[key].iloc[[where]].tolist()[0]!r}" for key in [*keys, "example"]]
-        cell = np.flatnonzero(cells == cells[where])
-        differing = [name for name in rows.further if rows.further[name].iloc[cell].nunique() > 1]
-        named = ", ".join([*differing, *rows.other_columns][:9])
-        raise UserError(
-            f"found two rows of {', '.join(places)}; "
-            + (
-                f"if a column distinguishes them ({named}), name it with --run=COLUMN or --arm=COLUMN"
-                if named
-                else "no other column distinguishes them, so ids are repeated: keep one of rows that are "
+        cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
+        is_cell = cells == cells[where]
+        differing = [name for name in rows.further if rows.further[name][is_cell].nunique() > 1]
+        if _is_rounded(cells_of_row["example"]):
+            cure = (
+                "such ids were rounded, as spreadsheets do: export them again as text, or name another "
+                "column of ids with --example=COLUMN"
+            )
+        elif named := ", ".join([*differing, *rows.other_columns][:9]):
+            cure = f"if a column distinguishes them ({named}), name it with --run=COLUMN or --arm=COLUMN"
+        else:
+            cure = (
+                "no other column distinguishes them, so ids are repeated: keep one of rows that are "
                 "copies, or give each example an id of its own"
             )
-        )
+        places = [f"{key} {cell!r}" for key, cell in cells_of_row.items()]
+        raise UserError(f"found two rows of {', '.join(places)}; {cure}")
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
+    if kind == "prediction" and values.dtype.kind == "f" and np.isnan(values).all():
+        values = values.astype(object)  # texts that are all empty
     if len(rows) == shape[0] * shape[1]:
         table = np.empty(shape, dtype=values.dtype)
-    else:  # rows that are missing
+    else:  # rows that are missing: among texts None, where an empty cell is NaN
         numeric = values.dtype.kind in "biuf"
         table = np.full(shape, np.nan) if numeric else np.full(shape, None, dtype=object)
     table.reshape(-1)[cells] = values
@@ -243,6 +294,13 @@ def _table(rows: Rows) -> ArmTable:
         of_examples,
         read=replace(rows.read, identifying=identifying),
     )
+
+
+def _is_rounded(example: Hashable) -> bool:
+    """Returns whether an id is a long number with its last digits gone, such as 2.64184E+17."""
+    if isinstance(example, float):
+        return abs(example) >= 1e11  # spreadsheets show 12 digits and more so
+    return isinstance(example, str) and bool(re.fullmatch(r"\d(\.\d+)?E\+?\d+", example, re.I))
 
 
 def _first_rows(codes: NDArray[np.int64]) -> NDArray[np.int64]:

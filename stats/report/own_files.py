@@ -13,11 +13,11 @@ from multiberts.evaluate.readers.columns import SliceNames, default_metric
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
 from multiberts.evaluate.readers.reading import NoTaskError, read_arms
 from multiberts.evaluate.readers.rows import ArmTable
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, in_python, table_of
+from multiberts.stats.reading import arms_in, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
@@ -75,7 +75,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         if _holds_runs(data):
             return {own.name: own.data for own in _own_prediction_sets(what, task)}
     except UserError as error:
-        raise DataError(in_python(str(error))) from error
+        raise DataError(in_keywords(str(error))) from error
     arms = arms_in(data, what, task=task, columns=columns)
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
@@ -219,12 +219,14 @@ def arms_of(
 
 
 def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
-    """Returns the metric that is asked for, or `mean` of scores and `accuracy` of predictions."""
+    """Returns the metric that is asked for, or a log's; or `mean` of scores, `accuracy` of predictions."""
     tables = [table_of(name, data) for name, data in arms.items()]
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
         return max(  # of both kinds, the mean
-            default_metric(table.values if table.kind == "prediction" else None) for table in tables
+            known_name(table.read.logged_metric)
+            or default_metric(table.values if table.kind == "prediction" else None)
+            for table in tables
         )
     return named_metric(given).name
 

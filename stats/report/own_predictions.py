@@ -34,7 +34,7 @@ from multiberts.stats.report.own_answer import (
 from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each, metric_of
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
-from multiberts.stats.settings import ComparisonSettings, Design, Missing
+from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,8 @@ class OwnComparison(SliceNames):
       csv: where to write every number.
       json: print every number as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
+      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one seed allows;
+        `seeds` holds the examples fixed.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
         single checkpoints; files of other programs name their seeds in a column.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
@@ -89,6 +91,7 @@ class OwnComparison(SliceNames):
     csv: str | None = None
     json: bool = False
     design: Design = "paired"
+    resample: Resample = ComparisonSettings.resample
     seeds: SeedKind = "pretrain"
     names: Sequence[str] = ()
     task: str | None = None
@@ -107,6 +110,7 @@ class OwnComparison(SliceNames):
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
             design=design,
+            resample=self.resample,
             n_resamples=self.n_resamples,
             rng=self.rng,
             confidence_level=self.confidence_level,

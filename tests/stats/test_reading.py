@@ -496,3 +496,50 @@ def test_impossible_options_are_refused_by_name(option):
     (name,) = option
     with pytest.raises(DataError, match=f"found {name} .*expected"):
         compare(scores, scores + 0.1, **option)
+
+
+@pytest.mark.parametrize(
+    "spelling", ["{}", "{}.0", "0{}", "seed_{}", "Seed {}", "rng_seed-{}", "run{}"]
+)
+def test_seeds_that_are_one_number_pair_however_they_are_written(tmp_path, expected, spelling):
+    """The unpaired design, which was the cure for 0 beside "0", gives another interval."""
+    compared, path = {"metric": "accuracy", **OPTIONS}, tmp_path / "arm.jsonl"
+    seeds = [spelling.format(seed) for seed in range(SEEDS)]
+    base, frame = (
+        long(values).drop(columns=["arm", "run", "template"]) for values in (BASE, EXPERIMENT)
+    )
+    frame["seed"] = [seeds[seed] for seed in frame["seed"]]
+    frame.to_json(path, orient="records", lines=True)
+    arrays = {"predictions": EXPERIMENT, "labels": LABELS}
+    np.savez(tmp_path / "arm.npz", **arrays, seeds=seeds)
+    by_number = dict(enumerate(BASE))
+    pairs = [
+        (base, frame), (base, path), (arrays | {"predictions": BASE}, tmp_path / "arm.npz"),
+        (by_number, dict(zip(seeds, EXPERIMENT, strict=True))),
+        (by_number, pandas.DataFrame(EXPERIMENT, pandas.Index(seeds))),
+        (with_ids(BASE), with_ids(EXPERIMENT).assign_coords(pretrain_seed=seeds)),
+    ]  # fmt: skip
+    for place, (one, other) in enumerate(pairs):
+        labels = None if place < 3 else LABELS
+        found = compare(one, other, labels=labels, **compared)
+        assert found.ci == pytest.approx(expected.ci) and found.base.seeds == (*range(SEEDS),)
+
+
+def test_a_seed_written_in_two_ways_is_refused():
+    frame = long(BASE).astype({"seed": object})
+    frame["seed"] = ["2" if seed == 3 else seed for seed in frame["seed"]]
+    with pytest.raises(DataError, match="data: found the seeds .*2.* and .*2.*, .* same number"):
+        read(frame.drop(columns="arm"))
+
+
+@pytest.mark.parametrize("more", [[], ["tail"]])
+def test_ids_that_were_rounded_are_named_as_the_cause(tmp_path, more):
+    """As a spreadsheet saves long ids, among texts or not."""
+    path, ids = tmp_path / "a.csv", [264_184_000_000_000_000 + 3 * place for place in range(4)]
+    for number in ("{:.5E}", "{}"):
+        rows = [f"{s},{i},1" for s in (0, 1) for i in [*map(number.format, ids), *more]]
+        path.write_text("\n".join(["seed,id,score", *rows]) + "\n")
+        if number != "{}":
+            with pytest.raises(DataError, match=r"example '?2.64184E?.* rounded.*example='COLUMN'"):
+                read(path)
+    assert read(path)[""].sizes == {"run": 2, "example": len(ids) + len(more)}

@@ -355,9 +355,7 @@ def test_what_other_programs_wrote(
     examples: int,
     mean: float,
 ) -> None:
-    if folder.startswith(
-        ("inspect/eval", "inspect/logs", "hugging_face/datasets", "hugging_face/splits")
-    ):
+    if folder.startswith(("hugging_face/datasets", "hugging_face/splits")):
         pytest.importorskip("pyarrow")
     found = read_rows(str(SAMPLES / folder), ColumnNames(**names), task).frame()
     keys = [name for name in ("seed", "run") if name in found]
