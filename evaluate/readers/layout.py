@@ -1,6 +1,6 @@
-"""What paths say: the arm, task, seed and run of each file of a folder or list of paths.
+"""Arm, task, seed and run of each file of a folder or list of paths, as its path names them.
 
-This is the one place that reads names of files. The number after the word "seed" is the seed, or else
+The one place that reads names of files. The number after the word "seed" is the seed, or else
 the last number of the name. Words and folders before it name the arm where they differ, what comes after
 it names the task; known names of tasks are tasks wherever they are.
 """
