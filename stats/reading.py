@@ -143,7 +143,7 @@ def _are_paths(data: Any) -> bool:
     return (
         isinstance(data, list | tuple)
         and len(data) > 0
-        and all(isinstance(path, str | Path) and Path(path).exists() for path in data)
+        and all(isinstance(path, str | Path) and os.path.exists(path) for path in data)
     )
 
 

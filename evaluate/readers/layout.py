@@ -47,7 +47,7 @@ _PREDICTIONS = {
 _BESIDE = {
     "metric", "metrics", "history", "config", "configs", "args", "hparams", "hyperparameters", "params",
     "log", "logs", "loss", "losses", "curve", "curves", "summary", "state", "settings", "metadata", "info",
-    "report", "timing", "confusion", "roc",
+    "report", "timing", "confusion", "roc", "labels", "gold", "references",
 }  # fmt: skip
 
 
@@ -227,10 +227,16 @@ def _is_known(name: str) -> bool:
 
 def _of_predictions(files: Sequence[Path], root: Path) -> list[Path]:
     """Returns the files that are called predictions, or else those that are not called something else."""
-    words = {file: {*_words(name_of(file))} for file in files}
-    kept = [file for file in files if words[file] & _PREDICTIONS]
+    texts = [_text(file, root) for file in files]
+    firsts = {_words(text)[0] for text in texts}
+    start = 1 if firsts <= _PREDICTIONS | _BESIDE else 0
+    kinds = {
+        file: {*_words(text)[:start], *_words(_after_number(text))}
+        for file, text in zip(files, texts, strict=True)
+    }
+    kept = [file for file in files if kinds[file] & _PREDICTIONS]
     kept = kept or [
-        file for file in files if _BY_FOLDER.match(file.name) or not words[file] & _BESIDE
+        file for file in files if _BY_FOLDER.match(file.name) or not kinds[file] & _BESIDE
     ]
     kept = kept or [*files]
     # Settings are saved as JSON beside a table of the same name.
@@ -266,8 +272,8 @@ def _text(file: Path, root: Path) -> str:
     if place == Path():
         return ""
     if _BY_FOLDER.match(place.name):
-        return str(place.parent)
-    return str(place.parent / name_of(file)).removeprefix("./")
+        return place.parent.as_posix()
+    return (place.parent / name_of(file)).as_posix()
 
 
 def _masked(text: str) -> str:
@@ -275,6 +281,12 @@ def _masked(text: str) -> str:
     for pattern in (_TASK, _TIME):
         text = pattern.sub(lambda match: "x" * len(match[0]), text)
     return text
+
+
+def _after_number(text: str) -> str:
+    """Returns what follows the seed, or a number that may be one; all of a name without."""
+    number = _SEED.search(text) or _LAST_NUMBER.search(_masked(text))
+    return text[number.end() :] if number else text
 
 
 def _without_number(text: str) -> str:
@@ -368,7 +380,7 @@ def _plain(part: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return re.split(rf"[{_BETWEEN}]+", text.lower())
+    return re.split(rf"[/{_BETWEEN}]+", text.lower())
 
 
 _joined: Callable[[Sequence[str]], str] = lambda parts: "/".join(filter(None, parts))  # noqa: E731

@@ -149,6 +149,31 @@ def test_settings_of_the_same_name_are_left_out(
     assert "2 files beside those of predictions left out: *.json (2)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arms", [("base", "answers_first"), ("base", "loss_weighted")])
+def test_words_in_names_of_models_leave_no_model_out(
+    arms: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arm in arms:
+        for seed in SEEDS:
+            write(tmp_path / f"{arm}_seed{seed}.csv", table("base", seed))
+    assert len(read_arms(str(tmp_path))) == 2
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["{kind}_{arm}_seed{seed}.csv", "{kind}_{seed}.csv", "seed_{seed}/{kind}.csv"]
+)
+def test_the_kind_of_a_file_may_come_first(name: str, tmp_path: Path) -> None:
+    for arm in ("base", "ours") if "{arm}" in name else ("",):
+        for seed in SEEDS:
+            write(tmp_path / name.format(kind="preds", arm=arm, seed=seed), table(arm, seed))
+            metrics = pd.DataFrame({"epoch": [1], "loss": [0.5]})
+            write(tmp_path / name.format(kind="metrics", arm=arm, seed=seed), metrics)
+    arms = read_arms(str(tmp_path))
+    assert [*arms] == (["base", "ours"] if "{arm}" in name else [""])
+    assert all(found.seeds == [*SEEDS] for found in arms.values())
+
+
 def test_two_files_of_one_arm_and_seed_are_refused(tmp_path: Path) -> None:
     for name in ("preds", "outputs"):
         write(tmp_path / f"base_seed0_{name}.csv", table("base", 0))
