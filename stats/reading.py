@@ -6,6 +6,7 @@ coordinates or an index is put in order by them; only what has none counts by po
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
