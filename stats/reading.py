@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.register import metric_input, metric_variables
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames
-from multiberts.evaluate.readers.reading import is_table_of_runs, read_arms, rows_in_memory
+from multiberts.evaluate.readers.reading import (
+    NoTaskError,
+    is_table_of_runs,
+    read_arms,
+    rows_in_memory,
+)
 from multiberts.evaluate.readers.rows import (
     POSITION,
     ArmTable,
@@ -61,7 +66,7 @@ def arms_in(
         dict of arms, whose values are anything but one score or prediction per example.
       what: names it in error messages.
       by: column of slices of the examples, which is kept.
-      task: one of several tasks in files.
+      task: one of several tasks in files, or in a column `task` of a table.
       columns: names of columns by role; None: a table is known by columns of usual names.
 
     Returns:
@@ -114,6 +119,8 @@ def _tables_in(
     table: Any = None
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
+            if task is not None:
+                raise NoTaskError(what)
             arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
             return {"": table_of_arrays(arrays, what)}
         if is_table_of_runs(data) or (is_table and all(map(_is_row, data.values()))):
@@ -124,7 +131,9 @@ def _tables_in(
         table = data.to_pandas()
     elif hasattr(data, "columns") and (is_table or is_table_of_runs(data.columns)):
         table = data
-    return None if table is None else arms_of_rows(rows_in_memory(table, what, names), what)
+    if table is None:
+        return None
+    return arms_of_rows(rows_in_memory(table, what, names, task), what)
 
 
 def _is_row(data: Any) -> bool:

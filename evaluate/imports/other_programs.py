@@ -22,7 +22,8 @@ from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
 from multiberts.evaluate.metrics.register import METRICS, known_name
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.readers.columns import ColumnNames, default_metric, described
-from multiberts.evaluate.readers.reading import name_of, read_tasks
+from multiberts.evaluate.readers.layout import name_of
+from multiberts.evaluate.readers.reading import read_tasks
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 

@@ -92,6 +92,7 @@ class Rows:
       read: what was read as what.
       possible_ids: those of them that are kept only where they turn out to be ids.
       log: when a log of an evaluation began, its model and settings; None of other files.
+      other_columns: names of the columns that were not kept.
     """
 
     roles: pandas.DataFrame
@@ -99,6 +100,7 @@ class Rows:
     read: ReadAs = field(default_factory=ReadAs)
     possible_ids: Sequence[str] = ()
     log: Mapping[str, str] | None = None
+    other_columns: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.roles)
@@ -243,14 +245,23 @@ def _table(rows: Rows) -> ArmTable:
     if np.bincount(cells).max() > 1:
         where = int(np.argmax(pandas.Series(cells).duplicated()))
         cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
-        cure = "name the column that distinguishes them with --run=COLUMN or --arm=COLUMN"
+        same = np.flatnonzero(cells == cells[where])
+        differing = [name for name in rows.further if rows.further[name].iloc[same].nunique() > 1]
+        named = ", ".join([*differing, *rows.other_columns][:9])
         if _is_rounded(cells_of_row["example"]):
             cure = (
                 "such ids were rounded, as spreadsheets do: export them again as text, or name another "
                 "column of ids with --example=COLUMN"
             )
-        places = [f"{key} {cell!r}" for key, cell in cells_of_row.items()]
-        raise UserError(f"found two rows of {', '.join(places)}; {cure}")
+        elif named:
+            cure = f"if a column distinguishes them ({named}), name it with --run=COLUMN or --arm=COLUMN"
+        else:
+            cure = (
+                "no other column distinguishes them, so ids are repeated: keep one row of copies, or "
+                "give each example an id of its own"
+            )
+        places = ", ".join(f"{key} {cell!r}" for key, cell in cells_of_row.items())
+        raise UserError(f"found two rows of {places}; {cure}")
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
     if kind == "prediction" and values.dtype.kind == "f" and np.isnan(values).all():
@@ -325,10 +336,12 @@ def plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
 
 # --- From arrays ---------------------------------------------------------------------------------
 
-# Names of arrays by role.
+# Names of arrays by role; the first that is there is taken.
 _ARRAYS = {
-    "prediction": "predictions", "score": "scores", "seed": "seeds", "label": "labels",
-    "cluster": "clusters", "example": "example_ids",
+    "prediction": ("predictions", "prediction", "preds", "pred", "y_pred"),
+    "score": ("scores", "score"), "seed": ("seeds",),
+    "label": ("labels", "label", "y_true", "targets", "target", "gold"),
+    "cluster": ("clusters",), "example": ("example_ids", "ids"),
 }  # fmt: skip
 
 
@@ -338,8 +351,9 @@ def table_of_arrays(
     """Returns arrays as the table that they are.
 
     Args:
-      arrays: `predictions` or `scores` [seeds, examples], and optionally `labels` [examples], `seeds`,
-        `example_ids` and `clusters`.
+      arrays: `predictions` or `scores` [seeds, examples], or [examples] of one seed, and optionally
+        `labels` [examples], `seeds`, `example_ids` and `clusters`; scikit-learn's `y_pred` and `y_true`,
+        `preds` and `targets` are known, too.
       what: names them in error messages.
       names: of arrays by role, where they are not these.
 
@@ -357,14 +371,24 @@ def table_of_arrays(
                 f"{what}: found no array {name!r} for --{role}, only {', '.join(arrays)}; name one of "
                 "these, or leave it out"
             )
-    called = _ARRAYS | given
+    called = {
+        role: next((name for name in usual if name in arrays), usual[0])
+        for role, usual in _ARRAYS.items()
+    } | given
     kind = "score" if "score" in given or called["prediction"] not in arrays else "prediction"
-    values = arrays.get(called[kind], np.empty(0))
+    values = np.atleast_2d(arrays.get(called[kind], np.empty((0, 0, 0))))
     if values.ndim != 2:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+        logits = "; of logits save argmax(-1) as predictions" if "logits" in arrays else ""
         raise UserError(
             f"{what}: found {shapes or 'no array'}, expected `predictions` or `scores` "
-            "[seeds, examples]; save each arm's under these names, in a file of its own"
+            f"[seeds, examples]{logits}; save each arm's under these names, in a file of its own"
+        )
+    if called["seed"] not in arrays and values.shape[0] > values.shape[1] > 1:
+        raise UserError(
+            f"{what}: {called[kind]} have the shape {list(values.shape)}, which would be "
+            f"{values.shape[0]} seeds of {values.shape[1]} examples, expected [seeds, examples]; "
+            "transpose them, or save the predicted class of each example"
         )
     columns = {kind: called[kind], "seed": POSITION, "example": POSITION}
     columns |= {
