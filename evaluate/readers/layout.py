@@ -1,4 +1,4 @@
-"""What paths say: the arm, task, seed and run of each file of a folder or list of paths.
+"""Names in paths: the arm, task, seed and run of each file of a folder or list of paths.
 
 This is the one place that reads names of files. The number after the word "seed" is the seed, or else
 the last number of the name. Words and folders before it name the arm where they differ, what comes after
