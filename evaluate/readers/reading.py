@@ -154,7 +154,8 @@ def read_tasks(
         if "task" not in roles:
             roles["task"] = task or name_of(start)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
-    read = ReadAs(columns=columns, files=[*map(str, files)])
+    unused = dict.fromkeys(name for part in parts for name in part.read.unused)
+    read = ReadAs(columns=columns, unused=[*unused], files=[*map(str, files)])
     by_task = _by_task(Rows(roles, further, read, [*possible_ids]), task, path)
     tasks = {own: settled(part, names, path) for own, part in by_task.items()}
     for own, part in tasks.items():

@@ -28,7 +28,7 @@ SEED_NAMES = (
     "trial", "replicate",
 )  # fmt: skip
 RUN_NAMES = ("finetune_seed", "run", "repeat")
-GAP = r"[ _.\-/]"
+GAP = r"[ _.\-/=]"
 
 
 def any_of(names: Iterable[str]) -> str:

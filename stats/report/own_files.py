@@ -43,7 +43,8 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         `datasets.Dataset`, a dict of columns, or of arrays as a `.npz` file holds them.
       task: one of several tasks in files; of finished runs, "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
-        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples).
+        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples);
+        `seed="columns"` where each seed has a column, whose name ends in its number (`base_0`).
 
     Returns:
       By arm (model, method or condition; "" where the data name none), in the order of the data, a
@@ -57,7 +58,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     Example:
       >>> from multiberts import stats
       >>> path = getfixture("tmp_path") / "scores.csv"
-      >>> _ = path.write_text("id,old_0,old_1,new_0,new_1\na,0,1,1,1\nb,1,0,1,1\n")
+      >>> _ = path.write_text("id,old_seed0,old_seed1,new_seed0,new_seed1\na,0,1,1,1\nb,1,0,1,1\n")
       >>> arms = stats.read(path)
       >>> {name: data["score"].values.tolist() for name, data in arms.items()}
       {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
