@@ -19,9 +19,9 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
 )
 from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
-from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.register import METRICS, default_metric, values_of_cells
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
-from multiberts.evaluate.readers.columns import ColumnNames, default_metric, described
+from multiberts.evaluate.readers.columns import ColumnNames, described
 from multiberts.evaluate.readers.reading import name_of, read_tasks
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
@@ -69,14 +69,20 @@ def read_other_programs(
             example=frame["example"].astype(str),
         )
         value = "prediction" if "prediction" in frame else "score"
+        label = frame["label"].to_numpy() if "label" in frame else None
+        chosen = metric or default_metric(
+            frame["prediction"].to_numpy() if value == "prediction" else None, label
+        )
+        for name in {"prediction", "label"} & {*frame.columns}:
+            try:
+                frame[name] = values_of_cells(METRICS[chosen], frame[name].to_numpy())
+            except ValueError as error:
+                raise UserError(f"{where}, {name}: {error}") from error
         if frame[value].isna().any():
             raise UserError(
                 f"{where}: {counted(int(frame[value].isna().sum()), value)} missing; fill them in, or "
                 "leave their examples out"
             )
-        chosen = metric or default_metric(
-            frame["prediction"].to_numpy() if value == "prediction" else None
-        )
         if {"prediction", "label"} <= {*frame.columns}:
             _check_answers(frame[frame["label"].notna()], where, chosen)
         frame = frame.rename(columns={value: "prediction"})
@@ -222,9 +228,12 @@ def _set_of(
     label = rows["label"].to_numpy() if "label" in rows else None
     prediction = rows["prediction"].to_numpy()
     if METRICS[metric].uses == "text" and PREDICTION_TEXT not in own and label is not None:
-        described[ANSWERS] = _array(rows["label"].map(lambda text: (str(text),)))
+        answers = rows["label"].map(
+            lambda text: text if isinstance(text, tuple) else (str(text),) * (text != "")
+        )
+        described[ANSWERS] = _array(answers)
         own[PREDICTION_TEXT] = np.array([str(text) for text in prediction], dtype=object)
-        label, prediction = np.ones(len(rows)), own[PREDICTION_TEXT] != ""
+        label, prediction = answers.map(bool).to_numpy(np.float64), own[PREDICTION_TEXT] != ""
     scores = np.stack(rows["scores"].tolist()) if "scores" in rows else None
     predictions = predictions_of(
         rows["example"].tolist(), label, prediction, scores, described, own

@@ -437,24 +437,6 @@ def described(columns: Mapping[str, str]) -> str:
     )
 
 
-def default_metric(predictions: NDArray | None) -> str:
-    """Returns the metric of scores (None), or of predictions that are classes.
-
-    Example:
-      >>> import numpy as np
-      >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
-      ('mean', 'accuracy')
-    """
-    if predictions is None:
-        return "mean"
-    if predictions.dtype.kind == "f" and np.any(predictions[~np.isnan(predictions)] % 1):
-        raise UserError(
-            "the predictions are fractions, which accuracy does not take; name a metric with "
-            "--metric, or give each example's score with --score"
-        )
-    return "accuracy"
-
-
 def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, str]:
     alike: dict[str, list[str]] = {}
     for column in frame.columns:

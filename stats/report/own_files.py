@@ -7,9 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from multiberts.evaluate.metrics.register import known_name
+from multiberts.evaluate.metrics.register import default_metric, known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import SliceNames, default_metric
+from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.reading import name_of, read_arms
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import UserError, counted
@@ -200,7 +200,8 @@ def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
         return max(  # of both kinds, the mean
-            default_metric(table.values if table.kind == "prediction" else None) for table in tables
+            default_metric(table.values if table.kind == "prediction" else None, table.labels)
+            for table in tables
         )
     return named_metric(given).name
 
