@@ -457,7 +457,9 @@ def _as_taken_by(metric: MetricLike | None, name: str, table: ArmTable) -> ArmTa
     labels = table.labels
     try:
         values = values_of_cells(metric, table.values)
-        if labels is not None and (metric is None or metric.uses_labels):
+        if labels is not None and not _is_empty(
+            labels
+        ):  # those that nobody has are not empty answers
             labels = values_of_cells(metric, labels)
     except ValueError as error:
         raise DataError(f"{name}: {error}") from error

@@ -23,6 +23,7 @@ from multiberts.evaluate.metrics.register import METRICS, default_metric, values
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.readers.columns import ColumnNames, described
 from multiberts.evaluate.readers.reading import name_of, read_tasks
+from multiberts.evaluate.readers.rows import number_of
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 
@@ -69,15 +70,25 @@ def read_other_programs(
             example=frame["example"].astype(str),
         )
         value = "prediction" if "prediction" in frame else "score"
-        label = frame["label"].to_numpy() if "label" in frame else None
-        chosen = metric or default_metric(
-            frame["prediction"].to_numpy() if value == "prediction" else None, label
-        )
-        for name in {"prediction", "label"} & {*frame.columns}:
+        cells = {name: frame[name].to_numpy() for name in ("prediction", "label") if name in frame}
+        try:
+            chosen = metric or default_metric(cells.get("prediction"), cells.get("label"))
+        except ValueError as error:
+            raise UserError(f"{where}: {error}") from error
+        if METRICS[chosen].uses == "text" and "label" in cells and frame["label"].isna().all():
+            raise UserError(
+                f"{where}: all labels are empty, with which {chosen} compares the predictions; name their "
+                "column with --label=COLUMN"
+            )
+        for name in cells:
             try:
-                frame[name] = values_of_cells(METRICS[chosen], frame[name].to_numpy())
+                frame[name] = values_of_cells(METRICS[chosen], cells[name])
             except ValueError as error:
                 raise UserError(f"{where}, {name}: {error}") from error
+        if frame[value].map(type).eq(tuple).any():
+            raise UserError(
+                f"{where}: found lists as predictions, expected one text for each example"
+            )
         if frame[value].isna().any():
             raise UserError(
                 f"{where}: {counted(int(frame[value].isna().sum()), value)} missing; fill them in, or "
@@ -163,7 +174,7 @@ def _runs_of(one: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
     for key, rows in frame.groupby(keys, sort=False, dropna=False):
         known = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
         facts = facts_of(
-            task, str(known["arm"]), _whole(where, "seed", known["seed"]),
+            task, str(known["arm"]), _whole(where, "seed", number_of(known["seed"])),
             _whole(where, "run", known.get("run") or 0), f"{where}: {one.read}",
             **{name: known[name] for name in _FACTS if name in known},
             **({"classes": classes} if classes else {}),

@@ -39,7 +39,7 @@ from multiberts.evaluate.metrics.probability import PROBABILITY_METRICS, softmax
 from multiberts.evaluate.metrics.ranks import RANK_METRICS, RankMetric
 from multiberts.evaluate.metrics.squad import SQUAD_METRICS
 from multiberts.evaluate.metrics.tagged_spans import SPAN_F1
-from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.errors import nearest
 from multiberts.runs.parameters import shortened
 
 _ALL: tuple[Metric | RankMetric, ...] = (
@@ -126,6 +126,13 @@ def metric_variables(
     )
 
 
+def _holds_lists(cells: NDArray) -> bool:
+    """Returns whether cells are lists of texts; a reader makes all of a column lists, or none."""
+    return isinstance(
+        next((cell for cell in cells.flat if cell == cell and cell is not None), None), tuple
+    )
+
+
 def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -> str:
     """Returns the metric of scores (None), or of predictions that are classes.
 
@@ -134,7 +141,7 @@ def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -
       labels: [examples], if there are any.
 
     Raises:
-      UserError: the predictions or labels are not classes, but fractions, sets, tags or answers.
+      ValueError: the predictions or labels are not classes, but fractions, sets, tags or answers.
 
     Example:
       >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
@@ -143,22 +150,23 @@ def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -
     if predictions is None:
         return "mean"
     if predictions.dtype.kind == "f" and np.any(predictions[~np.isnan(predictions)] % 1):
-        raise UserError(
+        raise ValueError(
             "the predictions are fractions, which accuracy does not take; name a metric with "
             "--metric, or give each example's score with --score"
         )
     texts: set[str] = set()
     if labels is not None and labels.dtype.kind in "OU":
-        lists = [
-            any(isinstance(cell, tuple) for cell in cells.flat) for cells in (predictions, labels)
-        ]
-        if any(lists):
-            metric = "multilabel_f1_micro" if lists[0] else "squad_f1"
-            which = "sets of labels" if lists[0] else "answers with several references"
-            raise UserError(f"found lists in cells; if they are {which}, give --metric={metric}")
+        if _holds_lists(predictions):
+            raise ValueError(
+                "found lists as predictions; give --metric=multilabel_f1_micro if they are sets of labels"
+            )
+        if _holds_lists(labels):
+            raise ValueError(
+                "found lists as labels; give --metric=squad_f1 if they are the right answers to a question"
+            )
         texts = {label for label in labels.tolist() if isinstance(label, str)}
     if all(map(_TAGS.fullmatch, texts)) and any(" " in text for text in texts):
-        raise UserError(
+        raise ValueError(
             f"the labels are tags, such as {shortened(max(texts))}; give --metric=span_f1, or name accuracy, "
             "which counts whole sentences"
         )
@@ -168,7 +176,7 @@ def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -
         cure = write_them(text, sign)
         if sign == SEPARATOR:
             cure = "give --metric=multilabel_f1_micro, or name accuracy, which takes a cell for one class"
-        raise UserError(f"the labels seem to be sets, such as {text!r}; {cure}")
+        raise ValueError(f"the labels seem to be sets, such as {text!r}; {cure}")
     return "accuracy"
 
 
@@ -193,10 +201,9 @@ def values_of_cells(metric: object, cells: NDArray) -> NDArray:
         return cells
     if isinstance(metric, Metric) and metric.of_cells is not None:
         return metric.of_cells(cells)
-    first = next((cell for cell in cells.flat if isinstance(cell, tuple)), None)
-    if first is not None:
+    if _holds_lists(cells):
         raise ValueError(
-            f"found the list {list(first)}, which {metric.name} does not take; give --metric=squad_f1 where "
+            f"found lists, which {metric.name} does not take; give --metric=squad_f1 where "
             "lists are references of one answer, and multilabel_f1_micro where they are sets of labels"
         )
     return cells

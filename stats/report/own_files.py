@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -194,15 +195,21 @@ def arms_of(
     return arms
 
 
+def _default_metric(name: str, table: ArmTable) -> str:
+    try:
+        return default_metric(table.values if table.kind == "prediction" else None, table.labels)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
 def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
     """Returns the metric that is asked for, or `mean` of scores and `accuracy` of predictions."""
     tables = [table_of(name, data) for name, data in arms.items()]
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
-        return max(  # of both kinds, the mean
-            default_metric(table.values if table.kind == "prediction" else None, table.labels)
-            for table in tables
-        )
+        return max(
+            starmap(_default_metric, zip(arms, tables, strict=True))
+        )  # of both kinds, the mean
     return named_metric(given).name
 
 

@@ -562,6 +562,9 @@ def test_an_empty_cell_is_the_empty_text_where_that_is_an_answer(tmp_path, metri
     assert compare(files[0], missing="omit", **compared).base.num_runs == 3
     with pytest.raises(DataError, match="labels: found nan"):
         compare(files[1], **{**compared, "metric": "accuracy"})
+    hidden = rows_of_texts(base, np.full(len(TEXTS), None))
+    with pytest.raises(DataError, match="labels: found (nan|None)"):
+        compare(hidden, **compared)
 
 
 def test_lists_in_cells_are_sets_or_references(tmp_path):
@@ -595,7 +598,7 @@ def test_lists_in_cells_are_sets_or_references(tmp_path):
                     for run in own
                 ]
                 np.testing.assert_allclose(arm.seed_scores, theirs)
-        with pytest.raises(DataError, match="list .* accuracy does not take"):
+        with pytest.raises(DataError, match="found lists, which accuracy does not take"):
             compare(*given, "accuracy", **OPTIONS)
     references = frames[0].assign(prediction="joy", label=[["joy", "a joy"], []] * 60)
     # As `datasets` has them.
