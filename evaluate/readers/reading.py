@@ -213,8 +213,10 @@ def read_tasks(
         if "task" not in roles:
             roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
+    unused = dict.fromkeys(name for part in parts for name in part.read.unused)
     read = ReadAs(
         columns=columns,
+        unused=[*unused],
         files=[str(source.path) for source in sources],
         logged_metric=parts[0].read.logged_metric,
     )
@@ -458,7 +460,8 @@ def _read_text_table(content: bytes) -> pandas.DataFrame:
     if separator == ";":
         no_numbers = [name for name in frame.columns if not is_numeric_dtype(frame[name])]
         frame[no_numbers] = pandas.read_csv(io.BytesIO(content), **options, decimal=",")[no_numbers]
-    # "NA" and "None" are missing numbers, but in a column of words they are words.
+    # "NA" and "None" are missing numbers. In a column of words they may be a class, an answer or a country,
+    # and a missing word is an empty cell.
     words = [
         name
         for name in frame.columns

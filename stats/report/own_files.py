@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from multiberts.evaluate.metrics.register import known_name
+from multiberts.evaluate.metrics.register import default_metric, known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import SliceNames, default_metric
+from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
 from multiberts.evaluate.readers.reading import NoTaskError, read_arms
 from multiberts.evaluate.readers.rows import ArmTable
@@ -45,7 +46,8 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
       task: one of several tasks in files, or in a column `task`; of finished runs,
         "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
-        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples).
+        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples);
+        `seed="columns"` where each seed has a column, whose name ends in its number (`base_0`).
 
     Returns:
       By arm (model, method or condition; "" where the data name none), in the order of the data, a
@@ -59,7 +61,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     Example:
       >>> from multiberts import stats
       >>> path = getfixture("tmp_path") / "scores.csv"
-      >>> _ = path.write_text("id,old_0,old_1,new_0,new_1\na,0,1,1,1\nb,1,0,1,1\n")
+      >>> _ = path.write_text("id,old_seed0,old_seed1,new_seed0,new_seed1\na,0,1,1,1\nb,1,0,1,1\n")
       >>> arms = stats.read(path)
       >>> {name: data["score"].values.tolist() for name, data in arms.items()}
       {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
@@ -218,16 +220,22 @@ def arms_of(
     return arms
 
 
+def _default_metric(name: str, table: ArmTable) -> str:
+    if table.read.logged_metric:
+        return known_name(table.read.logged_metric)
+    try:
+        return default_metric(table.values if table.kind == "prediction" else None, table.labels)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
 def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
     """Returns the metric that is asked for, or a log's; or `mean` of scores, `accuracy` of predictions."""
     tables = [table_of(name, data) for name, data in arms.items()]
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
-        return max(  # of both kinds, the mean
-            known_name(table.read.logged_metric)
-            or default_metric(table.values if table.kind == "prediction" else None)
-            for table in tables
-        )
+        # Of both kinds, the mean.
+        return max(starmap(_default_metric, zip(arms, tables, strict=True)))
     return named_metric(given).name
 
 

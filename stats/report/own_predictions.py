@@ -72,7 +72,8 @@ class OwnComparison(SliceNames):
         scores in per cent: `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
       arm: column that names the model, method or condition of each row; this and the other columns have
         one name for all files, or one for each, separated by commas.
-      seed: column of seeds.
+      seed: column of seeds; `columns` (if none is called so) where each seed has a column of its own,
+        whose name ends in its number (`base_0`).
       run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
       prediction: column of predictions.
