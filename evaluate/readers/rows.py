@@ -20,7 +20,7 @@ BY_COLUMNS = "numbers in the names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of the logs in time", "models and folders of the logs"
-UNNAMED = (POSITION, NUMBERED, BY_TIME)  # seeds that are paired by their order alone
+UNNAMED = (POSITION, NUMBERED)  # seeds that are paired by their order alone
 # Names by which a reader recognises an example, in the order of the columns of a pair.
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",

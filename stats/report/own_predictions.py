@@ -53,7 +53,8 @@ class OwnComparison(SliceNames):
       latex: where to write the table in LaTeX.
       csv: where to write every number.
       json: print every number as JSON instead of text.
-      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
+      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
+        known as logs in order of time, are always unpaired.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
         single checkpoints; files of other programs name their seeds in a column.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
