@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import starmap
@@ -126,27 +127,34 @@ def _arms_of_each(
 
 def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
     """Reads finished runs as arms of one checkpoint and rate each, with fine-tuning seeds as seeds."""
+    runs = [run for run in finished_runs(path) if run.held_out_fold is None]
     groups: dict[tuple, list[FinishedRun]] = {}
-    for run in finished_runs(path):
-        if run.held_out_fold is None:
-            names = ("task", "procedure", "step", "pretrain_seed", "learning_rate")
-            groups.setdefault(tuple(run.facts[name] for name in names), []).append(run)
-    reader, every = PredictionSetReader(), []
-    for (own_task, procedure, step, seed, rate), runs in groups.items():
-        group = RunGroup(own_task, str(procedure), step, tuple(runs))
-        every += [(group.name, seed, rate, reader(group, name)) for name in group.evaluation_sets()]
+    for run in runs:
+        names = ("task", "procedure", "step", "pretrain_seed", "learning_rate")
+        key = (*(run.facts[name] for name in names), run.checkpoint[1])
+        groups.setdefault(key, []).append(run)
+    reader, called, every = PredictionSetReader(), _names_of_checkpoints(runs), []
+    for (own_task, procedure, step, seed, rate, sha256), members in groups.items():
+        group = RunGroup(own_task, str(procedure), step, tuple(members))
+        every += [
+            (group.name, seed, called[sha256], rate, reader(group, name))
+            for name in group.evaluation_sets()
+        ]
     chosen = _one_set([predictions for *_, predictions in every], path, task)
     found = [one for one in every if one[-1].set_name == chosen]
+    differing = [len({one[place] for one in found}) > 1 for place in range(4)]
+    # Seeds that are known name the checkpoints.
+    differing[2] &= len({one[:2] for one in found}) < len({one[:3] for one in found})
     arms: dict[str, xarray.Dataset] = {}
-    for own, seed, rate, predictions in sorted(
-        found, key=lambda one: (one[0], str(one[1]), one[2] or 0)
+    for own, seed, checkpoint, rate, predictions in sorted(
+        found, key=lambda one: (one[0], str(one[1]), one[2], one[3] or 0)
     ):
         parts = (
             own,
-            f"pre-training seed {seed}",
+            f"pre-training seed {'not known' if seed is None else seed}",
+            checkpoint,
             f"learning rate {rate:g}" if rate else "no learning rate",
         )
-        differing = [len({one[place] for one in found}) > 1 for place in range(3)]
         name = ", ".join(part for part, differs in zip(parts, differing, strict=True) if differs)
         data = predictions.data
         seeds = ("run", data["finetune_seed"].to_numpy())
@@ -154,6 +162,15 @@ def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
         data = data.drop_vars(others).assign_coords(pretrain_seed=seeds)
         arms[name] = data.assign_attrs({"one_checkpoint": True})
     return arms
+
+
+def _names_of_checkpoints(runs: Sequence[FinishedRun]) -> dict[str, str]:
+    """Returns the names of checkpoints by SHA-256: of their folders, with its start where two are alike."""
+    names = {sha256: name for name, sha256 in (run.checkpoint for run in runs)}
+    alike = [name for name, number in Counter(names.values()).items() if number > 1]
+    return {
+        sha256: f"{name} {sha256[:8]}" if name in alike else name for sha256, name in names.items()
+    }
 
 
 def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:

@@ -53,7 +53,8 @@ class OwnComparison(SliceNames):
       latex: where to write the table in LaTeX.
       csv: where to write every number.
       json: print every number as JSON instead of text.
-      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
+      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
+        known as logs in order of time, are always unpaired.
       resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one seed allows;
         `seeds` holds the examples fixed.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
