@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.register import metric_input, metric_variables
+from multiberts.evaluate.metrics.register import metric_input, metric_variables, values_of_cells
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.reading import (
@@ -413,7 +413,7 @@ def arm_of(
         `metric_variables`).
       missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
     """
-    table = table_of(name, data, metric)
+    table = _as_taken_by(metric, name, table_of(name, data, metric))
     values, number = table.values, table.values.shape[1]
     needs_labels = metric is None or metric.uses_labels
     if (
@@ -453,6 +453,22 @@ def arm_of(
         of_examples={**columns, **table.of_examples},
         read=table.read,
     )
+
+
+def _as_taken_by(metric: MetricLike | None, name: str, table: ArmTable) -> ArmTable:
+    """Returns a table whose cells are what a metric takes; arrays, which have no cells, as they are."""
+    if "prediction" not in table.read.columns:
+        return table
+    labels = table.labels
+    try:
+        values = values_of_cells(metric, table.values)
+        if labels is not None and not _is_empty(
+            labels
+        ):  # those that nobody has are not empty answers
+            labels = values_of_cells(metric, labels)
+    except ValueError as error:
+        raise DataError(f"{name}: {error}") from error
+    return replace(table, values=values, labels=labels)
 
 
 def _is_empty(values: NDArray) -> bool:

@@ -38,7 +38,7 @@ class PredictionImport(ColumnNames):
         tasks, or the name for the task of files that name none.
       metric: `files`: of the predictions; by default `mean` of scores and `accuracy` of classes.
       arm: `files`: column that names the model, method or condition of each row.
-      seed: `files`: column of seeds.
+      seed: `files`: column of seeds; `columns` where each seed has a column of its own.
       run: `files`: column that distinguishes several runs of one seed.
       example: `files`: column of example ids.
       prediction: `files`: column of predictions.

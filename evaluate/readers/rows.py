@@ -21,14 +21,14 @@ BY_COLUMNS = "numbers in the names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of the logs in time", "models and folders of the logs"
-UNNAMED = (POSITION, NUMBERED, BY_TIME)  # seeds that are paired by their order alone
+UNNAMED = (POSITION, NUMBERED)  # seeds that are paired by their order alone
 # Usual names of seeds, and of runs that may be seeds.
 SEED_NAMES = (
     "pretrain_seed", "seed", "model_seed", "random_seed", "training_seed", "rng_seed", "init_seed",
     "trial", "replicate",
 )  # fmt: skip
 RUN_NAMES = ("finetune_seed", "run", "repeat")
-GAP = r"[ _.\-/]"
+GAP = r"[ _.\-/=]"
 
 
 def any_of(names: Iterable[str]) -> str:
@@ -158,7 +158,7 @@ class ArmTable:
 
     def __post_init__(self) -> None:
         """Writes seeds that are whole numbers in one way, so that those of two arms pair."""
-        numbers = {seed: _number_of(seed) for seed in dict.fromkeys(key[0] for key in self.keys)}
+        numbers = {seed: number_of(seed) for seed in dict.fromkeys(key[0] for key in self.keys)}
         seeds: dict[Hashable, Hashable] = {}
         for seed, number in numbers.items():
             if seeds.setdefault(number, seed) is not seed:
@@ -194,11 +194,11 @@ class ArmTable:
         return xarray.Dataset(variables, coordinates, self.read.attributes())
 
 
-def _number_of(seed: Hashable) -> Hashable:
+def number_of(seed: Hashable) -> Hashable:
     """Returns a seed as the whole number that it is, however it is written; another one as it is.
 
     Example:
-      >>> _number_of("seed_3"), _number_of("3"), _number_of(3.0), _number_of("A")
+      >>> number_of("seed_3"), number_of("3"), number_of(3.0), number_of("A")
       (3, 3, 3, 'A')
     """
     if isinstance(seed, float) and seed.is_integer():
@@ -247,8 +247,8 @@ def cure_of_repeats(rows: Rows, example: Any) -> str:
             f"--arm={name}"
         )
     return (
-        "no other column distinguishes them, so ids are repeated: keep one of rows that are copies, or give "
-        "each example an id of its own"
+        "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each "
+        "example an id of its own"
     )
 
 

@@ -5,7 +5,7 @@ Every comparison passes here, from files or from arrays (`stats.compare.question
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from multiberts.evaluate.metrics.answer_checks import Answers, check_answers, wh
 from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.evaluate.metrics.probability import calibrated_ece
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.readers.rows import FACT_NAMES, POSITION, UNNAMED, ArmTable
+from multiberts.evaluate.readers.rows import BY_TIME, FACT_NAMES, POSITION, UNNAMED, ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.errors import DataError, UndefinedScore
@@ -23,9 +23,23 @@ from multiberts.stats.metric_names import difference_text, metric_at_start, metr
 from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.presentation.words import seed_names
 from multiberts.stats.runs_table import Arm
+from multiberts.stats.settings import Design
 
 # With fewer examples two good models may well agree on all.
 _FEWEST_EXAMPLES = 20
+
+
+def are_repeats(data: ArmTable | Arm) -> bool:
+    """Returns whether the seeds of an arm are logs of one model, in order of time."""
+    return data.read.columns.get("seed") == BY_TIME
+
+
+def design_of(data: Iterable[ArmTable | Arm], design: Design) -> Design:
+    """Returns the design that is asked for, or `unpaired` in place of `paired` where seeds are repeats.
+
+    The first log of one model and the first of another have nothing in common.
+    """
+    return "unpaired" if design == "paired" and any(map(are_repeats, data)) else design
 
 
 def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from multiberts.evaluate.metrics.register import known_name
+from multiberts.evaluate.metrics.register import default_metric, known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import SliceNames, default_metric
+from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
 from multiberts.evaluate.readers.reading import NoTaskError, read_arms
 from multiberts.evaluate.readers.rows import ArmTable
@@ -46,7 +48,8 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
       task: one of several tasks in files, or in a column `task`; of finished runs,
         "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
-        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples).
+        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples);
+        `seed="columns"` where each seed has a column, whose name ends in its number (`base_0`).
 
     Returns:
       By arm (model, method or condition; "" where the data name none), in the order of the data, a
@@ -60,7 +63,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     Example:
       >>> from multiberts import stats
       >>> path = getfixture("tmp_path") / "scores.csv"
-      >>> _ = path.write_text("id,old_0,old_1,new_0,new_1\na,0,1,1,1\nb,1,0,1,1\n")
+      >>> _ = path.write_text("id,old_seed0,old_seed1,new_seed0,new_seed1\na,0,1,1,1\nb,1,0,1,1\n")
       >>> arms = stats.read(path)
       >>> {name: data["score"].values.tolist() for name, data in arms.items()}
       {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
@@ -125,27 +128,34 @@ def _arms_of_each(
 
 def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
     """Reads finished runs as arms of one checkpoint and rate each, with fine-tuning seeds as seeds."""
+    runs = [run for run in finished_runs(path) if run.held_out_fold is None]
     groups: dict[tuple, list[FinishedRun]] = {}
-    for run in finished_runs(path):
-        if run.held_out_fold is None:
-            names = ("task", "procedure", "step", "pretrain_seed", "learning_rate")
-            groups.setdefault(tuple(run.facts[name] for name in names), []).append(run)
-    reader, every = PredictionSetReader(), []
-    for (own_task, procedure, step, seed, rate), runs in groups.items():
-        group = RunGroup(own_task, str(procedure), step, tuple(runs))
-        every += [(group.name, seed, rate, reader(group, name)) for name in group.evaluation_sets()]
+    for run in runs:
+        names = ("task", "procedure", "step", "pretrain_seed", "learning_rate")
+        key = (*(run.facts[name] for name in names), run.checkpoint[1])
+        groups.setdefault(key, []).append(run)
+    reader, called, every = PredictionSetReader(), _names_of_checkpoints(runs), []
+    for (own_task, procedure, step, seed, rate, sha256), members in groups.items():
+        group = RunGroup(own_task, str(procedure), step, tuple(members))
+        every += [
+            (group.name, seed, called[sha256], rate, reader(group, name))
+            for name in group.evaluation_sets()
+        ]
     chosen = _one_set([predictions for *_, predictions in every], path, task)
     found = [one for one in every if one[-1].set_name == chosen]
+    differing = [len({one[place] for one in found}) > 1 for place in range(4)]
+    # Seeds that are known name the checkpoints.
+    differing[2] &= len({one[:2] for one in found}) < len({one[:3] for one in found})
     arms: dict[str, xarray.Dataset] = {}
-    for own, seed, rate, predictions in sorted(
-        found, key=lambda one: (one[0], str(one[1]), one[2] or 0)
+    for own, seed, checkpoint, rate, predictions in sorted(
+        found, key=lambda one: (one[0], str(one[1]), one[2], one[3] or 0)
     ):
         parts = (
             own,
-            f"pre-training seed {seed}",
+            f"pre-training seed {'not known' if seed is None else seed}",
+            checkpoint,
             f"learning rate {rate:g}" if rate else "no learning rate",
         )
-        differing = [len({one[place] for one in found}) > 1 for place in range(3)]
         name = ", ".join(part for part, differs in zip(parts, differing, strict=True) if differs)
         data = predictions.data
         seeds = ("run", data["finetune_seed"].to_numpy())
@@ -153,6 +163,15 @@ def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
         data = data.drop_vars(others).assign_coords(pretrain_seed=seeds)
         arms[name] = data.assign_attrs({"one_checkpoint": True})
     return arms
+
+
+def _names_of_checkpoints(runs: Sequence[FinishedRun]) -> dict[str, str]:
+    """Returns the names of checkpoints by SHA-256: of their folders, with its start where two are alike."""
+    names = {sha256: name for name, sha256 in (run.checkpoint for run in runs)}
+    alike = [name for name, number in Counter(names.values()).items() if number > 1]
+    return {
+        sha256: f"{name} {sha256[:8]}" if name in alike else name for sha256, name in names.items()
+    }
 
 
 def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
@@ -220,16 +239,22 @@ def arms_of(
     return arms
 
 
+def _default_metric(name: str, table: ArmTable) -> str:
+    if table.read.logged_metric:
+        return known_name(table.read.logged_metric)
+    try:
+        return default_metric(table.values if table.kind == "prediction" else None, table.labels)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
 def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
     """Returns the metric that is asked for, or a log's; or `mean` of scores, `accuracy` of predictions."""
     tables = [table_of(name, data) for name, data in arms.items()]
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
-        return max(  # of both kinds, the mean
-            known_name(table.read.logged_metric)
-            or default_metric(table.values if table.kind == "prediction" else None)
-            for table in tables
-        )
+        # Of both kinds, the mean.
+        return max(starmap(_default_metric, zip(arms, tables, strict=True)))
     return named_metric(given).name
 
 

@@ -55,7 +55,8 @@ class OwnComparison(SliceNames):
       latex: where to write the table in LaTeX.
       csv: where to write every number.
       json: print every number as JSON instead of text.
-      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`.
+      design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
+        known as logs in order of time, are always unpaired.
       resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one seed allows;
         `seeds` holds the examples fixed.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
@@ -74,7 +75,8 @@ class OwnComparison(SliceNames):
         scores in per cent: `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
       arm: column that names the model, method or condition of each row; this and the other columns have
         one name for all files, or one for each, separated by commas.
-      seed: column of seeds.
+      seed: column of seeds; `columns` (if none is called so) where each seed has a column of its own,
+        whose name ends in its number (`base_0`).
       run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
       prediction: column of predictions.

@@ -546,3 +546,125 @@ def test_ids_that_were_rounded_are_named_as_the_cause(tmp_path, more):
             with pytest.raises(DataError, match=r"example '?2.64184E?.* rounded.*example='COLUMN'"):
                 read(path)
     assert read(path)[""].sizes == {"run": 2, "example": len(ids) + len(more)}
+
+
+TEXTS = np.array(["", "in May", "", "Ann", "a|b", ""] * 3, dtype=object)
+
+
+def texts_of(right, wrong):
+    """Predictions [seeds, examples] of texts, of which some are right."""
+    random = np.random.default_rng(5)
+    return np.where(random.random((3, len(TEXTS))) < right, TEXTS, wrong).astype(object)
+
+
+def rows_of_texts(values, labels=TEXTS):
+    seeds, examples = np.indices(values.shape)
+    columns = {"prediction": values.ravel(), "label": np.tile(labels, len(values))}
+    ids = [f"q{number}" for number in examples.ravel()]
+    return pandas.DataFrame({"seed": seeds.ravel(), "id": ids, **columns})
+
+
+@pytest.mark.parametrize("metric", ["squad_f1", "squad_exact_match", "multilabel_accuracy"])
+def test_an_empty_cell_is_the_empty_text_where_that_is_an_answer(tmp_path, metric):
+    """It was missing, so that SQuAD 2.0's questions without an answer had to be left out."""
+    compared = {"metric": metric, **OPTIONS}
+    values = texts_of(0.7, ""), texts_of(0.9, "Ann"), np.full((3, len(TEXTS)), "", object)
+    base, *others = values
+    for place, other in enumerate(others):
+        expected = compare(base, other, labels=TEXTS, **compared)
+        frames = [rows_of_texts(own) for own in (base, other)]
+        files = [tmp_path / f"{name}{place}.csv" for name in ("base", "new")]
+        for frame, file in zip(frames, files, strict=True):
+            frame.to_csv(file, index=False)
+        of_files = [read(file)[""] for file in files]
+        in_memory = [frame.replace("", None) for frame in frames]
+        for one, two in (files, frames, of_files, in_memory):
+            found = compare(one, two, **compared)
+            assert found.ci == pytest.approx(expected.ci)
+    gone = rows_of_texts(base)[1:]
+    gone.to_csv(files[0], index=False)  # a row that is missing is not an empty answer
+    with pytest.raises(DataError, match="found None .*'q0' .1 in total.*missing='omit'"):
+        compare(files[0], **compared)
+    assert compare(files[0], missing="omit", **compared).base.num_runs == 3
+    with pytest.raises(DataError, match="labels: found nan"):
+        compare(files[1], **{**compared, "metric": "accuracy"})
+    hidden = rows_of_texts(base, np.full(len(TEXTS), None))
+    with pytest.raises(DataError, match="labels: found (nan|None)"):
+        compare(hidden, **compared)
+
+
+def test_lists_in_cells_are_sets_or_references(tmp_path):
+    pytest.importorskip("pyarrow")
+    names = np.array(["fear", "joy", "relief"])
+    random = np.random.default_rng(0)
+    truths = random.random((40, 3)) < 0.4
+    guesses = truths[None] ^ (random.random((2, 3, 40, 3)) < 0.1)
+    frames = []
+    for own in guesses:
+        lists = [[*random.permutation(names[row])] for row in own.reshape(-1, 3)]
+        frame = pandas.DataFrame({"seed": np.repeat(range(3), 40), "id": [*range(40)] * 3})
+        frame["prediction"] = lists
+        frame["label"] = [[*random.permutation(names[row])] for _ in range(3) for row in truths]
+        frames.append(frame)
+    paths = [tmp_path / f"arm{number}" for number in range(2)]
+    forms = {"frames": lambda frame, path: frame, "jsonl": lambda frame, path: path,
+             "parquet": lambda frame, path: path}  # fmt: skip
+    for form, give in forms.items():
+        for frame, path in zip(frames, paths, strict=True):
+            if form == "jsonl":
+                frame.to_json(path, orient="records", lines=True)
+            if form == "parquet":
+                frame.to_parquet(path)
+        given = [give(frame, path) for frame, path in zip(frames, paths, strict=True)]
+        for average in ("micro", "macro", "samples"):
+            found = compare(*given, f"multilabel_f1_{average}", **OPTIONS)
+            for arm, own in zip((found.base, found.experiment), guesses, strict=True):
+                theirs = [
+                    sklearn.metrics.f1_score(truths, run, average=average, zero_division=0)
+                    for run in own
+                ]
+                np.testing.assert_allclose(arm.seed_scores, theirs)
+        with pytest.raises(DataError, match="found lists, which accuracy does not take"):
+            compare(*given, "accuracy", **OPTIONS)
+    references = frames[0].assign(prediction="joy", label=[["joy", "a joy"], []] * 60)
+    # As `datasets` has them.
+    nested = references.assign(label=[{"text": texts} for texts in references["label"]])
+    for frame in (references, nested):
+        assert compare(frame, metric="squad_exact_match", **OPTIONS).estimate == 0.5
+    for cell in ([0.1, 0.9], [["joy"]], [1, 2]):
+        with pytest.raises(DataError, match="row 1, expected one text or number"):
+            read(references.assign(prediction=[cell] * len(references)))
+
+
+def test_truth_values_beside_missing_ones_are_one_and_zero(tmp_path):
+    """As R writes them: three refusals in a row ended with "mean is for numbers, found True"."""
+    right = (BASE == LABELS).astype(object)
+    right[0, 3] = right[2, 5] = np.nan
+    words = {True: "TRUE", False: "FALSE"}
+    frame = long(BASE).drop(columns=["arm", "run", "prediction", "label", "template"])
+    places = [
+        (seed, IDS.index(name)) for seed, name in zip(frame["seed"], frame["example"], strict=True)
+    ]
+    cells = [right[place] for place in places]
+    frame["correct"] = [words.get(cell, "NA") for cell in cells]
+    frame.to_csv(tmp_path / "r.csv", index=False)
+    frame["correct"] = [None if cell != cell else bool(cell) for cell in cells]
+    frame.to_json(tmp_path / "r.jsonl", orient="records", lines=True)
+    expected = compare(right.astype(float), missing="omit", **OPTIONS)
+    for data in (
+        tmp_path / "r.csv",
+        tmp_path / "r.jsonl",
+        frame,
+        frame.astype({"correct": "boolean"}),
+    ):
+        found = compare(data, missing="omit", **OPTIONS)
+        assert found.base.seed_scores == pytest.approx(expected.base.seed_scores)
+        with pytest.raises(DataError, match="found nan .*2 in total.*missing='omit'"):
+            compare(data)
+    labels = np.where(LABELS == 1, "TRUE", "FALSE")
+    frame["label"] = [labels[example] for _, example in places]
+    frame["correct"] = [words.get(cell == 1, "NA") for cell in cells]
+    frame.rename(columns={"correct": "prediction"}).to_csv(tmp_path / "p.csv", index=False)
+    classes = compare(tmp_path / "p.csv", metric="f1", **OPTIONS)
+    plain = compare(np.equal(right, 1).astype(int), metric="f1", labels=LABELS, **OPTIONS)
+    assert classes.base.seed_scores == pytest.approx(plain.base.seed_scores)
