@@ -60,10 +60,11 @@ def arms_in(
     """Returns the arms, by name, of what may hold several; None of other data.
 
     Args:
-      data: a file or folder; a table (a data frame of pandas or polars, a `datasets.Dataset`, a dict of
-        columns) of usual names, long or with one column per run; a dict of arrays `predictions` or
-        `scores` [seeds, examples], with `labels` [examples] and what else a `.npz` file may hold; or a
-        dict of arms, whose values are anything but one score or prediction per example.
+      data: a file or folder, or a list of them whose names say seed and arm; a table (a data frame of pandas
+        or polars, a `datasets.Dataset`, a dict of columns) of usual names, long or with one column per run; a
+        dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and what else a
+        `.npz` file may hold; or a dict of arms, whose values are anything but one score or prediction per
+        example.
       what: names it in error messages.
       by: column of slices of the examples, which is kept.
       task: one of several tasks in files, or in a column `task` of a table.
@@ -110,12 +111,13 @@ def _tables_in(
     data: Any, what: str, names: SliceNames, task: str | None, is_table: bool
 ) -> dict[str, ArmTable] | None:
     """Returns the arms of a file, folder, table or dict of columns; None of other data."""
-    if isinstance(data, str | Path):
-        if Path(data).is_dir() and next(iter(find_runs(data)), None) is not None:
+    if isinstance(data, str | Path) or _are_paths(data):
+        is_folder = isinstance(data, str | Path) and Path(data).is_dir()
+        if is_folder and next(iter(find_runs(data)), None) is not None:
             raise DataError(
                 f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
             )
-        return read_arms(str(data), names, task)
+        return read_arms(data, names, task)
     table: Any = None
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
@@ -134,6 +136,15 @@ def _tables_in(
     if table is None:
         return None
     return arms_of_rows(rows_in_memory(table, what, names, task), what)
+
+
+def _are_paths(data: Any) -> bool:
+    """Returns whether data are a list of files or folders, as `glob` gives them."""
+    return (
+        isinstance(data, list | tuple)
+        and len(data) > 0
+        and all(isinstance(path, str | Path) and Path(path).exists() for path in data)
+    )
 
 
 def _is_row(data: Any) -> bool:

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,16 +34,16 @@ from multiberts.evaluate.readers.layout import (
     KINDS,
     SourceFile,
     by_name,
-    files_at,
     is_known_task,
     name_of,
     name_of_all,
     root_of,
     source_files,
+    tasks_of_logs,
     warn_of_doubtful,
     warn_of_left_out,
 )
-from multiberts.evaluate.readers.log_folders import arrange_logs, logs_by_task, logs_of_task
+from multiberts.evaluate.readers.log_folders import arrange_logs
 from multiberts.evaluate.readers.other_kinds import (
     NoPredictionsError,
     refuse_archive,
@@ -51,8 +52,10 @@ from multiberts.evaluate.readers.other_kinds import (
 )
 from multiberts.evaluate.readers.rows import (
     BY_NAME,
+    FACT_NAMES,
     NUMBERED,
     POSITION,
+    TEXT_NAMES,
     ArmTable,
     ReadAs,
     Rows,
@@ -72,7 +75,9 @@ if TYPE_CHECKING:
 
 
 def read_arms(
-    path: str | Sequence[str], names: ColumnNames | None = None, task: str | None = None
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames | None = None,
+    task: str | None = None,
 ) -> dict[str, ArmTable]:
     """Reads predictions or scores of many runs, by arm ("" where the files name none).
 
@@ -92,10 +97,10 @@ def read_arms(
       task: one of several tasks in the files; a column `task` or `evaluation_set`, the harness's name for
         it, or what the files' names have after the seed.
     """
-    paths = [path] if isinstance(path, str) else [*path]
+    paths = _listed(path)
     file = Path(paths[0])
     if len(paths) == 1 and file.is_file() and _is_of_arrays(file):
-        [source] = source_files([file], root_of(paths))
+        [source] = source_files(paths)
         table = _read_npz(file, names or ColumnNames(), source.seed)
         if task is not None:
             raise NoTaskError(file)
@@ -112,16 +117,22 @@ class NoTaskError(UserError):
         super().__init__(f"{what} names no task; leave --task out")
 
 
+def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(path)] if isinstance(path, str | Path) else [*map(str, path)]
+
+
 def _described(paths: Sequence[str]) -> str:
     """Returns what messages call the files at paths."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
 def read_rows(
-    path: str | Sequence[str], names: ColumnNames | None = None, task: str | None = None
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames | None = None,
+    task: str | None = None,
 ) -> Rows:
     """Reads one row per run and example; see `read_arms`."""
-    paths = [path] if isinstance(path, str | Path) else [*path]
+    paths = _listed(path)
     rows = _only_task(read_tasks(paths, names or ColumnNames(), task), _described(paths))
     for name in ("procedure", "step", "learning_rate"):  # of an export, where an arm has several
         if name in rows.further:
@@ -140,15 +151,15 @@ def _only_task(tasks: Mapping[str, Rows], what: str) -> Rows:
         if are_by_name and not all(map(is_known_task, tasks)):
             cure = ", or let models' names come before the seed (base_seed0.csv)"
         raise UserError(
-            f"{what} holds {len(tasks)} tasks ({', '.join([*tasks][:20])}); choose one with "
-            f"--task=NAME{cure}"
+            f"{what} holds {len(tasks)} tasks ({', '.join([*tasks][:20])}); choose one, such as "
+            f"--task={next(iter(tasks))}{cure}"
         )
     [rows] = tasks.values()
     return rows
 
 
 def read_tasks(
-    path: str | Sequence[str],
+    path: str | Path | Sequence[str | Path],
     names: ColumnNames,
     task: str | None = None,
     *,
@@ -166,22 +177,20 @@ def read_tasks(
     """
     import pandas
 
-    paths = [path] if isinstance(path, str | Path) else [*path]
-    what, root = _described([*map(str, paths)]), root_of(paths)
-    by_task = logs_by_task(files_at(paths))
-    if may_name and task is None and len(by_task) > 1 and "" not in by_task:
-        each = (read_tasks(paths, names, own, may_name=True) for own in by_task)
+    paths = _listed(path)
+    if may_name and task is None and (of_logs := tasks_of_logs(paths)):
+        each = (read_tasks(path, names, own, may_name=True) for own in of_logs)
         return {own: rows for tasks in each for own, rows in tasks.items()}
-    files = logs_of_task(by_task, task, what)
-    sources, parts = _read_files(source_files(files, root), names, what)
+    what, root = _described(paths), root_of(paths)
+    sources, parts = _read_files(source_files(paths, task), names, what)
     for source, part in zip(sources, parts, strict=True):
         if source.seed is not None and not source.is_numbered:
             held = part.roles["seed"].unique().tolist()
             _refuse_other_seed(source.path, source.seed, held, part.read.columns["seed"])
     if all(part.log is not None for part in parts):
+        files = [Path(os.path.abspath(source.path)) for source in sources]
         seeds = [source.seed for source in sources]
-        files = [source.path for source in sources]
-        parts = arrange_logs(files, seeds, parts, root, name_of_all(paths))
+        parts = arrange_logs(files, seeds, parts, Path(os.path.abspath(root)), name_of_all(paths))
     elif len(sources) > 1:
         if all(source.seed is None or source.is_numbered for source in sources) and all(
             part.read.columns["seed"] != BY_NAME for part in parts
@@ -220,9 +229,10 @@ def read_tasks(
         files=[str(source.path) for source in sources],
         logged_metric=parts[0].read.logged_metric,
     )
-    others = dict.fromkeys(name for part in parts for name in part.other_columns)
-    rows = Rows(roles, further, read, [*possible_ids], other_columns=[*others])
-    tasks = {own: settled(part, names, what) for own, part in _by_task(rows, task, what).items()}
+    distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
+    rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
+    by_task = _by_task(rows, task, what)
+    tasks = {own: settled(part, names, what) for own, part in by_task.items()}
     for own, part in tasks.items():
         of_task = [str(source.path) for source in sources if source.task in ("", own)] or read.files
         called = own if "task" in roles else ""
@@ -495,9 +505,7 @@ def _standard(
     if set(frame.columns) >= _EXPORTED:
         return _trained(frame, names, str(path))
     rows = standard_rows(frame, names, str(path), seed)
-    known = {*rows.read.columns.values(), *rows.further, "task", "evaluation_set"}
-    others = [str(name) for name in frame if name not in known]
-    rows = replace(rows, other_columns=others)
+    rows = replace(rows, distinguishing=_distinguishing(frame, rows))
     columns = [name for name in ("task", "evaluation_set") if name in frame]
     if columns:
         # A table with a column per run has its rows once for each.
@@ -505,6 +513,26 @@ def _standard(
         parts = [frame[name].astype(str).take(places).reset_index(drop=True) for name in columns]
         rows = replace(rows, roles=rows.roles.assign(task=parts[0].str.cat(parts[1:], sep="/")))
     return rows
+
+
+def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:
+    """Returns the columns in which all rows of one run and example differ, if there are such rows."""
+    known = {*rows.read.columns.values(), *TEXT_NAMES, *FACT_NAMES, "task", "evaluation_set"}
+    others = [name for name in frame if name not in known]
+    if not others or "example" not in rows.roles or len(rows) != len(frame):
+        return []
+    keys = [name for name in ("arm", "task", "seed", "run", "example") if name in rows.roles]
+    roles = rows.roles[keys]
+    twice = roles.duplicated(keep=False).to_numpy()
+    if not twice.any():
+        return []
+    repeated = roles[twice].reset_index(drop=True)
+    columns = frame[others][twice].reset_index(drop=True)
+    return [
+        str(name)
+        for name in columns.columns[np.argsort(columns.nunique().to_numpy(), kind="stable")]
+        if not repeated.assign(**{"": columns[name]}).duplicated().any()
+    ]
 
 
 # Columns by which files of `evaluate.prediction_files.parquet` are recognised.

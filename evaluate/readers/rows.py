@@ -92,7 +92,7 @@ class Rows:
       read: what was read as what.
       possible_ids: those of them that are kept only where they turn out to be ids.
       log: when a log of an evaluation began, its model and settings; None of other files.
-      other_columns: names of the columns that were not kept.
+      distinguishing: names of the columns in which all rows of one run and example differ.
     """
 
     roles: pandas.DataFrame
@@ -100,7 +100,7 @@ class Rows:
     read: ReadAs = field(default_factory=ReadAs)
     possible_ids: Sequence[str] = ()
     log: Mapping[str, str] | None = None
-    other_columns: Sequence[str] = ()
+    distinguishing: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.roles)
@@ -233,6 +233,25 @@ def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
         raise UserError(f"{what}: {error}") from error
 
 
+def cure_of_repeats(rows: Rows, example: Any) -> str:
+    """Returns what to do where two rows of one run have one example."""
+    if _is_rounded(example):
+        return (
+            "such ids were rounded, as spreadsheets do: export them again as text, or name another column of "
+            "ids with --example=COLUMN"
+        )
+    if rows.distinguishing:
+        name = rows.distinguishing[0]
+        return (
+            f"the column {name!r} distinguishes them: give --run={name} if it is of runs of a seed, or "
+            f"--arm={name}"
+        )
+    return (
+        "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each example "
+        "an id of its own"
+    )
+
+
 def _table(rows: Rows) -> ArmTable:
     """Arranges the rows of one arm; a row that is missing becomes a cell that is NaN."""
     import pandas
@@ -245,23 +264,9 @@ def _table(rows: Rows) -> ArmTable:
     if np.bincount(cells).max() > 1:
         where = int(np.argmax(pandas.Series(cells).duplicated()))
         cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
-        same = np.flatnonzero(cells == cells[where])
-        differing = [name for name in rows.further if rows.further[name].iloc[same].nunique() > 1]
-        named = ", ".join([*differing, *rows.other_columns][:9])
-        if _is_rounded(cells_of_row["example"]):
-            cure = (
-                "such ids were rounded, as spreadsheets do: export them again as text, or name another "
-                "column of ids with --example=COLUMN"
-            )
-        elif named:
-            cure = f"if a column distinguishes them ({named}), name it with --run=COLUMN or --arm=COLUMN"
-        else:
-            cure = (
-                "no other column distinguishes them, so ids are repeated: keep one row of copies, or "
-                "give each example an id of its own"
-            )
-        places = ", ".join(f"{key} {cell!r}" for key, cell in cells_of_row.items())
-        raise UserError(f"found two rows of {places}; {cure}")
+        cure = cure_of_repeats(rows, cells_of_row["example"])
+        places = [f"{key} {cell!r}" for key, cell in cells_of_row.items()]
+        raise UserError(f"found two rows of {', '.join(places)}; {cure}")
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
     if kind == "prediction" and values.dtype.kind == "f" and np.isnan(values).all():

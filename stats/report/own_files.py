@@ -42,8 +42,9 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
       data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of
         arrays (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; of
         outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
-        `evaluate.readers.reading.read_arms`). Or a table in memory: a data frame (pandas, polars), a
-        `datasets.Dataset`, a dict of columns, or of arrays as a `.npz` file holds them.
+        `evaluate.readers.reading.read_arms`). Or a list of such paths, whose names say seed and arm. Or a
+        table in memory: a data frame (pandas, polars), a `datasets.Dataset`, a dict of columns, or of arrays
+        as a `.npz` file holds them.
       task: one of several tasks in files, or in a column `task`; of finished runs,
         "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
@@ -191,7 +192,8 @@ def _one_set(prediction_sets: Sequence[PredictionSet], path: str, task: str | No
     if len(sets) != 1:
         found = "no such task" if not sets else f"{len(sets)} evaluation sets"
         raise UserError(
-            f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one with --task=NAME"
+            f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one, such as "
+            f"--task={min(known)}"
         )
     return sets.pop()
 

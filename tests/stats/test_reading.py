@@ -356,8 +356,11 @@ def test_frames_that_cannot_be_read_are_refused():
     twice = pandas.concat([frame, frame[(frame.seed == 0) & (frame.example == "id 1")]])
     with pytest.raises(DataError, match="rows of seed 0, .*'id 1'; .*ids are repeated"):
         read(twice)
-    with pytest.raises(DataError, match="'id 1'; .*.day.*run='COLUMN' or arm='COLUMN'"):
+    with pytest.raises(DataError, match="'id 1'; .*ids are repeated"):
         read(twice.assign(day=[0.5] * len(twice)))
+    days = [0.5] * len(frame) + [1.5] * (len(twice) - len(frame))
+    with pytest.raises(DataError, match="'id 1'; .*'day' .*run='day' if .*, or arm='day'"):
+        read(twice.assign(day=days))
     broken = frame.assign(label=[2, *frame["label"][1:]])
     with pytest.raises(DataError, match="column 'label': .*several values"):
         read(broken)
@@ -382,7 +385,7 @@ def test_several_tasks_of_a_table_in_memory_are_not_pooled(is_wide):
         frame = frame.add_prefix("seed_").reset_index()
     other = frame.assign(label=1 - frame["label"])
     tasks = pandas.concat([frame.assign(task="rte"), other.assign(task="mrpc")])
-    several = "2 tasks .rte, mrpc.; choose one with task='NAME'"
+    several = "2 tasks .rte, mrpc.; choose one, such as task='rte'"
     for refused in (
         lambda: read(tasks),
         lambda: compare(tasks, tasks, "accuracy"),
