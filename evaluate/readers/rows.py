@@ -247,8 +247,8 @@ def cure_of_repeats(rows: Rows, example: Any) -> str:
             f"--arm={name}"
         )
     return (
-        "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each example "
-        "an id of its own"
+        "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each "
+        "example an id of its own"
     )
 
 
