@@ -121,7 +121,7 @@ def _with_flags(command: str, line: str, knows: Mapping[str, str]) -> str | None
     words = shlex.split(command)
     ways = [{name: knows[name] for name, _ in _FLAG.findall(line) if name in knows}]
     ways = [] if _FLAG.search(cure) else ways  # the flag is named before: "name one of these"
-    for way in re.split(r"; | or |, (?=give )", cure):
+    for way in re.split(r"; | or |, (?=give )|, otherwise ", cure):
         flags = dict(_FLAG.findall(way))
         if "leave --" in way and all(f"--{name}" in command for name in flags):
             return _without(command, flags)

@@ -1,4 +1,4 @@
-"""Names in paths: the arm, task, seed and run of each file of a folder or list of paths.
+"""Arm, task, seed and run of each file of a folder or list of paths, as its path names them.
 
 The one place that reads names of files. The number after the word "seed" is the seed, or else
 the last number of the name. Words and folders before it name the arm where they differ, what comes after
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from multiberts.evaluate.readers.columns import is_doubtful, warn_of_numbers
+from multiberts.evaluate.readers.log_folders import logs_by_task, logs_of_task
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 
@@ -120,39 +121,30 @@ def are_seeds_of_arms(paths: Sequence[str]) -> bool:
     )
 
 
-def files_at(paths: Sequence[str]) -> list[Path]:
-    """Returns the files of predictions at paths, at any depth; the others are named in a warning.
+def source_files(paths: Sequence[str], task: str | None = None) -> list[SourceFile]:
+    """Returns the files of predictions at paths, at any depth, with what their paths say.
 
     Args:
       paths: of a file or folder, or of several that belong together (see `are_seeds_of_arms`).
+      task: the wanted one; files of other tasks are left out where a harness names them so.
     """
-    files: list[Path] = []
-    others: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            found, of_other_kinds = _files_in(path)
-            files += found
-            others += of_other_kinds
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise UserError(f"{path} does not exist; check the path")
+    files, others = _files_at(paths)
+    if len(files) == 1 and len(paths) == 1 and Path(paths[0]).is_file():
+        number = _SEED.search(files[0].name)
+        return [SourceFile(files[0], seed=int(number[1]) if number else None)]
     root = root_of(paths)
-    kept = _of_predictions(files, root) if len(files) > 1 or root.is_dir() else files
+    by_task = logs_by_task(files)
+    if {*by_task} != {""}:
+        files = logs_of_task(by_task, task, root)
+    kept = _of_predictions(files, root)
     warn_of_left_out([*others, *(file for file in files if file not in {*kept})], str(root))
-    return kept
+    return _by_seed(kept, root)
 
 
-def source_files(files: Sequence[Path], root: Path) -> list[SourceFile]:
-    """Returns what the paths of files say.
-
-    Args:
-      root: below which paths name arms and seeds (see `root_of`); of a single file itself.
-    """
-    if [*files] == [root] and root.is_file():
-        number = _SEED.search(root.name)
-        return [SourceFile(root, seed=int(number[1]) if number else None)]
-    return _by_seed(files, root)
+def tasks_of_logs(paths: Sequence[str]) -> list[str]:
+    """Returns the tasks of logs at paths, where all files are logs and of several tasks."""
+    by_task = logs_by_task(_files_at(paths)[0])
+    return [*by_task] if len(by_task) > 1 and "" not in by_task else []
 
 
 def by_name(
@@ -184,6 +176,22 @@ def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
 
 
 # --- Which files ---------------------------------------------------------------------------------
+
+
+def _files_at(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """Returns the files of known kinds at paths, and the others of their folders."""
+    files: list[Path] = []
+    others: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            known, of_other_kinds = _files_in(path)
+            files += known
+            others += of_other_kinds
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UserError(f"{path} does not exist; check the path")
+    return files, others
 
 
 def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -232,8 +240,10 @@ def _of_predictions(files: Sequence[Path], root: Path) -> list[Path]:
     ]
     kept = kept or [*files]
     # Settings are saved as JSON beside a table of the same name.
+    settings = [file for file in kept if file.suffix == ".json" and not _BY_FOLDER.match(file.name)]
     tables = {_text(file, root) for file in kept if file.suffix != ".json"}
-    return [file for file in kept if file.suffix != ".json" or _text(file, root) not in tables]
+    left_out = {file for file in settings if _text(file, root) in tables}
+    return [file for file in kept if file not in left_out]
 
 
 def warn_of_left_out(left_out: Sequence[Path], folder: str) -> None:

@@ -35,7 +35,7 @@ def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
 
 
 def logs_of_task(
-    by_task: Mapping[str, Mapping[Path, str]], task: str | None, what: str
+    by_task: Mapping[str, Mapping[Path, str]], task: str | None, what: object
 ) -> list[Path]:
     """Returns the logs of one task, and other files; says which models have no log of it.
 

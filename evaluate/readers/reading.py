@@ -34,16 +34,16 @@ from multiberts.evaluate.readers.layout import (
     KINDS,
     SourceFile,
     by_name,
-    files_at,
     is_known_task,
     name_of,
     name_of_all,
     root_of,
     source_files,
+    tasks_of_logs,
     warn_of_doubtful,
     warn_of_left_out,
 )
-from multiberts.evaluate.readers.log_folders import arrange_logs, logs_by_task, logs_of_task
+from multiberts.evaluate.readers.log_folders import arrange_logs
 from multiberts.evaluate.readers.other_kinds import (
     NoPredictionsError,
     refuse_archive,
@@ -100,7 +100,7 @@ def read_arms(
     paths = _listed(path)
     file = Path(paths[0])
     if len(paths) == 1 and file.is_file() and _is_of_arrays(file):
-        [source] = source_files([file], root_of(paths))
+        [source] = source_files(paths)
         table = _read_npz(file, names or ColumnNames(), source.seed)
         if task is not None:
             raise NoTaskError(file)
@@ -178,21 +178,19 @@ def read_tasks(
     import pandas
 
     paths = _listed(path)
-    what, root = _described(paths), root_of(paths)
-    by_task = logs_by_task(files_at(paths))
-    if may_name and task is None and len(by_task) > 1 and "" not in by_task:
-        each = (read_tasks(paths, names, own, may_name=True) for own in by_task)
+    if may_name and task is None and (of_logs := tasks_of_logs(paths)):
+        each = (read_tasks(path, names, own, may_name=True) for own in of_logs)
         return {own: rows for tasks in each for own, rows in tasks.items()}
-    files = logs_of_task(by_task, task, what)
-    sources, parts = _read_files(source_files(files, root), names, what)
+    what, root = _described(paths), root_of(paths)
+    sources, parts = _read_files(source_files(paths, task), names, what)
     for source, part in zip(sources, parts, strict=True):
         if source.seed is not None and not source.is_numbered:
             held = part.roles["seed"].unique().tolist()
             _refuse_other_seed(source.path, source.seed, held, part.read.columns["seed"])
     if all(part.log is not None for part in parts):
-        logs = [Path(os.path.abspath(source.path)) for source in sources]
+        files = [Path(os.path.abspath(source.path)) for source in sources]
         seeds = [source.seed for source in sources]
-        parts = arrange_logs(logs, seeds, parts, Path(os.path.abspath(root)), name_of_all(paths))
+        parts = arrange_logs(files, seeds, parts, Path(os.path.abspath(root)), name_of_all(paths))
     elif len(sources) > 1:
         if all(source.seed is None or source.is_numbered for source in sources) and all(
             part.read.columns["seed"] != BY_NAME for part in parts
@@ -233,7 +231,8 @@ def read_tasks(
     )
     distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
-    tasks = {own: settled(part, names, what) for own, part in _by_task(rows, task, what).items()}
+    by_task = _by_task(rows, task, what)
+    tasks = {own: settled(part, names, what) for own, part in by_task.items()}
     for own, part in tasks.items():
         of_task = [str(source.path) for source in sources if source.task in ("", own)] or read.files
         called = own if "task" in roles else ""

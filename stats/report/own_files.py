@@ -253,7 +253,7 @@ def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
     tables = [table_of(name, data) for name, data in arms.items()]
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
-        # Of both kinds, the mean.
+        # The mean where there are both kinds.
         return max(starmap(_default_metric, zip(arms, tables, strict=True)))
     return named_metric(given).name
 

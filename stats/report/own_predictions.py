@@ -43,10 +43,9 @@ class OwnComparison(SliceNames):
 
     Attributes:
       base: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
-        column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say
-        seed, arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning
-        runs; outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per
-        seed.
+        column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say seed,
+        arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; outputs
+        of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
       experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
         seed (`base_seed*.csv new_seed*.csv`).
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,

@@ -255,4 +255,4 @@ def test_one_array_is_of_scores(tmp_path: Path) -> None:
 def test_what_a_path_says(tmp_path: Path) -> None:
     path = tmp_path / "seed_7" / "rte.csv"
     write(path, table("base", 7))
-    assert source_files([path], tmp_path) == [SourceFile(path, task="rte", seed=7)]
+    assert source_files([str(tmp_path)]) == [SourceFile(path, task="rte", seed=7)]
