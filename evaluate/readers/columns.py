@@ -60,13 +60,6 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 _RUNS = ("run", "repeat")
 # Names of scores that other programs call the label.
 _SCORE_OR_LABEL = ("correct", "right", "acc")
-# Words before a number that is rarely a seed.
-_NO_SEEDS = re.compile(
-    r"(steps?|epochs?|folds?|layers?|checkpoint|ckpt|iter(ation)?s?|version|v|part|shard|split|gpt|llama)"
-    r"[ _.\-=]*\d+",
-    re.IGNORECASE,
-)
-
 # An index without a name, as pandas reads it back.
 _INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
 # `--seed=columns`: one column per seed, whatever stands before the number of the seed.
@@ -727,23 +720,6 @@ def _differing(frame: pandas.DataFrame, columns: Iterable[str]) -> tuple[str, st
     """Returns the first column and another that differs from it, if one does."""
     first, *others = columns
     return next(((first, name) for name in others if not frame[first].equals(frame[name])), None)
-
-
-def warn_of_numbers(what: str, of: str, names: Sequence[object]) -> None:
-    console.warn(
-        f"{what}: the numbers in the names of the {of} {', '.join(map(str, names[:3]))} are taken for "
-        "seeds; if they are something else, write a column of seeds"
-    )
-
-
-def is_doubtful(name: str) -> bool:
-    """Returns whether the number at the end of a name is rarely a seed.
-
-    Example:
-      >>> is_doubtful("step_100"), is_doubtful("gpt4"), is_doubtful("run_3")
-      (True, True, False)
-    """
-    return _NO_SEEDS.fullmatch(name) is not None
 
 
 def _lacking(frame: pandas.DataFrame, what: str, role: str, *flags: str) -> UserError:
