@@ -501,7 +501,10 @@ def _with_plain_cells(
         cells = frame[column]
         if cells.dtype != object:
             continue
-        if pandas.api.types.infer_dtype(cells, skipna=True) == "boolean":
+        kind = pandas.api.types.infer_dtype(cells, skipna=True)
+        if kind == "string":
+            continue
+        if kind == "boolean":
             frame[column] = cells.astype("boolean").to_numpy(np.float64, na_value=np.nan)
             continue
         if role in ("prediction", "label") and any(map(_is_list, cells)):
@@ -525,9 +528,8 @@ def _is_list(cell: object) -> bool:
 
 def _as_set(cell: Any) -> Any:
     """Returns a list of texts as a sorted tuple; what holds anything else as it is."""
-    texts = (
-        cell.get("text", cell) if isinstance(cell, dict) else cell
-    )  # answers of SQuAD by `datasets`
+    # The answers of SQuAD, as `datasets` has them, are an object with lists of texts and places.
+    texts = cell.get("text", cell) if isinstance(cell, dict) else cell
     texts = [texts] * bool(texts) if isinstance(texts, str) else texts
     if not isinstance(texts, list | tuple | np.ndarray):
         return cell
@@ -662,7 +664,7 @@ def _from_wide(
         if pair is not None:
             raise UserError(
                 f"{what}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
-                "same for every seed; put the rows of all seeds into one order"
+                "same for every seed; put all into one order, or rename them if they are of an arm"
             )
         roles["label"] = labels[0]
     runs = [*dict.fromkeys(run for columns in by_role.values() for run in columns)]
@@ -697,7 +699,10 @@ def _from_wide(
     used = {*(column for _, column in values), *labels, *of_rows.values()}
     unused = [
         str(name)
-        for name in (*(run.column for run in run_columns), *map(roles.get, _VALUE_ROLES))
+        for name in (
+            *(run.column for run in run_columns),
+            *map(roles.get, (*_VALUE_ROLES, "arm", "run")),
+        )
         if name is not None and name not in used
     ]
     own = {*(run.column for run in run_columns), *roles.values()}

@@ -600,6 +600,9 @@ def test_lists_in_cells_are_sets_or_references(tmp_path):
                 np.testing.assert_allclose(arm.seed_scores, theirs)
         with pytest.raises(DataError, match="found lists, which accuracy does not take"):
             compare(*given, "accuracy", **OPTIONS)
+    apart = compare(*(frame.drop(columns="label") for frame in frames), "multilabel_f1_samples",
+                    labels=[*frames[0]["label"][:40]], **OPTIONS)  # fmt: skip
+    assert apart.ci == pytest.approx(found.ci)
     references = frames[0].assign(prediction="joy", label=[["joy", "a joy"], []] * 60)
     # As `datasets` has them.
     nested = references.assign(label=[{"text": texts} for texts in references["label"]])
