@@ -69,6 +69,7 @@ _NO_SEEDS = re.compile(
 
 # An index without a name, as pandas reads it back.
 _INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
+_TAG = re.compile(r"O|[BI]-\S+")
 # `--seed=columns`: one column per seed, whatever stands before the number of the seed.
 COLUMNS = "columns"
 # A column of one run, such as `seed_0`, `base_seed_0` or `seed_0_base`.
@@ -491,8 +492,9 @@ def _with_plain_cells(
 ) -> pandas.DataFrame:
     """Returns a table with one text or number in each cell of its roles, or a set of texts.
 
-    Lists of texts, of predictions and labels, are sets of labels or the references of an answer: sorted
-    tuples. Truth values among missing ones, as R and JSON have them, become 1, 0 and NaN.
+    Lists of texts, of predictions and labels, are sets of labels or the references of an answer, sorted
+    tuples; lists of tags are texts of tags. Truth values among missing ones, as R and JSON have them, become
+    1, 0 and NaN.
     """
     import pandas
 
@@ -507,11 +509,12 @@ def _with_plain_cells(
         if kind == "boolean":
             frame[column] = cells.astype("boolean").to_numpy(np.float64, na_value=np.nan)
             continue
-        if role in ("prediction", "label") and any(map(_is_list, cells)):
-            cells = pandas.Series([_as_set(cell) for cell in cells], frame.index, dtype=object)
+        may_be_lists = role in ("prediction", "label")
+        if may_be_lists and any(map(_is_list, cells)):
+            cells = pandas.Series(_sets_or_tags([*cells], role), frame.index, dtype=object)
             frame[column] = cells
         for row, cell in enumerate(cells, 1):
-            is_set = isinstance(cell, tuple) and all(isinstance(text, str) for text in cell)
+            is_set = may_be_lists and isinstance(cell, tuple) and _texts_in(cell) is not None
             if not (
                 is_set or cell is None or isinstance(cell, (str, bool, int, float, np.generic))
             ):
@@ -526,14 +529,31 @@ def _is_list(cell: object) -> bool:
     return isinstance(cell, list | tuple | dict | np.ndarray)
 
 
-def _as_set(cell: Any) -> Any:
-    """Returns a list of texts as a sorted tuple; what holds anything else as it is."""
+def _sets_or_tags(cells: list[Any], role: str) -> list[Any]:
+    """Returns lists of texts as sorted tuples, or tags of sentences as texts; other cells as they are."""
+    lists = [_texts_in(cell) for cell in cells]
+    every = {text for texts in lists if texts is not None for text in texts}
+    if every and all(map(_TAG.fullmatch, every)):
+        return [
+            cell if texts is None else " ".join(texts)
+            for cell, texts in zip(cells, lists, strict=True)
+        ]
+    return [
+        # A prediction with a text twice is not a set; the references of an answer may be alike.
+        cell
+        if texts is None or (role == "prediction" and len({*texts}) < len(texts))
+        else tuple(sorted({*texts}))
+        for cell, texts in zip(cells, lists, strict=True)
+    ]
+
+
+def _texts_in(cell: Any) -> list[str] | None:
+    """Returns the texts of a list, or of a text among lists; None of anything else."""
     # The answers of SQuAD, as `datasets` has them, are an object with lists of texts and places.
     texts = cell.get("text", cell) if isinstance(cell, dict) else cell
     texts = [texts] * bool(texts) if isinstance(texts, str) else texts
-    if not isinstance(texts, list | tuple | np.ndarray):
-        return cell
-    return tuple(sorted({*texts})) if all(isinstance(text, str) for text in texts) else cell
+    is_list = isinstance(texts, list | tuple | np.ndarray)
+    return [*texts] if is_list and all(isinstance(text, str) for text in texts) else None
 
 
 class _RunColumn(NamedTuple):

@@ -608,7 +608,11 @@ def test_lists_in_cells_are_sets_or_references(tmp_path):
     nested = references.assign(label=[{"text": texts} for texts in references["label"]])
     for frame in (references, nested):
         assert compare(frame, metric="squad_exact_match", **OPTIONS).estimate == 0.5
-    for cell in ([0.1, 0.9], [["joy"]], [1, 2]):
+    tags = references.assign(prediction=[["B-PER", "O", "O"], ["O", "B-LOC", "I-LOC"]] * 60)
+    tags["label"] = tags["prediction"]
+    assert read(tags)[""]["prediction"].values[0, :2].tolist() == ["B-PER O O", "O B-LOC I-LOC"]
+    assert compare(tags, metric="span_f1", **OPTIONS).estimate == 1
+    for cell in ([0.1, 0.9], [["joy"]], [1, 2], ["joy", "joy"], (1, 2)):
         with pytest.raises(DataError, match="row 1, expected one text or number"):
             read(references.assign(prediction=[cell] * len(references)))
 
