@@ -156,14 +156,12 @@ def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -
         )
     texts: set[str] = set()
     if labels is not None and labels.dtype.kind in "OU":
-        if _holds_lists(predictions):
-            raise ValueError(
-                "found lists as predictions; give --metric=multilabel_f1_micro if they are sets of labels"
-            )
-        if _holds_lists(labels):
-            raise ValueError(
-                "found lists as labels; give --metric=squad_f1 if they are the right answers to a question"
-            )
+        for cells, cure in (
+            (predictions, "multilabel_f1_micro if they are sets of labels"),
+            (labels, "squad_f1 if they are the right answers to a question"),
+        ):
+            if _holds_lists(cells):
+                raise ValueError(f"found lists in cells; give --metric={cure}")
         texts = {label for label in labels.tolist() if isinstance(label, str)}
     if all(map(_TAGS.fullmatch, texts)) and any(" " in text for text in texts):
         raise ValueError(

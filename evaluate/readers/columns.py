@@ -533,18 +533,16 @@ def _sets_or_tags(cells: list[Any], role: str) -> list[Any]:
     """Returns lists of texts as sorted tuples, or tags of sentences as texts; other cells as they are."""
     lists = [_texts_in(cell) for cell in cells]
     every = {text for texts in lists if texts is not None for text in texts}
-    if every and all(map(_TAG.fullmatch, every)):
-        return [
-            cell if texts is None else " ".join(texts)
-            for cell, texts in zip(cells, lists, strict=True)
-        ]
-    return [
+    are_tags = bool(every) and all(map(_TAG.fullmatch, every))
+
+    def joined(cell: Any, texts: list[str] | None) -> Any:
+        if texts is None or are_tags:
+            return cell if texts is None else " ".join(texts)
         # A prediction with a text twice is not a set; the references of an answer may be alike.
-        cell
-        if texts is None or (role == "prediction" and len({*texts}) < len(texts))
-        else tuple(sorted({*texts}))
-        for cell, texts in zip(cells, lists, strict=True)
-    ]
+        is_set = role == "label" or len({*texts}) == len(texts)
+        return tuple(sorted({*texts})) if is_set else cell
+
+    return [joined(cell, texts) for cell, texts in zip(cells, lists, strict=True)]
 
 
 def _texts_in(cell: Any) -> list[str] | None:
