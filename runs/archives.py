@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import struct
-import zipfile
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,17 +16,23 @@ import numpy as np
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
-# By its number in PKWARE's APPNOTE.TXT, section 4.4.5; zipfile unpacks the first two.
+if sys.version_info >= (3, 14):
+    import zipfile
+
+    from compression.zstd import ZstdError
+else:  # the same for older Pythons
+    from backports.zstd import ZstdError, zipfile
+
+# By its number in PKWARE's APPNOTE.TXT, section 4.4.5.
 _STORED, _DEFLATED, _ZSTANDARD = 0, 8, 93
 _IS_ENCRYPTED = 1
-_HEADER_BYTES = 30
 # Text is packed to a fifth, tables of few values to a fiftieth; zeros to a thousandth. What unpacks to more
 # bytes than the first and to more times its size than the second would fill the memory.
 _MOST_UNPACKED, _MOST_RATIO = 1 << 28, 200
 # Exceptions of zipfile, its decompressors and NumPy for damaged files, and for compressions that are unknown.
 _DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, KeyError, IndexError),
-    *(RuntimeError, OverflowError, SyntaxError, TypeError),
+    *(RuntimeError, OverflowError, SyntaxError, TypeError, ZstdError),
 )
 
 
@@ -39,32 +45,8 @@ class Archive:
         self._file = file
 
     def read(self, name: str) -> bytes:
-        info = self._file.getinfo(name)
         with _refused(self.path):
-            return (
-                self._unpacked(info) if info.compress_type == _ZSTANDARD else self._file.read(info)
-            )
-
-    def _unpacked(self, info: zipfile.ZipInfo) -> bytes:
-        """Returns a member that is packed with Zstandard, as Inspect does."""
-        from multiberts.runs.tables import need_pyarrow
-
-        need_pyarrow(self.path)
-        import pyarrow
-
-        with self.path.open("rb") as file:
-            file.seek(info.header_offset)
-            header = file.read(_HEADER_BYTES)
-            lengths = struct.unpack("<HH", header[-4:])  # of the name and of extra fields
-            file.seek(sum(lengths), os.SEEK_CUR)
-            data = file.read(info.compress_size)
-        try:
-            content = pyarrow.decompress(data, info.file_size, codec="zstd", asbytes=True)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise ValueError(str(error)) from error
-        if zlib.crc32(content) != info.CRC:
-            raise ValueError(f"bad checksum of {info.filename}")
-        return bytes(content)
+            return self._file.read(name)
 
 
 @contextlib.contextmanager
@@ -101,14 +83,21 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
 
 
 def read_arrays(path: PathLike) -> dict[str, np.ndarray]:
-    """Reads the arrays of a `.npz` file."""
+    """Reads the arrays of a `.npz` file, or the one of a `.npy` file, whose name is empty."""
+    path = Path(path)
+    with _refused(path), path.open("rb") as file:
+        is_array = file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+    if is_array:
+        return {"": _array(path, path.name, path.read_bytes())}
     with open_archive(path) as archive:
-        return {name.removesuffix(".npy"): _array(archive, name) for name in archive.names}
+        return {
+            name.removesuffix(".npy"): _array(archive.path, name, archive.read(name))
+            for name in archive.names
+        }
 
 
-def _array(archive: Archive, name: str) -> np.ndarray:
-    content = archive.read(name)
-    with _refused(archive.path):
+def _array(path: Path, name: str, content: bytes) -> np.ndarray:
+    with _refused(path):
         stream = io.BytesIO(content)
         version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0}.get(

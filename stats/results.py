@@ -129,6 +129,7 @@ class ArmSummary(EqualByContent):
       num_scored: examples (or clusters) that the score rests on near its bounds: all of them for an
         accuracy, the positives for a recall (`evaluate.metrics.column_metric.Metric.scored`).
       num_missing: predictions that are missing, and that the scores of their runs leave out.
+      repeats: whether the seeds are repeated evaluations of one model, known by their order in time.
     """
 
     name: str
@@ -150,6 +151,7 @@ class ArmSummary(EqualByContent):
     example_error: float = 0.0
     num_scored: float = math.inf
     num_missing: int = 0
+    repeats: bool = False
 
     @property
     def num_units(self) -> int:

@@ -19,11 +19,17 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
 )
 from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
-from multiberts.evaluate.metrics.register import METRICS, default_metric, values_of_cells
+from multiberts.evaluate.metrics.register import (
+    METRICS,
+    default_metric,
+    known_name,
+    values_of_cells,
+)
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.readers.columns import ColumnNames, described
-from multiberts.evaluate.readers.reading import name_of, read_tasks
-from multiberts.evaluate.readers.rows import number_of
+from multiberts.evaluate.readers.layout import name_of
+from multiberts.evaluate.readers.reading import read_tasks
+from multiberts.evaluate.readers.rows import cure_of_repeats, number_of
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 
 # Columns of the run that `multiberts export` writes and others do not.
 _FACTS = ("step", "learning_rate", "data_seed")
+_OF_RUNS = ("arm", "seed", "run", *_FACTS)
 
 
 def read_other_programs(
@@ -48,7 +55,7 @@ def read_other_programs(
       names: of columns, where they are not the usual ones.
       task: one of several tasks, by default all; of files that name none, the name for theirs, which
         is otherwise the source's.
-      metric: of predictions; by default the mean of scores, and the accuracy of classes.
+      metric: of predictions; by default that of a log, the mean of scores, and the accuracy of classes.
       procedure: of the runs, where no column names the arm; the source's name unless given.
 
     Returns:
@@ -72,7 +79,11 @@ def read_other_programs(
         value = "prediction" if "prediction" in frame else "score"
         cells = {name: frame[name].to_numpy() for name in ("prediction", "label") if name in frame}
         try:
-            chosen = metric or default_metric(cells.get("prediction"), cells.get("label"))
+            chosen = (
+                metric
+                or known_name(rows.read.logged_metric)
+                or default_metric(cells.get("prediction"), cells.get("label"))
+            )
         except ValueError as error:
             raise UserError(f"{where}: {error}") from error
         if METRICS[chosen].uses == "text" and "label" in cells and frame["label"].isna().all():
@@ -96,6 +107,12 @@ def read_other_programs(
             )
         if {"prediction", "label"} <= {*frame.columns}:
             _check_answers(frame[frame["label"].notna()], where, chosen)
+        keys = [name for name in (*_OF_RUNS, "example") if name in frame]
+        twice = frame[frame.duplicated(keys)]
+        if len(twice):
+            place = ", ".join(f"{key} {twice[key].iloc[0]}" for key in keys)
+            cure = cure_of_repeats(rows, twice["example"].iloc[0])
+            raise UserError(f"{where}: found two rows of {place}; {cure}")
         frame = frame.rename(columns={value: "prediction"})
         own_task, _, evaluation_set = own.partition("/")
         by_task.setdefault(own_task, []).append(
@@ -162,14 +179,7 @@ def _joined(parts: Sequence[ImportedRun]) -> ImportedRun:
 
 def _runs_of(one: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
     frame, where = one.frame, one.where
-    keys = [name for name in ("arm", "seed", "run", *_FACTS) if name in frame]
-    twice = frame[frame.duplicated([*keys, "example"])]
-    if len(twice):
-        place = ", ".join(f"{key} {twice[key].iloc[0]}" for key in [*keys, "example"])
-        raise UserError(
-            f"{where}: found two rows of {place}; name the column that distinguishes them with --run or "
-            "--arm"
-        )
+    keys = [name for name in _OF_RUNS if name in frame]
     read_set = partial(_set_of, one.name, one.metric, *_further(frame))
     for key, rows in frame.groupby(keys, sort=False, dropna=False):
         known = {name: _plain(item) for name, item in zip(keys, key, strict=True)}

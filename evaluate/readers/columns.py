@@ -429,7 +429,18 @@ def described(columns: Mapping[str, str]) -> str:
       >>> described({"prediction": "y_pred", "seed": BY_NAME})
       "prediction = 'y_pred', seed = names of files"
     """
-    order = ("prediction", "score", "label", "example", "seed", "run", "arm", "cluster", "by")
+    order = (
+        "prediction",
+        "score",
+        "label",
+        "example",
+        "seed",
+        "run",
+        "arm",
+        "task",
+        "cluster",
+        "by",
+    )
     by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
     return ", ".join(
         f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"

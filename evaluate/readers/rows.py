@@ -21,7 +21,7 @@ BY_COLUMNS = "numbers in the names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of the logs in time", "models and folders of the logs"
-UNNAMED = (POSITION, NUMBERED, BY_TIME)  # seeds that are paired by their order alone
+UNNAMED = (POSITION, NUMBERED)  # seeds that are paired by their order alone
 # Usual names of seeds, and of runs that may be seeds.
 SEED_NAMES = (
     "pretrain_seed", "seed", "model_seed", "random_seed", "training_seed", "rng_seed", "init_seed",
@@ -57,6 +57,7 @@ class ReadAs:
       unused: columns of a role that were left out.
       files: that were read; None of data in memory.
       task: as the files name it.
+      logged_metric: of predictions, as a log names it; empty where the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
     """
 
@@ -65,6 +66,7 @@ class ReadAs:
     unused: Sequence[str] = ()
     files: Sequence[str] | None = None
     task: str = ""
+    logged_metric: str = ""
     one_checkpoint: bool = False
 
     def attributes(self) -> dict[str, Any]:
@@ -90,6 +92,7 @@ class Rows:
       read: what was read as what.
       possible_ids: those of them that are kept only where they turn out to be ids.
       log: when a log of an evaluation began, its model and settings; None of other files.
+      distinguishing: names of the columns in which all rows of one run and example differ.
     """
 
     roles: pandas.DataFrame
@@ -97,6 +100,7 @@ class Rows:
     read: ReadAs = field(default_factory=ReadAs)
     possible_ids: Sequence[str] = ()
     log: Mapping[str, str] | None = None
+    distinguishing: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.roles)
@@ -229,6 +233,25 @@ def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
         raise UserError(f"{what}: {error}") from error
 
 
+def cure_of_repeats(rows: Rows, example: Any) -> str:
+    """Returns what to do where two rows of one run have one example."""
+    if _is_rounded(example):
+        return (
+            "such ids were rounded, as spreadsheets do: export them again as text, or name another column of "
+            "ids with --example=COLUMN"
+        )
+    if rows.distinguishing:
+        name = rows.distinguishing[0]
+        return (
+            f"the column {name!r} distinguishes them: give --run={name} if it is of runs of a seed, or "
+            f"--arm={name}"
+        )
+    return (
+        "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each "
+        "example an id of its own"
+    )
+
+
 def _table(rows: Rows) -> ArmTable:
     """Arranges the rows of one arm; a row that is missing becomes a cell that is NaN."""
     import pandas
@@ -241,12 +264,7 @@ def _table(rows: Rows) -> ArmTable:
     if np.bincount(cells).max() > 1:
         where = int(np.argmax(pandas.Series(cells).duplicated()))
         cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
-        cure = "name the column that distinguishes them with --run=COLUMN or --arm=COLUMN"
-        if _is_rounded(cells_of_row["example"]):
-            cure = (
-                "such ids were rounded, as spreadsheets do: export them again as text, or name another "
-                "column of ids with --example=COLUMN"
-            )
+        cure = cure_of_repeats(rows, cells_of_row["example"])
         places = [f"{key} {cell!r}" for key, cell in cells_of_row.items()]
         raise UserError(f"found two rows of {', '.join(places)}; {cure}")
     kind = "prediction" if "prediction" in roles else "score"
@@ -323,10 +341,12 @@ def plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
 
 # --- From arrays ---------------------------------------------------------------------------------
 
-# Names of arrays by role.
+# Names of arrays by role; the first that is there is taken.
 _ARRAYS = {
-    "prediction": "predictions", "score": "scores", "seed": "seeds", "label": "labels",
-    "cluster": "clusters", "example": "example_ids",
+    "prediction": ("predictions", "prediction", "preds", "pred", "y_pred"),
+    "score": ("scores", "score"), "seed": ("seeds",),
+    "label": ("labels", "label", "y_true", "targets", "target", "gold"),
+    "cluster": ("clusters",), "example": ("example_ids", "ids"),
 }  # fmt: skip
 
 
@@ -336,8 +356,9 @@ def table_of_arrays(
     """Returns arrays as the table that they are.
 
     Args:
-      arrays: `predictions` or `scores` [seeds, examples], and optionally `labels` [examples], `seeds`,
-        `example_ids` and `clusters`.
+      arrays: `predictions` or `scores` [seeds, examples], or [examples] of one seed, and optionally
+        `labels` [examples], `seeds`, `example_ids` and `clusters`; scikit-learn's `y_pred` and `y_true`,
+        `preds` and `targets` are known, too.
       what: names them in error messages.
       names: of arrays by role, where they are not these.
 
@@ -355,14 +376,24 @@ def table_of_arrays(
                 f"{what}: found no array {name!r} for --{role}, only {', '.join(arrays)}; name one of "
                 "these, or leave it out"
             )
-    called = _ARRAYS | given
+    called = {
+        role: next((name for name in usual if name in arrays), usual[0])
+        for role, usual in _ARRAYS.items()
+    } | given
     kind = "score" if "score" in given or called["prediction"] not in arrays else "prediction"
-    values = arrays.get(called[kind], np.empty(0))
+    values = np.atleast_2d(arrays.get(called[kind], np.empty((0, 0, 0))))
     if values.ndim != 2:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+        logits = "; of logits save argmax(-1) as predictions" if "logits" in arrays else ""
         raise UserError(
             f"{what}: found {shapes or 'no array'}, expected `predictions` or `scores` "
-            "[seeds, examples]; save each arm's under these names, in a file of its own"
+            f"[seeds, examples]{logits}; save each arm's under these names, in a file of its own"
+        )
+    if called["seed"] not in arrays and values.shape[0] > values.shape[1] > 1:
+        raise UserError(
+            f"{what}: {called[kind]} have the shape {list(values.shape)}, which would be "
+            f"{values.shape[0]} seeds of {values.shape[1]} examples, expected [seeds, examples]; "
+            "transpose them, or save the predicted class of each example"
         )
     columns = {kind: called[kind], "seed": POSITION, "example": POSITION}
     columns |= {

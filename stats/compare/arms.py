@@ -22,17 +22,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
-from multiberts.stats.compare.checks import check_defined, check_tables, notes_of_calibration
+from multiberts.stats.compare.checks import (
+    check_defined,
+    check_tables,
+    design_of,
+    notes_of_calibration,
+)
 from multiberts.stats.compare.question import (
     TaskData,
     bounded_mean,
     check_finite,
     check_seeds,
     kind_of,
+    logged_metric,
     named_notes,
     pairing_of,
     prepare_arms,
@@ -158,7 +165,10 @@ def compare_given(
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
-    arms, metric, notes = _prepared(given, task, settings, shared)
+    known = None if task.metric is None else named_metric(task.metric)
+    tables = {name: shared.table(name, data, known) for name, data in given.items()}
+    settings = replace(settings, design=design_of(tables.values(), settings.design))
+    arms, metric, notes = _prepared(tables, task, settings, shared)
     scored = _scored_arms(arms, metric, settings, shared)
     replicates = bootstrap(
         [arm.job for arm in scored.values()], draws_of(settings), settings.n_resamples
@@ -248,15 +258,16 @@ def _by_name(arms: Any) -> dict[str, Any]:
 
 
 def _prepared(
-    given: Mapping[str, Any], task: TaskData, settings: ComparisonSettings, shared: SharedArms
+    tables: Mapping[str, ArmTable],
+    task: TaskData,
+    settings: ComparisonSettings,
+    shared: SharedArms,
 ) -> tuple[dict[str, Arm], MetricLike, tuple[str, ...]]:
     """Aligns all arms with the first one, and keeps the seeds that all have where these are paired.
 
     Returns:
       The arms by name, their score, and what readers must know of them.
     """
-    known = None if task.metric is None else named_metric(task.metric)
-    tables = {name: shared.table(name, data, known) for name, data in given.items()}
     (first, base), *others = tables.items()
     check_tables(tables, settings.design)
     unpaired = replace(settings, design="unpaired")
@@ -269,7 +280,7 @@ def _prepared(
             raise DataError(f"{name} (experiment) against {first} (base): {error}") from error
         prepared |= dict(zip((first, name), found.arms, strict=True))
         notes += named_notes(found.notes, (first, name))
-    arms = {name: prepared[name] for name in given}
+    arms = {name: prepared[name] for name in tables}
     if settings.design == "paired":
         common = sorted_seeds(list(set.intersection(*(set(arm.seeds) for arm in arms.values()))))
         if not common:
@@ -279,7 +290,7 @@ def _prepared(
         arms = {name: with_common_seeds(arm, common) for name, arm in arms.items()}
     check_seeds(arms, settings)
     every = list(arms.values())
-    score = named_metric("mean" if task.metric is None else task.metric, every)
+    score = named_metric(task.metric or logged_metric(tables) or "mean", every)
     notes += notes_of_calibration(score, every, [*arms])
     return arms, bounded_mean(score, every), (*dict.fromkeys(notes),)
 

@@ -5,7 +5,7 @@ Every comparison passes here, from files or from arrays (`stats.compare.question
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from multiberts.evaluate.metrics.answer_checks import Answers, check_answers, wh
 from multiberts.evaluate.metrics.classification import CLASS_METRICS
 from multiberts.evaluate.metrics.probability import calibrated_ece
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.readers.rows import FACT_NAMES, POSITION, UNNAMED, ArmTable
+from multiberts.evaluate.readers.rows import BY_TIME, FACT_NAMES, POSITION, UNNAMED, ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.errors import DataError, UndefinedScore
@@ -23,9 +23,23 @@ from multiberts.stats.metric_names import difference_text, metric_at_start, metr
 from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.presentation.words import seed_names
 from multiberts.stats.runs_table import Arm
+from multiberts.stats.settings import Design
 
 # With fewer examples two good models may well agree on all.
 _FEWEST_EXAMPLES = 20
+
+
+def are_repeats(data: ArmTable | Arm) -> bool:
+    """Returns whether the seeds of an arm are logs of one model, in order of time."""
+    return data.read.columns.get("seed") == BY_TIME
+
+
+def design_of(data: Iterable[ArmTable | Arm], design: Design) -> Design:
+    """Returns the design that is asked for, or `unpaired` in place of `paired` where seeds are repeats.
+
+    The first log of one model and the first of another have nothing in common.
+    """
+    return "unpaired" if design == "paired" and any(map(are_repeats, data)) else design
 
 
 def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
@@ -43,7 +57,7 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
         )
         raise DataError(
             f"found {found}, expected the same of all; give predictions and labels of both "
-            "(--prediction, --label), or each example's own score of both (--score)"
+            "(prediction='COLUMN', label='COLUMN'), or each example's own score of both (score='COLUMN')"
         )
     unnamed: dict[str, list[str]] = {}
     for name, table in tables.items():
@@ -89,7 +103,7 @@ def check_aligned(arms: Sequence[Arm]) -> None:
             raise DataError(
                 f"base and experiment have different {name!r} for {counted(different.size, 'example')} of "
                 f"one id, first {shown!r}: {own[place]!r} and {other[place]!r}; compare runs on the same "
-                "data, or name the column of ids with --example"
+                "data, or name the column of ids with example='COLUMN'"
             )
 
 
@@ -175,7 +189,7 @@ def notes_of(arm: Arm, design: str) -> list[str]:
     if arm.read.columns.get("example") == POSITION and is_file:
         found.append(
             "Examples of {arm} are known by the order of rows: no column has one value for each example "
-            "of every run; name one with --example if there is."
+            "of every run; name one if there is."
         )
     if arm.read.one_checkpoint:
         found.append(

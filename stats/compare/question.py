@@ -13,18 +13,21 @@ from multiberts.evaluate.metrics.answer_checks import labelled_averages
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import Replicates, ScoreJob, bootstrap, draws_of
 from multiberts.stats.compare.checks import (
     answers_of,
+    are_repeats,
     check_aligned,
     check_defined,
     check_labels,
     check_named,
     check_scales,
     check_tables,
+    design_of,
     notes_of,
     notes_of_calibration,
     notes_of_clusters,
@@ -124,8 +127,9 @@ def compare(
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
         replicate and without each example in turn. By default `mean` of scores without labels.
-      design: `paired` uses the seeds that both arms have; `unpaired` draws the seeds of each arm
-        separately; `fixed_baseline` takes the base's runs as they are; `single` has no experiment.
+      design: `paired` uses the seeds that both arms have, but for repeated evaluations (logs in order of
+        time), which are unpaired; `unpaired` draws the seeds of each arm separately; `fixed_baseline`
+        takes the base's runs as they are; `single` has no experiment.
       labels: one per example, where the arms do not hold them. A DataArray with example ids, a
         Series with an index or a mapping is put in the order of the predictions by these; other
         values count by position.
@@ -222,15 +226,20 @@ def prepare_arms(
     )
     metric = None if task.metric is None else named_metric(task.metric)
     tables = {name: made.table(name, data, metric) for name, data in given.items()}
+    metric = metric or logged_metric(tables)
     if metric is None:
         if task.labels is not None or any(table.labels is not None for table in tables.values()):
             raise DataError("found labels without a metric; name one, such as metric='accuracy'")
         metric = METRICS["mean"]
+    design = design_of(tables.values(), design)
     check_tables(tables, design)
     arms = [
         made.read(name, table, task.labels, metric, task.missing) for name, table in tables.items()
     ]
     if len(arms) > 1:
+        if task.labels is None and any(table.labels is None for table in tables.values()):
+            # Scores need none, and one arm's cannot be held against nothing.
+            arms = [replace(arm, labels=np.zeros(arm.num_examples)) for arm in arms]
         arms = list(align(arms[0], arms[1]))
         check_aligned(arms)
     check_scales(arms, metric)
@@ -246,13 +255,19 @@ def prepare_arms(
         if not arms[0].seeds:
             raise DataError(
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
-                "none in common; use the unpaired design"
+                "none in common; if they are unrelated, give design='unpaired'"
             )
     used = bounded_mean(named_metric(task.metric or metric, arms), arms)
     notes = [
         [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
     ]
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
+
+
+def logged_metric(tables: Mapping[str, ArmTable]) -> MetricLike | None:
+    """Returns the metric that logs name for their predictions, such as mcc."""
+    names = {table.read.logged_metric for table in tables.values()} - {""}
+    return named_metric(names.pop()) if len(names) == 1 else None
 
 
 def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
@@ -307,8 +322,7 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
     ]
 
 
-# Ways out of one seed: of the command, and in Python.
-_BORROW = "borrow their spread (--seed_sd; stats.one_seed), "
+_BORROW = "borrow their spread (seed_sd='NUMBER'), "
 
 
 class ComparisonSpec:
@@ -344,12 +358,14 @@ class ComparisonSpec:
           prior: of arms with one seed, as in `Crossing`.
         """
         arms, metric, self._notes = prepared[:3]
+        settings = replace(settings, design=design_of(arms, settings.design))
         self.prepared, self.settings, self.prior = prepared, settings, prior
         drawn = dict(zip(("base", "experiment"), arms, strict=False))
         if settings.design == "fixed_baseline":
             del drawn["base"]
         for name, arm in drawn.items() if not prior[1] else ():
-            cure = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
+            may_be_fixed = name == "base" and len(arms[-1].seeds) > 1
+            cure = " (or design='fixed_baseline')" * may_be_fixed
             check_seeds({name: arm}, settings, cure, _BORROW)
         if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
             raise DataError(
@@ -494,6 +510,7 @@ def summarise_arm(
         crossing.example_error,
         units,
         0 if arm.observed is None else int((~arm.observed).sum()),
+        are_repeats(arm),
     )
 
 
@@ -548,7 +565,7 @@ def check_seeds(
         if len(arm.seeds) < 2 and settings.resample != "examples":
             raise DataError(
                 f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                f"expected two or more to estimate how seeds vary; add seeds, {borrow}or, in Python, use "
+                f"expected two or more to estimate how seeds vary; add seeds, {borrow}or give "
                 f"resample='examples' and claim nothing beyond this seed{cure}"
             )
 
@@ -576,7 +593,7 @@ def compare_specs(
             spec.crossing,
             samples,
             replicates.undefined[:, columns],
-            settings,
+            spec.settings,
             called,
             spec.kind,
             spec.pairs,

@@ -157,6 +157,7 @@ def compare_family(
         _mean_crossing([spec.crossings[place] for spec in specs.values()])
         for place in range(1 if design == "single" else 2)
     ]
+    settings = replace(settings, design=found[0].design)
     macro_average = _macro_average(average, shares, found, replicates.undefined, settings)
     comparisons = dict(zip(tasks, found, strict=True))
     return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)

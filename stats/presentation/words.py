@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
@@ -50,8 +50,8 @@ SOURCES: Mapping[Resample, str] = {
     "seeds": "seeds only",
     "examples": "examples only",
 }
-# The same in sentences; {}: what the examples are called.
-_DRAWN: Mapping[Resample, str] = {"both": "seeds and {}", "seeds": "seeds", "examples": "{}"}
+# The same in sentences; {}: what seeds and examples are called.
+_DRAWN: Mapping[Resample, str] = {"both": "{}s and {}", "seeds": "{}s", "examples": "{1}"}
 _NO_DIFFERENCE: Mapping[Resample, str] = {
     "both": "in any seed or on any example",
     "seeds": "in any seed",
@@ -161,6 +161,7 @@ def finding_sentences(
             f"{size(item.estimate)} ({level} {size(item.ci)}).",
             _over_labels(item),
             *further,
+            _about_these(item),
         )
     across, score = f"Across {scope(item)}", partial(_score, item.ci, item.metric)
     if _is_identical(item):
@@ -185,7 +186,7 @@ def finding_sentences(
         _judgement(item, adjusted, answers),
         _over_labels(item),
         *further,
-        _about_these(base, experiment, item),
+        _about_these(item),
         *(_pairing(item) if pairing else []),
     )
 
@@ -210,8 +211,12 @@ def _is_identical(item: ComparisonResult) -> bool:
     return item.estimate == 0 and item.standard_error == 0 and not by_turns
 
 
-def _about_these(base: ArmSummary, experiment: ArmSummary, item: ComparisonResult) -> str:
+def _about_these(item: ComparisonResult) -> str:
     """Says where the result is about the models that were compared, and not about new seeds of them."""
+    base, experiment = item.base, item.experiment
+    repeats = _about_repeats(arms_of(item))
+    if experiment is None or (repeats and item.resample != "examples"):
+        return repeats
     if item.resample == "examples":
         these = _form(max(base.num_runs, experiment.num_runs), "two models", "models")
         return f"This is about these {these} on new examples, and not about other seeds of them."
@@ -221,6 +226,17 @@ def _about_these(base: ArmSummary, experiment: ArmSummary, item: ComparisonResul
     return ""
 
 
+def _about_repeats(arms: Iterable[ArmSummary]) -> str:
+    names = [arm.name for arm in arms if arm.repeats]
+    if not names:
+        return ""
+    these = _form(len(names), "this model", "these models")
+    return (
+        f"The logs of {_names(names)} are repeats of one evaluation: this is about evaluating {these} again, "
+        "and not about training again."
+    )
+
+
 def interval_to_report(item: ComparisonResult) -> str:
     """Says which interval belongs in a paper, and why; nothing of a single arm."""
     if item.experiment is None or _is_identical(item):
@@ -228,14 +244,16 @@ def interval_to_report(item: ComparisonResult) -> str:
     shown, unpaired = estimate_text(item, item.ci), _unpaired(item)
     if item.resample == "examples":
         return f"Report {shown}: seeds are held fixed, so the interval is about new examples alone."
-    if not unpaired:
+    if item.design == "unpaired" and any(arm.repeats for arm in arms_of(item)):
+        why = ": repeats of an evaluation have no partners, so the interval is unpaired."
+    elif not unpaired:
         why = f": {_WHY_REPORT[item.design].format(item.base.name)}."
     elif unpaired[0] == shown:
         why = ": it is the same whether seeds are paired or not."
     else:
         why = (
             " if seeds of one number share something in training, such as initialisation or order of data; "
-            f"if not, report {unpaired[0]} ({unpaired[1]}, --design=unpaired). The data do not say which."
+            f"if not, report {unpaired[0]} ({unpaired[1]}, the unpaired design). The data do not say which."
         )
     return " ".join([f"Report {shown}{why}", *_left_out(item)])
 
@@ -426,7 +444,16 @@ def method_names(intervals: Sequence[ConfidenceInterval]) -> str:
 
 
 def _seeds(arm: ArmSummary) -> str:
-    return f"{counted(len(arm.seeds), 'seed')} ({counted(arm.num_runs, 'run')})"
+    return f"{counted(len(arm.seeds), drawn_unit([arm]))} ({counted(arm.num_runs, 'run')})"
+
+
+def drawn_unit(arms: Iterable[ArmSummary]) -> str:
+    """Returns what is drawn of each arm beside examples: a seed, or a repeat of its evaluation."""
+    return "repeat" if all(arm.repeats for arm in arms) else "seed"
+
+
+def _drawn(item: ComparisonResult) -> str:
+    return drawn_unit(arms_of(item))
 
 
 def units_of(item: ComparisonResult) -> str:
@@ -472,7 +499,7 @@ def _judgement(
     It is not the probability that the difference is due to chance (Wasserstein & Lazar 2016, principle 2).
     """
     assert item.p_value is not None
-    p, drawn = item.p_value, _DRAWN[item.resample].format(units_of(item))
+    p, drawn = item.p_value, _DRAWN[item.resample].format(_drawn(item), units_of(item))
     if item.standard_error == 0 and p == 1 and item.estimate != 0:
         return f"Nothing varies over {drawn}, so there is neither an interval nor a test."
     test = f"The {_TESTS.get(item.ci.method, 'two-sided t test')} over {drawn} gives {p_text(p)}"
@@ -605,7 +632,7 @@ def _failure_limits(arms: Sequence[ArmSummary]) -> list[tuple[ArmSummary, float]
     return [
         (arm, arm.failure_rate.high)
         for arm in arms
-        if arm.failure_rate is not None and not arm.failed_seeds
+        if arm.failure_rate is not None and not arm.failed_seeds and not arm.repeats
     ]
 
 
@@ -640,7 +667,10 @@ def needs_in_words(
         return _not_empty(unseen_failures(item))
     opposite = ""
     if needs.opposite_chance is not None:
-        one = "One random seed per arm" if item.design == "unpaired" else "A single random seed"
+        unit = _drawn(item)
+        one = (
+            f"One random {unit} per arm" if item.design == "unpaired" else f"A single random {unit}"
+        )
         chance = 100 * needs.opposite_chance
         shown = f"{chance:.0f}" if chance >= 1 else "below 1"
         opposite = f"{one} would have shown the opposite sign with probability {shown} %."
@@ -676,7 +706,7 @@ def what_is_needed(
 def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
     """Returns the number of what there is too little of to plan from, and its name."""
     if item.variance_parts is None or too_few(item.variance_parts) == "seeds":
-        return needs.num_seeds, "seeds"
+        return needs.num_seeds, f"{_drawn(item)}s"
     arm = min(arms_of(item), key=lambda arm: arm.num_scored)
     clusters = units_of(item) if arm.num_clusters is None else "clusters"
     if arm.num_scored < arm.num_units:
@@ -686,9 +716,10 @@ def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
 
 def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
     """Says how many seeds or examples would find a difference of this size, where that can be planned."""
+    seeds = f"{_drawn(item)}s"
     if abs(item.estimate) <= item.standard_error:
-        return "The estimate is within one standard error of zero, too close to plan further seeds for it."
-    of_seeds = "seeds per arm" if item.design == "unpaired" else "seeds"
+        return f"The estimate is within one standard error of zero, too close to plan further {seeds} for it."
+    of_seeds = seeds + " per arm" * (item.design == "unpaired")
     ways = [
         f"about {number:,} {what} ({range_text(likely, count_text)})"
         for number, likely, what in (
@@ -698,7 +729,7 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
         if number is not None and likely is not None
     ]
     if not ways and abs(item.estimate) < detectable:
-        ways = [f"more of both seeds and {units_of(item)}"]
+        ways = [f"more of both {seeds} and {units_of(item)}"]
     # No way: the present numbers are enough.
     size = estimate_text(item, abs(item.estimate))
     takes = f"Detecting a true difference of {size} with 80 % power takes"
@@ -708,7 +739,7 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
 def _doubled(item: ComparisonResult, needs: Needs) -> str:
     """Says what twice the seeds or examples would do for the standard error, the better one first."""
     pairs = (
-        (needs.error_of_twice_the_seeds, "seeds"),
+        (needs.error_of_twice_the_seeds, f"{_drawn(item)}s"),
         (needs.error_of_twice_the_examples, units_of(item)),
     )
     errors = sorted((error, what) for error, what in pairs if error is not None)
@@ -793,7 +824,7 @@ def ranking_finding(result: RankingResult) -> str:
     """Describes a ranking in a few sentences, for a reader who is not a statistician."""
     first, clear = result.arms[0], sum(item.clear for item in result.differences)
     numbers, score = _numbers_of_seeds(result), partial(_score, first.ci, result.metric)
-    paired = "paired seed" if result.design == "paired" else "seed"
+    paired = "paired seed" if result.design == "paired" else drawn_unit(result.arms)
     scope = (
         f"Among {len(result.arms)} arms with {numbers} {paired}{'' if numbers == '1' else 's'} each and "
         f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
@@ -850,8 +881,8 @@ def ranking_notes(result: RankingResult) -> list[str]:
             texts.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
         texts += about_seeds(arm, result.metric, result.confidence_level)
     if result.pairing == "seed number":
-        texts.append(f"{_PAIRED_BY_NUMBER} If they are unrelated, give design='unpaired'.")
-    return texts
+        texts.append(f"{_PAIRED_BY_NUMBER} If they are unrelated, use the unpaired design.")
+    return _not_empty(*texts, _about_repeats(result.arms))
 
 
 def ranking_methods(result: RankingResult) -> str:

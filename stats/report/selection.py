@@ -55,6 +55,12 @@ class FinishedRun:
         return ", ".join(map(str, parts))
 
     @property
+    def checkpoint(self) -> tuple[str, str]:
+        """Returns the name and SHA-256 of the checkpoint that was fine-tuned; empty where not recorded."""
+        known = self.facts.get("checkpoint", {})
+        return known.get("name", ""), known.get("sha256", "")
+
+    @property
     def step_or_less(self) -> int:
         """Returns the pre-training step; -1 where it is not known, to sort by."""
         return -1 if self.facts["step"] is None else self.facts["step"]
@@ -151,7 +157,8 @@ def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
         if run.facts["pretrain_seed"] is None:
             raise UserError(
                 f"{run.directory / 'run.json'} has no pretrain_seed, expected one to know which runs "
-                "share it; write it into the checkpoint.json that was fine-tuned"
+                "share it; compare checkpoints over their fine-tuning seeds (compare --seeds=finetune), or "
+                "write it into the checkpoint.json that was fine-tuned"
             )
         key = (run.facts["task"], str(run.facts["procedure"]), run.step_or_less)
         members.setdefault(key, []).append(run)
@@ -161,8 +168,25 @@ def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
         held_out = tuple(run for run in members[key] if run.held_out_fold is not None)
         on_all = tuple(run for run in members[key] if run.held_out_fold is None)
         step = members[key][0].facts["step"]
+        _warn_of_unlike_checkpoints(members[key])
         groups.append(RunGroup(*key[:2], step, on_all or held_out, held_out))
     return groups
+
+
+def _warn_of_unlike_checkpoints(runs: Sequence[FinishedRun]) -> None:
+    """Warns of runs that count as those of one pre-training seed, and start from unlike weights."""
+    by_seed: dict[int, dict[str, str]] = {}
+    for run in runs:
+        name, sha256 = run.checkpoint
+        if sha256:
+            by_seed.setdefault(run.facts["pretrain_seed"], {})[sha256] = name
+    for seed, names in by_seed.items():
+        if len(names) > 1:
+            console.warn(
+                f"{runs[0].facts['task']}: runs of {runs[0].facts['procedure']}, pre-training seed {seed}, "
+                f"are of {counted(len(names), 'checkpoint')} ({', '.join(sorted({*names.values()}))}) with "
+                "unlike weights, and are averaged as runs of one"
+            )
 
 
 def select(runs: Sequence[FinishedRun], wanted: Mapping[str, Any], what: str) -> list[FinishedRun]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from multiberts.launch.sweeping import sweep, sweep_plan
 from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin, scoped_bindings
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.stats.report.own_predictions import compare_files
 from multiberts.tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -292,3 +294,49 @@ def test_configurations_plan_the_papers_runs(
     assert count == runs
     assert arguments.items() <= first.items()
     assert first["sequence_length"] == 128
+
+
+def test_checkpoints_without_a_known_seed_are_arms_and_not_one(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    """As those of Hugging Face: a sweep over two of them compares two, by their fine-tuning seeds."""
+    checkpoints = [make_checkpoint(seed).rename(tmp_path / f"model_{seed}") for seed in (0, 1)]
+    for checkpoint in checkpoints:
+        known = json.loads((checkpoint / "checkpoint.json").read_text())
+        known |= dict.fromkeys(("procedure", "pretrain_seed", "data_seed", "step"))
+        (checkpoint / "checkpoint.json").write_text(json.dumps(known))
+    root = tmp_path / "sweep"
+    given = arguments(root, checkpoints, pair_data) | {"learning_rates": [1e-3]}
+    assert sweep(**given) == []
+    with pytest.raises(UserError, match=r"run\.json has no pretrain_seed, .*--seeds=finetune"):
+        compare_files(base=str(root))
+    [answer] = json.loads(compare_files(base=str(root), seeds="finetune", json=True))
+    assert answer["base"]["name"] == "model_0" and answer["experiment"]["name"] == "model_1"
+    assert answer["base"]["seeds"] == answer["experiment"]["seeds"] == [0, 3]
+    alone = json.loads(compare_files(base=str(root / "pair/model_1"), seeds="finetune", json=True))
+    assert alone[0]["estimate"] == answer["experiment"]["estimate"]
+
+
+def test_unlike_checkpoints_of_one_seed_are_named(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two procedures that recorded the same name, seed and step: their runs are not of one."""
+    first = make_checkpoint(0).rename(tmp_path / "first")
+    second = make_checkpoint(0, change=_more).rename(tmp_path / "second")
+    root = tmp_path / "sweep"
+    given = arguments(root, [first, second], pair_data) | {"learning_rates": [1e-3]}
+    assert sweep(**given) == []
+    [answer] = json.loads(compare_files(base=str(root), seeds="finetune", json=True))
+    assert [answer[role]["name"] for role in ("base", "experiment")] == ["first", "second"]
+    capsys.readouterr()
+    with pytest.raises(UserError):  # one seed is too few
+        compare_files(base=str(root))
+    assert "are of 2 checkpoints (first, second) with unlike weights" in capsys.readouterr().err
+
+
+def _more(parameters: dict) -> None:
+    for values in parameters.values():
+        values += 0.01

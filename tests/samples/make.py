@@ -119,29 +119,52 @@ metric_list:
 
 
 def inspect(folder: Path) -> None:
-    """Inspect: two seeds as `.eval`, with two epochs, and as JSON; two models, thrice each, in one folder."""
+    """Inspect: two seeds as `.eval`, with two epochs, and as JSON; two models, thrice each, in one folder.
+
+    In `tasks` two models have two tasks, a third one; the scorer of one task gives two values, skips a
+    sample and gives NaN to another, and the model does not answer a third.
+    """
     from inspect_ai import Task, eval, task
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
-    from inspect_ai.scorer import includes, match
+    from inspect_ai.scorer import Score, includes, match, mean, scorer
+
+    data = [Sample(id=f"{a}+{b}", input=f"{a} + {b} =", target=str(a + b)) for a, b in SUMS]
+
+    @scorer(metrics={"right": [mean()], "length": [mean()]})
+    def grader() -> object:
+        async def score(state: object, target: object) -> Score | None:
+            if state.input_text == "2 + 1 =":
+                return None
+            right = float("nan") if state.input_text == "2 + 2 =" else state.output.completion
+            right = float(right == target.text) if isinstance(right, str) else right
+            return Score(value={"right": right, "length": len(state.output.completion)})
+
+        return score
 
     @task
     def sums() -> Task:
-        data = [Sample(id=f"{a}+{b}", input=f"{a} + {b} =", target=str(a + b)) for a, b in SUMS]
         return Task(dataset=data, scorer=[match(), includes()])
 
+    @task
+    def graded() -> Task:
+        return Task(dataset=data, scorer=grader(), fail_on_error=False)
+
     def run(
-        model: str, seed: int, step: int, place: str, kind: str, number: int, epochs: int
-    ) -> None:
+        model: str, seed: int, step: int, place: str, kind: str, number: int, epochs: int,
+        of: object = sums,
+    ) -> None:  # fmt: skip
         def respond(messages: list, *_: object) -> ModelOutput:
             a, _, b, _ = messages[-1].text.split()
+            if of is graded and (a, b) == ("2", "3"):
+                raise RuntimeError("no answer")
             text = str(answer(seed, step, int(a), int(b)))
             output = ModelOutput.from_content(model, text)
             output.usage = ModelUsage(input_tokens=4, output_tokens=1, total_tokens=5)
             return output
 
         eval(
-            sums(), model=get_model(model, custom_outputs=respond), epochs=epochs, limit=number,
+            of(), model=get_model(model, custom_outputs=respond), epochs=epochs, limit=number,
             log_dir=str(folder / place), log_format=kind, display="none",
         )  # fmt: skip
 
@@ -151,6 +174,10 @@ def inspect(folder: Path) -> None:
     for seed in (1, 2, 3):
         for model, step in zip(("mockllm/a", "mockllm/b"), STEPS, strict=True):
             run(model, seed, step, "logs", "eval", 6, 1)
+            if seed < 3:
+                run(model, seed, step, "tasks", "eval", 4, 1)
+                run(model, seed, step, "tasks", "eval", 6, 1, graded)
+    run("mockllm/c", 1, 1000, "tasks", "eval", 4, 1)
 
 
 def hugging_face(folder: Path) -> None:

@@ -354,10 +354,13 @@ def test_frames_that_cannot_be_read_are_refused():
     with pytest.raises(DataError, match="prediction='prediction' and score='label', .*one of"):
         read(frame, score="label", prediction="prediction")
     twice = pandas.concat([frame, frame[(frame.seed == 0) & (frame.example == "id 1")]])
-    with pytest.raises(
-        DataError, match="rows of seed 0, .*'id 1'; .* run='COLUMN' or arm='COLUMN'"
-    ):
+    with pytest.raises(DataError, match="rows of seed 0, .*'id 1'; .*ids are repeated"):
         read(twice)
+    with pytest.raises(DataError, match="'id 1'; .*ids are repeated"):
+        read(twice.assign(day=[0.5] * len(twice)))
+    days = [0.5] * len(frame) + [1.5] * (len(twice) - len(frame))
+    with pytest.raises(DataError, match="'id 1'; .*'day' .*run='day' if .*, or arm='day'"):
+        read(twice.assign(day=days))
     broken = frame.assign(label=[2, *frame["label"][1:]])
     with pytest.raises(DataError, match="column 'label': .*several values"):
         read(broken)
@@ -367,8 +370,31 @@ def test_frames_that_cannot_be_read_are_refused():
         read(frame, exampel="id")
     with pytest.raises(DataError, match="found ndarray, expected a path or a table"):
         read(BASE)
-    with pytest.raises(DataError, match="keep the rows of one task"):
+    with pytest.raises(DataError, match="names no task; leave task out"):
         read(frame, task="MNLI")
+    with pytest.raises(DataError, match="names no task; leave task out"):
+        read({"scores": BASE}, task="MNLI")
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_several_tasks_of_a_table_in_memory_are_not_pooled(is_wide):
+    """Six tasks counted as one with six times the examples, where the command asked for one."""
+    frame = long(BASE)
+    if is_wide:
+        frame = frame.pivot(index=["example", "label"], columns="seed", values="prediction")
+        frame = frame.add_prefix("seed_").reset_index()
+    other = frame.assign(label=1 - frame["label"])
+    tasks = pandas.concat([frame.assign(task="rte"), other.assign(task="mrpc")])
+    several = "2 tasks .rte, mrpc.; choose one, such as task='rte'"
+    for refused in (
+        lambda: read(tasks),
+        lambda: compare(tasks, tasks, "accuracy"),
+        lambda: compare_arms({"a": tasks, "b": tasks}, "accuracy"),
+        lambda: compare_arms(tasks, "accuracy"),
+    ):
+        with pytest.raises(DataError, match=several):
+            refused()
+    assert read(tasks, task="mrpc")[""].equals(read(other)[""])
 
 
 def test_rows_that_are_missing_are_missing_cells():

@@ -409,6 +409,29 @@ def test_metric_input_of_an_imported_run_is_its_text(tmp_path: Path):
     assert data["finetune_seed"].values.tolist() == [4]
 
 
+@pytest.mark.parametrize(
+    ("version", "texts", "task"),
+    [
+        ("v2.0", ["x"], "squad-v2.0"),
+        ("2.0", ["x"], "squad-v2.0"),
+        ("1.1", ["x"], "squad-v1.1"),
+        (None, ["x"], "squad-v1.1"),
+        (None, [], "squad-v2.0"),
+    ],
+)
+def test_questions_are_of_the_version_that_their_file_states(
+    tmp_path: Path, version: str | None, texts: list[str], task: str
+):
+    content: dict = {"data": [{"paragraphs": [{"qas": [{"id": "a", "answers": [
+        {"text": text} for text in texts
+    ]}]}]}]}  # fmt: skip
+    questions = tmp_path / "dev.json"
+    questions.write_text(json.dumps(content | ({"version": version} if version else {})))
+    (tmp_path / "p.json").write_text('{"a": ""}')
+    run = read_squad_file(tmp_path / "p.json", questions, "mine")
+    assert run.facts["task"] == task and run.name.startswith(task)
+
+
 # Files of other programs, as `multiberts compare` reads them.
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -1,0 +1,191 @@
+"""Reads per-example scores from the logs of Inspect (`.eval` archives and JSON)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from multiberts.evaluate.readers.columns import ColumnNames
+from multiberts.evaluate.readers.harness_logs import (
+    REWRITE,
+    check_record,
+    rows_of_log,
+    texts_of,
+)
+from multiberts.evaluate.readers.rows import Rows
+from multiberts.runs import console
+from multiberts.runs.archives import Archive, open_archive
+from multiberts.runs.errors import UserError, counted
+from multiberts.runs.files import parse_json
+from multiberts.runs.parameters import shortened
+
+# Fields that are read from a log, with their types.
+_LOG_OF_INSPECT = {"eval": Mapping[str, Any], "samples": list[Mapping[str, Any]] | None}
+_SAMPLE = {
+    "id": int | str,
+    "epoch": int | None,
+    "scores": Mapping[str, Mapping[str, Any] | None] | None,
+    "input": str | list[Any],
+}
+# Inspect's letters for correct, incorrect, partly correct and no answer, as its metrics count them.
+_GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+# JSON logs begin with the facts of the evaluation; samples may be gigabytes.
+_HEADER_BYTES = 1 << 20
+
+
+class UnfinishedLogError(UserError):
+    """A log whose evaluation did not end: an attempt that another log may have repeated."""
+
+
+def by_inspect(path: Path) -> Mapping[str, Any] | None:
+    """Reads a log of Inspect with its own reader, as the form of its files may change.
+
+    Returns:
+      The log as its JSON form has it; None where inspect_ai is not installed.
+    """
+    try:
+        from inspect_ai.log import read_eval_log
+    except ImportError:
+        return None
+    try:
+        log: Mapping[str, Any] = read_eval_log(str(path)).model_dump(mode="json")
+    except Exception as error:  # whatever its maintainers let it raise
+        reason = " ".join(str(error).splitlines()[:3])
+        raise UserError(f"{path}: inspect_ai cannot read it ({reason}); {REWRITE}") from error
+    return log
+
+
+def samples_of_archive(archive: Archive) -> dict[str, Any]:
+    """Reads the members of an Inspect log as the JSON form has them."""
+    samples = [
+        _member(archive, name)
+        for name in sorted(archive.names)
+        if name.startswith("samples/") and name.endswith(".json")
+    ]
+    header = _member(archive, "header.json")
+    if not isinstance(header, dict):
+        raise UserError(f"{archive.path}, header.json, holds no fields by name; {REWRITE}")
+    return {**header, "samples": samples}
+
+
+def _member(archive: Archive, name: str) -> Any:
+    return parse_json(archive.read(name), f"{archive.path}, {name},", REWRITE)
+
+
+def is_inspect_log(content: Any) -> bool:
+    return isinstance(content, Mapping) and {"eval", "samples"} <= set(content)
+
+
+def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: int | None) -> Rows:
+    """Reads a log of Inspect; epochs are runs of one seed (Inspect's page "Log Files")."""
+    check_record(log, _LOG_OF_INSPECT, str(path))
+    status = log.get("status", "success")
+    if status != "success":
+        error = log.get("error") or {}
+        reason = f": {str(error['message']).splitlines()[0]}" if error.get("message") else ""
+        raise UnfinishedLogError(
+            f"{path}: the run ended with status {status!r}{reason}, expected a finished one; run the "
+            "evaluation again"
+        )
+    samples = log["samples"] or []
+    for number, sample in enumerate(samples, 1):
+        check_record(sample, _SAMPLE, f"{path}, sample {number}")
+    # The members of an archive have an order of their own, and so does Inspect's reader.
+    samples = sorted(samples, key=lambda sample: (sample.get("epoch") or 1, str(sample["id"])))
+    values = [_values_of(sample) for sample in samples]
+    known = list(dict.fromkeys(name for own in values for name in own))
+    score = names.score or (known[0] if len(known) == 1 else None)
+    if score not in known:
+        raise UserError(
+            f"{path}: found the scores {', '.join(known)}; name one with --score={known[0]}"
+            if known
+            else f"{path}: none of {counted(len(samples), 'sample')} has a score; run the evaluation again, "
+            "or score its log (inspect score)"
+        )
+    _warn_of_errors(path, samples)
+    return rows_of_log(
+        seed,
+        {"example": "id", "run": "epoch", "score": str(score)},
+        _facts_of_inspect(log["eval"]),
+        task=task_of_log(path, log),
+        run=[sample.get("epoch") or 1 for sample in samples],
+        example=[sample["id"] for sample in samples],
+        score=[_grade(path, own.get(score)) for own in values],
+        **texts_of([sample["input"] for sample in samples]),
+    )
+
+
+def _values_of(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a sample by SCORER, or by SCORER.KEY of a scorer that gives several."""
+    values: dict[str, Any] = {}
+    for scorer, score in (sample.get("scores") or {}).items():
+        value = (score or {}).get("value")
+        if isinstance(value, Mapping):
+            values |= {f"{scorer}.{key}": part for key, part in value.items()}
+        elif score:
+            values[scorer] = value
+    return values
+
+
+def _warn_of_errors(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
+    """Says which samples ended in an error: they have no score, and are missing."""
+    errors = [sample["error"] for sample in samples if isinstance(sample.get("error"), Mapping)]
+    if errors:
+        lines = str(errors[0].get("message", "")).splitlines() or [""]
+        console.warn(
+            f"{path}: {len(errors)} of {counted(len(samples), 'sample')} ended in an error "
+            f"({shortened(lines[0])}) and may have no score"
+        )
+
+
+def _facts_of_inspect(own: Mapping[str, Any]) -> dict[str, str]:
+    """Returns when a log began, its model, and the settings that distinguish it from others."""
+    settings = {
+        name: value
+        for group in ("task_args", "model_args", "model_generate_config")
+        for name, value in (own.get(group) or {}).items()
+        if value is not None and name != "seed"
+    }
+    facts = {"when": own.get("created", ""), "model": own.get("model", ""), **settings}
+    return {name: str(value) for name, value in facts.items()}
+
+
+def _grade(path: Path, value: Any) -> float:
+    """Returns the score of a value; NaN of a sample that was not scored."""
+    if value is None:
+        return math.nan
+    if isinstance(value, str) and value in _GRADES:
+        return _GRADES[value]
+    if isinstance(value, bool | int | float):
+        return float(value)
+    raise UserError(f"{path}: found the score {value!r}, expected a number or one of C, I, P and N")
+
+
+# --- Before a log is read -------------------------------------------------------------------------
+
+
+def facts_of_log(path: Path) -> tuple[str, str] | None:
+    """Returns the task and the model of a log by its beginning; None of another file."""
+    facts = None
+    if path.suffix == ".eval":
+        with open_archive(path) as archive:
+            header = _member(archive, "header.json") if "header.json" in archive.names else None
+        facts = header.get("eval") if isinstance(header, dict) else None
+    elif path.suffix == ".json":
+        with path.open("rb") as file:
+            start = file.read(_HEADER_BYTES).decode(errors="replace")
+        found = re.search(r'"eval":\s*(?={)', start)
+        with contextlib.suppress(ValueError):
+            facts = json.JSONDecoder().raw_decode(start, found.end())[0] if found else None
+    if not isinstance(facts, Mapping) or "task" not in facts:
+        return None
+    return task_of_log(path, {"eval": facts}), str(facts.get("model", ""))
+
+
+def task_of_log(path: Path, log: Mapping[str, Any]) -> str:
+    return str(log["eval"].get("task", path.stem))

@@ -1,0 +1,131 @@
+"""Folders of logs of evaluation programs: the logs of one task, and their arms, seeds and runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from multiberts.evaluate.readers.harness_logs import facts_of_helm, task_of_samples
+from multiberts.evaluate.readers.inspect_logs import facts_of_log
+from multiberts.evaluate.readers.rows import BY_MODEL, BY_TIME, Rows
+from multiberts.runs import console
+from multiberts.runs.errors import UserError
+
+# Parts of a folder's name that number runs, and do not name a model.
+_RUN_WORDS = re.compile(
+    r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
+)
+
+
+def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
+    """Returns the files with the model of each, by task; other files by ""."""
+    by_task: dict[str, dict[Path, str]] = {}
+    for file in files:
+        if file.name.startswith("samples_"):
+            facts = task_of_samples(file), _RUN_WORDS.sub("", file.parent.name)
+        elif file.name == "per_instance_stats.json":
+            facts = facts_of_helm(file)
+        else:
+            facts = facts_of_log(file) or ("", "")
+        by_task.setdefault(facts[0], {})[file] = facts[1]
+    return by_task
+
+
+def logs_of_task(
+    by_task: Mapping[str, Mapping[Path, str]], task: str | None, what: object
+) -> list[Path]:
+    """Returns the logs of one task, and other files; says which models have no log of it.
+
+    Raises:
+      UserError: there are logs of several tasks and none is named, or none of the one that is.
+    """
+    known = sorted(filter(None, by_task))
+    chosen = [name for name in known if task in (None, name, *re.split("[/:]", name))]
+    if known and not chosen:
+        raise UserError(
+            f"{what}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
+            f"--task={known[0]}"
+        )
+    if len(chosen) > 1:
+        raise UserError(
+            f"{what} holds {len(chosen)} tasks ({', '.join(chosen[:20])}); choose one, such as "
+            f"--task={chosen[0]}"
+        )
+    models = {model for name in chosen for model in by_task[name].values()}
+    lacking = sorted({model for name in known for model in by_task[name].values()} - models)
+    if lacking:
+        console.warn(f"{what}: left out is {', '.join(lacking)}, without a log of {chosen[0]}")
+    return [file for name in ("", *chosen) for file in by_task.get(name, ())]
+
+
+def arrange_logs(
+    files: Sequence[Path],
+    seeds: Sequence[int | None],
+    parts: Sequence[Rows],
+    start: Path,
+    called: str,
+) -> list[Rows]:
+    """Gives logs of one or several models their arms, seeds and runs.
+
+    Arms differ in model, settings or folder. Logs of one arm are its seeds in order of time, or, where
+    their paths name seeds, runs of these.
+    """
+    facts = []
+    for file, part in zip(files, parts, strict=True):
+        folder_of_log = file.parent if file.name == "per_instance_stats.json" else file
+        parents = folder_of_log.relative_to(start).parent.parts if start.is_dir() else ()
+        folder = "/".join(filter(None, (_RUN_WORDS.sub("", parent) for parent in parents)))
+        facts.append({"folder": folder, **(part.log or {})})
+    names = [
+        name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
+    ]
+    tasks = [part.roles["task"].iloc[0] for part in parts]
+    by_task: dict[str, list[dict[str, str]]] = {}
+    for own, task in zip(facts, tasks, strict=True):
+        by_task.setdefault(task, []).append(own)
+    # Settings that only distinguish one task from another do not make an arm.
+    differing = [
+        name
+        for name in names
+        if any(
+            len({own.get(name) for own in alike}) > 1
+            for alike in ([facts] if name in ("folder", "model") else by_task.values())
+        )
+    ]
+    arranged = list(parts)
+    repeats: dict[tuple, list[int]] = {}
+    for place, (own, seed, task) in enumerate(zip(facts, seeds, tasks, strict=True)):
+        arm = ", ".join(
+            own[name] if name in ("folder", "model") else f"{name}={own[name]}"
+            for name in differing
+            if own.get(name)
+        )
+        if differing:
+            arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)
+        repeats.setdefault((arm, task, seed), []).append(place)
+    for (arm, _, seed), places in repeats.items():
+        ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
+        earlier = 0  # runs of earlier logs
+        for number, place in enumerate(ordered, 1):
+            if seed is None:
+                arranged[place] = arranged[place].with_role("seed", number, BY_TIME)
+            elif len(ordered) > 1:
+                epochs = arranged[place].roles.get("run", 1)
+                arranged[place] = arranged[place].with_role("run", earlier + epochs, BY_TIME)
+                earlier += np.max(epochs)
+        _warn_of_repeats([parts[place] for place in ordered], arm or called)
+    return arranged
+
+
+def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
+    """Warns where an evaluation was repeated and nothing changed: it shows nothing about seeds."""
+    ordered = [part.roles.sort_values("example") for part in parts]
+    scores = {tuple(roles["score" if "score" in roles else "prediction"]) for roles in ordered}
+    if len(parts) > 1 and len(scores) == 1:
+        console.warn(
+            f"the {len(parts)} logs of {arm} have the same score on every example, so they are one result "
+            "several times: the interval is about these examples and says nothing about other seeds"
+        )

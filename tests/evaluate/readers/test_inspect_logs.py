@@ -1,0 +1,74 @@
+"""Logs of Inspect: scorers of several values, samples without a score, and folders of several tasks."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multiberts.evaluate.readers.columns import ColumnNames
+from multiberts.evaluate.readers.inspect_logs import samples_of_archive
+from multiberts.evaluate.readers.reading import read_arms, read_tasks
+from multiberts.runs.archives import open_archive
+from multiberts.runs.errors import UserError
+
+# Written by Inspect itself (tests/samples/make.py): two tasks of two models, twice, and one of a third.
+TASKS = Path(__file__).parents[2] / "samples/inspect/tasks"
+
+
+def test_a_key_of_a_scorer_with_several_values_is_chosen() -> None:
+    with pytest.raises(UserError, match=r"grader\.right, grader\.length; .*--score=grader\.right$"):
+        read_arms(str(TASKS), task="graded")
+    arms = read_arms(str(TASKS), ColumnNames(score="grader.length"), "graded")
+    assert sorted(arms) == ["mockllm/a", "mockllm/b"]
+    assert all(np.nanmax(arm.values) == 1 for arm in arms.values())  # digits of an answer
+
+
+@pytest.mark.parametrize("form", ["eval", "json"])
+def test_samples_without_a_score_are_missing(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for log in TASKS.glob("*graded*"):
+        (tmp_path / log.name).write_bytes(log.read_bytes())
+        if form == "json":
+            with open_archive(log) as archive:
+                text = json.dumps(samples_of_archive(archive))
+            (tmp_path / log.name).unlink()
+            (tmp_path / log.with_suffix(".json").name).write_text(text)
+    arm = read_arms(str(tmp_path), ColumnNames(score="grader.right"))["mockllm/b"]
+    missing = dict(zip(arm.example_ids, np.isnan(arm.values).all(axis=0), strict=True))
+    # Not scored, NaN, and ended in an error.
+    assert [name for name, is_missing in missing.items() if is_missing] == ["2+1", "2+2", "2+3"]
+    assert not np.isnan(arm.values[:, 3:]).any()
+    assert (
+        "1 of 6 samples ended in an error (\"RuntimeError('no answer')\")"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_task_is_asked_for_first_and_read_without_the_scorers_of_another(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(UserError, match=r"2 tasks \(graded, sums\); .*--task=graded$"):
+        read_arms(str(TASKS))
+    with pytest.raises(UserError, match="no task 'other', only graded, sums; .*--task=graded$"):
+        read_arms(str(TASKS), task="other")
+    assert capsys.readouterr().err == ""
+    arms = read_arms(str(TASKS), ColumnNames(score="match"), "sums")
+    assert sorted(arms) == ["mockllm/a", "mockllm/b", "mockllm/c"]
+    assert "without a log" not in capsys.readouterr().err
+    read_arms(str(TASKS), ColumnNames(score="grader.right"), "graded")
+    assert "left out is mockllm/c, without a log of graded" in capsys.readouterr().err
+
+
+def test_tasks_of_one_scorer_are_read_together(tmp_path: Path) -> None:
+    for log in TASKS.glob("*sums*"):
+        for task in ("sums", "other"):
+            with open_archive(log) as archive:
+                content = samples_of_archive(archive)
+            content["eval"]["task"] = task
+            (tmp_path / f"{log.stem}_{task}.json").write_text(json.dumps(content))
+    tasks = read_tasks(str(tmp_path), ColumnNames(score="includes"), may_name=True)
+    assert {name: rows.roles["arm"].nunique() for name, rows in tasks.items()} == {
+        "other": 3, "sums": 3,
+    }  # fmt: skip
