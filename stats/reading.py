@@ -463,9 +463,9 @@ def _as_taken_by(metric: MetricLike | None, name: str, cells: NDArray, table: Ar
     if "prediction" not in table.read.columns:
         return cells
     try:
-        return values_of_cells(metric, cells)
+        return values_of_cells(metric, cells, "prediction" if cells is table.values else "label")
     except ValueError as error:
-        raise DataError(f"{name}: {error}") from error
+        raise DataError(f"{name}: {in_keywords(str(error))}") from error
 
 
 def _is_empty(values: NDArray) -> bool:

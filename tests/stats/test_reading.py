@@ -624,7 +624,7 @@ def test_lists_in_cells_are_sets_or_references(tmp_path):
                     for run in own
                 ]
                 np.testing.assert_allclose(arm.seed_scores, theirs)
-        with pytest.raises(DataError, match="found lists, which accuracy does not take"):
+        with pytest.raises(DataError, match="lists as predictions, .*metric='multilabel_f1_micro'"):
             compare(*given, "accuracy", **OPTIONS)
     apart = compare(*(frame.drop(columns="label") for frame in frames), "multilabel_f1_samples",
                     labels=[*frames[0]["label"][:40]], **OPTIONS)  # fmt: skip
