@@ -276,10 +276,10 @@ def _seeds_of(files: Sequence[Path], folder: Path) -> list[FileSeed | None]:
             for place in places
         ]
         last = [_number(name, r"(\d+)(?!.*\d)") for name in names]
-        if all(map(_is_log, places)) and (
-            None in last or len({re.sub(r"\d+$", "", name) for name in names}) > 1
-        ):
-            return [None] * len(files)  # of several models, or of one at several times
+        if all(map(_is_log, places)):
+            return [None] * len(
+                files
+            )  # of several models (Llama-2, Llama-3), or of one at several times
         if None not in last and len(set(zip(names, last, strict=True))) == len(set(last)):
             doubtful = [name for name in names if is_doubtful(Path(name).name)]
             if doubtful:

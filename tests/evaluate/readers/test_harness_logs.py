@@ -9,6 +9,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from multiberts import stats
 from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.reading import read_arms, read_rows, read_tasks
+from multiberts.evaluate.readers.rows import BY_TIME
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -68,6 +69,20 @@ def test_scores_of_all_texts_together_are_refused_by_their_name(tmp_path: Path) 
     write_log(tmp_path / "m-seed1", "bbq", {"amb": [[1, 0]] * 8, "f1": pairs(1)})
     with pytest.raises(UserError, match=r"found amb \[1, 0\], .*--score=f1$"):
         read_rows(str(tmp_path), task="bbq")
+
+
+def test_models_whose_names_end_in_a_number_are_not_seeds(tmp_path: Path) -> None:
+    for model in ("Llama-2", "Llama-3"):
+        for day in (1, 2):
+            folder = tmp_path / f"meta-llama__{model}"
+            write_log(folder, "sums", {"acc": [float(day == number) for number in range(8)]})
+            log = folder / "samples_sums_2026-01-01T10-00-00.000001.jsonl"
+            log.rename(folder / f"samples_sums_2026-02-0{day}T10-00-00.000001.jsonl")
+    arms = read_arms(str(tmp_path))
+    assert {name: arm.seeds for name, arm in arms.items()} == {
+        "meta-llama__Llama-2": [1, 2], "meta-llama__Llama-3": [1, 2],
+    }  # fmt: skip
+    assert {arm.read.columns["seed"] for arm in arms.values()} == {BY_TIME}
 
 
 def write_helm(folder: Path, shift: int = 0) -> None:
