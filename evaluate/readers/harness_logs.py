@@ -209,8 +209,8 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
     if score not in of_all:
         cure = f"name one of these with --score={of_all[0]}" if of_all else REWRITE
         raise UserError(
-            f"{path}: found {score or 'no exact_match'} in some instances or none, and in all "
-            f"{', '.join(of_all[:20]) or 'no statistic'}; {cure}"
+            f"{path}: found no {score or 'exact_match'} that all instances have, only "
+            f"{', '.join(of_all[:20]) or 'nothing'}; {cure}"
         )
     task, model = facts_of_helm(path)
     return rows_of_log(
