@@ -57,6 +57,29 @@ def test_pairs_of_gold_and_predicted_give_the_metric_itself(
         assert stats.compare(tmp_path).estimate == pytest.approx(sum(of_seeds) / 2)
 
 
+@pytest.mark.parametrize(
+    ("metric", "own"),
+    [
+        ("mcc", [-0.2182178902359924, -0.5241424183609591]),
+        ("f1", [0.25, 0.11764705882352941]),
+        ("acc", [0.4, 0.25]),
+    ],
+)
+def test_the_metrics_of_the_harness_are_its_own_numbers(metric: str, own: list[float]) -> None:
+    """Samples as lm-evaluation-harness 0.4.13 wrote them, and what its results_*.json said of them."""
+    found = stats.compare(*_read_pairs(metric), design="single")
+    assert found.base.seed_scores == pytest.approx(own)
+    with pytest.raises(UserError, match="found word_perplexity, a score of all texts together"):
+        read_arms(str(PAIRS), task="sums_rolling")
+
+
+PAIRS = Path(__file__).parents[2] / "samples/lm_eval/pairs"
+
+
+def _read_pairs(metric: str) -> list:
+    return [*stats.read(PAIRS, task="sums_pairs", score=metric).values()]
+
+
 def test_scores_of_all_texts_together_are_refused_by_their_name(tmp_path: Path) -> None:
     likelihoods = [-1.5] * 8
     write_log(tmp_path / "m-seed1", "lambada", {"perplexity": likelihoods, "acc": [1.0] * 8})
