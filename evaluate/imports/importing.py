@@ -36,7 +36,8 @@ class PredictionImport(ColumnNames):
       finetune_seed: `squad`: of the run.
       task: `model_sizes`: the task's name, where it is not the folder's; `files`: one of several
         tasks, or the name for the task of files that name none.
-      metric: `files`: of the predictions; by default `mean` of scores and `accuracy` of classes.
+      metric: `files`: of the predictions; by default that of a log, `mean` of scores and `accuracy` of
+        classes.
       arm: `files`: column that names the model, method or condition of each row.
       seed: `files`: column of seeds; `columns` where each seed has a column of its own.
       run: `files`: column that distinguishes several runs of one seed.

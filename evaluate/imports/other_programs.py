@@ -29,7 +29,7 @@ from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDIC
 from multiberts.evaluate.readers.columns import ColumnNames, described
 from multiberts.evaluate.readers.layout import name_of
 from multiberts.evaluate.readers.reading import read_tasks
-from multiberts.evaluate.readers.rows import cure_of_repeats, number_of
+from multiberts.evaluate.readers.rows import BY_TIME, cure_of_repeats, number_of
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 
@@ -72,6 +72,11 @@ def read_other_programs(
     for own, rows in read_tasks(source, names, task, may_name=True).items():
         where = f"{path.name}, {own}"
         read, frame = described(rows.read.columns), rows.frame()
+        if rows.read.columns.get("seed") == BY_TIME:
+            warn(
+                f"{where}: repeats of an evaluation are written as pre-training seeds, as a run has no other "
+                "place for them: what is compared of these runs says nothing about training again"
+            )
         frame = frame.assign(
             arm=frame["arm"] if "arm" in frame else procedure or name_of(path),
             example=frame["example"].astype(str),

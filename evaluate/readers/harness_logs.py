@@ -68,7 +68,10 @@ def lm_eval_rows(
         )
     wanted = wanted or filters[0]
     if wanted not in filters:
-        raise UserError(f"{path}: found no filter {wanted!r}, only {', '.join(filters)}")
+        raise UserError(
+            f"{path}: found no filter {wanted!r}, only {', '.join(filters)}; choose one with "
+            f"--score={metric},{filters[0]}"
+        )
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
     read_as = {"example": "doc_id", "score": metric}
     columns: dict[str, Sequence[Any]]
@@ -199,13 +202,15 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
         for entry in entries
     ]
     known = list(dict.fromkeys(name for table in tables for name in table))
+    of_all = [name for name in known if all(name in table for table in tables)]
     score = names.score or next(
         (name for name in ("exact_match", "quasi_exact_match") if name in known), ""
     )
-    if any(score not in table for table in tables) or not tables:
+    if score not in of_all:
+        cure = f"name one of these with --score={of_all[0]}" if of_all else REWRITE
         raise UserError(
-            f"{path}: found the statistics {', '.join(known[:20]) or 'none'}; name one that all "
-            "instances have with --score"
+            f"{path}: found no {score or 'exact_match'} that all instances have, only "
+            f"{', '.join(of_all[:20]) or 'nothing'}; {cure}"
         )
     task, model = facts_of_helm(path)
     return rows_of_log(

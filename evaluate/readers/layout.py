@@ -318,9 +318,9 @@ def _by_seed(files: Sequence[Path], root: Path) -> list[SourceFile]:
         return _split_at(files, texts, words)
     if not any(words):
         last = [_LAST_NUMBER.search(_masked(text)) for text in texts]
-        stems = [re.sub(r"\d+$", "", text) for text in texts]
-        if all(_IS_LOG.match(file.name) for file in files) and (not all(last) or len({*stems}) > 1):
-            return [*map(SourceFile, files)]  # of several models, or of one at several times
+        if all(_IS_LOG.match(file.name) for file in files):
+            # Of several models (Llama-2, Llama-3), or of one at several times.
+            return [*map(SourceFile, files)]
         if all(last) and (len(files) == 1 or len({number[1] for number in last if number}) > 1):
             numbered = [
                 replace(source, is_numbered=True) for source in _split_at(files, texts, last)

@@ -14,6 +14,8 @@ from multiberts.evaluate.readers.rows import BY_MODEL, BY_TIME, Rows
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 
+# Records of Inspect's `eval_set` beside its logs.
+_OF_EVAL_SETS = ("eval-set.json", "logs.json")
 # Parts of a folder's name that number runs, and do not name a model.
 _RUN_WORDS = re.compile(
     r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
@@ -24,6 +26,8 @@ def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
     """Returns the files with the model of each, by task; other files by ""."""
     by_task: dict[str, dict[Path, str]] = {}
     for file in files:
+        if file.name in _OF_EVAL_SETS and (file.parent / ".eval-set-id").is_file():
+            continue
         if file.name.startswith("samples_"):
             facts = task_of_samples(file), _RUN_WORDS.sub("", file.parent.name)
         elif file.name == "per_instance_stats.json":
@@ -70,8 +74,8 @@ def arrange_logs(
 ) -> list[Rows]:
     """Gives logs of one or several models their arms, seeds and runs.
 
-    Arms differ in model, settings or folder. Logs of one arm are its seeds in order of time, or, where
-    their paths name seeds, runs of these.
+    Arms differ in model, settings or folder. Logs of one arm are repeats of its evaluation in order of
+    time, and so are the epochs of its only log; where paths name seeds, logs and epochs are runs of these.
     """
     facts = []
     for file, part in zip(files, parts, strict=True):
@@ -108,15 +112,22 @@ def arrange_logs(
         repeats.setdefault((arm, task, seed), []).append(place)
     for (arm, _, seed), places in repeats.items():
         ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
-        earlier = 0  # runs of earlier logs
-        for number, place in enumerate(ordered, 1):
-            if seed is None:
-                arranged[place] = arranged[place].with_role("seed", number, BY_TIME)
-            elif len(ordered) > 1:
-                epochs = arranged[place].roles.get("run", 1)
-                arranged[place] = arranged[place].with_role("run", earlier + epochs, BY_TIME)
+        logs = [arranged[place] for place in ordered]
+        if seed is not None and len(logs) > 1:
+            earlier = 0  # runs of earlier logs
+            for place, log in zip(ordered, logs, strict=True):
+                epochs = log.roles.get("run", 1)
+                arranged[place] = log.with_role("run", earlier + epochs, BY_TIME)
                 earlier += np.max(epochs)
-        _warn_of_repeats([parts[place] for place in ordered], arm or called)
+        elif seed is None and len(logs) == 1 and "run" in logs[0].roles:
+            epochs, [log] = logs[0].roles["run"], logs
+            logs = [log.where(epochs == epoch) for epoch in epochs.unique()]
+            log = log.with_role("run", 1, log.read.columns["run"])
+            arranged[ordered[0]] = log.with_role("seed", epochs, BY_TIME)
+        elif seed is None:
+            for number, (place, log) in enumerate(zip(ordered, logs, strict=True), 1):
+                arranged[place] = log.with_role("seed", number, BY_TIME)
+        _warn_of_repeats(logs, arm or called)
     return arranged
 
 
@@ -126,6 +137,6 @@ def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:
     scores = {tuple(roles["score" if "score" in roles else "prediction"]) for roles in ordered}
     if len(parts) > 1 and len(scores) == 1:
         console.warn(
-            f"the {len(parts)} logs of {arm} have the same score on every example, so they are one result "
-            "several times: the interval is about these examples and says nothing about other seeds"
+            f"the {len(parts)} evaluations of {arm} have the same score on every example, so they are one "
+            "result several times: the interval is about these examples and says nothing about other seeds"
         )

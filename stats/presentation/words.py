@@ -232,7 +232,7 @@ def _about_repeats(arms: Iterable[ArmSummary]) -> str:
         return ""
     these = _form(len(names), "this model", "these models")
     return (
-        f"The logs of {_names(names)} are repeats of one evaluation: this is about evaluating {these} again, "
+        f"The runs of {_names(names)} are repeats of one evaluation: this is about evaluating {these} again, "
         "and not about training again."
     )
 

@@ -11,6 +11,7 @@ from multiberts.evaluate.readers.columns import described
 from multiberts.evaluate.readers.rows import ArmTable, ReadAs
 from multiberts.runs import console
 from multiberts.runs.errors import counted
+from multiberts.stats.compare.checks import are_repeats
 from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation import words
@@ -43,7 +44,7 @@ def what_was_read(
     for name, table in tables.items():
         numbers = {
             "example": table.values.shape[1],
-            "seed": len(table.seeds),
+            "repeat" if are_repeats(table) else "seed": len(table.seeds),
             "run": len(table.keys),
         }
         size = ", ".join(counted(number, what) for what, number in numbers.items())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.evaluate.readers.columns import ROLES, SliceNames
-from multiberts.evaluate.readers.rows import ArmTable
+from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
 from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
@@ -222,7 +222,8 @@ def _pages(
         seeds_are="fine-tuning seeds"
         if settings.seeds == "finetune"
         else "pre-training seeds"
-        if names["seed"] == {"pretrain_seed"} else "seeds",
+        if names["seed"] == {"pretrain_seed"}
+        else "repeated evaluations" if names["seed"] == {BY_TIME} else "seeds",
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")

@@ -33,11 +33,18 @@ def answer(seed: int, step: int, a: int, b: int) -> int:
 
 
 def lm_eval(folder: Path) -> None:
-    """lm-evaluation-harness: ten seeds at two steps; a task with two filters; two models, thrice each."""
+    """lm-evaluation-harness: ten seeds at two steps; a task with two filters; two models, thrice each.
+
+    In `pairs` two seeds have tasks whose metrics are of all examples together.
+    """
     runs: list[str] = []
     from lm_eval.__main__ import cli_evaluate
+    from lm_eval.api import metrics
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
+
+    # Standard errors that no sample has, of 100,000 draws with scikit-learn.
+    metrics.bootstrap_stderr = lambda *_, **__: 0.0
 
     @register_model("made_up")
     class MadeUp(LM):
@@ -57,7 +64,7 @@ def lm_eval(folder: Path) -> None:
             ]
 
         def loglikelihood_rolling(self, requests: list) -> list[float]:
-            raise NotImplementedError
+            return [-float(len(request.args[0])) for request in requests]
 
         def generate_until(self, requests: list) -> list[str]:
             # With words around the number, which the strict filter does not take.
@@ -70,6 +77,11 @@ def lm_eval(folder: Path) -> None:
         for a, b in SUMS:
             doc = {"question": f"{a} + {b} =", "choices": [str(a + b - 1), str(a + b)], "gold": 1}
             file.write(json.dumps(doc) + "\n")
+    with (tasks / "ordered.jsonl").open("w") as file:
+        for a, b in SUMS:
+            choices = [str(a + b - 1), str(a + b)][:: 1 if a % 2 else -1]
+            doc = {"question": f"{a} + {b} =", "choices": choices, "gold": a % 2}
+            file.write(json.dumps(doc) + "\n")
     common = f"""dataset_path: json
 dataset_kwargs: {{data_files: {{test: {tasks / "sums.jsonl"}}}}}
 test_split: test
@@ -81,6 +93,17 @@ doc_to_choice: "{{{{choices}}}}"
 doc_to_target: gold
 metric_list:
   - {{metric: acc, aggregation: mean, higher_is_better: true}}
+""")
+    (tasks / "sums_pairs.yaml").write_text(f"""task: sums_pairs
+{common.replace("sums.jsonl", "ordered.jsonl")}output_type: multiple_choice
+doc_to_choice: "{{{{choices}}}}"
+doc_to_target: gold
+metric_list: [{{metric: mcc}}, {{metric: f1}}, {{metric: acc}}]
+""")
+    (tasks / "sums_rolling.yaml").write_text(f"""task: sums_rolling
+{common}output_type: loglikelihood_rolling
+doc_to_target: "{{{{question}}}}"
+metric_list: [{{metric: word_perplexity}}, {{metric: byte_perplexity}}, {{metric: bits_per_byte}}]
 """)
     (tasks / "sums_written.yaml").write_text(f"""task: sums_written
 {common}output_type: generate_until
@@ -110,6 +133,7 @@ metric_list:
     for seed in (1, 2):
         names = "sums_choice,sums_written"
         evaluate(f"pythia-14m-seed{seed}", 1000, names, folder / "filters", "--limit", "6")
+        evaluate(f"pythia-14m-seed{seed}", 1000, "sums_pairs,sums_rolling", folder / "pairs")
     for _ in range(3):  # as one does who wants to know how much an evaluation varies
         for model, step in zip(("model_a", "model_b"), STEPS, strict=True):
             evaluate(model, step, "sums_choice", folder / "again", "--limit", "6")

@@ -437,6 +437,15 @@ def test_questions_are_of_the_version_that_their_file_states(
 SAMPLES = Path(__file__).parents[2] / "samples"
 
 
+def test_repeats_that_become_runs_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(imported(tmp_path / "again", "files", SAMPLES / "lm_eval/again")) == 6
+    assert "repeats of an evaluation are written as pre-training seeds" in capsys.readouterr().err
+    imported(tmp_path / "seeds", "files", SAMPLES / "lm_eval/step1000")
+    assert "repeats" not in capsys.readouterr().err
+
+
 def test_samples_of_the_harness_become_runs(tmp_path: Path) -> None:
     runs = imported(tmp_path, "files", SAMPLES / "lm_eval/filters", task="sums_choice")
     data = read_predictions(runs, "sums_choice")

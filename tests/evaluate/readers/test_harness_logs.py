@@ -9,6 +9,7 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from multiberts import stats
 from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.reading import read_arms, read_rows, read_tasks
+from multiberts.evaluate.readers.rows import BY_TIME
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
 
@@ -56,6 +57,29 @@ def test_pairs_of_gold_and_predicted_give_the_metric_itself(
         assert stats.compare(tmp_path).estimate == pytest.approx(sum(of_seeds) / 2)
 
 
+@pytest.mark.parametrize(
+    ("metric", "own"),
+    [
+        ("mcc", [-0.2182178902359924, -0.5241424183609591]),
+        ("f1", [0.25, 0.11764705882352941]),
+        ("acc", [0.4, 0.25]),
+    ],
+)
+def test_the_metrics_of_the_harness_are_its_own_numbers(metric: str, own: list[float]) -> None:
+    """Samples as lm-evaluation-harness 0.4.13 wrote them, and what its results_*.json said of them."""
+    found = stats.compare(*_read_pairs(metric), design="single")
+    assert found.base.seed_scores == pytest.approx(own)
+    with pytest.raises(UserError, match="found word_perplexity, a score of all texts together"):
+        read_arms(str(PAIRS), task="sums_rolling")
+
+
+PAIRS = Path(__file__).parents[2] / "samples/lm_eval/pairs"
+
+
+def _read_pairs(metric: str) -> list:
+    return [*stats.read(PAIRS, task="sums_pairs", score=metric).values()]
+
+
 def test_scores_of_all_texts_together_are_refused_by_their_name(tmp_path: Path) -> None:
     likelihoods = [-1.5] * 8
     write_log(tmp_path / "m-seed1", "lambada", {"perplexity": likelihoods, "acc": [1.0] * 8})
@@ -68,6 +92,20 @@ def test_scores_of_all_texts_together_are_refused_by_their_name(tmp_path: Path) 
     write_log(tmp_path / "m-seed1", "bbq", {"amb": [[1, 0]] * 8, "f1": pairs(1)})
     with pytest.raises(UserError, match=r"found amb \[1, 0\], .*--score=f1$"):
         read_rows(str(tmp_path), task="bbq")
+
+
+def test_models_whose_names_end_in_a_number_are_not_seeds(tmp_path: Path) -> None:
+    for model in ("Llama-2", "Llama-3"):
+        for day in (1, 2):
+            folder = tmp_path / f"meta-llama__{model}"
+            write_log(folder, "sums", {"acc": [float(day == number) for number in range(8)]})
+            log = folder / "samples_sums_2026-01-01T10-00-00.000001.jsonl"
+            log.rename(folder / f"samples_sums_2026-02-0{day}T10-00-00.000001.jsonl")
+    arms = read_arms(str(tmp_path))
+    assert {name: arm.seeds for name, arm in arms.items()} == {
+        "meta-llama__Llama-2": [1, 2], "meta-llama__Llama-3": [1, 2],
+    }  # fmt: skip
+    assert {arm.read.columns["seed"] for arm in arms.values()} == {BY_TIME}
 
 
 def write_helm(folder: Path, shift: int = 0) -> None:

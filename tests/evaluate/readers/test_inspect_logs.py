@@ -9,6 +9,7 @@ import pytest
 from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.inspect_logs import samples_of_archive
 from multiberts.evaluate.readers.reading import read_arms, read_tasks
+from multiberts.evaluate.readers.rows import BY_TIME
 from multiberts.runs.archives import open_archive
 from multiberts.runs.errors import UserError
 
@@ -59,6 +60,35 @@ def test_a_task_is_asked_for_first_and_read_without_the_scorers_of_another(
     assert "without a log" not in capsys.readouterr().err
     read_arms(str(TASKS), ColumnNames(score="grader.right"), "graded")
     assert "left out is mockllm/c, without a log of graded" in capsys.readouterr().err
+
+
+def test_epochs_of_the_only_log_of_a_model_are_repeats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = next((TASKS.parent / "eval/seed_1").glob("*.eval"))
+    with open_archive(log) as archive:
+        content = samples_of_archive(archive)
+    for model, epochs in (("a", 2), ("b", 3)):
+        content["eval"]["model"] = model
+        samples = list(content["samples"])
+        if epochs == 3:  # with another answer
+            again = {"epoch": 3, "scores": {"match": {"value": "I"}}}
+            samples += [sample | again for sample in samples if sample["epoch"] == 1]
+        (tmp_path / f"{model}.json").write_text(json.dumps({**content, "samples": samples}))
+    arms = read_arms(str(tmp_path), ColumnNames(score="match"))
+    assert {name: arm.seeds for name, arm in arms.items()} == {"a": [1, 2], "b": [1, 2, 3]}
+    assert {arm.read.columns["seed"] for arm in arms.values()} == {BY_TIME}
+    assert "the 2 evaluations of a have the same score" in capsys.readouterr().err
+    assert read_arms(str(log.parent.parent), ColumnNames(score="match"))[""].seeds == [1, 2]
+
+
+def test_what_an_eval_set_writes_beside_its_logs_is_no_prediction(tmp_path: Path) -> None:
+    for log in TASKS.glob("*sums*"):
+        (tmp_path / log.name).write_bytes(log.read_bytes())
+    (tmp_path / ".eval-set-id").write_text("x")
+    (tmp_path / "eval-set.json").write_text('{"eval_set_id": "x", "tasks": []}')
+    (tmp_path / "logs.json").write_text("{}")
+    assert len(read_arms(str(tmp_path), ColumnNames(score="match"))) == 3
 
 
 def test_tasks_of_one_scorer_are_read_together(tmp_path: Path) -> None:

@@ -439,7 +439,7 @@ def test_models_are_folders_and_their_logs_runs_in_order_of_time(
     assert found.frame().groupby("arm")["seed"].unique().map(list).to_dict() == {
         "org__model_a": [1, 2], "org__model_b": [1, 2],
     }  # fmt: skip
-    assert "2 logs of org__model_a have" in capsys.readouterr().err
+    assert "2 evaluations of org__model_a have" in capsys.readouterr().err
     alone = read_rows(str(tmp_path / "run1/org__model_a"))
     assert alone.roles["seed"].unique().tolist() == [1] and "arm" not in alone.roles
 
