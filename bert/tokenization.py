@@ -29,20 +29,24 @@ Reference: Devlin et al., NAACL 2019; recipe of Sellam et al., ICLR 2022.
 from __future__ import annotations
 
 import array
+import functools
 import hashlib
 import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from tokenizers import Tokenizer as LibraryTokenizer
-from tokenizers import models, normalizers, pre_tokenizers
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, read_lines, write_json_fields
+
+if TYPE_CHECKING:
+    from tokenizers.normalizers import Normalizer
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -94,16 +98,19 @@ _CJK_IDEOGRAPH = re.compile(
     "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _CJK_IDEOGRAPHS) + "]"
 )
 
-_NORMALIZERS = {
-    lower_case: normalizers.BertNormalizer(
+
+@functools.cache
+def _steps_of_library(lower_case: bool) -> tuple[Normalizer, PreTokenizer]:
+    """Returns what cleans a text, and what cuts it into words."""
+    from tokenizers import normalizers, pre_tokenizers
+
+    normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
         strip_accents=lower_case,
         lowercase=lower_case,
     )
-    for lower_case in (True, False)
-}
-_PRE_TOKENIZER = pre_tokenizers.BertPreTokenizer()
+    return normalizer, pre_tokenizers.BertPreTokenizer()
 
 
 def _as_bytes(ids: list[int]) -> bytes:
@@ -158,6 +165,8 @@ class Tokenizer:
         Args:
           vocabulary_path: `vocab.txt`, as released checkpoints have it.
         """
+        import tokenizers
+
         path = Path(vocabulary_path)
         self.vocabulary: list[str] = read_vocabulary(path)
         self.size: int = len(self.vocabulary)
@@ -176,13 +185,12 @@ class Tokenizer:
         self._words = dict(self._whole_pieces)
         self._chunks = _Chunks(self._bytes_of_word, self.lower_case)
         # No token is registered as special: "[MASK]" in a text is three words to the original.
-        self._library = LibraryTokenizer(
-            models.WordPiece(
+        self._library = tokenizers.Tokenizer(
+            tokenizers.models.WordPiece(
                 self._ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD
             )
         )
-        self._library.normalizer = _NORMALIZERS[self.lower_case]
-        self._library.pre_tokenizer = _PRE_TOKENIZER
+        self._library.normalizer, self._library.pre_tokenizer = _steps_of_library(self.lower_case)
 
     def id_of(self, piece: str) -> int:
         return self._ids[piece]
@@ -428,8 +436,8 @@ def split_words(text: str, *, lower_case: bool = True) -> list[str]:
 
 def split_words_by_library(text: str, *, lower_case: bool = True) -> list[str]:
     """Splits a text as the library does; as the original where the text keeps to the agreed alphabet."""
-    normalized = _NORMALIZERS[lower_case].normalize_str(text)
-    return [word for word, _ in _PRE_TOKENIZER.pre_tokenize_str(normalized)]
+    normalizer, pre_tokenizer = _steps_of_library(lower_case)
+    return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))]
 
 
 def split_words_exactly(text: str, *, lower_case: bool = True) -> list[str]:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from multiberts.launch.estimate.accelerators import SECONDS_TO_ANSWER, ask_driver
 from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST, measure_digest
 from multiberts.runs.console import report
@@ -95,11 +93,14 @@ def check_machine() -> CheckResult:
     """Returns what this machine has; nothing of it is judged."""
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    memory = psutil.virtual_memory()
-    finding = (
-        f"Python {platform.python_version()}, {counted(cores, 'core')}, {memory.total / 2**30:.0f} GiB of "
-        f"memory, {memory.available / 2**30:.0f} free"
-    )
+    finding = f"Python {platform.python_version()}, {counted(cores, 'core')}"
+    if importlib.util.find_spec("psutil"):
+        import psutil
+
+        memory = psutil.virtual_memory()
+        finding += (
+            f", {memory.total / 2**30:.0f} GiB of memory, {memory.available / 2**30:.0f} free"
+        )
     return CheckResult(OK, "machine", finding)
 
 
@@ -138,7 +139,7 @@ def check_devices() -> list[CheckResult]:
         finding = "none: runs here are for the CPU, where base size is slow"
         results.append(CheckResult(OK, "devices", finding))
     if not probes:
-        cure = "pip install '.[tensorflow]' ([gpu] for NVIDIA, [jax-tpu] for Cloud TPU)"
+        cure = "pip install 'multiberts[tensorflow]' ([gpu] for NVIDIA, [jax-tpu] for Cloud TPU)"
         finding = "neither TensorFlow nor JAX is installed"
         results.append(CheckResult(PROBLEM, "libraries", finding, cure))
     has_gpu = gpus is not None and gpus.level == OK

@@ -83,14 +83,21 @@ def _check_members(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
 
 
 def read_arrays(path: PathLike) -> dict[str, np.ndarray]:
-    """Reads the arrays of a `.npz` file."""
+    """Reads the arrays of a `.npz` file, or the one of a `.npy` file, whose name is empty."""
+    path = Path(path)
+    with _refused(path), path.open("rb") as file:
+        is_array = file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+    if is_array:
+        return {"": _array(path, path.name, path.read_bytes())}
     with open_archive(path) as archive:
-        return {name.removesuffix(".npy"): _array(archive, name) for name in archive.names}
+        return {
+            name.removesuffix(".npy"): _array(archive.path, name, archive.read(name))
+            for name in archive.names
+        }
 
 
-def _array(archive: Archive, name: str) -> np.ndarray:
-    content = archive.read(name)
-    with _refused(archive.path):
+def _array(path: Path, name: str, content: bytes) -> np.ndarray:
+    with _refused(path):
         stream = io.BytesIO(content)
         version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0}.get(

@@ -1,10 +1,15 @@
-"""The one kind of error a user is meant to read, what counts as a full disk, and counts in words."""
+"""The one kind of error a user is meant to read, what counts as a full disk, and counts in words.
+
+A cure names a parameter as a flag (`--design=unpaired`) or as a keyword (`design='unpaired'`); commands and
+Python each turn it into their own form (`in_flags`, `in_keywords`).
+"""
 
 from __future__ import annotations
 
 import difflib
 import errno
 import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,6 +29,31 @@ class UserError(Exception):
 
     def __init__(self, message: str):
         super().__init__(" ".join(message.split()))
+
+
+def in_flags(message: str) -> str:
+    """Returns a message to people in Python as one to people at a command line.
+
+    Example:
+      >>> in_flags("found no labels; name their column, label='COLUMN', or give metric='mean'")
+      'found no labels; name their column, --label=COLUMN, or give --metric=mean'
+    """
+    return re.sub(r"(?<![\w.])([a-z_]+)='([^']*)'", r"--\1=\2", message)
+
+
+def in_keywords(message: str, which: str = "") -> str:
+    """Returns a message to people at a command line as one to people in Python.
+
+    Args:
+      message: with flags such as `--seed=COLUMN`.
+      which: added where the message names flags with values.
+
+    Example:
+      >>> in_keywords("found no column of seeds; name it with --seed=COLUMN", " (keywords of stats.read)")
+      "found no column of seeds; name it with seed='COLUMN' (keywords of stats.read)"
+    """
+    changed, count = re.subn(r"--(\w+)=([^\s;()]*[^\s;(),])", r"\1='\2'", message)
+    return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)
 
 
 # A full disk, a full quota, or a file larger than it may be.

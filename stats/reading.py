@@ -6,7 +6,7 @@ coordinates or an index is put in order by them; only what has none counts by po
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.register import metric_input, metric_variables
+from multiberts.evaluate.metrics.register import metric_input, metric_variables, values_of_cells
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames
-from multiberts.evaluate.readers.reading import is_table_of_runs, read_arms, rows_in_memory
+from multiberts.evaluate.readers.reading import (
+    NoTaskError,
+    is_table_of_runs,
+    read_arms,
+    rows_in_memory,
+)
 from multiberts.evaluate.readers.rows import (
     POSITION,
     ArmTable,
@@ -27,7 +32,7 @@ from multiberts.evaluate.readers.rows import (
     plain,
     table_of_arrays,
 )
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
 from multiberts.stats.metrics import MetricLike
 from multiberts.stats.runs_table import Arm, check_kinds, make_arm
@@ -56,13 +61,14 @@ def arms_in(
     """Returns the arms, by name, of what may hold several; None of other data.
 
     Args:
-      data: a file or folder; a table (a data frame of pandas or polars, a `datasets.Dataset`, a dict of
-        columns) of usual names, long or with one column per run; a dict of arrays `predictions` or
-        `scores` [seeds, examples], with `labels` [examples] and what else a `.npz` file may hold; or a
-        dict of arms, whose values are anything but one score or prediction per example.
+      data: a file or folder, or a list of them whose names say seed and arm; a table (a data frame of pandas
+        or polars, a `datasets.Dataset`, a dict of columns) of usual names, long or with one column per run; a
+        dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and what else a
+        `.npz` file may hold; or a dict of arms, whose values are anything but one score or prediction per
+        example.
       what: names it in error messages.
       by: column of slices of the examples, which is kept.
-      task: one of several tasks in files.
+      task: one of several tasks in files, or in a column `task` of a table.
       columns: names of columns by role; None: a table is known by columns of usual names.
 
     Returns:
@@ -75,7 +81,7 @@ def arms_in(
         tables = _tables_in(data, what, names, task, columns is not None)
     except UserError as error:
         raise DataError(
-            in_python(str(error), " (keywords of stats.read)" * (columns is None))
+            in_keywords(str(error), " (keywords of stats.read)" * (columns is None))
         ) from error
     if tables is not None:
         return dict(tables)
@@ -102,34 +108,22 @@ def _is_whole(data: Any) -> bool:
     return getattr(data, "ndim", 0) == 2 or hasattr(data, "columns") or hasattr(data, "data_vars")
 
 
-def in_python(message: str, which: str = "") -> str:
-    """Returns a message to people at a command line as one to people in Python.
-
-    Args:
-      message: with flags such as `--seed=COLUMN`.
-      which: added where the message names flags with values.
-
-    Example:
-      >>> in_python("found no column of seeds; name it with --seed=COLUMN", " (keywords of stats.read)")
-      "found no column of seeds; name it with seed='COLUMN' (keywords of stats.read)"
-    """
-    changed, count = re.subn(r"--(\w+)=([^\s;()]*[^\s;(),])", r"\1='\2'", message)
-    return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)
-
-
 def _tables_in(
     data: Any, what: str, names: SliceNames, task: str | None, is_table: bool
 ) -> dict[str, ArmTable] | None:
     """Returns the arms of a file, folder, table or dict of columns; None of other data."""
-    if isinstance(data, str | Path):
-        if Path(data).is_dir() and next(iter(find_runs(data)), None) is not None:
+    if isinstance(data, str | Path) or _are_paths(data):
+        is_folder = isinstance(data, str | Path) and Path(data).is_dir()
+        if is_folder and next(iter(find_runs(data)), None) is not None:
             raise DataError(
                 f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
             )
-        return read_arms(str(data), names, task)
+        return read_arms(data, names, task)
     table: Any = None
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
+            if task is not None:
+                raise NoTaskError(what)
             arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
             return {"": table_of_arrays(arrays, what)}
         if is_table_of_runs(data) or (is_table and all(map(_is_row, data.values()))):
@@ -140,7 +134,18 @@ def _tables_in(
         table = data.to_pandas()
     elif hasattr(data, "columns") and (is_table or is_table_of_runs(data.columns)):
         table = data
-    return None if table is None else arms_of_rows(rows_in_memory(table, what, names), what)
+    if table is None:
+        return None
+    return arms_of_rows(rows_in_memory(table, what, names, task), what)
+
+
+def _are_paths(data: Any) -> bool:
+    """Returns whether data are a list of files or folders, as `glob` gives them."""
+    return (
+        isinstance(data, list | tuple)
+        and len(data) > 0
+        and all(isinstance(path, str | Path) and os.path.exists(path) for path in data)
+    )
 
 
 def _is_row(data: Any) -> bool:
@@ -408,7 +413,7 @@ def arm_of(
         `metric_variables`).
       missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
     """
-    table = table_of(name, data, metric)
+    table = _as_taken_by(metric, name, table_of(name, data, metric))
     values, number = table.values, table.values.shape[1]
     needs_labels = metric is None or metric.uses_labels
     if (
@@ -420,8 +425,8 @@ def arm_of(
     if labels is None and needs_labels:
         raise DataError(
             f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "
-            "the predictions; give labels (of a file, --label=COLUMN), or each example's own score "
-            "(--score=COLUMN) and metric='mean'"
+            "the predictions; give labels (of a table, label='COLUMN'), or each example's own score (of a "
+            "table, score='COLUMN') with metric='mean'"
         )
     of_examples = np.zeros(number)
     if labels is not None:
@@ -448,6 +453,22 @@ def arm_of(
         of_examples={**columns, **table.of_examples},
         read=table.read,
     )
+
+
+def _as_taken_by(metric: MetricLike | None, name: str, table: ArmTable) -> ArmTable:
+    """Returns a table whose cells are what a metric takes; arrays, which have no cells, as they are."""
+    if "prediction" not in table.read.columns:
+        return table
+    labels = table.labels
+    try:
+        values = values_of_cells(metric, table.values)
+        if labels is not None and not _is_empty(
+            labels
+        ):  # those that nobody has are not empty answers
+            labels = values_of_cells(metric, labels)
+    except ValueError as error:
+        raise DataError(f"{name}: {error}") from error
+    return replace(table, values=values, labels=labels)
 
 
 def _is_empty(values: NDArray) -> bool:

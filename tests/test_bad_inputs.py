@@ -14,6 +14,7 @@ import collections
 import csv
 import functools
 import inspect
+import re
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,70 @@ def try_row(row: dict[str, str]) -> tuple[str, str]:
 def test_a_bad_value_gets_one_line_and_leaves_nothing(number: int) -> None:
     row = rows()[number]
     assert try_row(row) == (CLEAR, row["line"] + "\n")
+
+
+def obeyed() -> Iterator[Any]:
+    """Yields the rows whose line says what would be right."""
+    for number, row in enumerate(rows()):
+        if (bindings_as_said := corrected(row)) is not None:
+            marks = () if number % 11 == 0 else pytest.mark.slow
+            name = f"{row['parameter']}={row['value']}"
+            yield pytest.param(row, bindings_as_said, id=name, marks=marks)
+
+
+def corrected(row: dict[str, str]) -> list[str] | None:
+    """Returns a row's bindings with what its line says in place of the fault; None where it says nothing."""
+    parameter, line, value = row["parameter"], row["line"], row["value"]
+    others = [text for text in bindings(row)[:-1] if not text.startswith(f"{parameter} =")]
+    said = re.search(r" is .*, expected (.*); (?:correct it|change it)$", line)
+    if said is not None and (right := value_as_said(said[1])) is not None:
+        return [*others, f"{parameter} = {right}"]
+    near = re.search(r"'(\w+)'.*; did you mean ([\w-]+)", line)
+    if near is not None:
+        return [*others, f"{parameter} = {value}".replace(near[1], near[2], 1)]
+    instead = re.search(r"; set ([\w.]+) instead$", line)
+    if instead is not None:
+        kept = [text for text in others if not text.startswith(f"{instead[1]} =")]
+        return [*kept, f"{instead[1]} = {value if value != '3' else [3]}"]
+    if "leave it out" in line:
+        return others
+    return None
+
+
+def value_as_said(expected: str) -> str | None:
+    """Returns a value, as Gin has it, that a line calls right; None where the line has no such value.
+
+    Example:
+      >>> value_as_said("int at least 5 or None"), value_as_said("list of str"), value_as_said("'a' or 'b'")
+      ('5', "['nowhere']", "'a'")
+    """
+    for words, form in (("list of ", "[{}]"), ("mapping of str to ", "{{'a': {}}}")):
+        if expected.startswith(words):
+            return form.format(value_as_said(expected.removeprefix(words)))
+    quoted = re.match(r"'\w+'", expected)
+    if quoted is not None:
+        return quoted[0]
+    low = re.search(r"at least ([\d.]+)", expected)
+    high = re.search(r"at most ([\d.]+)", expected)
+    kinds = {"str": "'nowhere'", "bool": "True", "any": "3", "int": "3", "float": "0.5"}
+    kind = re.match(r"\w+", expected)
+    if kind is None or kind[0] not in kinds:
+        return None
+    return low[1] if low else high[1] if high else kinds[kind[0]]
+
+
+@pytest.mark.parametrize(("row", "right"), obeyed())
+def test_what_a_line_calls_right_is_taken(row: dict[str, str], right: list[str]) -> None:
+    """The next line, if there is one, is about something else."""
+    command = row["command"].replace("launch run", "launch plan")
+    with tempfile.TemporaryDirectory() as folder:
+        given = [*command.split(), *(f"--gin_param={binding}" for binding in right)]
+        done = warm.run(given, Path(folder), timeout=SECONDS_AT_MOST)
+    assert "Traceback" not in done.stderr
+    expected = row["line"].partition(", expected ")[2] or row["line"]
+    again = [text for text in done.stderr.splitlines() if text.endswith(expected)]
+    assert not [text for text in again if text.startswith(f"error: {row['parameter']} ")], again
+    assert row["line"] not in again
 
 
 def test_the_table_has_rows_for_every_command_with_parameters() -> None:

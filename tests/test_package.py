@@ -187,6 +187,8 @@ def test_the_wheel_brings_the_command_without_tensorflow(installed: Path, tmp_pa
     }
     assert data <= set(files.split())
     assert not re.search(r"(^| )(tests|docs|benchmarks)/", files)
+    checked = run_there(installed, tmp_path, "multiberts", "launch", "doctor", "--training=false")
+    assert checked.returncode == 1 and "neither TensorFlow nor JAX is installed" in checked.stdout
 
 
 @pytest.mark.slow

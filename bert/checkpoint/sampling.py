@@ -12,18 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 from multiberts.bert.checkpoint.tensor_bundle import parse_index
 from multiberts.runs.errors import UserError
 
-_SAFETENSORS_TYPES = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-}
 # Moments have the shapes of weights, and would pass for them.
 _MOMENTS = re.compile(r"adam_[mv]$|adam_optimizer|optimizer|momentum|exp_avg", re.IGNORECASE)
 # Matrices spread over the depth. Two independent models agree by chance to about 1/sqrt(numbers read).
@@ -111,21 +104,29 @@ def stored_tensors(source: Source) -> dict[str, StoredTensor]:
 
 
 def _in_safetensors(source: Source, file: str) -> dict[str, StoredTensor]:
+    import ml_dtypes
+
     length = int.from_bytes(source.read(file, 0, 8), "little")
     if not 2 <= length <= min(source.sizes[file] - 8, _LONGEST_HEADER):
         raise ValueError(f"{file} states a header of {length:,} bytes, which it does not have")
     content = source.read(file, 8, length)
+    types = {
+        "F64": np.dtype("<f8"),
+        "F32": np.dtype("<f4"),
+        "F16": np.dtype("<f2"),
+        "BF16": np.dtype(ml_dtypes.bfloat16),
+    }
     try:
         header = json.loads(content)
         return {
             name: StoredTensor(
-                _SAFETENSORS_TYPES[entry["dtype"]],
+                types[entry["dtype"]],
                 tuple(int(size) for size in entry["shape"]),
                 file,
                 8 + length + int(entry["data_offsets"][0]),
             )
             for name, entry in header.items()
-            if name != "__metadata__" and entry["dtype"] in _SAFETENSORS_TYPES
+            if name != "__metadata__" and entry["dtype"] in types
         }
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the header of {file} is not that of safetensors") from error

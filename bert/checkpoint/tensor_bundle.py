@@ -10,6 +10,7 @@ leveldb/doc/table_format.md; Protocol Buffers, encoding guide.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import struct
@@ -18,23 +19,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import google_crc32c
-import ml_dtypes
 import numpy as np
 
-# Types by their number in tensorflow/core/framework/types.proto; those of weights and steps.
-_TYPES: dict[int, np.dtype] = {
-    1: np.dtype("<f4"),
-    2: np.dtype("<f8"),
-    3: np.dtype("<i4"),
-    9: np.dtype("<i8"),
-    14: np.dtype(ml_dtypes.bfloat16),
-    19: np.dtype("<f2"),
-}
 # One shard, little-endian, written by version 1: the value of the empty key.
 _HEADER = b"\x08\x01\x1a\x02\x08\x01"
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER_BYTES = 48
 _RESTART_INTERVAL = 16
+
+
+@functools.cache
+def _types() -> dict[int, np.dtype]:
+    """Types by their number in tensorflow/core/framework/types.proto; those of weights and steps."""
+    import ml_dtypes
+
+    return {
+        1: np.dtype("<f4"),
+        2: np.dtype("<f8"),
+        3: np.dtype("<i4"),
+        9: np.dtype("<i8"),
+        14: np.dtype(ml_dtypes.bfloat16),
+        19: np.dtype("<f2"),
+    }
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ def write_bundle(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
     Args:
       tensors: by name, of float32 or int64; their bytes follow each other in this order.
     """
-    numbers = {dtype: number for number, dtype in _TYPES.items()}
+    numbers = {dtype: number for number, dtype in _types().items()}
     entries, offset = {b"": _HEADER}, 0
     with open(f"{prefix}.data-00000-of-00001", "wb") as data:
         for name, values in tensors.items():
@@ -152,7 +158,7 @@ def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, BundleEntry
             num_shards = _whole(fields.get(1, 1))
             continue
         # Field 7: the pieces of a variable that several files share.
-        dtype = None if 7 in fields else _TYPES.get(_whole(fields.get(1, 0)))
+        dtype = None if 7 in fields else _types().get(_whole(fields.get(1, 0)))
         shape = fields.get(2, b"")
         sizes = [
             dict(_fields(_message_of(dim))).get(1, 0) for _, dim in _fields(_message_of(shape))

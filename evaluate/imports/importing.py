@@ -39,7 +39,7 @@ class PredictionImport(ColumnNames):
       metric: `files`: of the predictions; by default that of a log, `mean` of scores and `accuracy` of
         classes.
       arm: `files`: column that names the model, method or condition of each row.
-      seed: `files`: column of seeds.
+      seed: `files`: column of seeds; `columns` where each seed has a column of its own.
       run: `files`: column that distinguishes several runs of one seed.
       example: `files`: column of example ids.
       prediction: `files`: column of predictions.

@@ -47,6 +47,7 @@ _METRICS = {
     "MRPC": ("accuracy", "f1"),
     "QQP": ("accuracy", "f1"),
 }
+_CURE = "fetch the official one"
 _SQUAD_TASKS = {"v1.1": "squad-v1.1", "v2.0": "squad-v2.0"}
 _SPLITS = {"MNLI": "dev_matched"}
 
@@ -167,7 +168,7 @@ def _squad_references(path: Path) -> _References:
     found: dict[str, tuple[str, ...]] = {}
     questions: dict[str, str] = {}
     try:
-        for article in read_json_fields(path, cure="fetch the official one")["data"]:
+        for article in read_json_fields(path, cure=_CURE)["data"]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     texts = tuple(answer["text"] for answer in question["answers"])
@@ -200,10 +201,15 @@ def read_squad_file(
 
     Args:
       source: {question id: answer}, plain or `.gz`; questions it leaves out are answered ''.
-      questions: the official file of the development set.
+      questions: the official file of the development set, under any name: its `version` says whether it is
+        SQuAD 2.0, or else whether some question has no answer.
     """
     path, questions_file = Path(source), Path(questions)
-    task = "squad-v2.0" if "v2.0" in questions_file.name else "squad-v1.1"
+    version = str(read_json_fields(questions_file, cure=_CURE).get("version", ""))
+    task = next((name for own, name in _SQUAD_TASKS.items() if version.lstrip("v") == own[1:]), "")
+    if not task:  # a file made from an official one
+        references, _ = _squad_references(questions_file)
+        task = "squad-v1.1" if all(references.values()) else "squad-v2.0"
     return ImportedRun(
         f"{task}/{procedure}-pretrain_seed_{pretrain_seed}-finetune_seed_{finetune_seed}",
         facts_of(task, procedure, pretrain_seed, finetune_seed, path.name),

@@ -19,11 +19,17 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
 )
 from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
-from multiberts.evaluate.metrics.register import METRICS, known_name
+from multiberts.evaluate.metrics.register import (
+    METRICS,
+    default_metric,
+    known_name,
+    values_of_cells,
+)
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
-from multiberts.evaluate.readers.columns import ColumnNames, default_metric, described
-from multiberts.evaluate.readers.reading import name_of, read_tasks
-from multiberts.evaluate.readers.rows import BY_TIME
+from multiberts.evaluate.readers.columns import ColumnNames, described
+from multiberts.evaluate.readers.layout import name_of
+from multiberts.evaluate.readers.reading import read_tasks
+from multiberts.evaluate.readers.rows import BY_TIME, cure_of_repeats, number_of
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 
 # Columns of the run that `multiberts export` writes and others do not.
 _FACTS = ("step", "learning_rate", "data_seed")
+_OF_RUNS = ("arm", "seed", "run", *_FACTS)
 
 
 def read_other_programs(
@@ -75,15 +82,42 @@ def read_other_programs(
             example=frame["example"].astype(str),
         )
         value = "prediction" if "prediction" in frame else "score"
+        cells = {name: frame[name].to_numpy() for name in ("prediction", "label") if name in frame}
+        try:
+            chosen = (
+                metric
+                or known_name(rows.read.logged_metric)
+                or default_metric(cells.get("prediction"), cells.get("label"))
+            )
+        except ValueError as error:
+            raise UserError(f"{where}: {error}") from error
+        if METRICS[chosen].uses == "text" and "label" in cells and frame["label"].isna().all():
+            raise UserError(
+                f"{where}: all labels are empty, with which {chosen} compares the predictions; name their "
+                "column with --label=COLUMN"
+            )
+        for name in cells:
+            try:
+                frame[name] = values_of_cells(METRICS[chosen], cells[name])
+            except ValueError as error:
+                raise UserError(f"{where}, {name}: {error}") from error
+        if frame[value].map(type).eq(tuple).any():
+            raise UserError(
+                f"{where}: found lists as predictions, expected one text for each example"
+            )
         if frame[value].isna().any():
             raise UserError(
                 f"{where}: {counted(int(frame[value].isna().sum()), value)} missing; fill them in, or "
                 "leave their examples out"
             )
-        predictions = frame["prediction"].to_numpy() if value == "prediction" else None
-        chosen = metric or known_name(rows.read.logged_metric) or default_metric(predictions)
         if {"prediction", "label"} <= {*frame.columns}:
             _check_answers(frame[frame["label"].notna()], where, chosen)
+        keys = [name for name in (*_OF_RUNS, "example") if name in frame]
+        twice = frame[frame.duplicated(keys)]
+        if len(twice):
+            place = ", ".join(f"{key} {twice[key].iloc[0]}" for key in keys)
+            cure = cure_of_repeats(rows, twice["example"].iloc[0])
+            raise UserError(f"{where}: found two rows of {place}; {cure}")
         frame = frame.rename(columns={value: "prediction"})
         own_task, _, evaluation_set = own.partition("/")
         by_task.setdefault(own_task, []).append(
@@ -150,19 +184,12 @@ def _joined(parts: Sequence[ImportedRun]) -> ImportedRun:
 
 def _runs_of(one: _Set, task: str, classes: list[str]) -> Iterator[ImportedRun]:
     frame, where = one.frame, one.where
-    keys = [name for name in ("arm", "seed", "run", *_FACTS) if name in frame]
-    twice = frame[frame.duplicated([*keys, "example"])]
-    if len(twice):
-        place = ", ".join(f"{key} {twice[key].iloc[0]}" for key in [*keys, "example"])
-        raise UserError(
-            f"{where}: found two rows of {place}; name the column that distinguishes them with --run or "
-            "--arm"
-        )
+    keys = [name for name in _OF_RUNS if name in frame]
     read_set = partial(_set_of, one.name, one.metric, *_further(frame))
     for key, rows in frame.groupby(keys, sort=False, dropna=False):
         known = {name: _plain(item) for name, item in zip(keys, key, strict=True)}
         facts = facts_of(
-            task, str(known["arm"]), _whole(where, "seed", known["seed"]),
+            task, str(known["arm"]), _whole(where, "seed", number_of(known["seed"])),
             _whole(where, "run", known.get("run") or 0), f"{where}: {one.read}",
             **{name: known[name] for name in _FACTS if name in known},
             **({"classes": classes} if classes else {}),
@@ -227,9 +254,12 @@ def _set_of(
     label = rows["label"].to_numpy() if "label" in rows else None
     prediction = rows["prediction"].to_numpy()
     if METRICS[metric].uses == "text" and PREDICTION_TEXT not in own and label is not None:
-        described[ANSWERS] = _array(rows["label"].map(lambda text: (str(text),)))
+        answers = rows["label"].map(
+            lambda text: text if isinstance(text, tuple) else (str(text),) * (text != "")
+        )
+        described[ANSWERS] = _array(answers)
         own[PREDICTION_TEXT] = np.array([str(text) for text in prediction], dtype=object)
-        label, prediction = np.ones(len(rows)), own[PREDICTION_TEXT] != ""
+        label, prediction = answers.map(bool).to_numpy(np.float64), own[PREDICTION_TEXT] != ""
     scores = np.stack(rows["scores"].tolist()) if "scores" in rows else None
     predictions = predictions_of(
         rows["example"].tolist(), label, prediction, scores, described, own

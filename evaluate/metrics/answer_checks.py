@@ -28,6 +28,7 @@ from multiberts.evaluate.metrics.classification import (
 from multiberts.evaluate.metrics.column_metric import Array, Flags, Metric, checked, ratio
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS
+from multiberts.evaluate.metrics.squad import OFFICIAL_NAMES, answer_words, references_of
 from multiberts.runs.errors import counted
 
 # Value that stands for labels that are not published, as in GLUE's test sets.
@@ -41,6 +42,9 @@ _MACRO: Mapping[str, Share] = {
     "f1_macro": f_beta(1.0), "precision_macro": precision, "recall_macro": recall
 }  # fmt: skip
 _MOST_WORDS = 5
+# From this share of the answers to questions without an answer, and this number of such questions, one text
+# is not found by chance.
+_WORD_SHARE, _WORD_QUESTIONS = 0.05, 3
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,9 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
       arms: whose answers to compare with these labels; of two, the base first.
 
     Returns:
-      Of each arm, sentences that readers must know: answers of classes that no label has, labels that no
-      run predicts, scores far below chance. `{arm}` stands for the name of the arm, `{base}` and
-      `{experiment}` for those of the first and the second.
+      Of each arm, sentences that readers must know: answers of classes that no label has, words for the
+      empty answer, labels that no run predicts, scores far below chance. `{arm}` stands for the
+      name of the arm, `{base}` and `{experiment}` for those of the first and the second.
 
     Example:
       >>> labels, answers = np.array(["no", "yes"] * 50), np.array([["no", "yes"] * 50] * 3)
@@ -112,6 +116,8 @@ def check_answers(metric: str, labels: NDArray, arms: Sequence[Answers]) -> list
         notes = _notes_of_classes(metric, labels, arms)
     for found, own in zip(notes, arms, strict=True):
         found += _below_chance(metric, labels, own)
+        if metric in OFFICIAL_NAMES:
+            found += _words_for_no_answer(labels, own)
     return notes
 
 
@@ -280,6 +286,23 @@ def _below_random_answers(labels: NDArray, own: Answers, units: int) -> list[str
         f"Answers of {{arm}} are right on {100 * right:.1f} % of the examples, far below chance: as many of "
         f"each class at random would be on {100 * chance:.1f} %. Are classes exchanged?"
     ]
+
+
+def _words_for_no_answer(labels: NDArray, own: Answers) -> list[str]:
+    """Notes a text that seems to stand for no answer, as only the empty text counts as that."""
+    no_answer = [not any(map(answer_words, references_of(label))) for label in labels]
+    if not any(no_answer):
+        return []
+    answers, seen = own.predictions[:, no_answer], own.seen[:, no_answer]
+    texts = Counter(text for text in answers[seen].tolist() if answer_words(text))
+    for text, number in texts.most_common(1):
+        questions = int(((answers == text) & seen).any(axis=0).sum())
+        if number > _WORD_SHARE * seen.sum() and questions >= _WORD_QUESTIONS:
+            return [
+                f"{number:,} of {int(seen.sum()):,} answers of {{arm}} to questions without an answer are "
+                f"{text!r}, which counts as wrong: if it stands for no answer, leave the answer empty."
+            ]
+    return []
 
 
 def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: NDArray) -> Flags:

@@ -75,6 +75,9 @@ class Metric:
         which is 2 s / (1 + s) of the share s of true positives among all that either side calls positive.
       by_class: (labels [examples], predictions [examples]) -> the score of each class by its name, where
         the score is their average and scoring lists them.
+      of_cells: cells of a table's labels or predictions -> what the metric takes, such as the empty text for
+        an empty cell, which is NaN; a list of texts is a sorted tuple, and None a row that is missing. None
+        where the metric takes cells as they are, and no lists.
       label: what readers see in place of the name; by default the name with blanks for underscores.
       unit: `%` of shares from 0 to 1, which readers see in per cent, and their differences in points.
       meaning: one sentence on what the score measures.
@@ -95,6 +98,7 @@ class Metric:
     scored: Callable[[Array], Flags] | None = None
     steepness: float = 1.0
     by_class: Callable[[NDArray, NDArray], Mapping[str, float]] | None = None
+    of_cells: Callable[[NDArray], NDArray] | None = None
     label: str = ""
     unit: Unit = ""
     meaning: str = ""
@@ -207,6 +211,21 @@ def reference_array(labels: ArrayLike | Sequence[Any]) -> NDArray:
 
 def shown(value: Any) -> str:
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def with_empty_texts(cells: NDArray) -> NDArray:
+    """Returns cells of texts with the empty text where they are empty.
+
+    Example:
+      >>> with_empty_texts(np.array(["in May", float("nan"), None], dtype=object)).tolist()
+      ['in May', '', None]
+    """
+    if cells.dtype.kind == "f" and np.isnan(cells).all():  # as pandas reads a column without a text
+        cells = cells.astype(object)
+    if cells.dtype.kind != "O":
+        return cells
+    empty = [isinstance(cell, float) and cell != cell for cell in cells.flat]
+    return np.where(np.reshape(empty, cells.shape), "", cells)
 
 
 def require_text(kind: str, labels: NDArray, predictions: NDArray, cure: str) -> None:

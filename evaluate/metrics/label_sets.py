@@ -1,16 +1,17 @@
 """Metrics of multi-label classification, where each example has any number of labels.
 
 A label or prediction is the names of one example with `|` between them, such as `joy|relief`, in any
-order; the empty text has none. All equal scikit-learn with `zero_division=0` on the classes that labels or
-predictions hold. A class that is on neither side does not count in macro averages; under the weights of a
-bootstrap that may be another class than in the sample.
+order; the empty text has none. In a table, lists of names and empty cells are such texts, too. All equal
+scikit-learn with `zero_division=0` on the classes that labels or predictions hold. A class that is on
+neither side does not count in macro averages; under the weights of a bootstrap that may be another class
+than in the sample.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,9 @@ from multiberts.evaluate.metrics.column_metric import (
     mean_metric,
     ratio,
     require_text,
+    shown,
     stack,
+    with_empty_texts,
 )
 
 SEPARATOR = "|"
@@ -49,6 +52,56 @@ def names_of(text: str) -> frozenset[str]:
       (['joy', 'relief'], [])
     """
     return frozenset(text.split(SEPARATOR)) if text else frozenset()
+
+
+def separator_in(texts: Iterable[str], separators: str) -> str:
+    """Returns the first sign that separates names in texts; empty where none does.
+
+    Names of labels are few and come again in other sets; the parts of free texts are more than the texts.
+
+    Example:
+      >>> separator_in(["joy, relief", "joy", "relief"], "|,"), separator_in(["Nice, France"], "|,")
+      (',', '')
+    """
+    different = {*texts}
+    for sign in separators:
+        if any(sign in text for text in different):
+            names = {name.strip() for text in different for name in text.split(sign)}
+            if len(names) <= len(different):
+                return sign
+    return ""
+
+
+def write_them(text: str, sign: str) -> str:
+    """Returns how to write the names of a text that a sign separates."""
+    names = [name.strip() for name in text.split(sign) if name.strip()]
+    return (
+        f"write the names of an example with {SEPARATOR} between them ({SEPARATOR.join(names)}), or give "
+        "--metric=accuracy if each cell is one class"
+    )
+
+
+def _of_cells(cells: NDArray) -> NDArray:
+    """Joins lists of names, and asks about names that another sign seems to separate."""
+    values = with_empty_texts(cells)
+    members = {name for cell in values.flat if isinstance(cell, tuple) for name in cell}
+    if any(SEPARATOR in name for name in members):
+        found = next(name for name in sorted(members) if SEPARATOR in name)
+        raise ValueError(f"found the name {found!r}, expected names without {SEPARATOR}; rename it")
+    if members or any(isinstance(cell, tuple) for cell in values.flat):
+        joined = [SEPARATOR.join(c) if isinstance(c, tuple) else c for c in values.flat]
+        return np.array(joined, dtype=object).reshape(values.shape)
+    texts = {cell for cell in values.flat if isinstance(cell, str)}
+    if any(SEPARATOR in text for text in texts):
+        return values
+    sign = next((sign for sign in ",;" if any(sign in text for text in texts)), "")
+    sign = sign or separator_in(texts, " ")
+    if sign:
+        text = next(text for text in sorted(texts) if sign in text)
+        raise ValueError(
+            f"found {shown(text)}, and {SEPARATOR} in no cell; {write_them(text, sign)}"
+        )
+    return values
 
 
 def _classes(labels: NDArray, predictions: NDArray) -> list[str]:
@@ -99,6 +152,7 @@ def _averaged(
         share,
         weights,
         uses="text",
+        of_cells=_of_cells,
         steepness=2.0 if name.startswith("f1") else 1.0,
         by_class=by_class if weights is on_either_side else None,
     )
@@ -115,8 +169,14 @@ def _of_examples(name: str, value: _OfExample, whole: bool = False) -> Metric:
 
         return columns
 
-    bounds = (0.0, 1.0)
-    return mean_metric(_PREFIX + name, BoundColumns(bind), whole=whole, uses="text", bounds=bounds)
+    return mean_metric(
+        _PREFIX + name,
+        BoundColumns(bind),
+        whole=whole,
+        uses="text",
+        of_cells=_of_cells,
+        bounds=(0.0, 1.0),
+    )
 
 
 def _share_of_examples(share: Share) -> _OfExample:

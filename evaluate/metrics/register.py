@@ -29,12 +29,18 @@ from numpy.typing import ArrayLike, NDArray
 from multiberts.evaluate.metrics.classification import CLASSIFICATION_METRICS
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.continuous import CONTINUOUS_METRICS
-from multiberts.evaluate.metrics.label_sets import LABEL_SET_METRICS
+from multiberts.evaluate.metrics.label_sets import (
+    LABEL_SET_METRICS,
+    SEPARATOR,
+    separator_in,
+    write_them,
+)
 from multiberts.evaluate.metrics.probability import PROBABILITY_METRICS, softmax
 from multiberts.evaluate.metrics.ranks import RANK_METRICS, RankMetric
 from multiberts.evaluate.metrics.squad import SQUAD_METRICS
 from multiberts.evaluate.metrics.tagged_spans import SPAN_F1
 from multiberts.runs.errors import nearest
+from multiberts.runs.parameters import shortened
 
 _ALL: tuple[Metric | RankMetric, ...] = (
     *CLASSIFICATION_METRICS,
@@ -46,6 +52,9 @@ _ALL: tuple[Metric | RankMetric, ...] = (
     *LABEL_SET_METRICS,
 )
 METRICS = {metric.name: metric for metric in _ALL}
+
+# Tags of one sentence, which `span_f1` takes.
+_TAGS = re.compile(r"(?:O|[BI]-\S+)(?: +(?:O|[BI]-\S+))*")
 
 
 # Names that metrics have in scikit-learn, `evaluate`, GLUE and harnesses.
@@ -115,6 +124,89 @@ def metric_variables(
         "answers" if "answers" in given else "label",
         "prediction_text" if "prediction_text" in given else "prediction",
     )
+
+
+def _holds_lists(cells: NDArray) -> bool:
+    """Returns whether cells are lists of texts; a reader makes all of a column lists, or none."""
+    return isinstance(
+        next((cell for cell in cells.flat if cell == cell and cell is not None), None), tuple
+    )
+
+
+def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -> str:
+    """Returns the metric of scores (None), or of predictions that are classes.
+
+    Args:
+      predictions: of any shape, or None of scores.
+      labels: [examples], if there are any.
+
+    Raises:
+      ValueError: the predictions or labels are not classes, but fractions, sets, tags or answers.
+
+    Example:
+      >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
+      ('mean', 'accuracy')
+    """
+    if predictions is None:
+        return "mean"
+    if predictions.dtype.kind == "f" and np.any(predictions[~np.isnan(predictions)] % 1):
+        raise ValueError(
+            "the predictions are fractions, which accuracy does not take; name a metric with "
+            "--metric, or give each example's score with --score"
+        )
+    texts: set[str] = set()
+    if labels is not None and labels.dtype.kind in "OU":
+        if _holds_lists(predictions):
+            raise ValueError(
+                "found lists as predictions; give --metric=multilabel_f1_micro if they are sets of labels"
+            )
+        if _holds_lists(labels):
+            raise ValueError(
+                "found lists as labels; give --metric=squad_f1 if they are the right answers to a question"
+            )
+        texts = {label for label in labels.tolist() if isinstance(label, str)}
+    if all(map(_TAGS.fullmatch, texts)) and any(" " in text for text in texts):
+        raise ValueError(
+            f"the labels are tags, such as {shortened(max(texts))}; give --metric=span_f1, or name accuracy, "
+            "which counts whole sentences"
+        )
+    sign = separator_in(texts, f"{SEPARATOR},;")
+    if sign:
+        text = next(text for text in sorted(texts) if sign in text)
+        cure = write_them(text, sign)
+        if sign == SEPARATOR:
+            cure = "give --metric=multilabel_f1_micro, or name accuracy, which takes a cell for one class"
+        raise ValueError(f"the labels seem to be sets, such as {text!r}; {cure}")
+    return "accuracy"
+
+
+def values_of_cells(metric: object, cells: NDArray) -> NDArray:
+    """Returns what the cells of a table's predictions or labels are to a metric.
+
+    Args:
+      metric: its `of_cells` decides.
+      cells: [...], where an empty cell is NaN, a list of texts a tuple, and None a row that is missing.
+
+    Raises:
+      ValueError: the metric takes no lists, or another sign than expected separates the names of labels.
+
+    Example:
+      >>> cells = np.array(["joy", float("nan")], dtype=object)
+      >>> values_of_cells(metric_named("multilabel_f1_micro"), cells).tolist()
+      ['joy', '']
+      >>> values_of_cells(metric_named("accuracy"), cells).tolist()
+      ['joy', nan]
+    """
+    if not isinstance(metric, Metric | RankMetric):
+        return cells
+    if isinstance(metric, Metric) and metric.of_cells is not None:
+        return metric.of_cells(cells)
+    if _holds_lists(cells):
+        raise ValueError(
+            f"found lists, which {metric.name} does not take; give --metric=squad_f1 where "
+            "lists are references of one answer, and multilabel_f1_micro where they are sets of labels"
+        )
+    return cells
 
 
 def metric_input(

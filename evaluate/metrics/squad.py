@@ -30,6 +30,7 @@ from multiberts.evaluate.metrics.column_metric import (
     reference_array,
     shown,
     stack,
+    with_empty_texts,
 )
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -111,6 +112,7 @@ SQUAD_METRICS = (
         meaning="Share of answers equal to a reference answer.",
         whole=True,
         uses="text",
+        of_cells=with_empty_texts,
         bounds=(0.0, 1.0),
     ),
     mean_metric(
@@ -120,6 +122,7 @@ SQUAD_METRICS = (
         unit="%",
         meaning="Overlap of the words of answer and reference, averaged.",
         uses="text",
+        of_cells=with_empty_texts,
         bounds=(0.0, 1.0),
     ),
 )

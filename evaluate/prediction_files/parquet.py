@@ -1,7 +1,8 @@
-"""Exports predictions as one Parquet file, one row per run and example: the command `export`."""
+"""Exports predictions as one Parquet or CSV file, one row per run and example: the command `export`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,29 +15,36 @@ from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import replaced
+from multiberts.runs.tables import need_pyarrow
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
 
 _DICTIONARY_BYTES = 64 << 20
 _FIRST = ("task", "evaluation_set", "epochs", *RUN_COORDINATES, "example_id", "label", "prediction")
 
 
 def export(*, path: str, predictions: str | Sequence[str]) -> None:
-    """Writes all predictions of finished runs below a folder into one Parquet file.
+    """Writes all predictions of finished runs below a folder into one Parquet or CSV file.
 
     Columns: task, evaluation_set, epochs (null at the end of training where run.json does not have it),
     the run's coordinates, example_id, label (null where unknown), prediction, scores (a list), and
     every further column of the prediction files (lists of texts as lists) and the texts of the
-    examples; null where a set has no such column.
+    examples; null where a set has no such column. CSV has lists as JSON.
 
     Args:
-      path: the file to write.
+      path: the file to write, whose name ends in `.parquet` or `.csv`.
       predictions: a folder that is searched for finished fine-tuning runs, or several.
 
     Raises:
-      UserError: no finished run there, or a damaged prediction file.
+      UserError: no finished run there, a damaged prediction file, or another ending.
     """
+    if Path(path).suffix not in (".parquet", ".csv"):
+        raise UserError(
+            f"export.path is {path}, expected a name that ends in .parquet or .csv; rename it"
+        )
+    need_pyarrow(path)
     import pyarrow
     import pyarrow.parquet
 
@@ -64,14 +72,31 @@ def export(*, path: str, predictions: str | Sequence[str]) -> None:
             tables.append(table)
     whole = pyarrow.concat_tables(tables, promote_options="permissive")
     names = [*_FIRST, *sorted(set(whole.column_names) - set(_FIRST))]
+    whole = whole.select(names)
     with replaced(Path(path)) as temporary:
-        # Every run has the same texts: each is written once per group of rows.
-        pyarrow.parquet.write_table(
-            whole.select(names), temporary, dictionary_pagesize_limit=_DICTIONARY_BYTES
-        )
+        if Path(path).suffix == ".csv":
+            _write_csv(whole, temporary)
+        else:
+            # Every run has the same texts: each is written once per group of rows.
+            pyarrow.parquet.write_table(
+                whole, temporary, dictionary_pagesize_limit=_DICTIONARY_BYTES
+            )
     console.report(
         f"{path}: {counted(len(runs), 'run')}, {whole.num_rows:,} rows, {len(names)} columns"
     )
+
+
+def _write_csv(table: pyarrow.Table, path: Path) -> None:
+    import pyarrow
+
+    frame = table.to_pandas()
+    for field in table.schema:
+        if pyarrow.types.is_list(field.type):
+            frame[field.name] = [
+                values if values is None else json.dumps(values)
+                for values in table[field.name].to_pylist()
+            ]
+    frame.to_csv(path, index=False)
 
 
 def frame_of(

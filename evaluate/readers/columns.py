@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,15 @@ from multiberts.evaluate.readers.rows import (
     BY_NAME,
     BY_TIME,
     FACT_NAMES,
+    GAP,
     NUMBERED,
     POSITION,
+    SEED_NAMES,
+    SEED_WORDS,
     TEXT_NAMES,
     ReadAs,
     Rows,
+    any_of,
 )
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
@@ -32,21 +36,23 @@ if TYPE_CHECKING:
 # By role, names of columns in lower case; the first that a table has is taken.
 USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "arm": ("arm", "procedure", "model", "system", "condition", "method", "group"),
-    "seed": (
-        "pretrain_seed", "seed", "model_seed", "random_seed", "training_seed", "rng_seed", "init_seed",
-        "seed_id", "trial", "replicate",
-    ),
+    "seed": (*SEED_NAMES, "seed_id"),
     "run": ("finetune_seed", "run", "epoch", "repeat"),
     "example": (
         "example_id", "example", "doc_id", "sample_id", "question_id", "instance_id", "guid", "id",
-        "idx", "index",
+        "idx", "index", "row_id", "item",
     ),
-    "prediction": ("prediction", "predictions", "predicted", "pred", "y_pred", "answer", "output"),
+    "prediction": (
+        "prediction", "predictions", "predicted", "pred", "y_pred", "answer", "output",
+        "predicted_label", "pred_label", "predicted_class", "prediction_text", "model_output", "hyp",
+        "y_hat",
+    ),
     "score": (
         "score", "correct", "is_correct", "acc", "accuracy", "exact_match", "em", "f1", "right",
     ),
     "label": (
         "label", "labels", "target", "gold", "reference", "references", "y_true", "truth",
+        "true_label", "gold_label", "ground_truth", "actual", "ref", "answers",
     ),
     "cluster": ("cluster", "template", "passage_id"),
 }  # fmt: skip
@@ -63,8 +69,22 @@ _NO_SEEDS = re.compile(
 
 # An index without a name, as pandas reads it back.
 _INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
-# One column per run: its arm, if any, then a number.
-_RUN_COLUMN = re.compile(r"(?P<arm>.*?)[ _.\-/]*(?:seed|run)?[ _.\-/]*(?P<seed>\d+)", re.IGNORECASE)
+# `--seed=columns`: one column per seed, whatever stands before the number of the seed.
+COLUMNS = "columns"
+# A column of one run, such as `seed_0`, `base_seed_0` or `seed_0_base`.
+_RUN_COLUMN = re.compile(
+    rf"(?:(?P<before>.+?){GAP}+)??(?:{SEED_WORDS}){GAP}*(?P<seed>\d+)(?:{GAP}+(?P<after>\D.*))?",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(rf"(?P<before>.*?){GAP}*(?P<seed>\d+)(?P<after>)")
+# Words that say what the columns of runs hold, with their role and usual name.
+_VALUE_ROLES = ("prediction", "score", "label")
+_VALUES = {
+    name.replace("_", ""): (role, name) for role in _VALUE_ROLES for name in USUAL_NAMES[role]
+}
+_WORD = any_of(name for _, name in _VALUES.values())
+_WORD_LAST = re.compile(rf"(?:(?P<arm>.+?){GAP}+)??(?P<word>{_WORD})", re.IGNORECASE)
+_WORD_FIRST = re.compile(rf"(?P<word>{_WORD}){GAP}+(?P<arm>.+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +93,7 @@ class RowNames:
 
     Attributes:
       arm: of the column that names the model, method or condition of each row.
-      seed: of the column of seeds.
+      seed: of the column of seeds; `columns` where each seed has a column of its own.
       run: of the column that distinguishes several runs of one seed.
       example: of the column of example ids.
       prediction: of the column of predictions.
@@ -123,7 +143,8 @@ def standard_rows(
 
     Args:
       frame: long, one row per run and example; or wide, one row per example and one column per run,
-        whose names end in the seed's number (`seed_0`, `base_seed_1`).
+        whose names hold the word seed or run and a number (`seed_0`, `base_seed_1`), or with the seed
+        `columns` a number alone (`base_1`).
       names: of columns, where they are not the usual ones.
       what: names the table in error messages.
       seed: of all rows, where no column holds it (one file per seed).
@@ -140,9 +161,16 @@ def standard_rows(
     """
     import pandas
 
-    columns = _found(frame, names, what)
-    if seed is None and "seed" not in columns and columns.get("run", "").lower() in _RUNS:
+    by_columns = names.seed == COLUMNS and COLUMNS not in frame.columns
+    columns = _found(frame, replace(names, seed=None) if by_columns else names, what)
+    if by_columns:
+        columns.pop("seed", None)
+    elif seed is None and "seed" not in columns and columns.get("run", "").lower() in _RUNS:
         columns["seed"] = columns.pop("run")
+    unused = _passed_over(frame, names, columns)
+    run_columns = []
+    if by_columns or (seed is None and not {"seed", "prediction"} & {*columns}):
+        run_columns = _run_columns(frame, columns, by_columns)
     frame = frame.loc[:, ~frame.columns.duplicated()].reset_index(drop=True)
     frame = frame.drop(columns=[name for name in frame if _is_index(frame, name, columns)])
     by = names.by if isinstance(names, SliceNames) else None
@@ -153,11 +181,17 @@ def standard_rows(
                 "or length"
             )
         by = None
-    _refuse_lists(frame, columns.values(), what)
-    if "seed" not in columns and seed is None and "prediction" not in columns:
-        wide = _from_wide(frame, columns, what, by)
-        if wide is not None:
-            return wide
+    if run_columns:
+        rows = _from_wide(frame, columns, run_columns, names, what, by)
+        return replace(rows, read=replace(rows.read, unused=[*rows.read.unused, *unused]))
+    if by_columns:
+        raise UserError(
+            f"{what}: found no column with a number in its name for --seed={COLUMNS}, only {_listed(frame)}; "
+            "name the column of seeds with --seed=COLUMN"
+        )
+    frame = _with_plain_cells(frame, columns.items(), what)
+    if not {"prediction", "score"} & {*columns}:
+        _ask_of_numbers(frame, columns, what, has_seeds=seed is not None or "seed" in columns)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
     if "seed" not in columns:
         if seed is None:
@@ -177,7 +211,7 @@ def standard_rows(
         _warn_of_epochs(roles, what)
     further = frame[[name for name in frame if name not in columns.values()]]
     further.columns = further.columns.map(str)
-    return _with_possible_ids(Rows(roles, further, ReadAs(columns=read)))
+    return _with_possible_ids(Rows(roles, further, ReadAs(columns=read, unused=unused)))
 
 
 def _stripped(column: pandas.Series) -> pandas.Series:
@@ -279,7 +313,7 @@ def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:
                 read=replace(rows.read, columns=columns),
             )
     lost = "prediction" if kept == "score" else "score"
-    read = replace(rows.read, unused=[columns.pop(lost)], columns=columns)
+    read = replace(rows.read, unused=[*rows.read.unused, columns.pop(lost)], columns=columns)
     return replace(rows, roles=rows.roles.drop(columns=lost), read=read)
 
 
@@ -394,31 +428,24 @@ def described(columns: Mapping[str, str]) -> str:
       >>> described({"prediction": "y_pred", "seed": BY_NAME})
       "prediction = 'y_pred', seed = names of files"
     """
-    order = ("prediction", "score", "label", "example", "seed", "run", "arm", "cluster", "by")
+    order = (
+        "prediction",
+        "score",
+        "label",
+        "example",
+        "seed",
+        "run",
+        "arm",
+        "task",
+        "cluster",
+        "by",
+    )
     by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
     return ", ".join(
         f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
         for role in order
         if role in columns
     )
-
-
-def default_metric(predictions: NDArray | None) -> str:
-    """Returns the metric of scores (None), or of predictions that are classes.
-
-    Example:
-      >>> import numpy as np
-      >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
-      ('mean', 'accuracy')
-    """
-    if predictions is None:
-        return "mean"
-    if predictions.dtype.kind == "f" and np.any(predictions[~np.isnan(predictions)] % 1):
-        raise UserError(
-            "the predictions are fractions, which accuracy does not take; name a metric with "
-            "--metric, or give each example's score with --score"
-        )
-    return "accuracy"
 
 
 def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, str]:
@@ -444,6 +471,22 @@ def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, 
     return found
 
 
+def _passed_over(
+    frame: pandas.DataFrame, names: ColumnNames, columns: Mapping[str, str]
+) -> list[str]:
+    """Returns the columns of usual names whose role has another column, which nobody named."""
+    roles = {
+        usual: role
+        for role, own in USUAL_NAMES.items()
+        if role in columns and role not in ("example", "cluster") and getattr(names, role) is None
+        for usual in own
+    }
+    used = {*columns.values(), *asdict(names).values(), *FACT_NAMES}
+    return [
+        str(name) for name in frame.columns if str(name).lower() in roles and str(name) not in used
+    ]
+
+
 def _refuse_twice(what: str, role: str, columns: Sequence[str]) -> None:
     if len(columns) > 1:
         same = len({*columns}) == 1
@@ -454,77 +497,236 @@ def _refuse_twice(what: str, role: str, columns: Sequence[str]) -> None:
         )
 
 
-def _refuse_lists(frame: pandas.DataFrame, columns: Iterable[str], what: str) -> None:
-    """Refuses columns whose cells are neither texts nor numbers."""
-    for column in columns:
-        if frame[column].dtype != object:
+def _with_plain_cells(
+    frame: pandas.DataFrame, roles: Iterable[tuple[str, str]], what: str
+) -> pandas.DataFrame:
+    """Returns a table with one text or number in each cell of its roles, or a set of texts.
+
+    Lists of texts, of predictions and labels, are sets of labels or the references of an answer: sorted
+    tuples. Truth values among missing ones, as R and JSON have them, become 1, 0 and NaN.
+    """
+    import pandas
+
+    frame = frame.copy(deep=False)
+    for role, column in roles:
+        cells = frame[column]
+        if cells.dtype != object:
             continue
-        for row, cell in enumerate(frame[column], 1):
-            if not (cell is None or isinstance(cell, (str, bool, int, float, np.generic))):
+        if pandas.api.types.infer_dtype(cells, skipna=True) == "boolean":
+            frame[column] = cells.astype("boolean").to_numpy(np.float64, na_value=np.nan)
+            continue
+        if role in ("prediction", "label") and any(map(_is_list, cells)):
+            cells = pandas.Series([_as_set(cell) for cell in cells], frame.index, dtype=object)
+            frame[column] = cells
+        for row, cell in enumerate(cells, 1):
+            is_set = isinstance(cell, tuple) and all(isinstance(text, str) for text in cell)
+            if not (
+                is_set or cell is None or isinstance(cell, (str, bool, int, float, np.generic))
+            ):
                 raise UserError(
                     f"{what}: found {shortened(cell)} in column {column!r}, row {row}, expected one text or "
                     "number; write one value per row"
                 )
+    return frame
 
 
-def _from_wide(
-    frame: pandas.DataFrame, roles: Mapping[str, str], what: str, by: str | None
-) -> Rows | None:
-    """Returns the rows of a wide table, or None where it is not wide."""
-    import pandas
+def _is_list(cell: object) -> bool:
+    return isinstance(cell, list | tuple | dict | np.ndarray)
 
-    columns = [
-        (column, match)
+
+def _as_set(cell: Any) -> Any:
+    """Returns a list of texts as a sorted tuple; what holds anything else as it is."""
+    texts = (
+        cell.get("text", cell) if isinstance(cell, dict) else cell
+    )  # answers of SQuAD by `datasets`
+    texts = [texts] * bool(texts) if isinstance(texts, str) else texts
+    if not isinstance(texts, list | tuple | np.ndarray):
+        return cell
+    return tuple(sorted({*texts})) if all(isinstance(text, str) for text in texts) else cell
+
+
+class _RunColumn(NamedTuple):
+    """A column of one run, and what its name says: arm, seed, and the role with its word, if any."""
+
+    column: str
+    arm: str
+    seed: int
+    role: str
+    word: str
+
+
+def _numbered(frame: pandas.DataFrame, roles: Mapping[str, str]) -> list[str]:
+    """Returns the columns without a role whose names hold a number."""
+    return [
+        column
         for column in frame.columns
         if column not in roles.values()
         and not _is_text(column)
         and not _INDEX.fullmatch(str(column))
-        and (match := _RUN_COLUMN.fullmatch(str(column)))
+        and re.search(r"\d", str(column))
     ]
-    if not columns:
-        return None
-    if len({bool(match["arm"]) for _, match in columns}) > 1:
+
+
+def _run_columns(
+    frame: pandas.DataFrame, roles: Mapping[str, str], by_number: bool
+) -> list[_RunColumn]:
+    """Returns the columns of runs, by the word seed or run in their names or by any number."""
+    stems: list[tuple[str, str, int]] = []
+    for column in _numbered(frame, roles):
+        match = _RUN_COLUMN.fullmatch(str(column))
+        if match is None and by_number:
+            match = _NUMBERED.fullmatch(str(column))
+        if match:
+            stem = "_".join(filter(None, (match["before"], match["after"])))
+            stems.append((column, stem, int(match["seed"])))
+    first = {stem: _WORD_FIRST.fullmatch(stem) for _, stem, _ in stems}
+    # `pred_base` and `label_base` are of one arm, but `label_smoothing` alone is an arm.
+    num_roles = len({_role_of(match["word"]) for match in first.values() if match})
+    columns = []
+    for column, stem, seed in stems:
+        match = _WORD_LAST.fullmatch(stem) or (first[stem] if num_roles > 1 else None)
+        arm, word = (match["arm"] or "", match["word"]) if match else (stem, "")
+        columns.append(_RunColumn(column, arm, seed, *_role_of(word)))
+    return columns
+
+
+def _role_of(word: str) -> tuple[str, str]:
+    return _VALUES.get(re.sub(GAP, "", word.lower()), ("", ""))
+
+
+def _ask_of_numbers(
+    frame: pandas.DataFrame, roles: Mapping[str, str], what: str, *, has_seeds: bool
+) -> None:
+    """Asks what columns with numbers are, where nothing else holds predictions or scores."""
+    columns = [name for name in _numbered(frame, roles) if re.search(r"\d$", str(name))]
+    bare = [name for name in columns if str(name).isdecimal()]
+    if bare and len(bare) < len(columns) and not has_seeds:
+        raise UserError(
+            f"{what}: found the columns {_listed(frame)}; the first line must name the columns, such as "
+            "seed, id, prediction and label"
+        )
+    by_stem: dict[str, list[str]] = {}
+    for name in columns:
+        by_stem.setdefault(re.sub(r"\d+$", "", str(name)), []).append(name)
+    for of_classes in by_stem.values():
+        if _is_distribution(frame[of_classes]):
+            cure = f"name that of class 1 (--prediction={of_classes[-1]} --metric=auc)"
+            if len(of_classes) > 2:
+                cure = "write the class that is predicted into a column (--prediction=COLUMN)"
+            raise UserError(
+                f"{what}: the columns {of_classes[0]} to {of_classes[-1]} sum to 1 in every row, as the "
+                f"probabilities of classes do; {cure}"
+            )
+    if columns and not has_seeds:
+        raise UserError(
+            f"{what}: the columns {', '.join(map(str, columns[:4]))} end in numbers, which may be seeds or "
+            f"something else; give --seed={COLUMNS} if there is one column per seed, otherwise name columns "
+            "with --seed=COLUMN and --prediction=COLUMN or --score=COLUMN"
+        )
+
+
+def _is_distribution(table: pandas.DataFrame) -> bool:
+    """Returns whether columns are shares that sum to 1 in every row, but for rounding to two decimals."""
+    if table.shape[1] < 2 or any(kind.kind not in "iuf" for kind in table.dtypes):
+        return False
+    values = table.to_numpy(np.float64)
+    are_shares = bool(((values >= 0) & (values <= 1)).all())
+    return are_shares and bool((np.abs(values.sum(axis=1) - 1) <= 0.005 * table.shape[1]).all())
+
+
+def _from_wide(
+    frame: pandas.DataFrame,
+    roles: dict[str, str],
+    run_columns: Sequence[_RunColumn],
+    names: ColumnNames,
+    what: str,
+    by: str | None,
+) -> Rows:
+    """Returns the rows of a wide table."""
+    import pandas
+
+    words = {run.word for run in run_columns}
+    # The first of several words for one role, as among the columns of a long table.
+    chosen = {role: next((w for w in USUAL_NAMES[role] if w in words), "") for role in _VALUE_ROLES}
+    has_label = "label" in roles or bool(chosen["label"])
+    by_role: dict[str, dict[tuple[str, int], str]] = {role: {} for role in _VALUE_ROLES}
+    for run in run_columns:
+        role = run.role or ("prediction" if has_label else "score")
+        if run.role and run.word != chosen[role]:
+            continue
+        if (run.arm, run.seed) in by_role[role]:
+            raise UserError(
+                f"{what}: the columns {str(by_role[role][run.arm, run.seed])!r} and {str(run.column)!r} are "
+                f"both of seed {run.seed}; rename or remove one"
+            )
+        by_role[role][run.arm, run.seed] = run.column
+    scores = by_role["score"].values()
+    predictions = by_role["prediction"].values()
+    if not has_label and chosen["score"] in _SCORE_OR_LABEL and predictions:
+        # As in a long table, what stays the same while predictions differ is the label.
+        is_label = _differing(frame, scores) is None and _differing(frame, predictions) is not None
+        by_role |= {"label": by_role["score"], "score": {}} if is_label else {}
+    labels = [] if "label" in roles else [*by_role["label"].values()]
+    del by_role["label"]
+    if labels:
+        pair = _differing(frame, labels)
+        if pair is not None:
+            raise UserError(
+                f"{what}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
+                "same for every seed; put the rows of all seeds into one order"
+            )
+        roles["label"] = labels[0]
+    runs = [*dict.fromkeys(run for columns in by_role.values() for run in columns)]
+    by_role = {role: columns for role, columns in by_role.items() if len(columns) == len(runs) > 0}
+    if not by_role:
+        raise _lacking(frame, what, "predictions or scores of every seed", "prediction", "score")
+    arms = [arm for arm, _ in runs]
+    if len({*map(bool, arms)}) > 1:
         raise UserError(
             f"{what}: found columns of runs with and without the name of an arm among {_listed(frame)}; "
-            "the first line must name the columns, such as seed, id, prediction and label, or base_0, "
-            "base_1, new_0 and new_1"
+            "write it into all of them, as in base_seed_0 and new_seed_0"
         )
-    doubtful = [column for column, _ in columns if _NO_SEEDS.fullmatch(str(column))]
-    doubtful = doubtful or [
-        column
-        for column, match in columns
-        if re.fullmatch(r"(?!seed|run)[a-z]+\d+", str(column), re.I)
-    ]
-    if doubtful:
-        warn_of_numbers(what, "columns", doubtful)
-    value = "prediction" if "label" in roles else "score"
-    _refuse_lists(frame, [column for column, _ in columns], what)
-    runs = [column for column, _ in columns]
+    values = [(role, column) for role, own in by_role.items() for column in own.values()]
+    frame = _with_plain_cells(frame, [*roles.items(), *values], what)
     # Each column of examples, once for each run.
     row = np.tile(np.arange(len(frame)), len(runs))
-    read = {
-        "seed": BY_COLUMNS,
-        value: f"{runs[0]} ... {runs[-1]}" if len(runs) > 1 else str(runs[0]),
+    read = {"seed": BY_COLUMNS}
+    cells: dict[str, Any] = {"seed": np.repeat([seed for _, seed in runs], len(frame))}
+    for role, columns in by_role.items():
+        of_runs = [columns[run] for run in runs]
+        cells[role] = pandas.concat([frame[name] for name in of_runs], ignore_index=True)
+        read[role] = " ... ".join(map(str, dict.fromkeys((of_runs[0], of_runs[-1]))))
+    of_rows: dict[str, str] = {
+        role: roles[role] for role in ("example", "label", "cluster") if role in roles
     }
-    read |= {role: name for role, name in roles.items() if role in ("example", "label", "cluster")}
-    read |= {"by": by} if by is not None else {}
-    cells = {
-        "seed": np.repeat([int(match["seed"]) for _, match in columns], len(frame)),
-        value: pandas.concat([frame[name] for name in runs], ignore_index=True),
-    }
-    if columns[0][1]["arm"]:
-        cells["arm"] = np.repeat([match["arm"] for _, match in columns], len(frame))
-    cells |= {
-        role: frame[name].take(row).reset_index(drop=True)
-        for role, name in read.items()
-        if role not in ("seed", value)
-    }
-    further = frame[[name for name in frame if name not in (*runs, *roles.values())]]
+    if all(arms):
+        cells["arm"] = np.repeat(arms, len(frame))
+    elif names.arm is not None:
+        of_rows["arm"] = names.arm
+    of_rows |= {"by": by} if by is not None else {}
+    cells |= {role: frame[name].take(row).reset_index(drop=True) for role, name in of_rows.items()}
+    used = {*(column for _, column in values), *labels, *of_rows.values()}
+    unused = [
+        str(name)
+        for name in (*(run.column for run in run_columns), *map(roles.get, _VALUE_ROLES))
+        if name is not None and name not in used
+    ]
+    own = {*(run.column for run in run_columns), *roles.values()}
+    further = frame[[name for name in frame if name not in own]]
     further.columns = further.columns.map(str)
-    rows = Rows(
-        pandas.DataFrame(cells), further.take(row).reset_index(drop=True), ReadAs(columns=read)
+    return _with_possible_ids(
+        Rows(
+            pandas.DataFrame(cells),
+            further.take(row).reset_index(drop=True),
+            ReadAs(columns=read | of_rows, unused=unused),
+        )
     )
-    return _with_possible_ids(rows)
+
+
+def _differing(frame: pandas.DataFrame, columns: Iterable[str]) -> tuple[str, str] | None:
+    """Returns the first column and another that differs from it, if one does."""
+    first, *others = columns
+    return next(((first, name) for name in others if not frame[first].equals(frame[name])), None)
 
 
 def warn_of_numbers(what: str, of: str, names: Sequence[object]) -> None:

@@ -39,7 +39,7 @@ def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
 
 
 def logs_of_task(
-    by_task: Mapping[str, Mapping[Path, str]], task: str | None, folder: Path
+    by_task: Mapping[str, Mapping[Path, str]], task: str | None, what: object
 ) -> list[Path]:
     """Returns the logs of one task, and other files; says which models have no log of it.
 
@@ -50,19 +50,19 @@ def logs_of_task(
     chosen = [name for name in known if task in (None, name, *re.split("[/:]", name))]
     if known and not chosen:
         raise UserError(
-            f"{folder}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
+            f"{what}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
             f"--task={known[0]}"
         )
     if len(chosen) > 1:
         raise UserError(
-            f"{folder} holds {len(chosen)} tasks ({', '.join(chosen[:20])}); choose one, such as "
+            f"{what} holds {len(chosen)} tasks ({', '.join(chosen[:20])}); choose one, such as "
             f"--task={chosen[0]}"
         )
     models = {model for name in chosen for model in by_task[name].values()}
     lacking = sorted({model for name in known for model in by_task[name].values()} - models)
     if lacking:
-        console.warn(f"{folder}: left out is {', '.join(lacking)}, without a log of {chosen[0]}")
-    return sorted(file for name in ("", *chosen) for file in by_task.get(name, ()))
+        console.warn(f"{what}: left out is {', '.join(lacking)}, without a log of {chosen[0]}")
+    return [file for name in ("", *chosen) for file in by_task.get(name, ())]
 
 
 def arrange_logs(

@@ -6,10 +6,11 @@ import codecs
 import csv
 import io
 import json
+import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,8 @@ import numpy as np
 from multiberts.evaluate.readers.columns import (
     USUAL_NAMES,
     ColumnNames,
-    is_doubtful,
     settled,
     standard_rows,
-    warn_of_numbers,
 )
 from multiberts.evaluate.readers.harness_logs import helm_rows, lm_eval_rows
 from multiberts.evaluate.readers.inspect_logs import (
@@ -31,11 +30,32 @@ from multiberts.evaluate.readers.inspect_logs import (
     is_inspect_log,
     samples_of_archive,
 )
-from multiberts.evaluate.readers.log_folders import arrange_logs, logs_by_task, logs_of_task
+from multiberts.evaluate.readers.layout import (
+    KINDS,
+    SourceFile,
+    by_name,
+    is_known_task,
+    name_of,
+    name_of_all,
+    root_of,
+    source_files,
+    tasks_of_logs,
+    warn_of_doubtful,
+    warn_of_left_out,
+)
+from multiberts.evaluate.readers.log_folders import arrange_logs
+from multiberts.evaluate.readers.other_kinds import (
+    NoPredictionsError,
+    refuse_archive,
+    refuse_bytes,
+    refuse_fields,
+)
 from multiberts.evaluate.readers.rows import (
     BY_NAME,
+    FACT_NAMES,
     NUMBERED,
     POSITION,
+    TEXT_NAMES,
     ArmTable,
     ReadAs,
     Rows,
@@ -45,21 +65,19 @@ from multiberts.evaluate.readers.rows import (
 )
 from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError
 from multiberts.runs.files import decoded, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
-from multiberts.runs.tables import is_parquet, read_columnar
+from multiberts.runs.tables import read_columnar
 
 if TYPE_CHECKING:
     import pandas
 
-# Endings of the files that a folder is searched for.
-_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".npz", ".eval", ".arrow")
-_KINDS = "CSV, TSV, JSON, JSON lines, Parquet, .npz or an evaluation log"
-
 
 def read_arms(
-    path: str, names: ColumnNames | None = None, task: str | None = None
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames | None = None,
+    task: str | None = None,
 ) -> dict[str, ArmTable]:
     """Reads predictions or scores of many runs, by arm ("" where the files name none).
 
@@ -67,36 +85,55 @@ def read_arms(
       path: one of
         a table (CSV, TSV, JSON lines, JSON, Parquet; also `.gz`), long or with one column per run;
         a `.npz` file of `predictions` or `scores` [seeds, examples] and optionally `labels` [examples],
-        `seeds`, `example_ids` and `clusters`;
+        `seeds`, `example_ids` and `clusters`; a `.npy` file of scores [seeds, examples];
         a log of Inspect (`.eval` or JSON), or its folder of logs of several models;
-        a folder of such files, one per seed, whose names hold the seed's number (`seed_0.csv`);
+        a folder of such files, one per seed, whose names hold the seed's number (`seed_0.csv`); names of
+        models before it are arms (`base_seed0.csv`, `base/seed0.csv`), and names of tasks after it are
+        tasks (`seed_0/rte.csv`); arrays [examples] of one seed each are read, too;
         a folder of outputs of lm-evaluation-harness (`samples_*.jsonl`), HELM
         (`per_instance_stats.json`) or Hugging Face `datasets`, one folder per seed.
+        Or several of these that belong together (see `evaluate.readers.layout.are_seeds_of_arms`).
       names: of columns, where they are not the usual ones.
-      task: one of several tasks in the files; a column `task` or `evaluation_set`, or the harness's
-        name for it.
+      task: one of several tasks in the files; a column `task` or `evaluation_set`, the harness's name for
+        it, or what the files' names have after the seed.
     """
-    file = Path(path)
-    if file.is_file() and _is_archive_of_arrays(file):
-        table = _read_npz(file, names or ColumnNames(), None)
+    paths = _listed(path)
+    file = Path(paths[0])
+    if len(paths) == 1 and file.is_file() and _is_of_arrays(file):
+        [source] = source_files(paths)
+        table = _read_npz(file, names or ColumnNames(), source.seed)
         if task is not None:
-            raise UserError(f"{path} names no task; leave --task out")
-        seed = _number(file.name, _SEED)
-        if seed is not None:
-            _refuse_other_seed(file, seed, table.seeds, table.read.columns["seed"])
-        return {"": replace(table, read=replace(table.read, files=[path]))}
-    return arms_of_rows(read_rows(path, names, task), path)
+            raise NoTaskError(file)
+        if source.seed is not None:
+            _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
+        return {"": replace(table, read=replace(table.read, files=paths))}
+    return arms_of_rows(read_rows(paths, names, task), _described(paths))
 
 
-def read_rows(path: str, names: ColumnNames | None = None, task: str | None = None) -> Rows:
+class NoTaskError(UserError):
+    """A wanted task of files that name none."""
+
+    def __init__(self, what: object):
+        super().__init__(f"{what} names no task; leave --task out")
+
+
+def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(path)] if isinstance(path, str | Path) else [*map(str, path)]
+
+
+def _described(paths: Sequence[str]) -> str:
+    """Returns what messages call the files at paths."""
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+
+def read_rows(
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames | None = None,
+    task: str | None = None,
+) -> Rows:
     """Reads one row per run and example; see `read_arms`."""
-    tasks = read_tasks(path, names or ColumnNames(), task)
-    if len(tasks) > 1:
-        raise UserError(
-            f"{path} holds {len(tasks)} tasks ({', '.join([*tasks][:20])}); choose one with "
-            "--task=NAME"
-        )
-    [rows] = tasks.values()
+    paths = _listed(path)
+    rows = _only_task(read_tasks(paths, names or ColumnNames(), task), _described(paths))
     for name in ("procedure", "step", "learning_rate"):  # of an export, where an arm has several
         if name in rows.further:
             column, arms = rows.further[name], rows.roles["arm"]
@@ -106,8 +143,27 @@ def read_rows(path: str, names: ColumnNames | None = None, task: str | None = No
     return rows
 
 
+def _only_task(tasks: Mapping[str, Rows], what: str) -> Rows:
+    """Returns the rows of the one task, or asks which of several is wanted."""
+    if len(tasks) > 1:
+        are_by_name = any(rows.read.columns.get("task") == BY_NAME for rows in tasks.values())
+        cure = ""
+        if are_by_name and not all(map(is_known_task, tasks)):
+            cure = ", or let models' names come before the seed (base_seed0.csv)"
+        raise UserError(
+            f"{what} holds {len(tasks)} tasks ({', '.join([*tasks][:20])}); choose one, such as "
+            f"--task={next(iter(tasks))}{cure}"
+        )
+    [rows] = tasks.values()
+    return rows
+
+
 def read_tasks(
-    path: str, names: ColumnNames, task: str | None = None, *, may_name: bool = False
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames,
+    task: str | None = None,
+    *,
+    may_name: bool = False,
 ) -> dict[str, Rows]:
     """Reads predictions of one task or all, by task; see `read_arms`.
 
@@ -121,76 +177,132 @@ def read_tasks(
     """
     import pandas
 
-    start = Path(path)
-    if start.is_file():
-        number = _number(start.name, _SEED)
-        files, seeds = [start], [None if number is None else FileSeed(number, is_named=True)]
-    elif start.is_dir():
-        by_task = logs_by_task(_files_in(start))
-        if may_name and task is None and len(by_task) > 1 and "" not in by_task:
-            each = (read_tasks(path, names, own, may_name=True) for own in by_task)
-            return {own: rows for tasks in each for own, rows in tasks.items()}
-        files = logs_of_task(by_task, task, start)
-        seeds = _seeds_of(files, start)
-    else:
-        raise UserError(f"{path} does not exist; check the path")
-    files, seeds, parts = _read_files(files, seeds, names)
-    for file, seed, part in zip(files, seeds, parts, strict=True):
-        if seed is not None and seed.is_named:
+    paths = _listed(path)
+    if may_name and task is None and (of_logs := tasks_of_logs(paths)):
+        each = (read_tasks(path, names, own, may_name=True) for own in of_logs)
+        return {own: rows for tasks in each for own, rows in tasks.items()}
+    what, root = _described(paths), root_of(paths)
+    sources, parts = _read_files(source_files(paths, task), names, what)
+    for source, part in zip(sources, parts, strict=True):
+        if source.seed is not None and not source.is_numbered:
             held = part.roles["seed"].unique().tolist()
-            _refuse_other_seed(file, seed.number, held, part.read.columns["seed"])
+            _refuse_other_seed(source.path, source.seed, held, part.read.columns["seed"])
     if all(part.log is not None for part in parts):
-        numbers = [seed.number if seed else None for seed in seeds]
-        parts = arrange_logs(files, numbers, parts, start, name_of(start))
+        files = [Path(os.path.abspath(source.path)) for source in sources]
+        seeds = [source.seed for source in sources]
+        parts = arrange_logs(files, seeds, parts, Path(os.path.abspath(root)), name_of_all(paths))
+    elif len(sources) > 1:
+        if all(source.seed is None or source.is_numbered for source in sources) and all(
+            part.read.columns["seed"] != BY_NAME for part in parts
+        ):
+            sources = by_name(sources, root)
+            if _shared(sources, _named_by_files(sources, parts)):
+                sources = by_name(sources, root, with_numbers=True)
+        parts = _named_by_files(sources, parts)
+        if shared := _shared(sources, parts):
+            raise UserError(
+                f"{what}: {shared}, and nothing says how they differ; keep one of them here, or let their "
+                "names say: models before the seed (base_seed0.csv), tasks after it (seed0_rte.csv)"
+            )
     columns: dict[str, str] = {}
-    for part, seed in zip(parts, seeds, strict=True):
+    for part, source in zip(parts, sources, strict=True):
         columns |= part.read.columns
-        if seed and not seed.is_named and columns["seed"] == BY_NAME:
+        if source.is_numbered and columns["seed"] == BY_NAME:
             columns["seed"] = NUMBERED
+    if columns["seed"] == NUMBERED:
+        warn_of_doubtful(sources, root)
     roles, further = (
         pandas.concat([getattr(part, name) for part in parts], ignore_index=True)
         for name in ("roles", "further")
     )
     if may_name:
         lengths = [len(part) for part in parts]
-        further["source_file"] = np.repeat(np.array([*map(str, files)], object), lengths)
+        places = np.array([str(source.path) for source in sources], object)
+        further["source_file"] = np.repeat(places, lengths)
         if "task" not in roles:
-            roles["task"] = task or name_of(start)
+            roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
+    unused = dict.fromkeys(name for part in parts for name in part.read.unused)
     read = ReadAs(
-        columns=columns, files=[*map(str, files)], logged_metric=parts[0].read.logged_metric
+        columns=columns,
+        unused=[*unused],
+        files=[str(source.path) for source in sources],
+        logged_metric=parts[0].read.logged_metric,
     )
-    rows_by_task = _by_task(Rows(roles, further, read, [*possible_ids]), task, path)
-    tasks = {own: settled(part, names, path) for own, part in rows_by_task.items()}
+    distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
+    rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
+    by_task = _by_task(rows, task, what)
+    tasks = {own: settled(part, names, what) for own, part in by_task.items()}
     for own, part in tasks.items():
-        tasks[own] = replace(part, read=replace(part.read, task=own if "task" in roles else ""))
-        _warn_of_near_misses(part, path)
+        of_task = [str(source.path) for source in sources if source.task in ("", own)] or read.files
+        called = own if "task" in roles else ""
+        tasks[own] = replace(part, read=replace(part.read, task=called, files=of_task))
+        _warn_of_near_misses(part, what)
     return tasks
 
 
 def _read_files(
-    files: Sequence[Path], seeds: Sequence[FileSeed | None], names: ColumnNames
-) -> tuple[list[Path], list[FileSeed | None], list[Rows]]:
-    """Reads each file; one of several logs whose evaluation did not end is left out."""
-    read: list[tuple[Path, FileSeed | None, Rows]] = []
-    for file, seed in zip(files, seeds, strict=True):
+    sources: Sequence[SourceFile], names: ColumnNames, what: str
+) -> tuple[list[SourceFile], list[Rows]]:
+    """Reads each file; one that holds no predictions, or an unfinished log, is left out beside others."""
+    parts: list[Rows] = []
+    kept: list[SourceFile] = []
+    without: list[Path] = []
+    for source in sources:
         try:
-            part = _read_file(file, names, seed.number if seed else None)
-        except UnfinishedLogError as error:
-            if file == files[-1] and not read:
+            parts.append(_read_file(source.path, names, source.seed))
+        except (UnfinishedLogError, NoPredictionsError) as error:
+            if source == sources[-1] and not parts:
                 raise
-            console.warn(f"{str(error).partition(',')[0]}; it is left out")
+            if isinstance(error, NoPredictionsError):
+                without.append(source.path)
+            else:
+                console.warn(f"{str(error).partition(',')[0]}; it is left out")
         else:
-            read.append((file, seed, part))
-    return [file for file, *_ in read], [seed for _, seed, _ in read], [part for *_, part in read]
+            kept.append(source)
+    warn_of_left_out(without, what)
+    return kept, parts
 
 
-@dataclass(frozen=True)
-class FileSeed:
-    """The number in the name of a file, and whether the word "seed" stands before it."""
+def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> list[Rows]:
+    """Gives rows the arm, task and run that their file's path names, where no column has these."""
+    of_files: dict[str, set[str]] = {}
+    for source, part in zip(sources, parts, strict=True):
+        own = {*map(str, part.roles["arm"].unique())} if "arm" in part.roles else {""}
+        of_files.setdefault(source.arm, set()).update(own)
+    known = set.union(*of_files.values())
+    # The column has one name in two arms of files.
+    are_alike = sum(map(len, of_files.values())) > len(known)
+    named = []
+    for source, part in zip(sources, parts, strict=True):
+        if source.arm and len(known) == 1:
+            part = part.with_role("arm", source.arm, BY_NAME)
+        elif source.arm and are_alike and "arm" in part.roles:
+            both = source.arm + ", " + part.roles["arm"].astype(str)
+            part = part.with_role("arm", both, part.read.columns["arm"])
+        if source.task and "task" not in part.roles:
+            part = part.with_role("task", source.task, BY_NAME)
+        if source.run is not None and "run" not in part.roles:
+            part = part.with_role("run", source.run, BY_NAME)
+        named.append(part)
+    return named
 
-    number: int
-    is_named: bool
+
+def _shared(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> str:
+    """Says which two files hold one seed, unless their ids show that they hold different examples."""
+    first: dict[tuple, tuple[Path, Rows]] = {}
+    for source, part in zip(sources, parts, strict=True):
+        keys = [name for name in ("arm", "task", "seed", "run") if name in part.roles]
+        for key in part.roles[keys].drop_duplicates().itertuples(index=False, name=None):
+            path, other = first.setdefault(key, (source.path, part))
+            if other is part or (
+                all("example" in rows.roles for rows in (part, other))
+                and not part.roles["example"].isin(other.roles["example"]).any()
+            ):
+                continue
+            called = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True))
+            return f"{path} and {source.path} both hold {called}"
+    return ""
 
 
 def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column: str) -> None:
@@ -229,100 +341,15 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
         )
 
 
-def name_of(path: str | Path) -> str:
-    """Returns what predictions are called that name no model or task: as their file or folder.
-
-    Example:
-      >>> name_of("results/base.csv.gz"), name_of("results/new.2.tsv")
-      ('base', 'new.2')
-    """
-    place = Path(path)
-    return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
-
-
-def _files_in(folder: Path) -> list[Path]:
-    """Returns the files of predictions in a folder, at any depth; of `datasets` their folders."""
-    for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
-        files = sorted(folder.rglob(pattern))
-        if files:
-            return sorted({file.parent for file in files}) if "arrow" in pattern else files
-    found = [
-        file
-        for file in sorted(folder.rglob("*"))
-        if file.name.removesuffix(".gz").endswith(_ENDINGS)
-    ]
-    files = [file for file in found if file.is_file()]
-    for file in found:
-        if file.is_symlink() and not file.exists():
-            console.warn(f"{file} is left out: it is a link to a file that does not exist")
-    if not files:
-        raise UserError(f"{folder} holds no file of predictions; expected {_KINDS}")
-    return files
-
-
-def _seeds_of(files: Sequence[Path], folder: Path) -> list[FileSeed | None]:
-    """Returns the seed that each file's path names.
-
-    Files in one folder (several tasks of one model) share the number of the folder. Times of
-    writing are not looked at.
-    """
-    places = [file.relative_to(folder) for file in files]
-    by_word = [_number(str(place), _SEED) for place in places]
-    if None not in by_word or len(files) == 1:
-        return [None if number is None else FileSeed(number, is_named=True) for number in by_word]
-    if not any(seed is not None for seed in by_word):
-        names = [
-            str(place.parent if _is_named_by_folder(place) else place.with_suffix(""))
-            for place in places
-        ]
-        last = [_number(name, r"(\d+)(?!.*\d)") for name in names]
-        if all(map(_is_log, places)):
-            return [None] * len(
-                files
-            )  # of several models (Llama-2, Llama-3), or of one at several times
-        if None not in last and len(set(zip(names, last, strict=True))) == len(set(last)):
-            doubtful = [name for name in names if is_doubtful(Path(name).name)]
-            if doubtful:
-                warn_of_numbers(str(folder), "files", doubtful)
-            return [FileSeed(number or 0, is_named=False) for number in last]
-        if len({place.parent for place in places}) == 1 and set(last) == {None}:
-            return [None] * len(files)
-    without = [place for place, seed in zip(places, by_word, strict=True) if seed is None]
-    raise UserError(
-        f"{folder}: found {counted(len(files), 'file')}, and {len(without)} whose names do not say "
-        "which seed "
-        f"they are of ({', '.join(map(str, without[:2]))}); rename them or their folders so that "
-        "each holds its seed, such as seed_0"
-    )
-
-
-_SEED = r"seed[ _\-=]*(\d+)"
-# Files that other programs name by task and time.
-_BY_FOLDER = re.compile(r"samples_|per_instance_stats|(result-)?\d{4}[_-]\d\d[_-]\d\d[T-]")
-
-
-def _is_named_by_folder(place: Path) -> bool:
-    return bool(_BY_FOLDER.match(place.name))
-
-
-def _is_log(place: Path) -> bool:
-    return bool(re.match(r"samples_|\d{4}-\d\d-\d\dT", place.name))
-
-
-def _number(text: str, pattern: str) -> int | None:
-    found = re.search(pattern, text, re.IGNORECASE)
-    return int(found[1]) if found else None
-
-
 def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
     """Returns the rows of the tasks, without the column that names them."""
     if "task" not in rows.roles:
         if task is not None:
-            raise UserError(f"{path} names no task; leave --task out")
+            raise NoTaskError(path)
         return {name_of(path): rows}
     column = rows.roles["task"]
     known = [str(name) for name in column.dropna().unique()]
-    chosen = [name for name in known if task in (None, name, *re.split("[/:]", name))]
+    chosen = [name for name in known if task in (None, name, *name.split("/"))]
     if not chosen:
         raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
     rest = replace(rows, roles=rows.roles.drop(columns="task"))
@@ -334,22 +361,23 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
     try:
         if path.name == "per_instance_stats.json":
             return helm_rows(path, names, seed)
-        if path.is_dir() or path.suffix == ".arrow" or is_parquet(path):
+        if path.is_dir() or _first_bytes(path)[:4] in (b"PAR1", _ARROW_STREAM):
             return _standard(_read_columns(path), names, path, seed)
-        with path.open("rb") as file:
-            start = file.read(4)
+        start = _first_bytes(path)
         if start[:2] == b"PK":
             with open_archive(path) as archive:
                 is_log = "header.json" in archive.names
                 if is_log:
                     log = by_inspect(path) or samples_of_archive(archive)
                     return inspect_rows(path, log, names, seed)
+        if _is_of_arrays(path):
             return rows_of_table(_read_npz(path, names, seed))
-        data = read_bytes(path, f"expected {_KINDS}", is_packed=start[:2] == b"\x1f\x8b")
+        data = read_bytes(path, f"expected {KINDS}", is_packed=start[:2] == b"\x1f\x8b")
+        refuse_bytes(path, data[:1024])
         utf_16 = _utf_16(data)
         text = data.decode(utf_16) if utf_16 else decoded(data, path)
         if text.strip() in ("", "[]", "{}"):
-            raise UserError(f"{path} is empty; expected {_KINDS}")
+            raise UserError(f"{path} is empty; expected {KINDS}")
         if text.lstrip()[:1] in ("{", "["):
             parsed = _parse_json(path, text)
             if is_inspect_log(parsed):
@@ -361,7 +389,15 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
         del data, text  # each as large as the table
         return _standard(_read_text_table(content), names, path, seed)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); expected {_KINDS}") from error
+        raise UserError(f"{path}: cannot be read ({error}); expected {KINDS}") from error
+
+
+_ARROW_STREAM = b"\xff" * 4
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(8)
 
 
 def _utf_16(data: bytes) -> str | None:
@@ -382,9 +418,17 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     """Returns a list of rows, or an object of columns, as a table."""
     import pandas
 
+    if isinstance(content, dict) and {"columns", "data"} <= {
+        *content
+    }:  # of W&B, and orient="split"
+        return pandas.DataFrame(content["data"], columns=content["columns"])
+    of_one = next(iter(content.values() if isinstance(content, dict) else content))
+    of_one = of_one[0] if isinstance(of_one, list) and of_one else of_one
+    for fields in (content, of_one):
+        refuse_fields(path, fields if isinstance(fields, dict) else ())
     if isinstance(content, dict) and not any(map(_has_parts, content.values())):
-        raise UserError(
-            f"{path}: found one value per name ({', '.join(content)}), expected one per "
+        raise NoPredictionsError(
+            f"{path}: found one value per name ({shortened(', '.join(content))}), expected one per "
             "example; save the scores of the examples, too"
         )
     kinds = {type(part) for part in (content.values() if isinstance(content, dict) else content)}
@@ -396,7 +440,8 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
         else set()
     )
     if not is_table or len(lengths) > 1:
-        raise UserError(
+        refuse = NoPredictionsError if isinstance(content, dict) and not is_table else UserError
+        raise refuse(
             f"{path}: found {shortened(content)}, expected one object per example, or an object with a list "
             "of one length for each column; write the file anew"
         )
@@ -411,6 +456,7 @@ def _read_text_table(content: bytes) -> pandas.DataFrame:
     import pandas
     from pandas.api.types import is_numeric_dtype
 
+    content = re.sub(rb"\A\s*\"?sep=[,;\t|]\"?\r?\n", b"", content)  # a hint for Excel
     first = re.search(rb"[^\r\n]*\S[^\r\n]*", content)
     header = first[0].decode() if first else ""
     separator = max("\t,;", key=header.count)  # a stray tab may stand between commas
@@ -424,7 +470,8 @@ def _read_text_table(content: bytes) -> pandas.DataFrame:
     if separator == ";":
         no_numbers = [name for name in frame.columns if not is_numeric_dtype(frame[name])]
         frame[no_numbers] = pandas.read_csv(io.BytesIO(content), **options, decimal=",")[no_numbers]
-    # "NA" and "None" are missing numbers, but in a column of words they are words.
+    # "NA" and "None" are missing numbers. In a column of words they may be a class, an answer or a country,
+    # and a missing word is an empty cell.
     words = [
         name
         for name in frame.columns
@@ -450,16 +497,42 @@ def _read_text_table(content: bytes) -> pandas.DataFrame:
     return frame
 
 
-def _standard(frame: pandas.DataFrame, names: ColumnNames, path: Path, seed: int | None) -> Rows:
+def _standard(
+    frame: pandas.DataFrame, names: ColumnNames, path: Path | str, seed: int | None
+) -> Rows:
     """Returns the rows of a table, with the task of each if a column holds it."""
+    refuse_fields(Path(path), frame.columns)
     if set(frame.columns) >= _EXPORTED:
         return _trained(frame, names, str(path))
     rows = standard_rows(frame, names, str(path), seed)
+    rows = replace(rows, distinguishing=_distinguishing(frame, rows))
     columns = [name for name in ("task", "evaluation_set") if name in frame]
-    if columns and len(rows) == len(frame):
-        parts = [frame[name].astype(str).reset_index(drop=True) for name in columns]
+    if columns:
+        # A table with a column per run has its rows once for each.
+        places = np.arange(len(rows)) % len(frame)
+        parts = [frame[name].astype(str).take(places).reset_index(drop=True) for name in columns]
         rows = replace(rows, roles=rows.roles.assign(task=parts[0].str.cat(parts[1:], sep="/")))
     return rows
+
+
+def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:
+    """Returns the columns in which all rows of one run and example differ, if there are such rows."""
+    known = {*rows.read.columns.values(), *TEXT_NAMES, *FACT_NAMES, "task", "evaluation_set"}
+    others = [name for name in frame if name not in known]
+    if not others or "example" not in rows.roles or len(rows) != len(frame):
+        return []
+    keys = [name for name in ("arm", "task", "seed", "run", "example") if name in rows.roles]
+    roles = rows.roles[keys]
+    twice = roles.duplicated(keep=False).to_numpy()
+    if not twice.any():
+        return []
+    repeated = roles[twice].reset_index(drop=True)
+    columns = frame[others][twice].reset_index(drop=True)
+    return [
+        str(name)
+        for name in columns.columns[np.argsort(columns.nunique().to_numpy(), kind="stable")]
+        if not repeated.assign(**{"": columns[name]}).duplicated().any()
+    ]
 
 
 # Columns by which files of `evaluate.prediction_files.parquet` are recognised.
@@ -520,13 +593,16 @@ def _has_parts(value: Any) -> bool:
     return isinstance(value, list | dict)
 
 
-def rows_in_memory(table: pandas.DataFrame, what: str, names: ColumnNames | None = None) -> Rows:
+def rows_in_memory(
+    table: pandas.DataFrame, what: str, names: ColumnNames | None = None, task: str | None = None
+) -> Rows:
     """Returns a table in memory as `read_rows` returns a file of the same columns.
 
     Args:
       table: long, or with one column per run.
       what: names it in error messages.
       names: of columns, where they are not the usual ones.
+      task: one of several in a column `task` or `evaluation_set`.
 
     Example:
       >>> import pandas
@@ -535,7 +611,8 @@ def rows_in_memory(table: pandas.DataFrame, what: str, names: ColumnNames | None
       [[0, 'a', 1], [1, 'a', 0]]
     """
     names = names or ColumnNames()
-    return settled(standard_rows(table, names, what), names, what)
+    rows = _only_task(_by_task(_standard(table, names, what, None), task, what), what)
+    return settled(rows, names, what)
 
 
 def is_table_of_runs(columns: Iterable[object]) -> bool:
@@ -554,18 +631,31 @@ def is_table_of_runs(columns: Iterable[object]) -> bool:
     return bool(names & of_examples) and any(re.search(r"\d$", name) for name in names)
 
 
-def _is_archive_of_arrays(file: Path) -> bool:
-    """Returns whether a file is a `.npz`, and not a log in an archive."""
-    with file.open("rb") as opened:
-        if opened.read(2) != b"PK":
-            return False
+def _is_of_arrays(file: Path) -> bool:
+    """Returns whether a file is a `.npz` or `.npy`, and not a log in an archive."""
+    start = _first_bytes(file)
+    if start[:2] != b"PK":
+        return start[:6] == b"\x93NUMPY"
     with open_archive(file) as archive:
-        return "header.json" not in archive.names
+        if "header.json" in archive.names:
+            return False
+        refuse_archive(file, archive.names)
+    return True
 
 
 def _read_npz(path: Path, names: ColumnNames, seed: int | None) -> ArmTable:
     """Reads arrays [seeds, examples]; those of one row are of the seed that the file's name has."""
-    table = table_of_arrays(read_arrays(path), str(path), asdict(names))
+    arrays = read_arrays(path)
+    if "" in arrays:  # of a .npy
+        if {"pred", "preds", "prediction", "predictions"} & {
+            *re.split(r"[^a-z]+", path.stem.lower())
+        }:
+            raise UserError(
+                f"{path} is called predictions, and one array has no labels beside them; save both in one "
+                "file, np.savez('seed_0.npz', y_pred=..., y_true=...), or each example's score"
+            )
+        arrays = {"scores": arrays[""]}
+    table = table_of_arrays(arrays, str(path), asdict(names))
     if seed is None or len(table.keys) > 1 or table.read.columns["seed"] != POSITION:
         return table
     columns = {**table.read.columns, "seed": BY_NAME}

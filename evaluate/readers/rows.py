@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,22 @@ POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of evaluations in time", "models and folders of the logs"
 UNNAMED = (POSITION, NUMBERED)  # seeds that are paired by their order alone
+# Usual names of seeds, and of runs that may be seeds.
+SEED_NAMES = (
+    "pretrain_seed", "seed", "model_seed", "random_seed", "training_seed", "rng_seed", "init_seed",
+    "trial", "replicate",
+)  # fmt: skip
+RUN_NAMES = ("finetune_seed", "run", "repeat")
+GAP = r"[ _.\-/=]"
+
+
+def any_of(names: Iterable[str]) -> str:
+    """Returns a pattern of names, the longest first: `rng_seed` is not the seed of an arm `rng`."""
+    return "|".join(name.replace("_", f"{GAP}?") for name in sorted(names, key=len, reverse=True))
+
+
+SEED_WORDS = any_of((*SEED_NAMES, *RUN_NAMES))
+_NUMBER_OF_SEED = re.compile(rf"\s*(?:(?:{SEED_WORDS}){GAP}*)?(\d+)(?:\.0*)?\s*", re.IGNORECASE)
 # Names by which a reader recognises an example, in the order of the columns of a pair.
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
@@ -75,6 +92,7 @@ class Rows:
       read: what was read as what.
       possible_ids: those of them that are kept only where they turn out to be ids.
       log: when a log of an evaluation began, its model and settings; None of other files.
+      distinguishing: names of the columns in which all rows of one run and example differ.
     """
 
     roles: pandas.DataFrame
@@ -82,6 +100,7 @@ class Rows:
     read: ReadAs = field(default_factory=ReadAs)
     possible_ids: Sequence[str] = ()
     log: Mapping[str, str] | None = None
+    distinguishing: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.roles)
@@ -137,6 +156,19 @@ class ArmTable:
     lineage: Sequence[frozenset] = ()
     read: ReadAs = field(default_factory=ReadAs)
 
+    def __post_init__(self) -> None:
+        """Writes seeds that are whole numbers in one way, so that those of two arms pair."""
+        numbers = {seed: number_of(seed) for seed in dict.fromkeys(key[0] for key in self.keys)}
+        seeds: dict[Hashable, Hashable] = {}
+        for seed, number in numbers.items():
+            if seeds.setdefault(number, seed) is not seed:
+                raise UserError(
+                    f"found the seeds {seeds[number]!r} and {seed!r} in one arm, which are the same number; "
+                    "write every seed in one way"
+                )
+        keys = [(numbers[key[0]], *key[1:]) for key in self.keys]
+        object.__setattr__(self, "keys", keys)
+
     @property
     def seeds(self) -> list[Hashable]:
         """Returns the distinct seeds, in their order."""
@@ -160,6 +192,19 @@ class ArmTable:
         if self.labels is not None:
             variables["label"] = ("example", self.labels)
         return xarray.Dataset(variables, coordinates, self.read.attributes())
+
+
+def number_of(seed: Hashable) -> Hashable:
+    """Returns a seed as the whole number that it is, however it is written; another one as it is.
+
+    Example:
+      >>> number_of("seed_3"), number_of("3"), number_of(3.0), number_of("A")
+      (3, 3, 3, 'A')
+    """
+    if isinstance(seed, float) and seed.is_integer():
+        return int(seed)
+    match = _NUMBER_OF_SEED.fullmatch(seed) if isinstance(seed, str) else None
+    return int(match[1]) if match else seed
 
 
 # --- From rows -----------------------------------------------------------------------------------
@@ -188,6 +233,25 @@ def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
         raise UserError(f"{what}: {error}") from error
 
 
+def cure_of_repeats(rows: Rows, example: Any) -> str:
+    """Returns what to do where two rows of one run have one example."""
+    if _is_rounded(example):
+        return (
+            "such ids were rounded, as spreadsheets do: export them again as text, or name another column of "
+            "ids with --example=COLUMN"
+        )
+    if rows.distinguishing:
+        name = rows.distinguishing[0]
+        return (
+            f"the column {name!r} distinguishes them: give --run={name} if it is of runs of a seed, or "
+            f"--arm={name}"
+        )
+    return (
+        "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each "
+        "example an id of its own"
+    )
+
+
 def _table(rows: Rows) -> ArmTable:
     """Arranges the rows of one arm; a row that is missing becomes a cell that is NaN."""
     import pandas
@@ -199,16 +263,17 @@ def _table(rows: Rows) -> ArmTable:
     cells = runs * len(ids) + codes
     if np.bincount(cells).max() > 1:
         where = int(np.argmax(pandas.Series(cells).duplicated()))
-        places = [f"{key} {roles[key].iloc[[where]].tolist()[0]!r}" for key in [*keys, "example"]]
-        raise UserError(
-            f"found two rows of {', '.join(places)}; "
-            "name the column that distinguishes them with --run=COLUMN or --arm=COLUMN"
-        )
+        cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
+        cure = cure_of_repeats(rows, cells_of_row["example"])
+        places = [f"{key} {cell!r}" for key, cell in cells_of_row.items()]
+        raise UserError(f"found two rows of {', '.join(places)}; {cure}")
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
+    if kind == "prediction" and values.dtype.kind == "f" and np.isnan(values).all():
+        values = values.astype(object)  # texts that are all empty
     if len(rows) == shape[0] * shape[1]:
         table = np.empty(shape, dtype=values.dtype)
-    else:  # rows that are missing
+    else:  # rows that are missing: among texts None, where an empty cell is NaN
         numeric = values.dtype.kind in "biuf"
         table = np.full(shape, np.nan) if numeric else np.full(shape, None, dtype=object)
     table.reshape(-1)[cells] = values
@@ -235,6 +300,13 @@ def _table(rows: Rows) -> ArmTable:
         of_examples,
         read=replace(rows.read, identifying=identifying),
     )
+
+
+def _is_rounded(example: Hashable) -> bool:
+    """Returns whether an id is a long number with its last digits gone, such as 2.64184E+17."""
+    if isinstance(example, float):
+        return abs(example) >= 1e11  # spreadsheets show 12 digits and more so
+    return isinstance(example, str) and bool(re.fullmatch(r"\d(\.\d+)?E\+?\d+", example, re.I))
 
 
 def _first_rows(codes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -269,10 +341,12 @@ def plain(column: pandas.Series | pandas.DataFrame) -> NDArray:
 
 # --- From arrays ---------------------------------------------------------------------------------
 
-# Names of arrays by role.
+# Names of arrays by role; the first that is there is taken.
 _ARRAYS = {
-    "prediction": "predictions", "score": "scores", "seed": "seeds", "label": "labels",
-    "cluster": "clusters", "example": "example_ids",
+    "prediction": ("predictions", "prediction", "preds", "pred", "y_pred"),
+    "score": ("scores", "score"), "seed": ("seeds",),
+    "label": ("labels", "label", "y_true", "targets", "target", "gold"),
+    "cluster": ("clusters",), "example": ("example_ids", "ids"),
 }  # fmt: skip
 
 
@@ -282,8 +356,9 @@ def table_of_arrays(
     """Returns arrays as the table that they are.
 
     Args:
-      arrays: `predictions` or `scores` [seeds, examples], and optionally `labels` [examples], `seeds`,
-        `example_ids` and `clusters`.
+      arrays: `predictions` or `scores` [seeds, examples], or [examples] of one seed, and optionally
+        `labels` [examples], `seeds`, `example_ids` and `clusters`; scikit-learn's `y_pred` and `y_true`,
+        `preds` and `targets` are known, too.
       what: names them in error messages.
       names: of arrays by role, where they are not these.
 
@@ -301,14 +376,24 @@ def table_of_arrays(
                 f"{what}: found no array {name!r} for --{role}, only {', '.join(arrays)}; name one of "
                 "these, or leave it out"
             )
-    called = _ARRAYS | given
+    called = {
+        role: next((name for name in usual if name in arrays), usual[0])
+        for role, usual in _ARRAYS.items()
+    } | given
     kind = "score" if "score" in given or called["prediction"] not in arrays else "prediction"
-    values = arrays.get(called[kind], np.empty(0))
+    values = np.atleast_2d(arrays.get(called[kind], np.empty((0, 0, 0))))
     if values.ndim != 2:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+        logits = "; of logits save argmax(-1) as predictions" if "logits" in arrays else ""
         raise UserError(
             f"{what}: found {shapes or 'no array'}, expected `predictions` or `scores` "
-            "[seeds, examples]; save each arm's under these names, in a file of its own"
+            f"[seeds, examples]{logits}; save each arm's under these names, in a file of its own"
+        )
+    if called["seed"] not in arrays and values.shape[0] > values.shape[1] > 1:
+        raise UserError(
+            f"{what}: {called[kind]} have the shape {list(values.shape)}, which would be "
+            f"{values.shape[0]} seeds of {values.shape[1]} examples, expected [seeds, examples]; "
+            "transpose them, or save the predicted class of each example"
         )
     columns = {kind: called[kind], "seed": POSITION, "example": POSITION}
     columns |= {

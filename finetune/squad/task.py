@@ -16,7 +16,12 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
-from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
+from multiberts.finetune.data_files import (
+    FileContent,
+    existing_split_file,
+    split_file,
+    tokenizer_of,
+)
 from multiberts.finetune.features import (
     check_sequence_length,
     encoder_inputs,
@@ -301,7 +306,7 @@ def engines(
 
 
 def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -> SquadFamily:
-    """Finds a task's files; in a folder they are `train<suffix>.json` and `dev<suffix>.json`."""
+    """Finds a task's files; see `_task`."""
     windows, options = _settings(arguments, with_unanswerable)
     further = tuple(
         SquadSource(name, Path(path)) for name, path in arguments.evaluation_files.items()
@@ -353,8 +358,14 @@ def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadS
             for split in ("train", "dev")
         )
     elif ways == (False, True, False):
+        folder = str(arguments.data_dir)
         train, dev = (
-            SquadSource(split, split_file(str(arguments.data_dir), split + suffix, ".json"))
+            SquadSource(
+                split,
+                existing_split_file(folder, split + suffix, ".json")
+                or existing_split_file(folder, split, ".json")
+                or split_file(folder, split + suffix, ".json"),
+            )
             for split in ("train", "dev")
         )
     elif ways == (False, False, True) and [len(part) for part in files] == [1, 1]:
@@ -377,7 +388,10 @@ def _task(
     settings: type[SquadOptions] = SquadOptions,
     foreign_head: str | None = None,
 ) -> Task:
-    """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`."""
+    """Returns a task whose files in a folder are `train<suffix>.json` and `dev<suffix>.json`.
+
+    The same names without the suffix do, too: what is in a file decides whether a task can read it.
+    """
     with_unanswerable = settings is UnanswerableOptions
     return Task(
         name,

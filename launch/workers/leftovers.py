@@ -16,8 +16,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from multiberts.launch.markers.attempts import attempts_of, end_attempt
 from multiberts.launch.workers.mark import VARIABLE, Mark
@@ -35,6 +34,9 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder
 from multiberts.runs.processes import creation_time, process_is_alive
+
+if TYPE_CHECKING:
+    import psutil
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
     Args:
       holder: of the lease now, or None.
     """
+    import psutil
+
     place = os.path.realpath(root)
     spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     if holder is not None and holder.is_here:
@@ -109,6 +113,8 @@ def end_processes(root: PathLike, holder: Holder | None) -> int:
     Returns:
       How many there were; each is reported.
     """
+    import psutil
+
     leftovers = left_processes(root, holder)
     if leftovers:
         progress(

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
 from multiberts.bert.tokenization import MAX_CHARACTERS_PER_WORD, SPECIAL_TOKENS, UNK, split_words
 from multiberts.runs.errors import UserError
 
@@ -85,6 +83,8 @@ def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> li
             f"{len(SPECIAL_TOKENS) + len(alphabet)} for the special tokens and the letters of this "
             "text; raise it"
         )
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
     learner = Tokenizer(models.WordPiece(unk_token=UNK))
     # The words come ready cut, with spaces between them.
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

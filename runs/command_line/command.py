@@ -23,7 +23,7 @@ from multiberts.runs import console, environment
 from multiberts.runs.bucket.localising import local_arguments
 from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
-from multiberts.runs.errors import UserError, disk_full_line, nearest
+from multiberts.runs.errors import UserError, disk_full_line, in_flags, nearest
 from multiberts.runs.parameters import (
     annotations_of,
     bound_call,
@@ -131,7 +131,8 @@ PURPOSES = {
             report="evaluate.imports.importing:describe_imports",
         ),
         "export": Command(
-            "evaluate.prediction_files.parquet:export", "write predictions as one Parquet file"
+            "evaluate.prediction_files.parquet:export",
+            "write predictions as one Parquet or CSV file",
         ),
         "evaluate": Command(
             "evaluate.scoring:score",
@@ -698,7 +699,7 @@ def _one_line_errors() -> Iterator[None]:
 
 def _line_of(error: Exception) -> str | None:
     if isinstance(error, UserError):
-        return str(error)
+        return in_flags(str(error))
     return (
         _lacking_package(error) if isinstance(error, ModuleNotFoundError) else disk_full_line(error)
     )

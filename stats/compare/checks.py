@@ -57,7 +57,7 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
         )
         raise DataError(
             f"found {found}, expected the same of all; give predictions and labels of both "
-            "(--prediction, --label), or each example's own score of both (--score)"
+            "(prediction='COLUMN', label='COLUMN'), or each example's own score of both (score='COLUMN')"
         )
     unnamed: dict[str, list[str]] = {}
     for name, table in tables.items():
@@ -103,7 +103,7 @@ def check_aligned(arms: Sequence[Arm]) -> None:
             raise DataError(
                 f"base and experiment have different {name!r} for {counted(different.size, 'example')} of "
                 f"one id, first {shown!r}: {own[place]!r} and {other[place]!r}; compare runs on the same "
-                "data, or name the column of ids with --example"
+                "data, or name the column of ids with example='COLUMN'"
             )
 
 
@@ -189,7 +189,7 @@ def notes_of(arm: Arm, design: str) -> list[str]:
     if arm.read.columns.get("example") == POSITION and is_file:
         found.append(
             "Examples of {arm} are known by the order of rows: no column has one value for each example "
-            "of every run; name one with --example if there is."
+            "of every run; name one if there is."
         )
     if arm.read.one_checkpoint:
         found.append(

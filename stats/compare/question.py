@@ -237,6 +237,9 @@ def prepare_arms(
         made.read(name, table, task.labels, metric, task.missing) for name, table in tables.items()
     ]
     if len(arms) > 1:
+        if task.labels is None and any(table.labels is None for table in tables.values()):
+            # Scores need none, and one arm's cannot be held against nothing.
+            arms = [replace(arm, labels=np.zeros(arm.num_examples)) for arm in arms]
         arms = list(align(arms[0], arms[1]))
         check_aligned(arms)
     check_scales(arms, metric)
@@ -252,7 +255,7 @@ def prepare_arms(
         if not arms[0].seeds:
             raise DataError(
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
-                "none in common; use the unpaired design"
+                "none in common; if they are unrelated, give design='unpaired'"
             )
     used = bounded_mean(named_metric(task.metric or metric, arms), arms)
     notes = [
@@ -319,8 +322,7 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
     ]
 
 
-# Ways out of one seed: of the command, and in Python.
-_BORROW = "borrow their spread (--seed_sd; stats.one_seed), "
+_BORROW = "borrow their spread (seed_sd='NUMBER'), "
 
 
 class ComparisonSpec:
@@ -362,7 +364,8 @@ class ComparisonSpec:
         if settings.design == "fixed_baseline":
             del drawn["base"]
         for name, arm in drawn.items() if not prior[1] else ():
-            cure = " (or design='fixed_baseline')" * (name == "base" and len(arms) > 1)
+            may_be_fixed = name == "base" and len(arms[-1].seeds) > 1
+            cure = " (or design='fixed_baseline')" * may_be_fixed
             check_seeds({name: arm}, settings, cure, _BORROW)
         if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
             raise DataError(
@@ -562,7 +565,7 @@ def check_seeds(
         if len(arm.seeds) < 2 and settings.resample != "examples":
             raise DataError(
                 f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                f"expected two or more to estimate how seeds vary; add seeds, {borrow}or, in Python, use "
+                f"expected two or more to estimate how seeds vary; add seeds, {borrow}or give "
                 f"resample='examples' and claim nothing beyond this seed{cure}"
             )
 

@@ -253,7 +253,7 @@ def interval_to_report(item: ComparisonResult) -> str:
     else:
         why = (
             " if seeds of one number share something in training, such as initialisation or order of data; "
-            f"if not, report {unpaired[0]} ({unpaired[1]}, --design=unpaired). The data do not say which."
+            f"if not, report {unpaired[0]} ({unpaired[1]}, the unpaired design). The data do not say which."
         )
     return " ".join([f"Report {shown}{why}", *_left_out(item)])
 
@@ -881,7 +881,7 @@ def ranking_notes(result: RankingResult) -> list[str]:
             texts.append(f"Left out of {arm.name}, as other arms lack them: seeds {seeds}.")
         texts += about_seeds(arm, result.metric, result.confidence_level)
     if result.pairing == "seed number":
-        texts.append(f"{_PAIRED_BY_NUMBER} If they are unrelated, give design='unpaired'.")
+        texts.append(f"{_PAIRED_BY_NUMBER} If they are unrelated, use the unpaired design.")
     return _not_empty(*texts, _about_repeats(result.arms))
 
 

@@ -34,9 +34,7 @@ from multiberts.stats.report.prediction_sets import PredictionSet, compare_predi
 from multiberts.stats.settings import ComparisonSettings
 
 # Said where three arms or more are not ranked.
-NO_RANKING = (
-    "it needs two seeds that all arms have, or design='unpaired', which draws each arm's own seeds"
-)
+NO_RANKING = "it needs two seeds that all arms have, or the unpaired design, which draws each arm's own seeds"
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from multiberts.evaluate.metrics.register import known_name
+from multiberts.evaluate.metrics.register import default_metric, known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import SliceNames, default_metric
-from multiberts.evaluate.readers.reading import name_of, read_arms
+from multiberts.evaluate.readers.columns import SliceNames
+from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
+from multiberts.evaluate.readers.reading import NoTaskError, read_arms
 from multiberts.evaluate.readers.rows import ArmTable
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, in_python, table_of
+from multiberts.stats.reading import arms_in, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
@@ -37,14 +39,17 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     r"""Reads predictions or scores of many runs for `compare`, recognised by their content.
 
     Args:
-      data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of a
-        `.npz` file; of a folder of such files, one per seed, or of finished fine-tuning runs; of outputs
-        of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
-        `evaluate.readers.reading.read_arms`). Or a table in memory: a data frame (pandas, polars), a
-        `datasets.Dataset`, a dict of columns, or of arrays as a `.npz` file holds them.
-      task: one of several tasks in files; of finished runs, "<task>/<evaluation set>" or either.
+      data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of
+        arrays (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; of
+        outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
+        `evaluate.readers.reading.read_arms`). Or a list of such paths, whose names say seed and arm. Or a
+        table in memory: a data frame (pandas, polars), a `datasets.Dataset`, a dict of columns, or of arrays
+        as a `.npz` file holds them.
+      task: one of several tasks in files, or in a column `task`; of finished runs,
+        "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
-        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples).
+        `example`, `prediction`, `score`, `label`, `cluster`, `by` (slices of the examples);
+        `seed="columns"` where each seed has a column, whose name ends in its number (`base_0`).
 
     Returns:
       By arm (model, method or condition; "" where the data name none), in the order of the data, a
@@ -58,7 +63,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     Example:
       >>> from multiberts import stats
       >>> path = getfixture("tmp_path") / "scores.csv"
-      >>> _ = path.write_text("id,old_0,old_1,new_0,new_1\na,0,1,1,1\nb,1,0,1,1\n")
+      >>> _ = path.write_text("id,old_seed0,old_seed1,new_seed0,new_seed1\na,0,1,1,1\nb,1,0,1,1\n")
       >>> arms = stats.read(path)
       >>> {name: data["score"].values.tolist() for name, data in arms.items()}
       {'old': [[0, 1], [1, 0]], 'new': [[1, 1], [1, 1]]}
@@ -70,13 +75,11 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     """
     what = str(data) if isinstance(data, str | Path) else "data"
     refuse_unknown("read", columns, _ROLES)
-    if task is not None and what == "data":
-        raise DataError(f"found task={task!r} for a table in memory; keep the rows of one task")
     try:
         if _holds_runs(data):
             return {own.name: own.data for own in _own_prediction_sets(what, task)}
     except UserError as error:
-        raise DataError(in_python(str(error))) from error
+        raise DataError(in_keywords(str(error))) from error
     arms = arms_in(data, what, task=task, columns=columns)
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
@@ -95,11 +98,32 @@ def _holds_runs(data: Any) -> bool:
     return is_folder and next(iter(find_runs(data)), None) is not None
 
 
-def _arms_at(path: str, task: str | None, columns: Mapping[str, str | None]) -> dict[str, Any]:
-    """Reads a path for the commands, whose messages name flags."""
-    if _holds_runs(path):
-        return {own.name: own.data for own in _own_prediction_sets(path, task)}
-    return dict(read_arms(path, SliceNames(**columns), task))
+def _arms_at(
+    paths: Sequence[str], task: str | None, columns: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Reads a path, or seeds of arms, for the commands, whose messages name flags."""
+    if _holds_runs(paths[0]):
+        return {own.name: own.data for own in _own_prediction_sets(paths[0], task)}
+    return dict(read_arms(paths, SliceNames(**columns), task))
+
+
+def _arms_of_each(
+    groups: Sequence[Sequence[str]],
+    task: str | None,
+    columns: Sequence[Mapping[str, str | None]],
+) -> list[dict[str, Any]]:
+    """Reads groups of paths; those that name no task are of the wanted one where another names it."""
+    arms: list[dict[str, Any]] = []
+    refusals: list[NoTaskError] = []
+    for paths, own in zip(groups, columns, strict=True):
+        try:
+            arms.append(_arms_at(paths, task, own))
+        except NoTaskError as error:
+            refusals.append(error)
+            if len(refusals) == len(groups):
+                raise
+            arms.append(_arms_at(paths, None, own))
+    return arms
 
 
 def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
@@ -168,7 +192,8 @@ def _one_set(prediction_sets: Sequence[PredictionSet], path: str, task: str | No
     if len(sets) != 1:
         found = "no such task" if not sets else f"{len(sets)} evaluation sets"
         raise UserError(
-            f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one with --task=NAME"
+            f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one, such as "
+            f"--task={min(known)}"
         )
     return sets.pop()
 
@@ -182,19 +207,23 @@ def arms_of(
     """Returns the arms of all paths as `stats.compare` takes them, the base first.
 
     Args:
-      paths: files or folders.
+      paths: files or folders, an arm each; or the seeds of one arm or several, whose names differ in the
+        seed (`base_seed0.csv base_seed1.csv`), as a shell's glob gives them.
       seeds: of which training of finished runs the seeds are; files of others name them in a column.
       columns: names of columns by role; one for all paths, or one for each, separated by commas.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
-    each = columns_of_each(paths, columns)
-    found = [
-        _by_finetune_seed(path, task) if seeds == "finetune" else _arms_at(path, task, own)
-        for path, own in zip(paths, each, strict=True)
-    ]
-    if len(paths) == 1:
-        return {name or name_of(paths[0]): data for name, data in found[0].items()}
+    groups = [[path] for path in paths]
+    if are_seeds_of_arms(paths) and not any(map(_holds_runs, paths)):
+        groups = [[*paths]]
+    each = columns_of_each([names[0] for names in groups], columns)
+    if seeds == "finetune":
+        found = [_by_finetune_seed(path, task) for path in paths]
+    else:
+        found = _arms_of_each(groups, task, each)
+    if len(groups) == 1:
+        return {name or name_of_all(paths): data for name, data in found[0].items()}
     arms: dict[str, Any] = {}
     for path, own, names in zip(paths, found, each, strict=True):
         if len(own) != 1:
@@ -203,11 +232,20 @@ def arms_of(
                 "several paths are given; give this path alone, or one arm per path"
             )
         [(name, data)] = own.items()
-        name = name or name_of(path)
+        name = name or name_of_all([path])
         if (by := each[0].get("by")) != names.get("by"):
             data = data.rename({names["by"]: by})
         arms[name if name not in arms else path] = data
     return arms
+
+
+def _default_metric(name: str, table: ArmTable) -> str:
+    if table.read.logged_metric:
+        return known_name(table.read.logged_metric)
+    try:
+        return default_metric(table.values if table.kind == "prediction" else None, table.labels)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
 
 
 def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
@@ -215,11 +253,8 @@ def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
     tables = [table_of(name, data) for name, data in arms.items()]
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
-        return max(  # of both kinds, the mean
-            known_name(table.read.logged_metric)
-            or default_metric(table.values if table.kind == "prediction" else None)
-            for table in tables
-        )
+        # The mean where there are both kinds.
+        return max(starmap(_default_metric, zip(arms, tables, strict=True)))
     return named_metric(given).name
 
 

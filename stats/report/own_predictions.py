@@ -34,7 +34,7 @@ from multiberts.stats.report.own_answer import (
 from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each, metric_of
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
-from multiberts.stats.settings import ComparisonSettings, Design, Missing
+from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,11 @@ class OwnComparison(SliceNames):
 
     Attributes:
       base: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
-        column per run; a `.npz` file; a folder of such files, one per seed; a folder of finished
-        fine-tuning runs; outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face
-        `datasets`, one folder per seed.
-      experiment: the same for the other arm, or for several.
+        column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say seed,
+        arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; outputs
+        of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
+      experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
+        seed (`base_seed*.csv new_seed*.csv`).
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions.
       html: where to write a page with the answer and its figures, one file.
@@ -55,6 +56,8 @@ class OwnComparison(SliceNames):
       json: print every number as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
         known as logs in order of time, are always unpaired.
+      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one seed allows;
+        `seeds` holds the examples fixed.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
         single checkpoints; files of other programs name their seeds in a column.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
@@ -71,7 +74,8 @@ class OwnComparison(SliceNames):
         scores in per cent: `0.8`, or `0.8/24` with its degrees of freedom. Seeds are then not paired.
       arm: column that names the model, method or condition of each row; this and the other columns have
         one name for all files, or one for each, separated by commas.
-      seed: column of seeds.
+      seed: column of seeds; `columns` (if none is called so) where each seed has a column of its own,
+        whose name ends in its number (`base_0`).
       run: column that distinguishes several runs of one seed, which are averaged.
       example: column of example ids.
       prediction: column of predictions.
@@ -90,6 +94,7 @@ class OwnComparison(SliceNames):
     csv: str | None = None
     json: bool = False
     design: Design = "paired"
+    resample: Resample = ComparisonSettings.resample
     seeds: SeedKind = "pretrain"
     names: Sequence[str] = ()
     task: str | None = None
@@ -108,6 +113,7 @@ class OwnComparison(SliceNames):
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
             design=design,
+            resample=self.resample,
             n_resamples=self.n_resamples,
             rng=self.rng,
             confidence_level=self.confidence_level,

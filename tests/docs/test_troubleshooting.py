@@ -43,6 +43,10 @@ def page_as_printed(folder: Path) -> str:
         "one": good[good["seed"] == 0],
         "hidden": good.assign(label=-1),
         "constant": good.assign(prediction=1),
+        "wide": good.pivot(index="id", columns="seed", values="prediction")
+        .rename(columns="new_{}".format)
+        .reset_index(),
+        "sets": good.assign(label=["sad|late", "sad", "late", "fun"] * (len(good) // 4)),
         "grouped": good.assign(cluster=(good["id"] // 4).astype(str).where(good["id"] > 9, "")),
     }
     for name, table in damaged.items():

@@ -354,10 +354,13 @@ def test_frames_that_cannot_be_read_are_refused():
     with pytest.raises(DataError, match="prediction='prediction' and score='label', .*one of"):
         read(frame, score="label", prediction="prediction")
     twice = pandas.concat([frame, frame[(frame.seed == 0) & (frame.example == "id 1")]])
-    with pytest.raises(
-        DataError, match="rows of seed 0, .*'id 1'; .* run='COLUMN' or arm='COLUMN'"
-    ):
+    with pytest.raises(DataError, match="rows of seed 0, .*'id 1'; .*ids are repeated"):
         read(twice)
+    with pytest.raises(DataError, match="'id 1'; .*ids are repeated"):
+        read(twice.assign(day=[0.5] * len(twice)))
+    days = [0.5] * len(frame) + [1.5] * (len(twice) - len(frame))
+    with pytest.raises(DataError, match="'id 1'; .*'day' .*run='day' if .*, or arm='day'"):
+        read(twice.assign(day=days))
     broken = frame.assign(label=[2, *frame["label"][1:]])
     with pytest.raises(DataError, match="column 'label': .*several values"):
         read(broken)
@@ -367,8 +370,31 @@ def test_frames_that_cannot_be_read_are_refused():
         read(frame, exampel="id")
     with pytest.raises(DataError, match="found ndarray, expected a path or a table"):
         read(BASE)
-    with pytest.raises(DataError, match="keep the rows of one task"):
+    with pytest.raises(DataError, match="names no task; leave task out"):
         read(frame, task="MNLI")
+    with pytest.raises(DataError, match="names no task; leave task out"):
+        read({"scores": BASE}, task="MNLI")
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_several_tasks_of_a_table_in_memory_are_not_pooled(is_wide):
+    """Six tasks counted as one with six times the examples, where the command asked for one."""
+    frame = long(BASE)
+    if is_wide:
+        frame = frame.pivot(index=["example", "label"], columns="seed", values="prediction")
+        frame = frame.add_prefix("seed_").reset_index()
+    other = frame.assign(label=1 - frame["label"])
+    tasks = pandas.concat([frame.assign(task="rte"), other.assign(task="mrpc")])
+    several = "2 tasks .rte, mrpc.; choose one, such as task='rte'"
+    for refused in (
+        lambda: read(tasks),
+        lambda: compare(tasks, tasks, "accuracy"),
+        lambda: compare_arms({"a": tasks, "b": tasks}, "accuracy"),
+        lambda: compare_arms(tasks, "accuracy"),
+    ):
+        with pytest.raises(DataError, match=several):
+            refused()
+    assert read(tasks, task="mrpc")[""].equals(read(other)[""])
 
 
 def test_rows_that_are_missing_are_missing_cells():
@@ -473,3 +499,172 @@ def test_impossible_options_are_refused_by_name(option):
     (name,) = option
     with pytest.raises(DataError, match=f"found {name} .*expected"):
         compare(scores, scores + 0.1, **option)
+
+
+@pytest.mark.parametrize(
+    "spelling", ["{}", "{}.0", "0{}", "seed_{}", "Seed {}", "rng_seed-{}", "run{}"]
+)
+def test_seeds_that_are_one_number_pair_however_they_are_written(tmp_path, expected, spelling):
+    """The unpaired design, which was the cure for 0 beside "0", gives another interval."""
+    compared, path = {"metric": "accuracy", **OPTIONS}, tmp_path / "arm.jsonl"
+    seeds = [spelling.format(seed) for seed in range(SEEDS)]
+    base, frame = (
+        long(values).drop(columns=["arm", "run", "template"]) for values in (BASE, EXPERIMENT)
+    )
+    frame["seed"] = [seeds[seed] for seed in frame["seed"]]
+    frame.to_json(path, orient="records", lines=True)
+    arrays = {"predictions": EXPERIMENT, "labels": LABELS}
+    np.savez(tmp_path / "arm.npz", **arrays, seeds=seeds)
+    by_number = dict(enumerate(BASE))
+    pairs = [
+        (base, frame), (base, path), (arrays | {"predictions": BASE}, tmp_path / "arm.npz"),
+        (by_number, dict(zip(seeds, EXPERIMENT, strict=True))),
+        (by_number, pandas.DataFrame(EXPERIMENT, pandas.Index(seeds))),
+        (with_ids(BASE), with_ids(EXPERIMENT).assign_coords(pretrain_seed=seeds)),
+    ]  # fmt: skip
+    for place, (one, other) in enumerate(pairs):
+        labels = None if place < 3 else LABELS
+        found = compare(one, other, labels=labels, **compared)
+        assert found.ci == pytest.approx(expected.ci) and found.base.seeds == (*range(SEEDS),)
+
+
+def test_a_seed_written_in_two_ways_is_refused():
+    frame = long(BASE).astype({"seed": object})
+    frame["seed"] = ["2" if seed == 3 else seed for seed in frame["seed"]]
+    with pytest.raises(DataError, match="data: found the seeds .*2.* and .*2.*, .* same number"):
+        read(frame.drop(columns="arm"))
+
+
+@pytest.mark.parametrize("more", [[], ["tail"]])
+def test_ids_that_were_rounded_are_named_as_the_cause(tmp_path, more):
+    """As a spreadsheet saves long ids, among texts or not."""
+    path, ids = tmp_path / "a.csv", [264_184_000_000_000_000 + 3 * place for place in range(4)]
+    for number in ("{:.5E}", "{}"):
+        rows = [f"{s},{i},1" for s in (0, 1) for i in [*map(number.format, ids), *more]]
+        path.write_text("\n".join(["seed,id,score", *rows]) + "\n")
+        if number != "{}":
+            with pytest.raises(DataError, match=r"example '?2.64184E?.* rounded.*example='COLUMN'"):
+                read(path)
+    assert read(path)[""].sizes == {"run": 2, "example": len(ids) + len(more)}
+
+
+TEXTS = np.array(["", "in May", "", "Ann", "a|b", ""] * 3, dtype=object)
+
+
+def texts_of(right, wrong):
+    """Predictions [seeds, examples] of texts, of which some are right."""
+    random = np.random.default_rng(5)
+    return np.where(random.random((3, len(TEXTS))) < right, TEXTS, wrong).astype(object)
+
+
+def rows_of_texts(values, labels=TEXTS):
+    seeds, examples = np.indices(values.shape)
+    columns = {"prediction": values.ravel(), "label": np.tile(labels, len(values))}
+    ids = [f"q{number}" for number in examples.ravel()]
+    return pandas.DataFrame({"seed": seeds.ravel(), "id": ids, **columns})
+
+
+@pytest.mark.parametrize("metric", ["squad_f1", "squad_exact_match", "multilabel_accuracy"])
+def test_an_empty_cell_is_the_empty_text_where_that_is_an_answer(tmp_path, metric):
+    """It was missing, so that SQuAD 2.0's questions without an answer had to be left out."""
+    compared = {"metric": metric, **OPTIONS}
+    values = texts_of(0.7, ""), texts_of(0.9, "Ann"), np.full((3, len(TEXTS)), "", object)
+    base, *others = values
+    for place, other in enumerate(others):
+        expected = compare(base, other, labels=TEXTS, **compared)
+        frames = [rows_of_texts(own) for own in (base, other)]
+        files = [tmp_path / f"{name}{place}.csv" for name in ("base", "new")]
+        for frame, file in zip(frames, files, strict=True):
+            frame.to_csv(file, index=False)
+        of_files = [read(file)[""] for file in files]
+        in_memory = [frame.replace("", None) for frame in frames]
+        for one, two in (files, frames, of_files, in_memory):
+            found = compare(one, two, **compared)
+            assert found.ci == pytest.approx(expected.ci)
+    gone = rows_of_texts(base)[1:]
+    gone.to_csv(files[0], index=False)  # a row that is missing is not an empty answer
+    with pytest.raises(DataError, match="found None .*'q0' .1 in total.*missing='omit'"):
+        compare(files[0], **compared)
+    assert compare(files[0], missing="omit", **compared).base.num_runs == 3
+    with pytest.raises(DataError, match="labels: found nan"):
+        compare(files[1], **{**compared, "metric": "accuracy"})
+    hidden = rows_of_texts(base, np.full(len(TEXTS), None))
+    with pytest.raises(DataError, match="labels: found (nan|None)"):
+        compare(hidden, **compared)
+
+
+def test_lists_in_cells_are_sets_or_references(tmp_path):
+    pytest.importorskip("pyarrow")
+    names = np.array(["fear", "joy", "relief"])
+    random = np.random.default_rng(0)
+    truths = random.random((40, 3)) < 0.4
+    guesses = truths[None] ^ (random.random((2, 3, 40, 3)) < 0.1)
+    frames = []
+    for own in guesses:
+        lists = [[*random.permutation(names[row])] for row in own.reshape(-1, 3)]
+        frame = pandas.DataFrame({"seed": np.repeat(range(3), 40), "id": [*range(40)] * 3})
+        frame["prediction"] = lists
+        frame["label"] = [[*random.permutation(names[row])] for _ in range(3) for row in truths]
+        frames.append(frame)
+    paths = [tmp_path / f"arm{number}" for number in range(2)]
+    forms = {"frames": lambda frame, path: frame, "jsonl": lambda frame, path: path,
+             "parquet": lambda frame, path: path}  # fmt: skip
+    for form, give in forms.items():
+        for frame, path in zip(frames, paths, strict=True):
+            if form == "jsonl":
+                frame.to_json(path, orient="records", lines=True)
+            if form == "parquet":
+                frame.to_parquet(path)
+        given = [give(frame, path) for frame, path in zip(frames, paths, strict=True)]
+        for average in ("micro", "macro", "samples"):
+            found = compare(*given, f"multilabel_f1_{average}", **OPTIONS)
+            for arm, own in zip((found.base, found.experiment), guesses, strict=True):
+                theirs = [
+                    sklearn.metrics.f1_score(truths, run, average=average, zero_division=0)
+                    for run in own
+                ]
+                np.testing.assert_allclose(arm.seed_scores, theirs)
+        with pytest.raises(DataError, match="found lists, which accuracy does not take"):
+            compare(*given, "accuracy", **OPTIONS)
+    references = frames[0].assign(prediction="joy", label=[["joy", "a joy"], []] * 60)
+    # As `datasets` has them.
+    nested = references.assign(label=[{"text": texts} for texts in references["label"]])
+    for frame in (references, nested):
+        assert compare(frame, metric="squad_exact_match", **OPTIONS).estimate == 0.5
+    for cell in ([0.1, 0.9], [["joy"]], [1, 2]):
+        with pytest.raises(DataError, match="row 1, expected one text or number"):
+            read(references.assign(prediction=[cell] * len(references)))
+
+
+def test_truth_values_beside_missing_ones_are_one_and_zero(tmp_path):
+    """As R writes them: three refusals in a row ended with "mean is for numbers, found True"."""
+    right = (BASE == LABELS).astype(object)
+    right[0, 3] = right[2, 5] = np.nan
+    words = {True: "TRUE", False: "FALSE"}
+    frame = long(BASE).drop(columns=["arm", "run", "prediction", "label", "template"])
+    places = [
+        (seed, IDS.index(name)) for seed, name in zip(frame["seed"], frame["example"], strict=True)
+    ]
+    cells = [right[place] for place in places]
+    frame["correct"] = [words.get(cell, "NA") for cell in cells]
+    frame.to_csv(tmp_path / "r.csv", index=False)
+    frame["correct"] = [None if cell != cell else bool(cell) for cell in cells]
+    frame.to_json(tmp_path / "r.jsonl", orient="records", lines=True)
+    expected = compare(right.astype(float), missing="omit", **OPTIONS)
+    for data in (
+        tmp_path / "r.csv",
+        tmp_path / "r.jsonl",
+        frame,
+        frame.astype({"correct": "boolean"}),
+    ):
+        found = compare(data, missing="omit", **OPTIONS)
+        assert found.base.seed_scores == pytest.approx(expected.base.seed_scores)
+        with pytest.raises(DataError, match="found nan .*2 in total.*missing='omit'"):
+            compare(data)
+    labels = np.where(LABELS == 1, "TRUE", "FALSE")
+    frame["label"] = [labels[example] for _, example in places]
+    frame["correct"] = [words.get(cell == 1, "NA") for cell in cells]
+    frame.rename(columns={"correct": "prediction"}).to_csv(tmp_path / "p.csv", index=False)
+    classes = compare(tmp_path / "p.csv", metric="f1", **OPTIONS)
+    plain = compare(np.equal(right, 1).astype(int), metric="f1", labels=LABELS, **OPTIONS)
+    assert classes.base.seed_scores == pytest.approx(plain.base.seed_scores)

@@ -409,6 +409,29 @@ def test_metric_input_of_an_imported_run_is_its_text(tmp_path: Path):
     assert data["finetune_seed"].values.tolist() == [4]
 
 
+@pytest.mark.parametrize(
+    ("version", "texts", "task"),
+    [
+        ("v2.0", ["x"], "squad-v2.0"),
+        ("2.0", ["x"], "squad-v2.0"),
+        ("1.1", ["x"], "squad-v1.1"),
+        (None, ["x"], "squad-v1.1"),
+        (None, [], "squad-v2.0"),
+    ],
+)
+def test_questions_are_of_the_version_that_their_file_states(
+    tmp_path: Path, version: str | None, texts: list[str], task: str
+):
+    content: dict = {"data": [{"paragraphs": [{"qas": [{"id": "a", "answers": [
+        {"text": text} for text in texts
+    ]}]}]}]}  # fmt: skip
+    questions = tmp_path / "dev.json"
+    questions.write_text(json.dumps(content | ({"version": version} if version else {})))
+    (tmp_path / "p.json").write_text('{"a": ""}')
+    run = read_squad_file(tmp_path / "p.json", questions, "mine")
+    assert run.facts["task"] == task and run.name.startswith(task)
+
+
 # Files of other programs, as `multiberts compare` reads them.
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -462,6 +485,30 @@ def test_answers_in_words_become_runs(tmp_path: Path) -> None:
     assert data["prediction_text"].values.tolist() == [["the cat", "never"]]
     scores = METRICS["squad_exact_match"].score(data["answers"], data["prediction_text"])
     assert scores.tolist() == [0.5]
+
+
+def test_empty_cells_lists_and_spelt_seeds_become_runs_as_compare_reads_them(
+    tmp_path: Path,
+) -> None:
+    texts, path = ["", "the cat", ""], tmp_path / "qa.jsonl"
+    frame = pandas.DataFrame({"seed": "seed_4", "id": ["a", "b", "c"], "prediction": texts})
+    frame["label"] = [[], ["cat", "dog"], ["today"]]
+    frame.to_json(path, orient="records", lines=True)
+    [run] = imported(tmp_path, "files", path, metric="squad_exact_match")
+    assert json.loads((run / "run.json").read_text())["pretrain_seed"] == 4
+    data = read_predictions([run], "qa")
+    assert data["answers"].values.tolist() == [(), ("cat", "dog"), ("today",)]
+    assert data["label"].values.tolist() == [0, 1, 1] and data["prediction"].values.tolist() == [
+        [0, 1, 0]
+    ]
+    scores = METRICS["squad_exact_match"].score(data["answers"], data["prediction_text"])
+    assert scores.tolist() == [pytest.approx(2 / 3)]
+    frame.assign(prediction=frame["label"]).to_json(path, orient="records", lines=True)
+    with pytest.raises(UserError, match="found lists as predictions, expected one text"):
+        imported(tmp_path / "lists", "files", path, metric="squad_exact_match")
+    frame.assign(label=None, seed=1).to_json(path, orient="records", lines=True)
+    with pytest.raises(UserError, match="all labels are empty, .*--label=COLUMN"):
+        imported(tmp_path / "hidden", "files", path, metric="squad_exact_match")
 
 
 def test_an_export_becomes_the_runs_it_was_made_of(tmp_path: Path) -> None:

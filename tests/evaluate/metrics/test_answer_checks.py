@@ -138,3 +138,20 @@ def test_many_examples_are_looked_at_in_part():
     assert "far below chance (0.5)" in note
     assert check_answers("auc", labels, [Answers(1 - scores)]) == [[]]
     assert check_answers("auc", labels, [Answers(scores, num_units=10)]) == [[]]
+
+
+def test_a_word_for_no_answer_is_noted_where_it_stands_for_many():
+    """SQuAD 2.0 takes the empty answer alone: "unanswerable" cost 27 points without a word."""
+    labels = np.array([(), "", ("in May", "May")] * 20, dtype=object)
+    answers = np.array([["unanswerable", "N/A", "May"] * 20, ["", "", "May"] * 20], dtype=object)
+    answers[0, [0, 3]] = "somebody"
+    for metric in ("squad_f1", "squad_exact_match"):
+        [[note]] = check_answers(metric, labels, [Answers(answers)])
+        assert note.startswith("20 of 80 answers of {arm} to questions without an answer are 'N/A'")
+    assert check_answers("squad_f1", labels, [Answers(answers[1:])]) == [[]]
+    assert check_answers("squad_f1", labels[2::3], [Answers(answers[:, 2::3])]) == [[]]
+    few = answers[1:].copy()
+    few[0, [0, 3, 6]] = "May"
+    assert len(check_answers("squad_f1", labels, [Answers(few)])[0]) == 1
+    few[0, 6] = "June"
+    assert check_answers("squad_f1", labels, [Answers(few)]) == [[]]

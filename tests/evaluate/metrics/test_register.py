@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_named
+from multiberts.evaluate.metrics.register import (
+    METRICS,
+    default_metric,
+    metric_input,
+    metric_named,
+    values_of_cells,
+)
 
 COLUMN_METRICS = sorted(name for name, metric in METRICS.items() if isinstance(metric, Metric))
 
@@ -219,3 +225,62 @@ def test_import_needs_numpy_alone():
         "set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+SETS = np.array(["joy", "joy, relief", "relief", "fear", "fear, joy"], dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        (SETS, r"sets, such as 'fear, joy'; .*\(fear\|joy\), or give --metric=accuracy"),
+        ([text.replace(", ", ";") for text in SETS], "sets, such as 'fear;joy'"),
+        ([text.replace(", ", "|") for text in SETS], "sets, .* --metric=multilabel_f1_micro"),
+        (["B-PER O", "O O I-LOC"], "tags, such as 'O O I-LOC'; give --metric=span_f1"),
+    ],
+)  # fmt: skip
+def test_labels_that_are_no_classes_are_asked_about(labels: list[str], line: str) -> None:
+    """Sets were scored as one class each, and whole sentences of tags as right or wrong."""
+    labels = np.array(labels, dtype=object)
+    with pytest.raises(ValueError, match=line):
+        default_metric(labels[None], labels)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["very good", "good", "very bad", "bad"], ["Nice, France", "Metz, France"], ["O", "B-X"], [1, 0],
+        ["1,5", "2,7", "0,3"], [float("nan"), "a|b"],
+    ],
+)  # fmt: skip
+def test_classes_of_several_words_are_classes(labels: list) -> None:
+    labels = np.array(labels, dtype=object)
+    assert default_metric(labels[None], labels) == "accuracy"
+
+
+def test_lists_are_what_a_metric_takes_them_for() -> None:
+    lists = np.empty(3, dtype=object)
+    lists[:] = [("joy", "relief"), (), float("nan")]
+    sets = values_of_cells(METRICS["multilabel_accuracy"], lists)
+    assert sets.tolist() == ["joy|relief", "", ""]
+    assert values_of_cells(METRICS["squad_f1"], lists).tolist() == [("joy", "relief"), (), ""]
+    for name in ("accuracy", "mse", "auc", "spearman"):
+        with pytest.raises(ValueError, match=f"found lists, which {name} .* --metric=squad_f1"):
+            values_of_cells(METRICS[name], lists)
+    lists[0] = ("a|b",)
+    with pytest.raises(ValueError, match=r"name 'a\|b', expected names without"):
+        values_of_cells(METRICS["multilabel_accuracy"], lists)
+    for cells, metric in (((lists, None), "multilabel_f1_micro"), ((None, lists), "squad_f1")):
+        predictions, labels = (np.array(["a", "b", "c"]) if own is None else own for own in cells)
+        with pytest.raises(ValueError, match=f"found lists .* --metric={metric}"):
+            default_metric(predictions[None], labels)
+
+
+def test_another_sign_between_names_is_asked_about() -> None:
+    """Micro F1 was .684 for .836 where commas stood between the names."""
+    metric = METRICS["multilabel_f1_micro"]
+    for cells in (SETS, np.array(["a;b", "c"]), np.array([text.replace(",", "") for text in SETS])):
+        with pytest.raises(ValueError, match=r"and \| in no cell; write .* between them"):
+            values_of_cells(metric, cells)
+    for fine in (["so, so|joy", "so, so"], ["very happy", "sad"], ["joy", ""]):
+        assert values_of_cells(metric, np.array(fine, dtype=object)).tolist() == fine

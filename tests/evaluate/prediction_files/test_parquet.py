@@ -8,6 +8,7 @@ import pandas
 import pyarrow.parquet
 import pytest
 
+from multiberts import stats
 from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.runs.errors import UserError
 
@@ -63,14 +64,42 @@ def test_tables_of_unlike_runs_become_one(tmp_path: Path, make_run):
     assert (question["pretrain_seed"], question["learning_rate"]) == (7, 2e-5)
     frame = pandas.read_parquet(path)
     assert frame.groupby(["task", "evaluation_set"])["prediction"].mean()["t", "dev"] == 0.5
+    csv = tmp_path / "all.csv"
+    export(path=str(csv), predictions=str(tmp_path / "runs"))
+    table = pandas.read_csv(csv)
+    assert [*table] == [*frame] and table["example_id"].tolist() == frame["example_id"].tolist()
+    lists = table.loc[table["task"] == "squad-v1.1", ["answers", "scores"]]
+    assert lists.to_numpy().tolist() == [['["p", "q"]', "[]"]]
+    assert table["answers"].isna().sum() == 7
+
+
+def test_a_comparison_reads_the_same_of_either_file(tmp_path: Path, make_run):
+    for name, answers in (("base", [0, 1]), ("new", [1, 1])):
+        for seed in range(3):
+            own = {"labels": [1, 1], "predictions": answers if seed else [1, 1]}
+            run = tmp_path / "runs" / f"{name}{seed}"
+            make_run(run, {"dev": own}, procedure=name, pretrain_seed=seed)
+    tables = []
+    for ending in ("parquet", "csv"):
+        path = tmp_path / f"all.{ending}"
+        export(path=str(path), predictions=str(tmp_path / "runs"))
+        tables.append(stats.read(path))
+    assert [*tables[0]] == [*tables[1]] == ["base", "new"]
+    for name, data in tables[0].items():
+        assert (data["prediction"].to_numpy() == tables[1][name]["prediction"].to_numpy()).all()
+
+
+def test_another_ending_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match=r"all\.json, expected a name that ends in \.parquet or"):
+        export(path=str(tmp_path / "all.json"), predictions=str(tmp_path))
 
 
 def test_bad_input_leaves_no_file(tmp_path: Path, make_run):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty holds no"):
-        export(path=str(tmp_path / "x"), predictions=str(tmp_path / "empty"))
+        export(path=str(tmp_path / "x.parquet"), predictions=str(tmp_path / "empty"))
     run = make_run(tmp_path / "runs", {"dev": {"labels": [1], "predictions": [1]}})
     (run / "predictions" / "dev.tfrecord").write_bytes(b"")
     with pytest.raises(UserError, match=r"dev\.tfrecord has no record"):
-        export(path=str(tmp_path / "x"), predictions=str(tmp_path / "runs"))
-    assert not (tmp_path / "x").exists()
+        export(path=str(tmp_path / "x.parquet"), predictions=str(tmp_path / "runs"))
+    assert not (tmp_path / "x.parquet").exists()

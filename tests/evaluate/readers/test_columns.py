@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from multiberts.evaluate.readers.columns import ColumnNames
-from multiberts.evaluate.readers.reading import read_rows
+from multiberts.evaluate.readers.reading import read_arms, read_rows
 from multiberts.evaluate.readers.rows import Rows
 from multiberts.runs.errors import UserError
 
@@ -164,16 +164,10 @@ def test_a_file_named_for_another_seed_than_its_column_says_is_refused(tmp_path:
 def test_numbers_that_are_rarely_seeds_are_warned_of(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = rows()
-    wide = frame[:30][["id", "label"]]
-    (tmp_path / "folder").mkdir()
-    for seed, own in frame.groupby("seed"):
-        own.drop(columns="seed").to_csv(tmp_path / f"folder/{name.format(seed)}.csv", index=False)
-        wide = wide.assign(**{name.format(seed): own["prediction"].to_numpy()})
-    wide.to_csv(tmp_path / "wide.csv", index=False)
-    for path in ("folder", "wide.csv"):
-        read_rows(str(tmp_path / path))
-        assert "taken for seeds" in capsys.readouterr().err
+    for seed, own in rows().groupby("seed"):
+        own.drop(columns="seed").to_csv(tmp_path / f"{name.format(seed)}.csv", index=False)
+    read_rows(str(tmp_path))
+    assert "taken for seeds" in capsys.readouterr().err
 
 
 def test_usual_names_are_not_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,3 +217,146 @@ def test_runs_are_seeds_where_nothing_else_is(name: str, tmp_path: Path) -> None
     assert frame.read.columns["seed"] == name and frame.frame()["seed"].nunique() == 3
     both = read(rows().assign(run=rows()["seed"] % 2), tmp_path)
     assert (both.read.columns["seed"], both.read.columns["run"]) == ("seed", "run")
+
+
+def wide(name: str, arms: Sequence[str] = ("old", "new")) -> pd.DataFrame:
+    """Scores of two seeds of each arm on 30 examples, in columns of such names."""
+    random = np.random.default_rng(2)
+    columns = [name.format(arm=arm, seed=seed) for arm in arms for seed in (0, 1)]
+    scores = {column: random.integers(0, 2, 30) for column in dict.fromkeys(columns)}
+    return pd.DataFrame({"id": [f"x{number}" for number in range(30)], **scores})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{arm}_seed_{seed}", "{arm}_seed{seed}", "{arm} Seed {seed}", "{arm}-run-{seed}", "{arm}.Run{seed}",
+        "{arm}_rng_seed_{seed}", "{arm}_random_seed_{seed}", "{arm}/trial {seed}", "{arm}_repeat{seed}",
+        "{arm}_pretrain_seed={seed}", "seed_{seed}_{arm}", "run{seed}-{arm}", "{arm}_acc_seed_{seed}",
+    ],
+)  # fmt: skip
+def test_the_word_seed_or_run_makes_columns_seeds_of_arms(name: str, tmp_path: Path) -> None:
+    frame = wide(name)
+    found = read(frame, tmp_path)
+    assert found.roles["arm"].unique().tolist() == ["old", "new"]
+    assert found.roles["seed"].unique().tolist() == [0, 1]
+    assert found.roles["score"].tolist() == np.concatenate(frame.iloc[:, 1:].T.to_numpy()).tolist()
+    alone = read(wide(name.replace("{arm}", "").strip("_ -./"), [""]), tmp_path)
+    assert "arm" not in alone.roles and alone.roles["seed"].unique().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "name", ["{arm}_{seed}", "{arm}{seed}", "{arm} {seed}", "attention_region_{seed}", "{seed}",
+             "{arm}_step_{seed}", "{arm}_epoch{seed}", "overrun{seed}"]
+)  # fmt: skip
+def test_numbers_alone_are_no_seeds_unless_that_is_said(name: str, tmp_path: Path) -> None:
+    """`bleu_1` ... `rouge_2` were two arms, and nine regions nine seeds with an interval."""
+    frame = wide(name)
+    with pytest.raises(UserError, match="end in numbers, .* --seed=columns .*--prediction=COLUMN"):
+        read(frame, tmp_path)
+    found = read(frame, tmp_path, seed="columns").roles
+    assert found["seed"].unique().tolist() == [0, 1]
+    assert ("arm" in found) == ("{arm}" in name or name[0] in "ao")
+    named = frame.rename(columns={frame.columns[1]: "columns"}).assign(pred_of_1=1)
+    assert (
+        read(named, tmp_path, seed="columns", prediction="pred_of_1").read.columns["seed"]
+        == "columns"
+    )
+    with pytest.raises(UserError, match="no column with a number .*--seed=columns"):
+        read(frame[["id"]].assign(score=1), tmp_path, seed="columns")
+
+
+def test_columns_that_sum_to_one_are_classes(tmp_path: Path) -> None:
+    """AUC of them was given as that of two seeds."""
+    shares = np.random.default_rng(0).dirichlet([1, 1, 1], 30).round(2)
+    frame = wide("", []).assign(label=1, prob_0=shares[:, 0], prob_1=1 - shares[:, 0])
+    with pytest.raises(UserError, match=r"prob_0 to prob_1 sum to 1 .*--prediction=prob_1"):
+        read(frame, tmp_path)
+    with pytest.raises(UserError, match=r"prob_0 to prob_1 sum to 1 .*--prediction=prob_1"):
+        read(frame.assign(seed=3), tmp_path)
+    assert (
+        read(frame.assign(seed=3), tmp_path, prediction="prob_1").roles["prediction"].dtype == float
+    )
+    assert read(frame, tmp_path, seed="columns").roles["seed"].nunique() == 2
+    three = wide("", []).assign(**{f"p{place}": shares[:, place] for place in range(3)})
+    with pytest.raises(UserError, match=r"p0 to p2 sum to 1 .*--prediction=COLUMN"):
+        read(three, tmp_path)
+
+
+@pytest.mark.parametrize("label", ["label_seed{}", "run {} gold", "label {} {}", "correct_seed_{}"])
+def test_words_before_the_seed_say_what_the_columns_hold(label: str, tmp_path: Path) -> None:
+    """`label_seed0` was an arm, which `pred_seed0` was compared with."""
+    arm = "base" if "label {} {}" in label else ""
+    name = "pred_{0}_seed_{1}" if arm else "pred_seed{1}"
+    label = label.replace("{} {}", "{0} seed {1}").replace("{}", "{1}")
+    frame = wide("", [])
+    for seed, own in rows().groupby("seed"):
+        columns = {
+            name.format(arm, seed): own["prediction"].tolist(),
+            label.format(arm, seed): LABELS,
+        }
+        frame = frame.assign(**columns)
+    found = read(frame, tmp_path)
+    assert found.roles["prediction"].tolist() == rows()["prediction"].tolist()
+    assert found.roles["label"].tolist() == rows()["label"].tolist()
+    assert ("arm" in found.roles) == bool(arm) and not found.read.unused
+    if "correct" not in label:
+        last = label.format(arm, 2)
+        with pytest.raises(UserError, match=f"different labels .*'{last}'"):
+            read(frame.assign(**{last: 1 - LABELS}), tmp_path)
+        given = read(frame.assign(target=1 - LABELS), tmp_path, label="target")
+        assert given.roles["label"].tolist() == [*1 - LABELS] * 3 and len(given.read.unused) == 3
+
+
+def test_an_arm_may_begin_with_such_a_word(tmp_path: Path) -> None:
+    found = read(wide("{arm}_seed_{seed}", ["label_smoothing", "none"]), tmp_path)
+    assert found.roles["arm"].unique().tolist() == ["label_smoothing", "none"]
+
+
+def test_of_two_scores_of_each_seed_the_first_usual_one_is_taken_and_the_other_named(
+    tmp_path: Path,
+) -> None:
+    found = read(wide("{arm}_seed_{seed}", ["f1", "em"]), tmp_path)
+    assert found.read.columns["score"] == "em_seed_0 ... em_seed_1" and "arm" not in found.roles
+    assert found.read.unused == ["f1_seed_0", "f1_seed_1"]
+
+
+def test_wide_columns_that_contradict_one_another_are_refused(tmp_path: Path) -> None:
+    frame = wide("seed_{seed}", [""])
+    with pytest.raises(UserError, match="'seed_1' and 'run_1' are both of seed 1"):
+        read(frame.assign(run_1=1), tmp_path)
+    (tmp_path / "b.csv").write_text("id,seed_0,seed_0\na,1,0\nb,1,1\n")
+    with pytest.raises(UserError, match="'seed_0' and 'seed_0' are both of seed 0"):
+        read_rows(str(tmp_path / "b.csv"))
+    with pytest.raises(UserError, match="with and without the name of an arm"):
+        read(frame.assign(new_seed_0=1), tmp_path)
+
+
+def test_a_column_of_arms_beside_columns_of_seeds_is_read_where_it_is_named(tmp_path: Path) -> None:
+    frame = pd.concat([wide("seed_{seed}", [""]).assign(model=model) for model in "ab"])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert [*read_arms(str(tmp_path / "a.csv"), ColumnNames(arm="model"))] == ["a", "b"]
+
+
+def test_usual_names_of_public_scripts(tmp_path: Path) -> None:
+    for example, prediction, label in (
+        ("row_id", "predicted_label", "true_label"), ("item", "pred_label", "gold_label"),
+        ("id", "predicted_class", "actual"), ("id", "hyp", "ref"), ("id", "Model_Output", "ground_truth"),
+        ("id", "y_hat", "answers"), ("id", "prediction_text", "gold"),
+    ):  # fmt: skip
+        names = {"id": example, "prediction": prediction, "label": label}
+        found = read(rows().rename(columns=names), tmp_path)
+        assert found.read.columns == {"seed": "seed", "example": example} | {
+            "prediction": prediction, "label": label
+        }  # fmt: skip
+
+
+def test_a_second_column_of_a_role_is_said_to_be_left_out(tmp_path: Path) -> None:
+    frame = rows().assign(predicted_label=1, gold=0, f1=0.5, trial=1)
+    found = read(frame, tmp_path)
+    assert found.read.columns["prediction"] == "prediction"
+    assert found.read.unused == ["predicted_label", "gold", "trial", "f1"]
+    named = read(
+        frame, tmp_path, prediction="predicted_label", label="gold", seed="seed", score=None
+    )
+    assert named.read.unused == ["f1"]

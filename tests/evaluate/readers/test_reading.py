@@ -146,7 +146,7 @@ def test_labels_but_for_spaces_or_capitals_are_warned_of(
 
 def test_wide_columns_name_arm_and_seed(tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
-    path.write_text("question,old_seed_0,old_seed_1,new-0,new-1\nq,0.5,1,1,0\n")
+    path.write_text("question,old_seed_0,old_seed_1,new-run-0,new-run1\nq,0.5,1,1,0\n")
     found = read_rows(str(path))
     assert found.frame()[["arm", "seed", "score", "question"]].to_numpy().tolist() == [
         ["old", 0, 0.5, "q"], ["old", 1, 1.0, "q"], ["new", 0, 1.0, "q"], ["new", 1, 0.0, "q"],
@@ -244,7 +244,7 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
         ('{"seed": [1, 2], "score": [1]}', r"found {'seed': \[1, 2\], "),
         ("[" * 100_000, "nested too deep"),
         ("\x00\x01", "is UTF-16, UTF-32 or no text"),
-        ("task,seed,score\nx,1,1\ny,1,1\n", "2 tasks .x, y.; .*--task=NAME"),
+        ("task,seed,score\nx,1,1\ny,1,1\n", "2 tasks .x, y.; .*--task=x$"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_gets_one_line(text: str, line: str, tmp_path: Path) -> None:

@@ -396,7 +396,7 @@ def test_a_set_is_read_once_a_process(
         ("squad-v1.1", {"options": {"max_query_length": 0}}, "option max_query_length of task squ"),
         ("squad-v1.1", {"sequence_length": 60}, "leave no room for a paragraph"),
         ("squad-v1.1", {"sequence_length": 7}, "give more than 67, or a smaller option max_query"),
-        ("squad-v2.0", {}, "train-v2.0.json does not exist"),
+        ("squad-v2.0", {"data_dir": "nowhere"}, "train-v2.0.json does not exist"),
         ("questions", {"evaluation_files": {"x": "nowhere.json"}}, "nowhere.json"),
     ],
 )
@@ -416,6 +416,21 @@ def test_bad_arguments_are_refused(
         finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task=task, **given)
     assert "\n" not in str(caught.value)
     assert not run.exists()
+
+
+@pytest.mark.parametrize("task", ["squad-v1.1", "squad-v2.0", "questions"])
+def test_files_have_the_official_names_or_plain_ones(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path], task: str
+) -> None:
+    folder = squad_data()
+    assert (folder / "train.json").is_file()
+    _, data = read_data(folder, make_checkpoint(), task)
+    if task != "questions":
+        for split in ("train", "dev"):
+            (folder / f"{split}.json").rename(folder / f"{split}-{task[-4:]}.json")
+            (folder / f"{split}.json").write_text("of another task")
+    _, again = read_data(folder, make_checkpoint(), task)
+    assert again.train_groups.tolist() == data.train_groups.tolist()
 
 
 def test_the_output_layer_is_drawn_from_the_seed(

@@ -236,7 +236,7 @@ def test_paired_arms_keep_the_seeds_that_all_have():
     found = stats.compare_arms(short, design="paired", **FEW)
     assert {arm.name: arm.seeds for arm in found.arms} == dict.fromkeys(SIX, (0, 1, 2))
     assert found.arms[0].left_out == (3, 4) and "Left out of e" in str(found)
-    assert found.pairing == "seed number" and "give design='unpaired'" in str(found)
+    assert found.pairing == "seed number" and "use the unpaired design" in str(found)
     every = stats.compare_arms(short, design="unpaired", **FEW)
     assert {arm.name: len(arm.seeds) for arm in every.arms} == {**dict.fromkeys(SIX, 5), "c": 3}
 

@@ -34,6 +34,18 @@ def test_predictions_are_not_compared_with_scores() -> None:
         compare(base, new, "mean")
 
 
+def test_scores_with_labels_are_compared_with_scores_without() -> None:
+    base, new = (dataset(answers(skill) == LABELS, "score") for skill in (0.7, 0.9))
+    plain = compare(base, new, "mean")
+    labelled = compare(base.assign(label=("example", LABELS)), new, "mean")
+    assert (labelled.estimate, *labelled.ci) == (plain.estimate, *plain.ci)
+    with pytest.raises(DataError, match="different labels for 40 examples"):
+        compare(
+            *(own.assign(label=("example", n != LABELS)) for n, own in enumerate((base, new))),
+            "mean",
+        )
+
+
 @pytest.mark.parametrize(
     ("written", "lists"),
     [

@@ -103,7 +103,7 @@ def test_what_few_seeds_cannot_show_is_said_once_and_is_no_warning(tmp_path: Pat
     shown = {"id": np.arange(400), "label": labels}
     for arm in ("old", "new", "third"):
         for seed in range(5):
-            shown[f"{arm}_{seed}"] = np.where(random.random(400) < 0.9, labels, 1 - labels)
+            shown[f"{arm}_seed_{seed}"] = np.where(random.random(400) < 0.9, labels, 1 - labels)
     path, page = tmp_path / "arms.csv", tmp_path / "page.html"
     pd.DataFrame(shown).to_csv(path, index=False)
     text = compare_files(base=str(path), html=str(page))
@@ -122,9 +122,9 @@ def written_answers(path: Path, constant: bool = False) -> Path:
     for arm, skill in (("old", 0.88), ("new", 0.95)):
         for seed in range(5):
             wrong = np.where(labels == "yes", "no", "yes")
-            table[f"{arm}_{seed}"] = np.where(random.random(200) < skill, labels, wrong)
+            table[f"{arm}_seed_{seed}"] = np.where(random.random(200) < skill, labels, wrong)
             if constant and arm == "new":
-                table[f"{arm}_{seed}"] = "yes"
+                table[f"{arm}_seed_{seed}"] = "yes"
     pd.DataFrame(table).to_csv(path, index=False)
     return path
 
@@ -158,7 +158,12 @@ def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path
 @pytest.mark.parametrize("with_texts", [True, False])
 def test_the_page_says_how_many_examples_decide_nothing(tmp_path: Path, with_texts: bool) -> None:
     """Both seeds of both arms agree on three of five. A table of examples shows their texts."""
-    scores = {"old_0": "10110", "old_1": "10100", "new_0": "11110", "new_1": "11110"}
+    scores = {
+        "old_seed0": "10110",
+        "old_seed1": "10100",
+        "new_seed0": "11110",
+        "new_seed1": "11110",
+    }
     path, page = tmp_path / "scores.csv", tmp_path / "page.html"
     lines = ["id,text," + ",".join(scores)]
     lines += [

@@ -1,0 +1,388 @@
+"""Arm, task, seed and run of each file of a folder or list of paths, as its path names them.
+
+The one place that reads names of files. The number after the word "seed" is the seed, or else
+the last number of the name. Words and folders before it name the arm where they differ, what comes after
+it names the task; known names of tasks are tasks wherever they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from multiberts.evaluate.readers.columns import is_doubtful, warn_of_numbers
+from multiberts.evaluate.readers.log_folders import logs_by_task, logs_of_task
+from multiberts.runs import console
+from multiberts.runs.errors import UserError, counted
+
+# Endings of the files that a folder is searched for.
+_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".npz", ".npy", ".eval", ".arrow")
+KINDS = "CSV, TSV, JSON, JSON lines, Parquet, .npz, .npy or an evaluation log"
+
+_SEED = re.compile(r"seed[ _\-=]*(\d+)", re.IGNORECASE)
+_LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
+# Several runs of one seed, such as finetune_seed_1 below seed_0.
+_RUN = re.compile(r"(?:[a-z]+[ _\-]?)?(?:seed|run|repeat|rep|trial)[ _\-=]*(\d+)", re.IGNORECASE)
+# Files that other programs name by task and time, so that only their folders name runs.
+_BY_FOLDER = re.compile(r"samples_|per_instance_stats|(result-)?\d{4}[_-]\d\d[_-]\d\d[T-]")
+_IS_LOG = re.compile(r"samples_|\d{4}-\d\d-\d\dT")
+_TIME = re.compile(r"(19|20)\d\d[_-]?\d\d[_-]?\d\d([T_\-]?\d\d[_\-:]?\d\d([_\-:]?\d\d)?(\.\d+)?)?")
+_BETWEEN = " _.=-"
+# Names of GLUE, SuperGLUE, SQuAD and the challenge sets around them, as files have them.
+_TASK = re.compile(
+    r"(?<![a-z0-9])(cola|sst[_-]?2|mrpc|sts[_-]?b|qqp|qnli|rte|wnli|wic|wsc|boolq|copa|multirc|cb|record|hans|"
+    r"mnli([_-](mis)?matched|[_-]mm?)?|xnli([_-][a-z]{2})?|anli([_-]?r[123])?|snli|nli|ax[_-]?[bg]|"
+    r"squad([_-]?v?[12](\.[01])?)?|paws(-x)?|hellaswag|winogrande|piqa|gsm8k|mmlu|imdb)(?![a-z0-9])",
+    re.IGNORECASE,
+)
+# Words in names of files of predictions, and in those of files that are saved beside them.
+_PREDICTIONS = {
+    "prediction", "predictions", "predict", "pred", "preds", "output", "outputs", "answers", "responses",
+    "generations",
+}  # fmt: skip
+_BESIDE = {
+    "metric", "metrics", "history", "config", "configs", "args", "hparams", "hyperparameters", "params",
+    "log", "logs", "loss", "losses", "curve", "curves", "summary", "state", "settings", "metadata", "info",
+    "report", "timing", "confusion", "roc", "labels", "gold", "references",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file, and what its path says.
+
+    Attributes:
+      path: of a table, array or log, or of a folder that Hugging Face `datasets` saved.
+      arm: empty where the names of all files have the same.
+      task: likewise.
+      seed: None where the path names none.
+      is_numbered: whether the seed is a number without the word "seed", which a column of seeds overrules.
+      run: of the seed, where it has several.
+    """
+
+    path: Path
+    arm: str = ""
+    task: str = ""
+    seed: int | None = None
+    is_numbered: bool = False
+    run: int | None = None
+
+
+def name_of(path: str | Path) -> str:
+    """Returns what predictions are called that name no model or task: as their file or folder.
+
+    Example:
+      >>> name_of("results/base.csv.gz"), name_of("results/new.2.tsv")
+      ('base', 'new.2')
+    """
+    place = Path(path)
+    return place.name if place.is_dir() else Path(place.name.removesuffix(".gz")).stem
+
+
+def name_of_all(paths: Sequence[str]) -> str:
+    """Returns what the predictions at one path are called, or what the names of several begin with.
+
+    Example:
+      >>> name_of_all(["base.csv"]), name_of_all(["runs/ours_seed0.csv", "runs/ours_seed1.csv"])
+      ('base', 'ours')
+    """
+    names = [name_of(path) for path in paths]
+    if len(names) == 1:
+        return names[0]
+    starts = {_SEED.split(name)[0].strip(_BETWEEN) for name in names}
+    return starts.pop() if len(starts) == 1 and starts != {""} else root_of(paths).name
+
+
+def root_of(paths: Sequence[str]) -> Path:
+    """Returns the folder below which paths name arms and seeds."""
+    return Path(paths[0] if len(paths) == 1 else os.path.commonpath([*map(os.path.abspath, paths)]))
+
+
+def is_known_task(name: str) -> bool:
+    return _TASK.fullmatch(name) is not None
+
+
+def are_seeds_of_arms(paths: Sequence[str]) -> bool:
+    """Returns whether paths are the seeds of arms, as a shell's glob gives them, and not an arm each.
+
+    Example:
+      >>> are_seeds_of_arms(["a_seed0.csv", "a_seed1.csv", "b_seed0.csv", "b_seed1.csv"])
+      True
+      >>> are_seeds_of_arms(["a_seed0.csv", "b_seed0.csv"])
+      False
+    """
+    names = [str(Path(path)) for path in paths]
+    return all(map(_SEED.search, names)) and len({_SEED.sub("", name) for name in names}) < len(
+        names
+    )
+
+
+def source_files(paths: Sequence[str], task: str | None = None) -> list[SourceFile]:
+    """Returns the files of predictions at paths, at any depth, with what their paths say.
+
+    Args:
+      paths: of a file or folder, or of several that belong together (see `are_seeds_of_arms`).
+      task: the wanted one; files of other tasks are left out where a harness names them so.
+    """
+    files, others = _files_at(paths)
+    if len(files) == 1 and len(paths) == 1 and Path(paths[0]).is_file():
+        number = _SEED.search(files[0].name)
+        return [SourceFile(files[0], seed=int(number[1]) if number else None)]
+    root = root_of(paths)
+    by_task = logs_by_task(files)
+    if {*by_task} != {""}:
+        files = logs_of_task(by_task, task, root)
+    kept = _of_predictions(files, root)
+    warn_of_left_out([*others, *(file for file in files if file not in {*kept})], str(root))
+    return _by_seed(kept, root)
+
+
+def tasks_of_logs(paths: Sequence[str]) -> list[str]:
+    """Returns the tasks of logs at paths, where all files are logs and of several tasks."""
+    by_task = logs_by_task(_files_at(paths)[0])
+    return [*by_task] if len(by_task) > 1 and "" not in by_task else []
+
+
+def by_name(
+    sources: Sequence[SourceFile], root: Path, *, with_numbers: bool = False
+) -> list[SourceFile]:
+    """Returns files that hold the seeds of their rows: their whole names are of arms or tasks.
+
+    Args:
+      with_numbers: whether names that differ in their last number alone are of different arms, and not of
+        parts of one.
+    """
+    names = [_text(source.path, root) for source in sources]
+    stems = [*map(_without_number, names)]
+    if not with_numbers and len({*stems}) < len(stems):
+        names = stems
+    arms, tasks = _split_tasks(names)
+    return [
+        SourceFile(source.path, arm, task)
+        for source, arm, task in zip(sources, _differing(arms), _differing(tasks), strict=True)
+    ]
+
+
+def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
+    """Warns of seeds that are numbers after a word such as "step"; none without such."""
+    texts = [_text(source.path, root) for source in sources if source.is_numbered]
+    doubtful = [text for text in texts if is_doubtful(Path(text).name)]
+    if doubtful:
+        warn_of_numbers(str(root), "files", doubtful)
+
+
+# --- Which files ---------------------------------------------------------------------------------
+
+
+def _files_at(paths: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """Returns the files of known kinds at paths, and the others of their folders."""
+    files: list[Path] = []
+    others: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            known, of_other_kinds = _files_in(path)
+            files += known
+            others += of_other_kinds
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UserError(f"{path} does not exist; check the path")
+    return files, others
+
+
+def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Returns the files of known kinds below a folder (of `datasets` their folders), and the others."""
+    for pattern in ("samples_*.jsonl", "per_instance_stats.json", "data-*.arrow"):
+        files = sorted(folder.rglob(pattern))
+        if files:
+            return sorted({file.parent for file in files}) if "arrow" in pattern else files, []
+    every = [
+        file
+        for file in sorted(folder.rglob("*"))
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    ]
+    files = []
+    others: list[Path] = []
+    for file in every:
+        if file.is_symlink() and not file.exists():
+            console.warn(f"{file} is left out: it is a link to a file that does not exist")
+        elif file.is_file():
+            (files if _is_known(file.name) else others).append(file)
+    if not files:
+        found = f", only {_patterns(others)}" if others else ""
+        raise UserError(
+            f"{folder} holds no file of predictions{found}; expected {KINDS}, with such an ending"
+        )
+    return files, others
+
+
+def _is_known(name: str) -> bool:
+    # transformers' run_glue writes tables of this name.
+    return name.removesuffix(".gz").endswith(_ENDINGS) or name.startswith("predict_results_")
+
+
+def _of_predictions(files: Sequence[Path], root: Path) -> list[Path]:
+    """Returns the files that are called predictions, or else those that are not called something else."""
+    texts = [_text(file, root) for file in files]
+    firsts = {_words(text)[0] for text in texts}
+    start = 1 if firsts <= _PREDICTIONS | _BESIDE else 0
+    kinds = {
+        file: {*_words(text)[:start], *_words(_after_number(text))}
+        for file, text in zip(files, texts, strict=True)
+    }
+    kept = [file for file in files if kinds[file] & _PREDICTIONS]
+    kept = kept or [
+        file for file in files if _BY_FOLDER.match(file.name) or not kinds[file] & _BESIDE
+    ]
+    kept = kept or [*files]
+    # Settings are saved as JSON beside a table of the same name.
+    settings = [file for file in kept if file.suffix == ".json" and not _BY_FOLDER.match(file.name)]
+    tables = {_text(file, root) for file in kept if file.suffix != ".json"}
+    left_out = {file for file in settings if _text(file, root) in tables}
+    return [file for file in kept if file not in left_out]
+
+
+def warn_of_left_out(left_out: Sequence[Path], folder: str) -> None:
+    """Names files of a folder that are not read; none without such."""
+    if left_out:
+        console.warn(
+            f"{folder}: {counted(len(left_out), 'file')} beside those of predictions left out: "
+            f"{_patterns(left_out)}"
+        )
+
+
+def _patterns(files: Sequence[Path]) -> str:
+    """Returns names of files in short: those of all seeds as one, and how many these are."""
+    seen = Counter(
+        re.sub(r"^.*?seed[ _\-=]*\d+(?=[ _\-.])", "*", file.name, flags=re.IGNORECASE)
+        for file in files
+    )
+    shown = [f"{name} ({count})" if count > 1 else name for name, count in seen.most_common(5)]
+    return ", ".join(shown) + (f" and {len(seen) - 5} more names" if len(seen) > 5 else "")
+
+
+# --- What their names say ------------------------------------------------------------------------
+
+
+def _text(file: Path, root: Path) -> str:
+    """Returns the part of a path that can name arm, task and seed."""
+    place = Path(os.path.relpath(file, root))
+    if place == Path():
+        return ""
+    if _BY_FOLDER.match(place.name):
+        return place.parent.as_posix()
+    return (place.parent / name_of(file)).as_posix()
+
+
+def _masked(text: str) -> str:
+    """Returns a text of the same length without numbers of tasks and times."""
+    for pattern in (_TASK, _TIME):
+        text = pattern.sub(lambda match: "x" * len(match[0]), text)
+    return text
+
+
+def _after_number(text: str) -> str:
+    """Returns what follows the seed, or a number that may be one; all of a name without."""
+    number = _SEED.search(text) or _LAST_NUMBER.search(_masked(text))
+    return text[number.end() :] if number else text
+
+
+def _without_number(text: str) -> str:
+    number = _LAST_NUMBER.search(_masked(text))
+    return text[: number.start()] + text[number.end() :] if number else text
+
+
+def _by_seed(files: Sequence[Path], root: Path) -> list[SourceFile]:
+    texts = [_text(file, root) for file in files]
+    words = [_SEED.search(text) for text in texts]
+    if all(words):
+        return _split_at(files, texts, words)
+    if not any(words):
+        last = [_LAST_NUMBER.search(_masked(text)) for text in texts]
+        if all(_IS_LOG.match(file.name) for file in files):
+            # Several models, such as Llama-2 and Llama-3, or one at several times.
+            return [*map(SourceFile, files)]
+        if all(last) and (len(files) == 1 or len({number[1] for number in last if number}) > 1):
+            numbered = [
+                replace(source, is_numbered=True) for source in _split_at(files, texts, last)
+            ]
+            seeds = Counter(source.arm for source in numbered)
+            if len(seeds) == 1 or min(seeds.values()) > 1:
+                return numbered
+        if not any(last):
+            return [*map(SourceFile, files)]
+    without = [
+        os.path.relpath(file, root) for file, word in zip(files, words, strict=True) if word is None
+    ]
+    raise UserError(
+        f"{root}: found {counted(len(files), 'file')}, and {len(without)} whose names do not say which seed "
+        f"they are of ({', '.join(without[:2])}); rename them or their folders so that each holds its seed, "
+        "such as seed_0"
+    )
+
+
+def _split_at(
+    files: Sequence[Path], texts: Sequence[str], matches: Sequence[re.Match[str] | None]
+) -> list[SourceFile]:
+    """Returns what precedes each seed as the arm, and what follows it as the task."""
+    found = [match for match in matches if match is not None]
+    arms, named = _split_tasks(
+        [text[: match.start()] for text, match in zip(texts, found, strict=True)]
+    )
+    rests = [text[match.end() :] for text, match in zip(texts, found, strict=True)]
+    runs = [_RUN.search(rest) for rest in rests]
+    numbers: list[int | None] = [None] * len(files)
+    if all(runs) and len({run[1] for run in runs if run}) > 1:
+        numbers = [int(run[1]) for run in runs if run]
+        rests = [_RUN.sub("", rest, count=1) for rest in rests]
+    tasks = [_joined(pair) for pair in zip(_differing(named), _differing(rests), strict=True)]
+    only = {_plain(rest.rpartition("/")[2]) for rest in rests}
+    if not any(tasks) and len(only) == 1 and all(map(is_known_task, only)):
+        tasks = [*only] * len(files)
+    return [
+        SourceFile(file, arm, task, int(match[1]), run=run)
+        for file, arm, task, match, run in zip(
+            files, _differing(arms), tasks, found, numbers, strict=True
+        )
+    ]
+
+
+def _split_tasks(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Takes known names of tasks out of texts, where all have one."""
+    tasks = [_TASK.search(text) for text in texts]
+    if len({task[0] for task in tasks if task}) < 2 or not all(tasks):
+        return [*texts], [""] * len(texts)
+    return [_TASK.sub("", text, count=1) for text in texts], [task[0] for task in tasks if task]
+
+
+def _differing(texts: Sequence[str]) -> list[str]:
+    """Returns the parts of names by which they differ, without words for predictions and times."""
+    parts = [[_plain(part) for part in text.split("/")] for text in texts]
+    if len({len(names) for names in parts}) == 1:
+        varying = [len({*column}) > 1 for column in zip(*parts, strict=True)]
+        parts = [
+            [name for name, varies in zip(names, varying, strict=True) if varies] for names in parts
+        ]
+    joined = [*map(_joined, parts)]
+    return joined if len({*joined}) > 1 else [""] * len(joined)
+
+
+def _plain(part: str) -> str:
+    part = _TIME.sub("", part)
+    for word in _words(part):
+        if word in {*_PREDICTIONS, "results"}:
+            part = re.sub(
+                rf"(?<![^{_BETWEEN}]){word}(?![^{_BETWEEN}])", "", part, flags=re.IGNORECASE
+            )
+    return re.sub(rf"([{_BETWEEN}])[{_BETWEEN}]+", r"\1", part).strip(_BETWEEN)
+
+
+def _words(text: str) -> list[str]:
+    return re.split(rf"[/{_BETWEEN}]+", text.lower())
+
+
+_joined: Callable[[Sequence[str]], str] = lambda parts: "/".join(filter(None, parts))  # noqa: E731
