@@ -319,7 +319,7 @@ def _by_seed(files: Sequence[Path], root: Path) -> list[SourceFile]:
     if not any(words):
         last = [_LAST_NUMBER.search(_masked(text)) for text in texts]
         if all(_IS_LOG.match(file.name) for file in files):
-            # Of several models (Llama-2, Llama-3), or of one at several times.
+            # Several models, such as Llama-2 and Llama-3, or one at several times.
             return [*map(SourceFile, files)]
         if all(last) and (len(files) == 1 or len({number[1] for number in last if number}) > 1):
             numbered = [

@@ -563,10 +563,11 @@ def check_seeds(
     """Refuses an arm with a single seed where seeds are resampled; two texts are further ways out."""
     for name, arm in arms.items():
         if len(arm.seeds) < 2 and settings.resample != "examples":
+            unit = "evaluation" if are_repeats(arm) else "seed"
             raise DataError(
-                f"{name} has one seed ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                f"expected two or more to estimate how seeds vary; add seeds, {borrow}or give "
-                f"resample='examples' and claim nothing beyond this seed{cure}"
+                f"{name} has one {unit} ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
+                f"expected two or more to estimate how {unit}s vary; add {unit}s, {borrow}or give "
+                f"resample='examples' and claim nothing beyond this {unit}{cure}"
             )
 
 

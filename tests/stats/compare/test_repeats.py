@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from multiberts import stats
+from multiberts.stats.errors import DataError
 from multiberts.stats.report.own_predictions import compare_files
 
 
@@ -58,6 +59,15 @@ def test_repeats_of_three_models_are_ranked(tmp_path: Path) -> None:
     write_logs(tmp_path, "abc")
     text = compare_files(base=str(tmp_path))
     assert "Among 3 arms with 3 repeats each" in text and "no ranking" not in text
+
+
+def test_one_log_of_each_model_shows_nothing_of_repeats(tmp_path: Path) -> None:
+    write_logs(tmp_path, runs=1)
+    with pytest.raises(DataError, match=r"has one evaluation .*how evaluations vary; .*resample="):
+        stats.compare(tmp_path)
+    assert stats.compare(tmp_path, resample="examples").design == "unpaired"
+    text = compare_files(base=str(tmp_path), resample="examples")
+    assert "This is about these two models on new examples" in text
 
 
 def test_unlike_numbers_of_repeats_are_compared(tmp_path: Path) -> None:
