@@ -413,8 +413,8 @@ def arm_of(
         `metric_variables`).
       missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
     """
-    table = _as_taken_by(metric, name, table_of(name, data, metric))
-    values, number = table.values, table.values.shape[1]
+    table = table_of(name, data, metric)
+    values, number = _as_taken_by(metric, name, table.values, table), table.values.shape[1]
     needs_labels = metric is None or metric.uses_labels
     if (
         labels is None
@@ -431,6 +431,8 @@ def arm_of(
     of_examples = np.zeros(number)
     if labels is not None:
         of_examples = along_examples(f"{name}: labels", labels, table.example_ids, number)
+        if not _is_empty(of_examples):  # labels that nobody has are not empty answers
+            of_examples = _as_taken_by(metric, name, of_examples, table)
     square = values.ndim == 2 and values.shape[0] == values.shape[1]
     if square and metric is not None and metric.uses == "scores":
         # P(class 1) [runs, examples], which would be taken for [examples, classes].
@@ -446,7 +448,9 @@ def arm_of(
     )
     if metric is not None and metric.uses_labels:
         check_kinds(name, arm)
-    columns = {} if table.labels is None else {"label": table.labels}
+    columns = {}
+    if table.labels is not None:
+        columns["label"] = of_examples if labels is table.labels else table.labels
     return replace(
         arm,
         lineage=tuple(table.lineage),
@@ -455,20 +459,14 @@ def arm_of(
     )
 
 
-def _as_taken_by(metric: MetricLike | None, name: str, table: ArmTable) -> ArmTable:
-    """Returns a table whose cells are what a metric takes; arrays, which have no cells, as they are."""
+def _as_taken_by(metric: MetricLike | None, name: str, cells: NDArray, table: ArmTable) -> NDArray:
+    """Returns cells of a table as what a metric takes; arrays, which have no cells, as they are."""
     if "prediction" not in table.read.columns:
-        return table
-    labels = table.labels
+        return cells
     try:
-        values = values_of_cells(metric, table.values)
-        if labels is not None and not _is_empty(
-            labels
-        ):  # those that nobody has are not empty answers
-            labels = values_of_cells(metric, labels)
+        return values_of_cells(metric, cells, "prediction" if cells is table.values else "label")
     except ValueError as error:
-        raise DataError(f"{name}: {error}") from error
-    return replace(table, values=values, labels=labels)
+        raise DataError(f"{name}: {in_keywords(str(error))}") from error
 
 
 def _is_empty(values: NDArray) -> bool:

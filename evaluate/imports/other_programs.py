@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,8 @@ def read_other_programs(
             example=frame["example"].astype(str),
         )
         value = "prediction" if "prediction" in frame else "score"
-        cells = {name: frame[name].to_numpy() for name in ("prediction", "label") if name in frame}
+        roles: tuple[Literal["prediction", "label"], ...] = ("prediction", "label")
+        cells = {role: frame[role].to_numpy() for role in roles if role in frame}
         try:
             chosen = (
                 metric
@@ -96,9 +97,9 @@ def read_other_programs(
                 f"{where}: all labels are empty, with which {chosen} compares the predictions; name their "
                 "column with --label=COLUMN"
             )
-        for name in cells:
+        for name, values in cells.items():
             try:
-                frame[name] = values_of_cells(METRICS[chosen], cells[name])
+                frame[name] = values_of_cells(METRICS[chosen], values, name)
             except ValueError as error:
                 raise UserError(f"{where}, {name}: {error}") from error
         if frame[value].map(type).eq(tuple).any():

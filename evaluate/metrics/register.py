@@ -126,11 +126,19 @@ def metric_variables(
     )
 
 
-def _holds_lists(cells: NDArray) -> bool:
-    """Returns whether cells are lists of texts; a reader makes all of a column lists, or none."""
-    return isinstance(
-        next((cell for cell in cells.flat if cell == cell and cell is not None), None), tuple
-    )
+_METRICS_OF_LISTS = {
+    "prediction": "multilabel_f1_micro if they are sets of labels",
+    "label": "squad_f1 if they are right answers to a question",
+}
+
+
+def _refuse_lists(metric: str, cells: NDArray, role: str) -> None:
+    # A reader makes all cells of a column lists, or none.
+    first = next((cell for cell in cells.flat if cell == cell and cell is not None), None)
+    if isinstance(first, tuple):
+        raise ValueError(
+            f"found lists as {role}s, which {metric} does not take; give --metric={_METRICS_OF_LISTS[role]}"
+        )
 
 
 def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -> str:
@@ -156,14 +164,8 @@ def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -
         )
     texts: set[str] = set()
     if labels is not None and labels.dtype.kind in "OU":
-        if _holds_lists(predictions):
-            raise ValueError(
-                "found lists as predictions; give --metric=multilabel_f1_micro if they are sets of labels"
-            )
-        if _holds_lists(labels):
-            raise ValueError(
-                "found lists as labels; give --metric=squad_f1 if they are the right answers to a question"
-            )
+        _refuse_lists("accuracy", predictions, "prediction")
+        _refuse_lists("accuracy", labels, "label")
         texts = {label for label in labels.tolist() if isinstance(label, str)}
     if all(map(_TAGS.fullmatch, texts)) and any(" " in text for text in texts):
         raise ValueError(
@@ -180,32 +182,31 @@ def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -
     return "accuracy"
 
 
-def values_of_cells(metric: object, cells: NDArray) -> NDArray:
+def values_of_cells(
+    metric: object, cells: NDArray, role: Literal["prediction", "label"]
+) -> NDArray:
     """Returns what the cells of a table's predictions or labels are to a metric.
 
     Args:
       metric: its `of_cells` decides.
       cells: [...], where an empty cell is NaN, a list of texts a tuple, and None a row that is missing.
+      role: of the cells.
 
     Raises:
       ValueError: the metric takes no lists, or another sign than expected separates the names of labels.
 
     Example:
       >>> cells = np.array(["joy", float("nan")], dtype=object)
-      >>> values_of_cells(metric_named("multilabel_f1_micro"), cells).tolist()
+      >>> values_of_cells(metric_named("multilabel_f1_micro"), cells, "label").tolist()
       ['joy', '']
-      >>> values_of_cells(metric_named("accuracy"), cells).tolist()
+      >>> values_of_cells(metric_named("accuracy"), cells, "label").tolist()
       ['joy', nan]
     """
     if not isinstance(metric, Metric | RankMetric):
         return cells
     if isinstance(metric, Metric) and metric.of_cells is not None:
         return metric.of_cells(cells)
-    if _holds_lists(cells):
-        raise ValueError(
-            f"found lists, which {metric.name} does not take; give --metric=squad_f1 where "
-            "lists are references of one answer, and multilabel_f1_micro where they are sets of labels"
-        )
+    _refuse_lists(metric.name, cells, role)
     return cells
 
 

@@ -60,15 +60,9 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 _RUNS = ("run", "repeat")
 # Names of scores that other programs call the label.
 _SCORE_OR_LABEL = ("correct", "right", "acc")
-# Words before a number that is rarely a seed.
-_NO_SEEDS = re.compile(
-    r"(steps?|epochs?|folds?|layers?|checkpoint|ckpt|iter(ation)?s?|version|v|part|shard|split|gpt|llama)"
-    r"[ _.\-=]*\d+",
-    re.IGNORECASE,
-)
-
 # An index without a name, as pandas reads it back.
 _INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
+_TAG = re.compile(r"O|[BI]-\S+")
 # `--seed=columns`: one column per seed, whatever stands before the number of the seed.
 COLUMNS = "columns"
 # A column of one run, such as `seed_0`, `base_seed_0` or `seed_0_base`.
@@ -502,8 +496,9 @@ def _with_plain_cells(
 ) -> pandas.DataFrame:
     """Returns a table with one text or number in each cell of its roles, or a set of texts.
 
-    Lists of texts, of predictions and labels, are sets of labels or the references of an answer: sorted
-    tuples. Truth values among missing ones, as R and JSON have them, become 1, 0 and NaN.
+    Lists of texts, of predictions and labels, are sets of labels or the references of an answer, sorted
+    tuples; lists of tags are texts of tags. Truth values among missing ones, as R and JSON have them, become
+    1, 0 and NaN.
     """
     import pandas
 
@@ -512,14 +507,18 @@ def _with_plain_cells(
         cells = frame[column]
         if cells.dtype != object:
             continue
-        if pandas.api.types.infer_dtype(cells, skipna=True) == "boolean":
+        kind = pandas.api.types.infer_dtype(cells, skipna=True)
+        if kind == "string":
+            continue
+        if kind == "boolean":
             frame[column] = cells.astype("boolean").to_numpy(np.float64, na_value=np.nan)
             continue
-        if role in ("prediction", "label") and any(map(_is_list, cells)):
-            cells = pandas.Series([_as_set(cell) for cell in cells], frame.index, dtype=object)
+        may_be_lists = role in ("prediction", "label")
+        if may_be_lists and any(map(_is_list, cells)):
+            cells = pandas.Series(_sets_or_tags([*cells], role), frame.index, dtype=object)
             frame[column] = cells
         for row, cell in enumerate(cells, 1):
-            is_set = isinstance(cell, tuple) and all(isinstance(text, str) for text in cell)
+            is_set = may_be_lists and isinstance(cell, tuple) and _texts_in(cell) is not None
             if not (
                 is_set or cell is None or isinstance(cell, (str, bool, int, float, np.generic))
             ):
@@ -534,15 +533,29 @@ def _is_list(cell: object) -> bool:
     return isinstance(cell, list | tuple | dict | np.ndarray)
 
 
-def _as_set(cell: Any) -> Any:
-    """Returns a list of texts as a sorted tuple; what holds anything else as it is."""
-    texts = (
-        cell.get("text", cell) if isinstance(cell, dict) else cell
-    )  # answers of SQuAD by `datasets`
+def _sets_or_tags(cells: list[Any], role: str) -> list[Any]:
+    """Returns lists of texts as sorted tuples, or tags of sentences as texts; other cells as they are."""
+    lists = [_texts_in(cell) for cell in cells]
+    every = {text for texts in lists if texts is not None for text in texts}
+    are_tags = bool(every) and all(map(_TAG.fullmatch, every))
+
+    def joined(cell: Any, texts: list[str] | None) -> Any:
+        if texts is None or are_tags:
+            return cell if texts is None else " ".join(texts)
+        # A prediction with a text twice is not a set; the references of an answer may be alike.
+        is_set = role == "label" or len({*texts}) == len(texts)
+        return tuple(sorted({*texts})) if is_set else cell
+
+    return [joined(cell, texts) for cell, texts in zip(cells, lists, strict=True)]
+
+
+def _texts_in(cell: Any) -> list[str] | None:
+    """Returns the texts of a list, or of a text among lists; None of anything else."""
+    # The answers of SQuAD, as `datasets` has them, are an object with lists of texts and places.
+    texts = cell.get("text", cell) if isinstance(cell, dict) else cell
     texts = [texts] * bool(texts) if isinstance(texts, str) else texts
-    if not isinstance(texts, list | tuple | np.ndarray):
-        return cell
-    return tuple(sorted({*texts})) if all(isinstance(text, str) for text in texts) else cell
+    is_list = isinstance(texts, list | tuple | np.ndarray)
+    return [*texts] if is_list and all(isinstance(text, str) for text in texts) else None
 
 
 class _RunColumn(NamedTuple):
@@ -673,7 +686,7 @@ def _from_wide(
         if pair is not None:
             raise UserError(
                 f"{what}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
-                "same for every seed; put the rows of all seeds into one order"
+                "same for every seed; put all into one order, or rename them if they are of an arm"
             )
         roles["label"] = labels[0]
     runs = [*dict.fromkeys(run for columns in by_role.values() for run in columns)]
@@ -708,7 +721,10 @@ def _from_wide(
     used = {*(column for _, column in values), *labels, *of_rows.values()}
     unused = [
         str(name)
-        for name in (*(run.column for run in run_columns), *map(roles.get, _VALUE_ROLES))
+        for name in (
+            *(run.column for run in run_columns),
+            *map(roles.get, (*_VALUE_ROLES, "arm", "run")),
+        )
         if name is not None and name not in used
     ]
     own = {*(run.column for run in run_columns), *roles.values()}
@@ -727,23 +743,6 @@ def _differing(frame: pandas.DataFrame, columns: Iterable[str]) -> tuple[str, st
     """Returns the first column and another that differs from it, if one does."""
     first, *others = columns
     return next(((first, name) for name in others if not frame[first].equals(frame[name])), None)
-
-
-def warn_of_numbers(what: str, of: str, names: Sequence[object]) -> None:
-    console.warn(
-        f"{what}: the numbers in the names of the {of} {', '.join(map(str, names[:3]))} are taken for "
-        "seeds; if they are something else, write a column of seeds"
-    )
-
-
-def is_doubtful(name: str) -> bool:
-    """Returns whether the number at the end of a name is rarely a seed.
-
-    Example:
-      >>> is_doubtful("step_100"), is_doubtful("gpt4"), is_doubtful("run_3")
-      (True, True, False)
-    """
-    return _NO_SEEDS.fullmatch(name) is not None
 
 
 def _lacking(frame: pandas.DataFrame, what: str, role: str, *flags: str) -> UserError:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from multiberts.evaluate.readers.columns import is_doubtful, warn_of_numbers
 from multiberts.evaluate.readers.log_folders import logs_by_task, logs_of_task
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
@@ -23,15 +22,23 @@ from multiberts.runs.errors import UserError, counted
 _ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".npz", ".npy", ".eval", ".arrow")
 KINDS = "CSV, TSV, JSON, JSON lines, Parquet, .npz, .npy or an evaluation log"
 
+_BETWEEN = " _.=-"
 _SEED = re.compile(r"seed[ _\-=]*(\d+)", re.IGNORECASE)
-_LAST_NUMBER = re.compile(r"(\d+)(?!.*\d)")
+_LAST_NUMBER = re.compile(
+    rf"(?:(?<![a-z])(?:run|repeat|rep|trial|s)[{_BETWEEN}]*)?(\d+)(?!.*\d)", re.IGNORECASE
+)
+# Words before a number that is rarely a seed.
+_NO_SEED = re.compile(
+    r"(?<![a-z])(steps?|epochs?|folds?|layers?|checkpoint|ckpt|iter(ation)?s?|version|v|part|shard|split|gpt|"
+    rf"llama)[{_BETWEEN}]*$",
+    re.IGNORECASE,
+)
 # Several runs of one seed, such as finetune_seed_1 below seed_0.
 _RUN = re.compile(r"(?:[a-z]+[ _\-]?)?(?:seed|run|repeat|rep|trial)[ _\-=]*(\d+)", re.IGNORECASE)
 # Files that other programs name by task and time, so that only their folders name runs.
 _BY_FOLDER = re.compile(r"samples_|per_instance_stats|(result-)?\d{4}[_-]\d\d[_-]\d\d[T-]")
 _IS_LOG = re.compile(r"samples_|\d{4}-\d\d-\d\dT")
 _TIME = re.compile(r"(19|20)\d\d[_-]?\d\d[_-]?\d\d([T_\-]?\d\d[_\-:]?\d\d([_\-:]?\d\d)?(\.\d+)?)?")
-_BETWEEN = " _.=-"
 # Names of GLUE, SuperGLUE, SQuAD and the challenge sets around them, as files have them.
 _TASK = re.compile(
     r"(?<![a-z0-9])(cola|sst[_-]?2|mrpc|sts[_-]?b|qqp|qnli|rte|wnli|wic|wsc|boolq|copa|multirc|cb|record|hans|"
@@ -170,9 +177,17 @@ def by_name(
 def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
     """Warns of seeds that are numbers after a word such as "step"; none without such."""
     texts = [_text(source.path, root) for source in sources if source.is_numbered]
-    doubtful = [text for text in texts if is_doubtful(Path(text).name)]
+    numbers = [_LAST_NUMBER.search(_masked(text)) for text in texts]
+    doubtful = [
+        text
+        for text, number in zip(texts, numbers, strict=True)
+        if number is not None and _NO_SEED.search(text[: number.start()])
+    ]
     if doubtful:
-        warn_of_numbers(str(root), "files", doubtful)
+        console.warn(
+            f"{root}: the numbers in the names of the files {', '.join(doubtful[:3])} are taken for seeds; "
+            "if they are something else, write a column of seeds"
+        )
 
 
 # --- Which files ---------------------------------------------------------------------------------

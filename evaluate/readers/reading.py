@@ -60,6 +60,7 @@ from multiberts.evaluate.readers.rows import (
     ReadAs,
     Rows,
     arms_of_rows,
+    number_of,
     rows_of_table,
     table_of_arrays,
 )
@@ -210,6 +211,7 @@ def read_tasks(
         if source.is_numbered and columns["seed"] == BY_NAME:
             columns["seed"] = NUMBERED
     if columns["seed"] == NUMBERED:
+        _refuse_parts(sources, parts)
         warn_of_doubtful(sources, root)
     roles, further = (
         pandas.concat([getattr(part, name) for part in parts], ignore_index=True)
@@ -305,17 +307,19 @@ def _shared(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> str:
     return ""
 
 
+def _refuse_parts(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> None:
+    """Refuses files whose names have numbers, as of seeds, but which hold different examples."""
+    ids = [{*part.roles["example"]} for part in parts if "example" in part.roles]
+    if len(ids) == len(parts) > 1 and all(ids[0].isdisjoint(others) for others in ids[1:]):
+        raise UserError(
+            f"{sources[0].path} and {sources[1].path} share no example, so the numbers in their names are no "
+            "seeds; write the parts of a run into one file"
+        )
+
+
 def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column: str) -> None:
     """Refuses a file whose name has the number of another seed than its rows."""
-    numbers = {
-        int(found[0])
-        for seed in seeds
-        if (
-            found := re.search(
-                r"\d+(?=\D*$)", f"{seed:.0f}" if isinstance(seed, float) else str(seed)
-            )
-        )
-    }
+    numbers = {held for seed in seeds if isinstance(held := number_of(seed), int)}
     if numbers and number not in numbers:
         raise UserError(
             f"{file}: the path names seed {number}, but its column of seeds "

@@ -624,14 +624,21 @@ def test_lists_in_cells_are_sets_or_references(tmp_path):
                     for run in own
                 ]
                 np.testing.assert_allclose(arm.seed_scores, theirs)
-        with pytest.raises(DataError, match="found lists, which accuracy does not take"):
+        with pytest.raises(DataError, match="lists as predictions, .*metric='multilabel_f1_micro'"):
             compare(*given, "accuracy", **OPTIONS)
+    apart = compare(*(frame.drop(columns="label") for frame in frames), "multilabel_f1_samples",
+                    labels=[*frames[0]["label"][:40]], **OPTIONS)  # fmt: skip
+    assert apart.ci == pytest.approx(found.ci)
     references = frames[0].assign(prediction="joy", label=[["joy", "a joy"], []] * 60)
     # As `datasets` has them.
     nested = references.assign(label=[{"text": texts} for texts in references["label"]])
     for frame in (references, nested):
         assert compare(frame, metric="squad_exact_match", **OPTIONS).estimate == 0.5
-    for cell in ([0.1, 0.9], [["joy"]], [1, 2]):
+    tags = references.assign(prediction=[["B-PER", "O", "O"], ["O", "B-LOC", "I-LOC"]] * 60)
+    tags["label"] = tags["prediction"]
+    assert read(tags)[""]["prediction"].values[0, :2].tolist() == ["B-PER O O", "O B-LOC I-LOC"]
+    assert compare(tags, metric="span_f1", **OPTIONS).estimate == 1
+    for cell in ([0.1, 0.9], [["joy"]], [1, 2], ["joy", "joy"], (1, 2)):
         with pytest.raises(DataError, match="row 1, expected one text or number"):
             read(references.assign(prediction=[cell] * len(references)))
 

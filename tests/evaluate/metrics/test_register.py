@@ -261,15 +261,22 @@ def test_classes_of_several_words_are_classes(labels: list) -> None:
 def test_lists_are_what_a_metric_takes_them_for() -> None:
     lists = np.empty(3, dtype=object)
     lists[:] = [("joy", "relief"), (), float("nan")]
-    sets = values_of_cells(METRICS["multilabel_accuracy"], lists)
+    sets = values_of_cells(METRICS["multilabel_accuracy"], lists, "label")
     assert sets.tolist() == ["joy|relief", "", ""]
-    assert values_of_cells(METRICS["squad_f1"], lists).tolist() == [("joy", "relief"), (), ""]
+    assert values_of_cells(METRICS["squad_f1"], lists, "label").tolist() == [
+        ("joy", "relief"),
+        (),
+        "",
+    ]
     for name in ("accuracy", "mse", "auc", "spearman"):
-        with pytest.raises(ValueError, match=f"found lists, which {name} .* --metric=squad_f1"):
-            values_of_cells(METRICS[name], lists)
+        for role, cure in (("label", "squad_f1"), ("prediction", "multilabel_f1_micro")):
+            with pytest.raises(
+                ValueError, match=f"lists as {role}s, which {name} .* --metric={cure}"
+            ):
+                values_of_cells(METRICS[name], lists, role)
     lists[0] = ("a|b",)
     with pytest.raises(ValueError, match=r"name 'a\|b', expected names without"):
-        values_of_cells(METRICS["multilabel_accuracy"], lists)
+        values_of_cells(METRICS["multilabel_accuracy"], lists, "label")
     for cells, metric in (((lists, None), "multilabel_f1_micro"), ((None, lists), "squad_f1")):
         predictions, labels = (np.array(["a", "b", "c"]) if own is None else own for own in cells)
         with pytest.raises(ValueError, match=f"found lists .* --metric={metric}"):
@@ -281,6 +288,6 @@ def test_another_sign_between_names_is_asked_about() -> None:
     metric = METRICS["multilabel_f1_micro"]
     for cells in (SETS, np.array(["a;b", "c"]), np.array([text.replace(",", "") for text in SETS])):
         with pytest.raises(ValueError, match=r"and \| in no cell; write .* between them"):
-            values_of_cells(metric, cells)
+            values_of_cells(metric, cells, "label")
     for fine in (["so, so|joy", "so, so"], ["very happy", "sad"], ["joy", ""]):
-        assert values_of_cells(metric, np.array(fine, dtype=object)).tolist() == fine
+        assert values_of_cells(metric, np.array(fine, dtype=object), "label").tolist() == fine

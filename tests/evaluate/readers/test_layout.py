@@ -256,3 +256,29 @@ def test_what_a_path_says(tmp_path: Path) -> None:
     path = tmp_path / "seed_7" / "rte.csv"
     write(path, table("base", 7))
     assert source_files([str(tmp_path)]) == [SourceFile(path, task="rte", seed=7)]
+
+
+def test_numbers_of_files_with_other_examples_are_not_seeds(tmp_path: Path) -> None:
+    for part in range(3):
+        rows = table("ours", part).assign(id=[f"q{part}{number}" for number in range(5)])
+        write(tmp_path / f"part-{part}.csv", rows)
+    with pytest.raises(UserError, match="share no example, so the numbers .* are no seeds"):
+        read_arms(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["checkpoint-{}/preds.csv", "results_v{}.csv", "fold_{}.csv"])
+def test_numbers_that_are_rarely_seeds_are_said(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (100, 200):
+        write(tmp_path / name.format(seed), table("ours", seed))
+    assert read_arms(str(tmp_path))[""].seeds == [100, 200]
+    assert "are taken for seeds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["run", "_run_", "_s", "-trial-"])
+def test_words_before_a_number_are_not_of_the_arm(tmp_path: Path, word: str) -> None:
+    for arm in ("base", "ours"):
+        for seed in SEEDS:
+            write(tmp_path / f"{arm}_{word}{seed}.csv", table(arm, seed))
+    assert [*read_arms(str(tmp_path))] == ["base", "ours"]
