@@ -312,7 +312,7 @@ def _refuse_parts(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> None:
     ids = [{*part.roles["example"]} for part in parts if "example" in part.roles]
     if len(ids) == len(parts) > 1 and all(ids[0].isdisjoint(others) for others in ids[1:]):
         raise UserError(
-            f"{sources[0].path} and {sources[1].path} share no example, so the numbers in their names are no "
+            f"{sources[0].path} and {sources[1].path} share no example, so that their numbers cannot be of "
             "seeds; write the parts of a run into one file"
         )
 

@@ -399,8 +399,10 @@ def _paragraph(
         "Missing predictions ({}) were left out of the scores of their runs, as if they were missing "
         "at random."
     )
+    repeated = "The seeds here are repeats of an evaluation; no model was trained again."
     sentences = [
         *opening,
+        repeated if any(arm.repeats for arm in arms) else "",
         *intervals,
         _filled(of_missing, " and ".join(missing.values())),
         *closing,

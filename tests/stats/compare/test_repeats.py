@@ -37,6 +37,8 @@ def test_repeats_are_unpaired_whatever_is_asked(asked: dict, tmp_path: Path) -> 
     assert result.design == "unpaired" and "unpaired" not in result.intervals
     assert result.ci == expected.ci and result.p_value == expected.p_value
     assert result.base.repeats and not expected.base.repeats
+    assert "no model was trained again" in result.methods()
+    assert "trained again" not in expected.methods()
     assert stats.compare_arms(tmp_path, **asked).design == "unpaired"
 
 
@@ -57,6 +59,7 @@ def test_the_claim_is_about_evaluating_again(tmp_path: Path) -> None:
 
 def test_repeats_of_three_models_are_ranked(tmp_path: Path) -> None:
     write_logs(tmp_path, "abc")
+    assert "no model was trained again" in stats.compare_arms(tmp_path).methods()
     text = compare_files(base=str(tmp_path))
     assert "Among 3 arms with 3 repeats each" in text and "no ranking" not in text
 
