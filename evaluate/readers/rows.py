@@ -279,22 +279,26 @@ def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
         raise UserError(f"{what}: {error}") from error
 
 
-def cure_of_repeats(rows: Rows, example: Any) -> str:
-    """Returns what to do where two rows of one run have one example."""
-    if _is_rounded(example):
-        return (
+def line_of_repeats(rows: Rows, cells: Mapping[str, Any]) -> str:
+    """Returns what to do where two rows have these cells, those of a run and its example."""
+    if _is_rounded(cells["example"]):
+        cure = (
             "such ids were rounded, as spreadsheets do: export them again as text, or name another column of "
             "ids with --example=COLUMN"
         )
-    if rows.distinguishing:
+    elif rows.distinguishing:
         name = rows.distinguishing[0]
-        return (
+        cure = (
             f"the column {name!r} distinguishes them: give --run={name} if it is of runs of a seed, or "
             f"--arm={name}"
         )
+    else:
+        cure = (
+            "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each "
+            "example an id of its own"
+        )
     return (
-        "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each "
-        "example an id of its own"
+        f"found two rows of {', '.join(f'{key} {cell!r}' for key, cell in cells.items())}; {cure}"
     )
 
 
@@ -310,9 +314,7 @@ def _table(rows: Rows) -> ArmTable:
     if np.bincount(cells).max() > 1:
         where = int(np.argmax(pandas.Series(cells).duplicated()))
         cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
-        cure = cure_of_repeats(rows, cells_of_row["example"])
-        places = [f"{key} {cell!r}" for key, cell in cells_of_row.items()]
-        raise UserError(f"found two rows of {', '.join(places)}; {cure}")
+        raise UserError(line_of_repeats(rows, cells_of_row))
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
     if kind == "prediction" and values.dtype.kind == "f" and np.isnan(values).all():
