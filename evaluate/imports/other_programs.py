@@ -19,17 +19,12 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
 )
 from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
-from multiberts.evaluate.metrics.register import (
-    METRICS,
-    default_metric,
-    known_name,
-    values_of_cells,
-)
+from multiberts.evaluate.metrics.register import METRICS, default_metric, values_of_cells
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
 from multiberts.evaluate.readers.columns import ColumnNames, described
 from multiberts.evaluate.readers.layout import name_of
 from multiberts.evaluate.readers.reading import read_tasks
-from multiberts.evaluate.readers.rows import BY_TIME, cure_of_repeats, number_of
+from multiberts.evaluate.readers.rows import BY_TIME, line_of_repeats, number_of
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 
@@ -84,12 +79,12 @@ def read_other_programs(
         value = "prediction" if "prediction" in frame else "score"
         roles: tuple[Literal["prediction", "label"], ...] = ("prediction", "label")
         cells = {role: frame[role].to_numpy() for role in roles if role in frame}
+        predictions, labels = map(cells.get, roles)
         try:
-            chosen = (
-                metric
-                or known_name(rows.read.logged_metric)
-                or default_metric(cells.get("prediction"), cells.get("label"))
-            )
+            chosen = metric or default_metric(predictions, labels, rows.read.logged_metric)
+            taken = {
+                role: values_of_cells(METRICS[chosen], own, role) for role, own in cells.items()
+            }
         except ValueError as error:
             raise UserError(f"{where}: {error}") from error
         if METRICS[chosen].uses == "text" and "label" in cells and frame["label"].isna().all():
@@ -97,11 +92,7 @@ def read_other_programs(
                 f"{where}: all labels are empty, with which {chosen} compares the predictions; name their "
                 "column with --label=COLUMN"
             )
-        for name, values in cells.items():
-            try:
-                frame[name] = values_of_cells(METRICS[chosen], values, name)
-            except ValueError as error:
-                raise UserError(f"{where}, {name}: {error}") from error
+        frame = frame.assign(**taken)
         if frame[value].map(type).eq(tuple).any():
             raise UserError(
                 f"{where}: found lists as predictions, expected one text for each example"
@@ -116,9 +107,9 @@ def read_other_programs(
         keys = [name for name in (*_OF_RUNS, "example") if name in frame]
         twice = frame[frame.duplicated(keys)]
         if len(twice):
-            place = ", ".join(f"{key} {twice[key].iloc[0]}" for key in keys)
-            cure = cure_of_repeats(rows, twice["example"].iloc[0])
-            raise UserError(f"{where}: found two rows of {place}; {cure}")
+            cells_of_row = {key: _plain(twice[key].iloc[0]) for key in keys}
+            cells_of_row["example"] = _plain(rows.roles["example"].iloc[twice.index[0]])
+            raise UserError(f"{where}: {line_of_repeats(rows, cells_of_row)}")
         frame = frame.rename(columns={value: "prediction"})
         own_task, _, evaluation_set = own.partition("/")
         by_task.setdefault(own_task, []).append(

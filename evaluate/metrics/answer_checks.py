@@ -291,18 +291,15 @@ def _below_random_answers(labels: NDArray, own: Answers, units: int) -> list[str
 def _words_for_no_answer(labels: NDArray, own: Answers) -> list[str]:
     """Notes a text that seems to stand for no answer, as only the empty text counts as that."""
     no_answer = [not any(map(answer_words, references_of(label))) for label in labels]
-    if not any(no_answer):
-        return []
     answers, seen = own.predictions[:, no_answer], own.seen[:, no_answer]
     texts = Counter(text for text in answers[seen].tolist() if answer_words(text))
-    for text, number in texts.most_common(1):
-        questions = int(((answers == text) & seen).any(axis=0).sum())
-        if number > _WORD_SHARE * seen.sum() and questions >= _WORD_QUESTIONS:
-            return [
-                f"{number:,} of {int(seen.sum()):,} answers of {{arm}} to questions without an answer are "
-                f"{text!r}, which counts as wrong: if it stands for no answer, leave the answer empty."
-            ]
-    return []
+    return [
+        f"{number:,} of {int(seen.sum()):,} answers of {{arm}} to questions without an answer are "
+        f"{text!r}, which counts as wrong: if it stands for no answer, leave the answer empty."
+        for text, number in texts.most_common(1)
+        if number > _WORD_SHARE * seen.sum()
+        and ((answers == text) & seen).any(axis=0).sum() >= _WORD_QUESTIONS
+    ]
 
 
 def undefined_runs(metric: Metric | RankMetric, labels: NDArray, predictions: NDArray) -> Flags:

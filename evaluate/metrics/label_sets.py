@@ -72,10 +72,16 @@ def separator_in(texts: Iterable[str], separators: str) -> str:
     return ""
 
 
-def write_them(text: str, sign: str) -> str:
-    """Returns how to write the names of a text that a sign separates."""
+def write_them(texts: Iterable[str], sign: str) -> tuple[str, str]:
+    """Returns the first text whose names a sign separates, and how to have them read as names."""
+    text = min(text for text in texts if sign in text)
+    if sign == SEPARATOR:
+        return (
+            text,
+            "give --metric=multilabel_f1_micro, or name accuracy, which takes a cell for one class",
+        )
     names = [name.strip() for name in text.split(sign) if name.strip()]
-    return (
+    return text, (
         f"write the names of an example with {SEPARATOR} between them ({SEPARATOR.join(names)}), or give "
         "--metric=accuracy if each cell is one class"
     )
@@ -84,23 +90,21 @@ def write_them(text: str, sign: str) -> str:
 def _of_cells(cells: NDArray) -> NDArray:
     """Joins lists of names, and asks about names that another sign seems to separate."""
     values = with_empty_texts(cells)
-    members = {name for cell in values.flat if isinstance(cell, tuple) for name in cell}
-    if any(SEPARATOR in name for name in members):
-        found = next(name for name in sorted(members) if SEPARATOR in name)
-        raise ValueError(f"found the name {found!r}, expected names without {SEPARATOR}; rename it")
-    if members or any(isinstance(cell, tuple) for cell in values.flat):
+    sets = [cell for cell in values.flat if isinstance(cell, tuple)]
+    for name in sorted({name for cell in sets for name in cell}):
+        if SEPARATOR in name:
+            raise ValueError(
+                f"found the name {name!r}, expected names without {SEPARATOR}; rename it"
+            )
+    if sets:
         joined = [SEPARATOR.join(c) if isinstance(c, tuple) else c for c in values.flat]
         return np.array(joined, dtype=object).reshape(values.shape)
     texts = {cell for cell in values.flat if isinstance(cell, str)}
-    if any(SEPARATOR in text for text in texts):
-        return values
-    sign = next((sign for sign in ",;" if any(sign in text for text in texts)), "")
+    sign = next((sign for sign in f"{SEPARATOR},;" if any(sign in text for text in texts)), "")
     sign = sign or separator_in(texts, " ")
-    if sign:
-        text = next(text for text in sorted(texts) if sign in text)
-        raise ValueError(
-            f"found {shown(text)}, and {SEPARATOR} in no cell; {write_them(text, sign)}"
-        )
+    if sign not in ("", SEPARATOR):
+        text, cure = write_them(texts, sign)
+        raise ValueError(f"found {shown(text)}, and {SEPARATOR} in no cell; {cure}")
     return values
 
 

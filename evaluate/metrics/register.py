@@ -132,21 +132,15 @@ _METRICS_OF_LISTS = {
 }
 
 
-def _refuse_lists(metric: str, cells: NDArray, role: str) -> None:
-    # A reader makes all cells of a column lists, or none.
-    first = next((cell for cell in cells.flat if cell == cell and cell is not None), None)
-    if isinstance(first, tuple):
-        raise ValueError(
-            f"found lists as {role}s, which {metric} does not take; give --metric={_METRICS_OF_LISTS[role]}"
-        )
-
-
-def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -> str:
+def default_metric(
+    predictions: NDArray | None, labels: NDArray | None = None, logged: str = ""
+) -> str:
     """Returns the metric of scores (None), or of predictions that are classes.
 
     Args:
       predictions: of any shape, or None of scores.
       labels: [examples], if there are any.
+      logged: the metric as a log names it, which is taken then.
 
     Raises:
       ValueError: the predictions or labels are not classes, but fractions, sets, tags or answers.
@@ -155,8 +149,8 @@ def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -
       >>> default_metric(None), default_metric(np.array([1.0, 0.0]))
       ('mean', 'accuracy')
     """
-    if predictions is None:
-        return "mean"
+    if logged or predictions is None:
+        return known_name(logged or "mean")
     if predictions.dtype.kind == "f" and np.any(predictions[~np.isnan(predictions)] % 1):
         raise ValueError(
             "the predictions are fractions, which accuracy does not take; name a metric with "
@@ -164,20 +158,16 @@ def default_metric(predictions: NDArray | None, labels: NDArray | None = None) -
         )
     texts: set[str] = set()
     if labels is not None and labels.dtype.kind in "OU":
-        _refuse_lists("accuracy", predictions, "prediction")
-        _refuse_lists("accuracy", labels, "label")
+        values_of_cells(METRICS["accuracy"], predictions, "prediction")
+        values_of_cells(METRICS["accuracy"], labels, "label")
         texts = {label for label in labels.tolist() if isinstance(label, str)}
     if all(map(_TAGS.fullmatch, texts)) and any(" " in text for text in texts):
         raise ValueError(
             f"the labels are tags, such as {shortened(max(texts))}; give --metric=span_f1, or name accuracy, "
             "which counts whole sentences"
         )
-    sign = separator_in(texts, f"{SEPARATOR},;")
-    if sign:
-        text = next(text for text in sorted(texts) if sign in text)
-        cure = write_them(text, sign)
-        if sign == SEPARATOR:
-            cure = "give --metric=multilabel_f1_micro, or name accuracy, which takes a cell for one class"
+    if sign := separator_in(texts, f"{SEPARATOR},;"):
+        text, cure = write_them(texts, sign)
         raise ValueError(f"the labels seem to be sets, such as {text!r}; {cure}")
     return "accuracy"
 
@@ -206,7 +196,13 @@ def values_of_cells(
         return cells
     if isinstance(metric, Metric) and metric.of_cells is not None:
         return metric.of_cells(cells)
-    _refuse_lists(metric.name, cells, role)
+    # A reader makes all cells of a column lists, or none.
+    first = next((cell for cell in cells.flat if cell == cell and cell is not None), None)
+    if isinstance(first, tuple):
+        raise ValueError(
+            f"found lists as {role}s, which {metric.name} does not take; give "
+            f"--metric={_METRICS_OF_LISTS[role]}"
+        )
     return cells
 
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.rows import (
+    ARM_COLUMNS,
     BY_COLUMNS,
     BY_MODEL,
     BY_NAME,
     BY_TIME,
     FACT_NAMES,
-    GAP,
+    INDEX,
     NUMBERED,
     POSITION,
-    SEED_NAMES,
-    SEED_WORDS,
-    TEXT_NAMES,
+    SCORE_OR_LABEL,
+    USUAL_NAMES,
     ReadAs,
     Rows,
-    any_of,
+    is_text,
+    listed,
+    no_column,
 )
+from multiberts.evaluate.readers.wide_tables import COLUMNS, long_table
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.parameters import shortened
@@ -33,52 +36,10 @@ from multiberts.runs.parameters import shortened
 if TYPE_CHECKING:
     import pandas
 
-# By role, names of columns in lower case; the first that a table has is taken.
-USUAL_NAMES: dict[str, tuple[str, ...]] = {
-    "arm": ("arm", "procedure", "model", "system", "condition", "method", "group"),
-    "seed": (*SEED_NAMES, "seed_id"),
-    "run": ("finetune_seed", "run", "epoch", "repeat"),
-    "example": (
-        "example_id", "example", "doc_id", "sample_id", "question_id", "instance_id", "guid", "id",
-        "idx", "index", "row_id", "item",
-    ),
-    "prediction": (
-        "prediction", "predictions", "predicted", "pred", "y_pred", "answer", "output",
-        "predicted_label", "pred_label", "predicted_class", "prediction_text", "model_output", "hyp",
-        "y_hat",
-    ),
-    "score": (
-        "score", "correct", "is_correct", "acc", "accuracy", "exact_match", "em", "f1", "right",
-    ),
-    "label": (
-        "label", "labels", "target", "gold", "reference", "references", "y_true", "truth",
-        "true_label", "gold_label", "ground_truth", "actual", "ref", "answers",
-    ),
-    "cluster": ("cluster", "template", "passage_id"),
-}  # fmt: skip
 # Names of runs that are seeds where nothing else is.
 _RUNS = ("run", "repeat")
-# Names of scores that other programs call the label.
-_SCORE_OR_LABEL = ("correct", "right", "acc")
-# An index without a name, as pandas reads it back.
-_INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
 _TAG = re.compile(r"O|[BI]-\S+")
-# `--seed=columns`: one column per seed, whatever stands before the number of the seed.
-COLUMNS = "columns"
-# A column of one run, such as `seed_0`, `base_seed_0` or `seed_0_base`.
-_RUN_COLUMN = re.compile(
-    rf"(?:(?P<before>.+?){GAP}+)??(?:{SEED_WORDS}){GAP}*(?P<seed>\d+)(?:{GAP}+(?P<after>\D.*))?",
-    re.IGNORECASE,
-)
-_NUMBERED = re.compile(rf"(?P<before>.*?){GAP}*(?P<seed>\d+)(?P<after>)")
-# Words that say what the columns of runs hold, with their role and usual name.
-_VALUE_ROLES = ("prediction", "score", "label")
-_VALUES = {
-    name.replace("_", ""): (role, name) for role in _VALUE_ROLES for name in USUAL_NAMES[role]
-}
-_WORD = any_of(name for _, name in _VALUES.values())
-_WORD_LAST = re.compile(rf"(?:(?P<arm>.+?){GAP}+)??(?P<word>{_WORD})", re.IGNORECASE)
-_WORD_FIRST = re.compile(rf"(?P<word>{_WORD}){GAP}+(?P<arm>.+)", re.IGNORECASE)
+_LISTS, _PLAIN = (list, tuple, dict, np.ndarray), (str, bool, int, float, np.generic)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,57 +116,52 @@ def standard_rows(
     """
     import pandas
 
-    by_columns = names.seed == COLUMNS and COLUMNS not in frame.columns
-    columns = _found(frame, replace(names, seed=None) if by_columns else names, what)
-    if by_columns:
-        columns.pop("seed", None)
-    elif seed is None and "seed" not in columns and columns.get("run", "").lower() in _RUNS:
+    given = {role: name for role, name in asdict(names).items() if name is not None}
+    columns, unused = _found(frame, given, what)
+    has_seeds = seed is not None or "seed" in {**columns, **given}
+    if not has_seeds and columns.get("run", "").lower() in _RUNS:
         columns["seed"] = columns.pop("run")
-    unused = _passed_over(frame, names, columns)
-    run_columns = []
-    if by_columns or (seed is None and not {"seed", "prediction"} & {*columns}):
-        run_columns = _run_columns(frame, columns, by_columns)
+    header = [*frame.columns]
     frame = frame.loc[:, ~frame.columns.duplicated()].reset_index(drop=True)
-    frame = frame.drop(columns=[name for name in frame if _is_index(frame, name, columns)])
-    by = names.by if isinstance(names, SliceNames) else None
-    if by is not None and by not in frame.columns:
-        if by not in ("label", "length"):
-            raise UserError(
-                f"{what}: found no column {by!r} for --by, only {_listed(frame)}; name one of these, label "
-                "or length"
-            )
-        by = None
-    if run_columns:
-        rows = _from_wide(frame, columns, run_columns, names, what, by)
-        return replace(rows, read=replace(rows.read, unused=[*rows.read.unused, *unused]))
-    if by_columns:
-        raise UserError(
-            f"{what}: found no column with a number in its name for --seed={COLUMNS}, only {_listed(frame)}; "
-            "name the column of seeds with --seed=COLUMN"
-        )
-    frame = _with_plain_cells(frame, columns.items(), what)
-    if not {"prediction", "score"} & {*columns}:
-        _ask_of_numbers(frame, columns, what, has_seeds=seed is not None or "seed" in columns)
+    named = {*columns.values(), *given.values()}
+    without_ids = "example" not in columns
+    indices = [name for name in frame if name not in named and _is_index(frame[name], without_ids)]
+    frame = frame.drop(columns=indices)
+    has_seeds = seed is not None or "seed" in columns
+    frame, columns, more = long_table(frame, header, columns, given, what, has_seeds=has_seeds)
+    frame = _with_plain_cells(frame, columns, what).reset_index(drop=True)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
     if "seed" not in columns:
         if seed is None:
-            line = _lacking(frame, what, "seeds", "seed")
+            line = no_column(frame, what, "seeds", "seed")
             raise UserError(
                 f"{line}, or give a folder of files with one seed each, named by it (seed_0.csv)"
             )
         roles["seed"] = seed
     if "prediction" not in columns and "score" not in columns:
-        raise _lacking(frame, what, "predictions or scores", "prediction", "score")
+        raise no_column(frame, what, "predictions or scores", "prediction", "score")
     for role in {"arm", "seed", "run", "example"} & {*roles.columns}:
         roles[role] = _stripped(roles[role])
-    read = {"seed": BY_NAME, **columns}
-    if by is not None:
-        roles["by"], read["by"] = frame[by], by
-    if columns.get("run", "").lower() == "epoch" and names.run is None:
-        _warn_of_epochs(roles, what)
+    read = {"seed": BY_NAME} | {r: name for r, name in columns.items() if name != ARM_COLUMNS}
+    if given.get("by") in frame.columns:
+        roles["by"], read["by"] = frame[given["by"]], given["by"]
+    is_epoch = columns.get("run", "").lower() == "epoch" and names.run is None
+    epochs = roles["run"].unique().tolist() if is_epoch else []
+    if len(epochs) > 1:
+        console.warn(
+            f"{what}: the {len(epochs)} epochs of each seed ({', '.join(map(str, epochs[:5]))}) are "
+            "averaged, as if they were runs; keep the rows of one epoch if they are not"
+        )
     further = frame[[name for name in frame if name not in columns.values()]]
     further.columns = further.columns.map(str)
-    return _with_possible_ids(Rows(roles, further, ReadAs(columns=read, unused=unused)))
+    rows = Rows(roles, further, ReadAs(columns=read, unused=[*more, *unused]))
+    if further.empty:
+        return rows
+    # Texts and facts are kept, and what could be ids.
+    texts, runs = [*filter(is_text, further)], rows.runs
+    ids = [name for name in further if name not in texts and _tells_apart(runs, further[name])]
+    kept = [name for name in further if name in texts or name in ids]
+    return replace(rows, further=further[kept], possible_ids=ids)
 
 
 def _stripped(column: pandas.Series) -> pandas.Series:
@@ -217,28 +173,11 @@ def _stripped(column: pandas.Series) -> pandas.Series:
     return column.map(lambda name: name.strip() if isinstance(name, str) else name)
 
 
-def _with_possible_ids(rows: Rows) -> Rows:
-    """Keeps of the further columns texts and facts, and those that could be ids."""
-    further = rows.further
-    if further.empty:
-        return rows
-    runs, texts = rows.runs, [*filter(_is_text, further)]
-    ids = [name for name in further if name not in texts and _tells_apart(runs, further[name])]
-    kept = [name for name in further if name in texts or name in ids]
-    return replace(rows, further=further[kept], possible_ids=ids)
-
-
-def _is_index(frame: pandas.DataFrame, name: object, columns: Mapping[str, str]) -> bool:
+def _is_index(column: pandas.Series, without_ids: bool) -> bool:
     """Returns whether a column is the index that `to_csv` writes, and not the only ids there are."""
-    if not _INDEX.fullmatch(str(name)) or name in columns.values():
+    if not INDEX.fullmatch(str(column.name)):
         return False
-    position = np.arange(len(frame))
-    return "example" in columns or frame[name].isna().all() or _counts(frame[name], position)
-
-
-def _is_text(name: object) -> bool:
-    """Returns whether a column without a role holds texts or facts of examples."""
-    return str(name).lower() in (*TEXT_NAMES, *FACT_NAMES)
+    return not without_ids or bool(column.isna().all()) or _counts(column, np.arange(len(column)))
 
 
 def _tells_apart(runs: NDArray, column: pandas.Series) -> bool:
@@ -252,15 +191,6 @@ def _tells_apart(runs: NDArray, column: pandas.Series) -> bool:
     except TypeError:  # lists
         return False
     return not pandas.Series(runs * len(values) + codes).duplicated().any()
-
-
-def _warn_of_epochs(roles: pandas.DataFrame, what: str) -> None:
-    epochs = roles["run"].unique().tolist()
-    if len(epochs) > 1:
-        console.warn(
-            f"{what}: the {len(epochs)} epochs of each seed ({', '.join(map(str, epochs[:5]))}) are "
-            "averaged, as if they were runs; keep the rows of one epoch if they are not"
-        )
 
 
 def settled(rows: Rows, names: ColumnNames, what: str) -> Rows:
@@ -294,20 +224,17 @@ def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:
             f"{what}: found --prediction={names.prediction} and --score={names.score}, expected one of "
             "them; leave the other out"
         )
-    columns = dict(rows.read.columns)
-    kept = "score" if names.score is not None else "prediction"
+    columns, unused = dict(rows.read.columns), [*rows.read.unused]
+    lost = "prediction" if names.score is not None else "score"
     if names.prediction is None and names.score is None and "label" not in rows.roles:
         # Scores alongside predictions are another program's, and all there is where labels lack.
-        kept = "score"
-        if columns["score"].lower() in _SCORE_OR_LABEL and not _is_score(rows, what):
-            columns["label"] = columns.pop("score")
-            return replace(
-                rows,
-                roles=rows.roles.rename(columns={"score": "label"}),
-                read=replace(rows.read, columns=columns),
-            )
-    lost = "prediction" if kept == "score" else "score"
-    read = replace(rows.read, unused=[*rows.read.unused, columns.pop(lost)], columns=columns)
+        lost = "prediction"
+        if columns["score"].lower() in SCORE_OR_LABEL and not _is_score(rows, what):
+            rows = rows.with_role("label", rows.roles["score"], columns["score"])
+            lost, columns = "score", dict(rows.read.columns)
+    name = columns.pop(lost)
+    unused += [name] * (name not in columns.values())
+    read = replace(rows.read, unused=unused, columns=columns)
     return replace(rows, roles=rows.roles.drop(columns=lost), read=read)
 
 
@@ -337,7 +264,7 @@ def _refuse_classes(rows: Rows, what: str) -> None:
     """Refuses a column named for right answers that holds something else, such as the gold class."""
     values, name = rows.roles["score"].dropna(), rows.read.columns["score"]
     is_share = values.dtype.kind in "biuf" and bool(values.between(0, 1).all())
-    if name.lower() in _SCORE_OR_LABEL and not is_share:
+    if name.lower() in SCORE_OR_LABEL and not is_share:
         examples = ", ".join(repr(value) for value in values.unique().tolist()[:5])
         raise UserError(
             f"{what}: the column {name!r} holds {examples}, expected 0 and 1, the score of each "
@@ -349,7 +276,7 @@ def _refuse_classes(rows: Rows, what: str) -> None:
 def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
     """Finds ids where the table names none, and which columns must agree with another table's."""
     roles, further, columns = rows.roles, rows.further, dict(rows.read.columns)
-    texts = [*filter(_is_text, further)]
+    texts = [*filter(is_text, further)]
     if "example" in roles and not {*rows.possible_ids, *texts}:
         return rows
     runs = rows.runs
@@ -364,14 +291,14 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         and _tells_apart(runs, further[name])
         and not _counts(further[name], position)
     ]
+    own = columns.get("example", candidates[0] if candidates else POSITION)
     if "example" in roles:
-        first, own = roles["example"], columns.get("example", POSITION)
-        is_number = _counts(first, position)
+        first, is_number = roles["example"], _counts(roles["example"], position)
         rivals = [name for name in candidates if further[name].dtype.kind in "OT" or is_number]
         rivals = [] if names.example is not None else rivals
     else:
-        first, rivals = (further[candidates[0]] if candidates else None), candidates[1:]
-        columns["example"] = own = candidates[0] if candidates else POSITION
+        first, rivals = (further[own] if candidates else position), candidates[1:]
+        roles, columns["example"] = roles.assign(example=first), own
     for name in rivals:
         pairs = further[[name]].assign(**{"": first}).drop_duplicates()
         # Two examples may have one text, but a text has one example where ids are right.
@@ -381,14 +308,7 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
                 f"examples of different runs differently; name the right one with --example={own} or "
                 f"--example={name}"
             )
-    if "example" not in roles:
-        roles = roles.assign(example=position if first is None else first)
-    is_new = first is not None and "example" not in rows.roles
-    told_apart = [
-        name
-        for place, name in enumerate(candidates)
-        if name in texts or (name not in roles and not (is_new and place == 0))
-    ]
+    told_apart = [name for name in candidates if name in texts or name not in (own, *roles)]
     examples = roles["example"].nunique()
     identifying = [  # a rank in each run identifies none
         name
@@ -423,17 +343,8 @@ def described(columns: Mapping[str, str]) -> str:
       "prediction = 'y_pred', seed = names of files"
     """
     order = (
-        "prediction",
-        "score",
-        "label",
-        "example",
-        "seed",
-        "run",
-        "arm",
-        "task",
-        "cluster",
-        "by",
-    )
+        "prediction", "score", "label", "example", "seed", "run", "arm", "task", "cluster", "by"
+    )  # fmt: skip
     by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
     return ", ".join(
         f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
@@ -442,57 +353,48 @@ def described(columns: Mapping[str, str]) -> str:
     )
 
 
-def _found(frame: pandas.DataFrame, names: ColumnNames, what: str) -> dict[str, str]:
+def _found(
+    frame: pandas.DataFrame, given: Mapping[str, str], what: str
+) -> tuple[dict[str, str], list[str]]:
+    """Returns the column of each role, and those of usual names that another column's role leaves out."""
     alike: dict[str, list[str]] = {}
     for column in frame.columns:
         alike.setdefault(str(column).lower(), []).append(str(column))
-    found: dict[str, str] = {}
-    for role, given in asdict(names).items():
-        if given is not None and role != "by":
-            if given not in frame.columns:
-                raise UserError(
-                    f"{what}: found no column {given!r} for --{role}, only {_listed(frame)}; name one "
-                    "of these"
-                )
-            found[role] = given
-            _refuse_twice(what, role, [name for name in alike[given.lower()] if name == given])
+    columns: dict[str, str] = {}
+
+    def take(role: str, names: Sequence[str]) -> None:
+        if len(names) > 1:
+            same = len({*names}) == 1
+            raise UserError(
+                f"{what}: found {counted(len(names), 'column')} for the {role}, "
+                f"{' and '.join(map(repr, names))}; "
+                + ("rename or remove one" if same else f"name the right one with --{role}=COLUMN")
+            )
+        columns[role] = names[0]
+
+    for role, name in given.items():
+        if name in frame.columns and role != "by":
+            take(role, [column for column in alike[name.lower()] if column == name])
+        # Slices may be made of other columns, and seeds be in the names of columns.
+        may_lack = {"by": ("label", "length"), "seed": (COLUMNS,)}.get(role, ())
+        if name not in frame.columns and name not in may_lack:
+            raise UserError(
+                f"{what}: found no column {name!r} for --{role}, only {listed(frame)}; name one of these"
+                + ", label or length" * (role == "by")
+            )
+    left_out: set[str] = set()
     for role, usual in USUAL_NAMES.items():
-        if role not in found:
-            name = next((name for name in usual if name in alike), None)
-            if name is not None and alike[name][0] not in found.values():
-                _refuse_twice(what, role, alike[name])
-                found[role] = alike[name][0]
-    return found
-
-
-def _passed_over(
-    frame: pandas.DataFrame, names: ColumnNames, columns: Mapping[str, str]
-) -> list[str]:
-    """Returns the columns of usual names whose role has another column, which nobody named."""
-    roles = {
-        usual: role
-        for role, own in USUAL_NAMES.items()
-        if role in columns and role not in ("example", "cluster") and getattr(names, role) is None
-        for usual in own
-    }
-    used = {*columns.values(), *asdict(names).values(), *FACT_NAMES}
-    return [
-        str(name) for name in frame.columns if str(name).lower() in roles and str(name) not in used
-    ]
-
-
-def _refuse_twice(what: str, role: str, columns: Sequence[str]) -> None:
-    if len(columns) > 1:
-        same = len({*columns}) == 1
-        raise UserError(
-            f"{what}: found {counted(len(columns), 'column')} for the {role}, "
-            f"{' and '.join(map(repr, columns))}; "
-            + ("rename or remove one" if same else f"name the right one with --{role}=COLUMN")
-        )
+        names = [name for name in usual if name in alike]
+        if role not in given and names and alike[names[0]][0] not in columns.values():
+            take(role, alike[names[0]])
+            left_out |= {*names} if role not in ("example", "cluster") else set()
+    used = {*columns.values(), *given.values(), *FACT_NAMES}
+    unused = [str(name) for name in frame.columns if str(name).lower() in left_out]
+    return columns, [name for name in unused if name not in used]
 
 
 def _with_plain_cells(
-    frame: pandas.DataFrame, roles: Iterable[tuple[str, str]], what: str
+    frame: pandas.DataFrame, roles: Mapping[str, str], what: str
 ) -> pandas.DataFrame:
     """Returns a table with one text or number in each cell of its roles, or a set of texts.
 
@@ -503,34 +405,25 @@ def _with_plain_cells(
     import pandas
 
     frame = frame.copy(deep=False)
-    for role, column in roles:
+    for role, column in roles.items():
         cells = frame[column]
-        if cells.dtype != object:
-            continue
-        kind = pandas.api.types.infer_dtype(cells, skipna=True)
-        if kind == "string":
-            continue
+        kind = pandas.api.types.infer_dtype(cells, skipna=True) if cells.dtype == object else ""
         if kind == "boolean":
             frame[column] = cells.astype("boolean").to_numpy(np.float64, na_value=np.nan)
+        if kind in ("", "string", "boolean"):
             continue
         may_be_lists = role in ("prediction", "label")
-        if may_be_lists and any(map(_is_list, cells)):
+        if may_be_lists and any(isinstance(cell, _LISTS) for cell in cells):
             cells = pandas.Series(_sets_or_tags([*cells], role), frame.index, dtype=object)
             frame[column] = cells
-        for row, cell in enumerate(cells, 1):
+        for row, cell in zip(frame.index + 1, cells, strict=True):
             is_set = may_be_lists and isinstance(cell, tuple) and _texts_in(cell) is not None
-            if not (
-                is_set or cell is None or isinstance(cell, (str, bool, int, float, np.generic))
-            ):
+            if not (is_set or cell is None or isinstance(cell, _PLAIN)):
                 raise UserError(
                     f"{what}: found {shortened(cell)} in column {column!r}, row {row}, expected one text or "
                     "number; write one value per row"
                 )
     return frame
-
-
-def _is_list(cell: object) -> bool:
-    return isinstance(cell, list | tuple | dict | np.ndarray)
 
 
 def _sets_or_tags(cells: list[Any], role: str) -> list[Any]:
@@ -540,11 +433,10 @@ def _sets_or_tags(cells: list[Any], role: str) -> list[Any]:
     are_tags = bool(every) and all(map(_TAG.fullmatch, every))
 
     def joined(cell: Any, texts: list[str] | None) -> Any:
-        if texts is None or are_tags:
-            return cell if texts is None else " ".join(texts)
         # A prediction with a text twice is not a set; the references of an answer may be alike.
-        is_set = role == "label" or len({*texts}) == len(texts)
-        return tuple(sorted({*texts})) if is_set else cell
+        if texts is None or not (are_tags or role == "label" or len({*texts}) == len(texts)):
+            return cell
+        return " ".join(texts) if are_tags else tuple(sorted({*texts}))
 
     return [joined(cell, texts) for cell, texts in zip(cells, lists, strict=True)]
 
@@ -556,202 +448,3 @@ def _texts_in(cell: Any) -> list[str] | None:
     texts = [texts] * bool(texts) if isinstance(texts, str) else texts
     is_list = isinstance(texts, list | tuple | np.ndarray)
     return [*texts] if is_list and all(isinstance(text, str) for text in texts) else None
-
-
-class _RunColumn(NamedTuple):
-    """A column of one run, and what its name says: arm, seed, and the role with its word, if any."""
-
-    column: str
-    arm: str
-    seed: int
-    role: str
-    word: str
-
-
-def _numbered(frame: pandas.DataFrame, roles: Mapping[str, str]) -> list[str]:
-    """Returns the columns without a role whose names hold a number."""
-    return [
-        column
-        for column in frame.columns
-        if column not in roles.values()
-        and not _is_text(column)
-        and not _INDEX.fullmatch(str(column))
-        and re.search(r"\d", str(column))
-    ]
-
-
-def _run_columns(
-    frame: pandas.DataFrame, roles: Mapping[str, str], by_number: bool
-) -> list[_RunColumn]:
-    """Returns the columns of runs, by the word seed or run in their names or by any number."""
-    stems: list[tuple[str, str, int]] = []
-    for column in _numbered(frame, roles):
-        match = _RUN_COLUMN.fullmatch(str(column))
-        if match is None and by_number:
-            match = _NUMBERED.fullmatch(str(column))
-        if match:
-            stem = "_".join(filter(None, (match["before"], match["after"])))
-            stems.append((column, stem, int(match["seed"])))
-    first = {stem: _WORD_FIRST.fullmatch(stem) for _, stem, _ in stems}
-    # `pred_base` and `label_base` are of one arm, but `label_smoothing` alone is an arm.
-    num_roles = len({_role_of(match["word"]) for match in first.values() if match})
-    columns = []
-    for column, stem, seed in stems:
-        match = _WORD_LAST.fullmatch(stem) or (first[stem] if num_roles > 1 else None)
-        arm, word = (match["arm"] or "", match["word"]) if match else (stem, "")
-        columns.append(_RunColumn(column, arm, seed, *_role_of(word)))
-    return columns
-
-
-def _role_of(word: str) -> tuple[str, str]:
-    return _VALUES.get(re.sub(GAP, "", word.lower()), ("", ""))
-
-
-def _ask_of_numbers(
-    frame: pandas.DataFrame, roles: Mapping[str, str], what: str, *, has_seeds: bool
-) -> None:
-    """Asks what columns with numbers are, where nothing else holds predictions or scores."""
-    columns = [name for name in _numbered(frame, roles) if re.search(r"\d$", str(name))]
-    bare = [name for name in columns if str(name).isdecimal()]
-    if bare and len(bare) < len(columns) and not has_seeds:
-        raise UserError(
-            f"{what}: found the columns {_listed(frame)}; the first line must name the columns, such as "
-            "seed, id, prediction and label"
-        )
-    by_stem: dict[str, list[str]] = {}
-    for name in columns:
-        by_stem.setdefault(re.sub(r"\d+$", "", str(name)), []).append(name)
-    for of_classes in by_stem.values():
-        if _is_distribution(frame[of_classes]):
-            cure = f"name that of class 1 (--prediction={of_classes[-1]} --metric=auc)"
-            if len(of_classes) > 2:
-                cure = "write the class that is predicted into a column (--prediction=COLUMN)"
-            raise UserError(
-                f"{what}: the columns {of_classes[0]} to {of_classes[-1]} sum to 1 in every row, as the "
-                f"probabilities of classes do; {cure}"
-            )
-    if columns and not has_seeds:
-        raise UserError(
-            f"{what}: the columns {', '.join(map(str, columns[:4]))} end in numbers, which may be seeds or "
-            f"something else; give --seed={COLUMNS} if there is one column per seed, otherwise name columns "
-            "with --seed=COLUMN and --prediction=COLUMN or --score=COLUMN"
-        )
-
-
-def _is_distribution(table: pandas.DataFrame) -> bool:
-    """Returns whether columns are shares that sum to 1 in every row, but for rounding to two decimals."""
-    if table.shape[1] < 2 or any(kind.kind not in "iuf" for kind in table.dtypes):
-        return False
-    values = table.to_numpy(np.float64)
-    are_shares = bool(((values >= 0) & (values <= 1)).all())
-    return are_shares and bool((np.abs(values.sum(axis=1) - 1) <= 0.005 * table.shape[1]).all())
-
-
-def _from_wide(
-    frame: pandas.DataFrame,
-    roles: dict[str, str],
-    run_columns: Sequence[_RunColumn],
-    names: ColumnNames,
-    what: str,
-    by: str | None,
-) -> Rows:
-    """Returns the rows of a wide table."""
-    import pandas
-
-    words = {run.word for run in run_columns}
-    # The first of several words for one role, as among the columns of a long table.
-    chosen = {role: next((w for w in USUAL_NAMES[role] if w in words), "") for role in _VALUE_ROLES}
-    has_label = "label" in roles or bool(chosen["label"])
-    by_role: dict[str, dict[tuple[str, int], str]] = {role: {} for role in _VALUE_ROLES}
-    for run in run_columns:
-        role = run.role or ("prediction" if has_label else "score")
-        if run.role and run.word != chosen[role]:
-            continue
-        if (run.arm, run.seed) in by_role[role]:
-            raise UserError(
-                f"{what}: the columns {str(by_role[role][run.arm, run.seed])!r} and {str(run.column)!r} are "
-                f"both of seed {run.seed}; rename or remove one"
-            )
-        by_role[role][run.arm, run.seed] = run.column
-    scores = by_role["score"].values()
-    predictions = by_role["prediction"].values()
-    if not has_label and chosen["score"] in _SCORE_OR_LABEL and predictions:
-        # As in a long table, what stays the same while predictions differ is the label.
-        is_label = _differing(frame, scores) is None and _differing(frame, predictions) is not None
-        by_role |= {"label": by_role["score"], "score": {}} if is_label else {}
-    labels = [] if "label" in roles else [*by_role["label"].values()]
-    del by_role["label"]
-    if labels:
-        pair = _differing(frame, labels)
-        if pair is not None:
-            raise UserError(
-                f"{what}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
-                "same for every seed; put all into one order, or rename them if they are of an arm"
-            )
-        roles["label"] = labels[0]
-    runs = [*dict.fromkeys(run for columns in by_role.values() for run in columns)]
-    by_role = {role: columns for role, columns in by_role.items() if len(columns) == len(runs) > 0}
-    if not by_role:
-        raise _lacking(frame, what, "predictions or scores of every seed", "prediction", "score")
-    arms = [arm for arm, _ in runs]
-    if len({*map(bool, arms)}) > 1:
-        raise UserError(
-            f"{what}: found columns of runs with and without the name of an arm among {_listed(frame)}; "
-            "write it into all of them, as in base_seed_0 and new_seed_0"
-        )
-    values = [(role, column) for role, own in by_role.items() for column in own.values()]
-    frame = _with_plain_cells(frame, [*roles.items(), *values], what)
-    # Each column of examples, once for each run.
-    row = np.tile(np.arange(len(frame)), len(runs))
-    read = {"seed": BY_COLUMNS}
-    cells: dict[str, Any] = {"seed": np.repeat([seed for _, seed in runs], len(frame))}
-    for role, columns in by_role.items():
-        of_runs = [columns[run] for run in runs]
-        cells[role] = pandas.concat([frame[name] for name in of_runs], ignore_index=True)
-        read[role] = " ... ".join(map(str, dict.fromkeys((of_runs[0], of_runs[-1]))))
-    of_rows: dict[str, str] = {
-        role: roles[role] for role in ("example", "label", "cluster") if role in roles
-    }
-    if all(arms):
-        cells["arm"] = np.repeat(arms, len(frame))
-    elif names.arm is not None:
-        of_rows["arm"] = names.arm
-    of_rows |= {"by": by} if by is not None else {}
-    cells |= {role: frame[name].take(row).reset_index(drop=True) for role, name in of_rows.items()}
-    used = {*(column for _, column in values), *labels, *of_rows.values()}
-    unused = [
-        str(name)
-        for name in (
-            *(run.column for run in run_columns),
-            *map(roles.get, (*_VALUE_ROLES, "arm", "run")),
-        )
-        if name is not None and name not in used
-    ]
-    own = {*(run.column for run in run_columns), *roles.values()}
-    further = frame[[name for name in frame if name not in own]]
-    further.columns = further.columns.map(str)
-    return _with_possible_ids(
-        Rows(
-            pandas.DataFrame(cells),
-            further.take(row).reset_index(drop=True),
-            ReadAs(columns=read | of_rows, unused=unused),
-        )
-    )
-
-
-def _differing(frame: pandas.DataFrame, columns: Iterable[str]) -> tuple[str, str] | None:
-    """Returns the first column and another that differs from it, if one does."""
-    first, *others = columns
-    return next(((first, name) for name in others if not frame[first].equals(frame[name])), None)
-
-
-def _lacking(frame: pandas.DataFrame, what: str, role: str, *flags: str) -> UserError:
-    options = " or ".join(f"--{flag}=COLUMN" for flag in flags)
-    return UserError(
-        f"{what}: found no column of {role} among {_listed(frame)}; name it with {options}"
-    )
-
-
-def _listed(frame: pandas.DataFrame) -> str:
-    names = [repr(str(column)) for column in frame.columns]
-    return ", ".join(names[:30]) + (f" and {len(names) - 30} more" if len(names) > 30 else "")

@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.evaluate.readers.columns import (
-    USUAL_NAMES,
-    ColumnNames,
-    settled,
-    standard_rows,
-)
+from multiberts.evaluate.readers.columns import ColumnNames, settled, standard_rows
 from multiberts.evaluate.readers.harness_logs import helm_rows, lm_eval_rows
 from multiberts.evaluate.readers.inspect_logs import (
     UnfinishedLogError,
@@ -56,6 +51,7 @@ from multiberts.evaluate.readers.rows import (
     NUMBERED,
     POSITION,
     TEXT_NAMES,
+    USUAL_NAMES,
     ArmTable,
     ReadAs,
     Rows,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Names of seeds and examples where no column names them.
 BY_COLUMNS = "numbers in the names of columns"
+ARM_COLUMNS = "names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of evaluations in time", "models and folders of the logs"
@@ -28,6 +29,33 @@ SEED_NAMES = (
     "trial", "replicate",
 )  # fmt: skip
 RUN_NAMES = ("finetune_seed", "run", "repeat")
+# By role, names of columns in lower case; the first that a table has is taken.
+USUAL_NAMES: dict[str, tuple[str, ...]] = {
+    "arm": ("arm", "procedure", "model", "system", "condition", "method", "group"),
+    "seed": (*SEED_NAMES, "seed_id"),
+    "run": ("finetune_seed", "run", "epoch", "repeat"),
+    "example": (
+        "example_id", "example", "doc_id", "sample_id", "question_id", "instance_id", "guid", "id",
+        "idx", "index", "row_id", "item",
+    ),
+    "prediction": (
+        "prediction", "predictions", "predicted", "pred", "y_pred", "answer", "output",
+        "predicted_label", "pred_label", "predicted_class", "prediction_text", "model_output", "hyp",
+        "y_hat",
+    ),
+    "score": (
+        "score", "correct", "is_correct", "acc", "accuracy", "exact_match", "em", "f1", "right",
+    ),
+    "label": (
+        "label", "labels", "target", "gold", "reference", "references", "y_true", "truth",
+        "true_label", "gold_label", "ground_truth", "actual", "ref", "answers",
+    ),
+    "cluster": ("cluster", "template", "passage_id"),
+}  # fmt: skip
+# Names of scores that other programs call the label.
+SCORE_OR_LABEL = ("correct", "right", "acc")
+# An index without a name, as pandas reads it back.
+INDEX = re.compile(r"Unnamed: \d+(\.\d+)?")
 GAP = r"[ _.\-/=]"
 
 
@@ -45,6 +73,24 @@ TEXT_NAMES = (
 )  # fmt: skip
 # Facts that harnesses record of an example, the same for every model.
 FACT_NAMES = ("doc_hash", "target")
+
+
+def is_text(name: object) -> bool:
+    """Returns whether a column without a role holds texts or facts of examples."""
+    return str(name).lower() in (*TEXT_NAMES, *FACT_NAMES)
+
+
+def listed(frame: pandas.DataFrame) -> str:
+    """Returns the names of a table's columns for a message."""
+    names = [repr(str(column)) for column in frame.columns]
+    return ", ".join(names[:30]) + (f" and {len(names) - 30} more" if len(names) > 30 else "")
+
+
+def no_column(frame: pandas.DataFrame, what: str, role: str, *flags: str) -> UserError:
+    options = " or ".join(f"--{flag}=COLUMN" for flag in flags)
+    return UserError(
+        f"{what}: found no column of {role} among {listed(frame)}; name it with {options}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,22 +279,26 @@ def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
         raise UserError(f"{what}: {error}") from error
 
 
-def cure_of_repeats(rows: Rows, example: Any) -> str:
-    """Returns what to do where two rows of one run have one example."""
-    if _is_rounded(example):
-        return (
+def line_of_repeats(rows: Rows, cells: Mapping[str, Any]) -> str:
+    """Returns what to do where two rows have these cells, those of a run and its example."""
+    if _is_rounded(cells["example"]):
+        cure = (
             "such ids were rounded, as spreadsheets do: export them again as text, or name another column of "
             "ids with --example=COLUMN"
         )
-    if rows.distinguishing:
+    elif rows.distinguishing:
         name = rows.distinguishing[0]
-        return (
+        cure = (
             f"the column {name!r} distinguishes them: give --run={name} if it is of runs of a seed, or "
             f"--arm={name}"
         )
+    else:
+        cure = (
+            "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each "
+            "example an id of its own"
+        )
     return (
-        "no other column distinguishes them, so ids are repeated: keep one row of copies, or give each "
-        "example an id of its own"
+        f"found two rows of {', '.join(f'{key} {cell!r}' for key, cell in cells.items())}; {cure}"
     )
 
 
@@ -264,9 +314,7 @@ def _table(rows: Rows) -> ArmTable:
     if np.bincount(cells).max() > 1:
         where = int(np.argmax(pandas.Series(cells).duplicated()))
         cells_of_row = {key: roles[key].iloc[[where]].tolist()[0] for key in [*keys, "example"]}
-        cure = cure_of_repeats(rows, cells_of_row["example"])
-        places = [f"{key} {cell!r}" for key, cell in cells_of_row.items()]
-        raise UserError(f"found two rows of {', '.join(places)}; {cure}")
+        raise UserError(line_of_repeats(rows, cells_of_row))
     kind = "prediction" if "prediction" in roles else "score"
     values, shape = plain(roles[kind]), (int(runs.max()) + 1, len(ids))
     if kind == "prediction" and values.dtype.kind == "f" and np.isnan(values).all():

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from multiberts.evaluate.readers.columns import TEXT_NAMES
+from multiberts.evaluate.readers.rows import TEXT_NAMES
 from multiberts.finetune.data_files import LINES_SUFFIX, check_form, read_new_rows
 from multiberts.finetune.text.readers import examples_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask

@@ -240,10 +240,9 @@ def arms_of(
 
 
 def _default_metric(name: str, table: ArmTable) -> str:
-    if table.read.logged_metric:
-        return known_name(table.read.logged_metric)
+    predictions = table.values if table.kind == "prediction" else None
     try:
-        return default_metric(table.values if table.kind == "prediction" else None, table.labels)
+        return default_metric(predictions, table.labels, table.read.logged_metric)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
 

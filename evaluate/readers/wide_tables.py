@@ -1,0 +1,257 @@
+"""Turns tables with one column per run, such as `base_seed_0`, into one row per run and example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from multiberts.evaluate.readers.rows import (
+    ARM_COLUMNS,
+    BY_COLUMNS,
+    GAP,
+    INDEX,
+    SCORE_OR_LABEL,
+    SEED_WORDS,
+    USUAL_NAMES,
+    any_of,
+    is_text,
+    listed,
+    no_column,
+)
+from multiberts.runs.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas
+
+# `--seed=columns`: one column per seed, whatever stands before the number of the seed.
+COLUMNS = "columns"
+# A column of one run, such as `seed_0`, `base_seed_0` or `seed_0_base`.
+_RUN_COLUMN = re.compile(
+    rf"(?:(?P<before>.+?){GAP}+)??(?:{SEED_WORDS}){GAP}*(?P<seed>\d+)(?:{GAP}+(?P<after>\D.*))?",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(rf"(?P<before>.*?){GAP}*(?P<seed>\d+)(?P<after>)")
+# Words that say what the columns of runs hold, with their role and usual name.
+_VALUE_ROLES = ("prediction", "score", "label")
+_VALUES = {
+    name.replace("_", ""): (role, name) for role in _VALUE_ROLES for name in USUAL_NAMES[role]
+}
+_WORD = any_of(name for _, name in _VALUES.values())
+_WORD_LAST = re.compile(rf"(?:(?P<arm>.+?){GAP}+)??(?P<word>{_WORD})", re.IGNORECASE)
+_WORD_FIRST = re.compile(rf"(?P<word>{_WORD}){GAP}+(?P<arm>.+)", re.IGNORECASE)
+
+
+class _RunColumn(NamedTuple):
+    """A column of one run, and what its name says: arm, seed, and the role with its word, if any."""
+
+    column: str
+    arm: str
+    seed: int
+    role: str
+    word: str
+
+
+def long_table(
+    frame: pandas.DataFrame,
+    header: Iterable[str],
+    roles: dict[str, str],
+    given: Mapping[str, str],
+    what: str,
+    *,
+    has_seeds: bool,
+) -> tuple[pandas.DataFrame, dict[str, str], list[str]]:
+    """Returns a table with one row per run and example; asks what columns with numbers may be.
+
+    Args:
+      frame: long, which it stays, or with one row per example and one column per run.
+      header: names of its columns, with those that were there twice.
+      roles: name of the column of each role.
+      given: names by role as users gave them; with the seed `columns` any number is one.
+      what: names the table in error messages.
+      has_seeds: whether a column holds the seeds, or the file's name is one.
+
+    Returns:
+      The table, whose index is the row of each example; the column of each role, of values from the first
+      run to the last; and columns that were left out.
+
+    Example:
+      >>> import pandas
+      >>> wide = pandas.DataFrame({"id": ["a", "b"], "seed_3": [1, 1], "seed_4": [1, 0]})
+      >>> long, roles, _ = long_table(wide, wide, {"example": "id"}, {}, "file", has_seeds=False)
+      >>> roles["score"], long[roles["score"]].tolist(), long[roles["seed"]].tolist()
+      ('seed_3 ... seed_4', [1, 1, 1, 0], [3, 3, 4, 4])
+    """
+    import pandas
+
+    by_columns = given.get("seed") == COLUMNS and "seed" not in roles
+    numbered = [
+        name
+        for name in header
+        if re.search(r"\d", str(name))
+        and name not in roles.values()
+        and not (is_text(name) or INDEX.fullmatch(str(name)))
+    ]
+    run_columns: list[_RunColumn] = []
+    if by_columns or not (has_seeds or "prediction" in roles):
+        run_columns = _run_columns(numbered, by_columns)
+    if not run_columns:
+        if by_columns:
+            raise UserError(
+                f"{what}: found no column with a number in its name for --seed={COLUMNS}, only "
+                f"{listed(frame)}; name the column of seeds with --seed=COLUMN"
+            )
+        if not {"prediction", "score"} & {*roles}:
+            _ask_of_numbers(frame, [*dict.fromkeys(numbered)], what, has_seeds=has_seeds)
+        return frame, roles, []
+    by_role = _columns_of_roles(frame, run_columns, what, has_label="label" in roles)
+    labels = [*by_role.pop("label").values()]
+    runs = [*dict.fromkeys(run for columns in by_role.values() for run in columns)]
+    values = {
+        role: [columns[run] for run in runs]
+        for role, columns in by_role.items()
+        if len(columns) == len(runs) > 0
+    }
+    if not values:
+        raise no_column(frame, what, "predictions or scores of every seed", "prediction", "score")
+    arms = [arm for arm, _ in runs]
+    if len({*map(bool, arms)}) > 1:
+        raise UserError(
+            f"{what}: found columns of runs with and without the name of an arm among {listed(frame)}; "
+            "write it into all of them, as in base_seed_0 and new_seed_0"
+        )
+    long_roles = {"seed": BY_COLUMNS}
+    for role, columns in values.items():
+        long_roles[role] = " ... ".join(map(str, dict.fromkeys((columns[0], columns[-1]))))
+    roles = roles | ({"label": labels[0]} if labels else {})
+    of_rows: dict[str, str] = {
+        role: roles[role] for role in ("example", "label", "cluster") if role in roles
+    }
+    if not all(arms) and "arm" in given:
+        of_rows["arm"] = given["arm"]
+    dropped = {*(run.column for run in run_columns), *roles.values()}
+    dropped -= {*of_rows.values(), given.get("by", "")}
+    # Each column of examples, once for each run.
+    rest = frame[[name for name in frame if name not in dropped]]
+    table = pandas.concat([rest] * len(runs))
+    table[BY_COLUMNS] = np.repeat([seed for _, seed in runs], len(frame))
+    for role, columns in values.items():
+        table[long_roles[role]] = pandas.concat([frame[name] for name in columns])
+    if all(arms):
+        of_rows["arm"] = ARM_COLUMNS
+        table[ARM_COLUMNS] = np.repeat(arms, len(frame))
+    read = {*labels, *(name for columns in values.values() for name in columns)}
+    unused = [str(name) for name in header if name in dropped and name not in read]
+    return table, long_roles | of_rows, unused
+
+
+def _columns_of_roles(
+    frame: pandas.DataFrame, run_columns: Sequence[_RunColumn], what: str, *, has_label: bool
+) -> dict[str, dict[tuple[str, int], str]]:
+    """Returns the columns of predictions, scores and labels by arm and seed.
+
+    Args:
+      has_label: whether another column holds the labels; then those of runs are left out.
+    """
+    words = {run.word for run in run_columns}
+    # The first of several words for one role, as among the columns of a long table.
+    chosen = {role: next((w for w in USUAL_NAMES[role] if w in words), "") for role in _VALUE_ROLES}
+    wordless = "prediction" if has_label or chosen["label"] else "score"
+    by_role: dict[str, dict[tuple[str, int], str]] = {role: {} for role in _VALUE_ROLES}
+    for column, arm, seed, role, word in run_columns:
+        if role and word != chosen[role]:
+            continue
+        columns = by_role[role or wordless]
+        if (arm, seed) in columns:
+            raise UserError(
+                f"{what}: the columns {str(columns[arm, seed])!r} and {str(column)!r} are both of seed "
+                f"{seed}; rename or remove one"
+            )
+        columns[arm, seed] = column
+    predictions, scores = by_role["prediction"], by_role["score"]
+    if wordless == "score" and chosen["score"] in SCORE_OR_LABEL and predictions:
+        # As in a long table, what stays the same while predictions differ is the label.
+        differ = [_differing(frame, columns.values()) for columns in (scores, predictions)]
+        if differ[1] and not differ[0]:
+            by_role |= {"label": scores, "score": {}}
+    if has_label:
+        by_role["label"] = {}
+    pair = _differing(frame, by_role["label"].values())
+    if pair:
+        raise UserError(
+            f"{what}: found different labels in the columns {pair[0]!r} and {pair[1]!r}, expected the "
+            "same for every seed; put all into one order, or rename them if they are of an arm"
+        )
+    return by_role
+
+
+def _run_columns(numbered: Iterable[str], by_number: bool) -> list[_RunColumn]:
+    """Returns the columns of runs, by the word seed or run in their names or by any number."""
+    stems: list[tuple[str, str, int]] = []
+    for column in numbered:
+        match = _RUN_COLUMN.fullmatch(str(column))
+        if match is None and by_number:
+            match = _NUMBERED.fullmatch(str(column))
+        if match:
+            stem = "_".join(filter(None, (match["before"], match["after"])))
+            stems.append((column, stem, int(match["seed"])))
+    first = {stem: _WORD_FIRST.fullmatch(stem) for _, stem, _ in stems}
+    # `pred_base` and `label_base` are of one arm, but `label_smoothing` alone is an arm.
+    num_roles = len({_role_of(match["word"]) for match in first.values() if match})
+    columns = []
+    for column, stem, seed in stems:
+        match = _WORD_LAST.fullmatch(stem) or (first[stem] if num_roles > 1 else None)
+        arm, word = (match["arm"] or "", match["word"]) if match else (stem, "")
+        columns.append(_RunColumn(column, arm, seed, *_role_of(word)))
+    return columns
+
+
+def _role_of(word: str) -> tuple[str, str]:
+    return _VALUES.get(re.sub(GAP, "", word.lower()), ("", ""))
+
+
+def _ask_of_numbers(
+    frame: pandas.DataFrame, numbered: Iterable[str], what: str, *, has_seeds: bool
+) -> None:
+    """Asks what columns with numbers are, where nothing else holds predictions or scores."""
+    columns = [name for name in numbered if re.search(r"\d$", str(name))]
+    by_stem: dict[str, list[str]] = {}
+    for name in columns:
+        by_stem.setdefault(re.sub(r"\d+$", "", str(name)), []).append(name)
+    if len(by_stem) > 1 and "" in by_stem and not has_seeds:
+        raise UserError(
+            f"{what}: found the columns {listed(frame)}; the first line must name the columns, such as "
+            "seed, id, prediction and label"
+        )
+    for of_classes in by_stem.values():
+        if _is_distribution(frame[of_classes]):
+            cure = f"name that of class 1 (--prediction={of_classes[-1]} --metric=auc)"
+            if len(of_classes) > 2:
+                cure = "write the class that is predicted into a column (--prediction=COLUMN)"
+            raise UserError(
+                f"{what}: the columns {of_classes[0]} to {of_classes[-1]} sum to 1 in every row, as the "
+                f"probabilities of classes do; {cure}"
+            )
+    if columns and not has_seeds:
+        raise UserError(
+            f"{what}: the columns {', '.join(map(str, columns[:4]))} end in numbers, which may be seeds or "
+            f"something else; give --seed={COLUMNS} if there is one column per seed, otherwise name columns "
+            "with --seed=COLUMN and --prediction=COLUMN or --score=COLUMN"
+        )
+
+
+def _is_distribution(table: pandas.DataFrame) -> bool:
+    """Returns whether columns are shares that sum to 1 in every row, but for rounding to two decimals."""
+    if table.shape[1] < 2 or any(kind.kind not in "iuf" for kind in table.dtypes):
+        return False
+    values = table.to_numpy(np.float64)
+    are_shares = bool(((values >= 0) & (values <= 1)).all())
+    return are_shares and bool((np.abs(values.sum(axis=1) - 1) <= 0.005 * table.shape[1]).all())
+
+
+def _differing(frame: pandas.DataFrame, columns: Iterable[str]) -> tuple[str, str] | None:
+    """Returns the first column and another that differs from it, if one does."""
+    first, *others = [*columns] or [""]
+    return next(((first, name) for name in others if not frame[first].equals(frame[name])), None)
