@@ -111,18 +111,23 @@ def obey(attempt: Attempt, folder: Path) -> Chain:
 def faults_of(line: str) -> list[str]:
     """Returns what a line of a command must not have: words of Python, and flags that there are not."""
     flags = {field.name for field in fields(OwnComparison)}
-    unknown = [f"--{name}" for name, _ in _FLAG.findall(line) if name not in flags]
+    unknown = [f"--{name}" for name, _ in _flags_in(line) if name not in flags]
     return unknown + _PYTHON.findall(line)
+
+
+def _flags_in(line: str) -> list[tuple[str, str]]:
+    """Returns the flags that a line names, but for those of other commands."""
+    return _FLAG.findall(re.sub("`multiberts [^`]*`", "", line))
 
 
 def _with_flags(command: str, line: str, knows: Mapping[str, str]) -> str | None:
     """Returns a command changed by a way out that a person can go; None: there is none."""
     cure = line.partition("; ")[2] or line
     words = shlex.split(command)
-    ways = [{name: knows[name] for name, _ in _FLAG.findall(line) if name in knows}]
-    ways = [] if _FLAG.search(cure) else ways  # the flag is named before: "name one of these"
+    ways = [{name: knows[name] for name, _ in _flags_in(line) if name in knows}]
+    ways = [] if _flags_in(cure) else ways  # the flag is named before: "name one of these"
     for way in re.split(r"; | or |, (?=give )|, otherwise ", cure):
-        flags = dict(_FLAG.findall(way))
+        flags = dict(_flags_in(way))
         if "leave --" in way and all(f"--{name}" in command for name in flags):
             return _without(command, flags)
         # An example of a value stands for the one that is known to be right.

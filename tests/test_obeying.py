@@ -398,6 +398,10 @@ ATTEMPTS: dict[str, Attempt] = {
                                                            "end_logit": 2.5}]}}),
         "compare nbest_predictions.json", "nbest", ends=REFUSAL,
     ),
+    "answers for SQuAD's scorer": Attempt(
+        written({"predictions.json": {"q1": "the cat", "q2": ""}}), "compare predictions.json",
+        "import-predictions", ends=REFUSAL,
+    ),
     "GLUE's test predictions": Attempt(
         written({f"{arm}/seed_{seed}/predict_results_rte.txt":
                  "index\tprediction\n" + "".join(f"{n}\tentailment\n" for n in EXAMPLES)

@@ -78,7 +78,7 @@ def write_them(texts: Iterable[str], sign: str) -> tuple[str, str]:
     if sign == SEPARATOR:
         return (
             text,
-            "give --metric=multilabel_f1_micro, or name accuracy, which takes a cell for one class",
+            "give --metric=multilabel_f1_micro, or --metric=accuracy, which takes a cell for one class",
         )
     names = [name.strip() for name in text.split(sign) if name.strip()]
     return text, (

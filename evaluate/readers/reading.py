@@ -427,6 +427,11 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     for fields in (content, of_one):
         refuse_fields(path, fields if isinstance(fields, dict) else ())
     if isinstance(content, dict) and not any(map(_has_parts, content.values())):
+        if len(content) > 1 and all(isinstance(value, str) for value in content.values()):
+            raise NoPredictionsError(
+                f"{path} holds a text for each of {len(content)} names, as SQuAD's scorer takes answers; "
+                "make runs of it with `multiberts import-predictions --layout=squad` and compare these"
+            )
         raise NoPredictionsError(
             f"{path}: found one value per name ({shortened(', '.join(content))}), expected one per "
             "example; save the scores of the examples, too"

@@ -9,7 +9,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from multiberts.evaluate.metrics.register import default_metric, known_name
+from multiberts.evaluate.metrics.register import METRICS, default_metric, known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
@@ -239,7 +239,12 @@ def arms_of(
     return arms
 
 
-def _default_metric(name: str, table: ArmTable) -> str:
+def _default_metric(name: str, data: Any, table: ArmTable) -> str:
+    of_task = [
+        *getattr(data, "attrs", {}).get("metrics", ())
+    ]  # of finished runs, its main one first
+    if of_task and of_task[0] in METRICS:
+        return str(of_task[0])
     predictions = table.values if table.kind == "prediction" else None
     try:
         return default_metric(predictions, table.labels, table.read.logged_metric)
@@ -248,12 +253,12 @@ def _default_metric(name: str, table: ArmTable) -> str:
 
 
 def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
-    """Returns the metric that is asked for, or a log's; or `mean` of scores, `accuracy` of predictions."""
+    """Returns the metric that is asked for, a task's or log's, or `mean` of scores, `accuracy` of classes."""
     tables = [table_of(name, data) for name, data in arms.items()]
     scores = {table.read.columns.get("score", "") for table in tables}
     if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
         # The mean where there are both kinds.
-        return max(starmap(_default_metric, zip(arms, tables, strict=True)))
+        return max(starmap(_default_metric, zip(arms, arms.values(), tables, strict=True)))
     return named_metric(given).name
 
 

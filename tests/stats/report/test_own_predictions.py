@@ -23,6 +23,7 @@ from multiberts.evaluate.imports.imported_runs import (
     predictions_of,
     write_imported,
 )
+from multiberts.evaluate.imports.importing import import_predictions
 from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
@@ -647,3 +648,21 @@ def test_fine_tuning_seeds_of_one_checkpoint_are_seeds(tmp_path: Path) -> None:
     folders = [str(tmp_path / name) for name in ("other", "third")]
     text = compare_files(base=folders[0], experiment=folders[1:], seeds="finetune")
     assert "third" in text and "other" in text and "about this checkpoint only" in text
+
+
+def test_runs_are_compared_by_the_main_metric_of_their_task(tmp_path: Path) -> None:
+    qas = [{"id": f"q{n}", "answers": [{"text": "the old cat"}]} for n in range(30)]
+    questions = tmp_path / "dev.json"
+    questions.write_text(json.dumps({"data": [{"paragraphs": [{"qas": qas}]}]}))
+    for arm, answer in (("base", "cat"), ("new", "old cat")):
+        for seed in range(3):
+            answers = {f"q{n}": "dog" if (n + seed) % 7 == 0 else answer for n in range(30)}
+            (tmp_path / "answers.json").write_text(json.dumps(answers))
+            import_predictions(
+                run_dir=str(tmp_path / "runs"), layout="squad", source=str(tmp_path / "answers.json"),
+                questions=str(questions), procedure=arm, pretrain_seed=seed,
+            )  # fmt: skip
+    [result] = json.loads(compare_files(base=str(tmp_path / "runs"), json=True))
+    assert result["metric"] == "squad_f1"
+    right = np.mean([(n + seed) % 7 != 0 for n in range(30) for seed in range(3)])
+    assert result["estimate"] == pytest.approx(right * (1 - 2 / 3))
