@@ -163,8 +163,8 @@ def default_metric(
         texts = {label for label in labels.tolist() if isinstance(label, str)}
     if all(map(_TAGS.fullmatch, texts)) and any(" " in text for text in texts):
         raise ValueError(
-            f"the labels are tags, such as {shortened(max(texts))}; give --metric=span_f1, or --metric=accuracy, "
-            "which counts whole sentences"
+            f"the labels are tags, such as {shortened(max(texts))}; give --metric=span_f1, or "
+            "--metric=accuracy, which counts whole sentences"
         )
     if sign := separator_in(texts, f"{SEPARATOR},;"):
         text, cure = write_them(texts, sign)
