@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 SUMS = [(a, b) for a in range(2, 6) for b in range(1, 6)]
 SEEDS = range(1, 11)
@@ -157,7 +158,7 @@ def inspect(folder: Path) -> None:
 
     @scorer(metrics={"right": [mean()], "length": [mean()]})
     def grader() -> object:
-        async def score(state: object, target: object) -> Score | None:
+        async def score(state: Any, target: Any) -> Score | None:
             if state.input_text == "2 + 1 =":
                 return None
             right = float("nan") if state.input_text == "2 + 2 =" else state.output.completion
