@@ -277,7 +277,7 @@ def _named_by_files(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> lis
             part = part.with_role("arm", source.arm, BY_NAME)
         elif source.arm and are_alike and "arm" in part.roles:
             both = source.arm + ", " + part.roles["arm"].astype(str)
-            part = part.with_role("arm", both, part.read.columns["arm"])
+            part = part.with_role("arm", both, part.read.columns.get("arm", BY_NAME))
         if source.task and "task" not in part.roles:
             part = part.with_role("task", source.task, BY_NAME)
         if source.run is not None and "run" not in part.roles:

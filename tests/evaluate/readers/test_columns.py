@@ -344,6 +344,14 @@ def test_wide_columns_that_contradict_one_another_are_refused(tmp_path: Path) ->
         read(frame.assign(new_seed_0=1), tmp_path)
 
 
+def test_columns_of_arms_in_folders_of_arms_are_arms_of_both(tmp_path: Path) -> None:
+    """A KeyError was all there was."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        wide("{arm}_seed_{seed}").to_csv(tmp_path / folder / "w.csv", index=False)
+    assert [*read_arms(str(tmp_path))] == ["a, old", "a, new", "b, old", "b, new"]
+
+
 def test_a_column_of_arms_beside_columns_of_seeds_is_read_where_it_is_named(tmp_path: Path) -> None:
     frame = pd.concat([wide("seed_{seed}", [""]).assign(model=model) for model in "ab"])
     frame.to_csv(tmp_path / "a.csv", index=False)
