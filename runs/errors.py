@@ -37,8 +37,10 @@ def in_flags(message: str) -> str:
     Example:
       >>> in_flags("found no labels; name their column, label='COLUMN', or give metric='mean'")
       'found no labels; name their column, --label=COLUMN, or give --metric=mean'
+      >>> in_flags("give --gin_param='STEPS = 3'")
+      "give --gin_param='STEPS = 3'"
     """
-    return re.sub(r"(?<![\w.])([a-z_]+)='([^']*)'", r"--\1=\2", message)
+    return re.sub(r"(?<![\w.-])([a-z_]+)='([^']*)'", r"--\1=\2", message)
 
 
 def in_keywords(message: str, which: str = "") -> str:
