@@ -65,7 +65,7 @@ class SourceFile:
     Attributes:
       path: of a table, array or log, or of a folder that Hugging Face `datasets` saved.
       arm: empty where the names of all files have the same.
-      task: likewise.
+      task: empty where no file's name has one.
       seed: None where the path names none.
       is_numbered: whether the seed is a number without the word "seed", which a column of seeds overrules.
       run: of the seed, where it has several.
