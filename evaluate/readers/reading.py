@@ -349,7 +349,13 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
         return {name_of(path): rows}
     column = rows.roles["task"]
     known = [str(name) for name in column.dropna().unique()]
-    chosen = [name for name in known if task in (None, name, *name.split("/"))]
+    if task is None and column.isna().any():
+        raise UserError(
+            f"{path}: some files name no task, others {', '.join(known[:20])}; choose one, such as "
+            f"--task={known[0]}, or let the names of all files have one (seed0_rte.csv)"
+        )
+    chosen = [name for name in known if task in (None, *name.split("/"))]
+    chosen = [task] if task in known else chosen
     if not chosen:
         raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
     rest = replace(rows, roles=rows.roles.drop(columns="task"))

@@ -94,6 +94,26 @@ def test_names_after_the_seed_are_tasks_whatever_they_are(tmp_path: Path) -> Non
     assert read_arms(str(tmp_path), task="first")[""].seeds == [*SEEDS]
 
 
+def test_files_without_a_task_beside_others_are_not_left_out(tmp_path: Path) -> None:
+    """Their rows were dropped, and what was read named the files."""
+    for seed in SEEDS:
+        for name in ("", "_extra"):
+            write(tmp_path / f"seed{seed}{name}.csv", table("base", seed))
+    with pytest.raises(UserError, match="some files name no task, others extra; .*--task=extra"):
+        read_arms(str(tmp_path))
+    assert read_arms(str(tmp_path), task="extra")[""].seeds == [*SEEDS]
+
+
+def test_a_task_is_known_by_its_whole_name_first(tmp_path: Path) -> None:
+    """The refusal told people to give the name that they had given."""
+    tasks = ["rte", "rte/dev", "mnli"]
+    frames = [table("base", 0).assign(seed=0, task=task) for task in tasks]
+    write(tmp_path / "all.csv", pd.concat(frames))
+    for task in tasks:
+        [found] = read_arms(str(tmp_path / "all.csv"), task=task).values()
+        assert found.read.task == task and found.values.shape == (1, 5)
+
+
 def test_several_runs_of_a_seed_are_its_runs(tmp_path: Path) -> None:
     for seed in SEEDS:
         for run in (1, 2):
