@@ -6,6 +6,9 @@ number is written for readers, and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS
@@ -21,9 +24,39 @@ from multiberts.stats.formats import (
 from multiberts.stats.intervals import Interval
 
 
-def _known(metric: str) -> Metric | RankMetric | None:
+@dataclass(frozen=True)
+class _MeanOfMetrics:
+    """A mean of several metrics, whose names a `+` joins.
+
+    Shares and correlations are both 1 at most, and their mean is shown in per cent, as in GLUE's tables.
+    """
+
+    metrics: Sequence[Metric | RankMetric]
+
+    @property
+    def label(self) -> str:
+        names = [metric.label or metric.name.replace("_", " ") for metric in self.metrics]
+        return f"mean of {' and '.join(names)}" if len(names) == 2 else "mean score"
+
+    @property
+    def unit(self) -> str:
+        return "%" if all(metric.bounds[1] == 1 for metric in self.metrics) else ""
+
+    @property
+    def meaning(self) -> str:
+        return ""
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        ways = {metric.higher_is_better for metric in self.metrics}
+        return ways.pop() if len(ways) == 1 else None
+
+
+def _known(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
     if metric in OCCUPATION_MEASURES:
         return OCCUPATION_MEASURES[metric].metric
+    if "+" in metric and all(name in METRICS for name in metric.split("+")):
+        return _MeanOfMetrics([METRICS[name] for name in metric.split("+")])
     return METRICS.get(metric)
 
 

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from multiberts.evaluate.metrics.register import metric_input, metric_variables, values_of_cells
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames
+from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.reading import (
     NoTaskError,
+    check_names_of_tasks,
     is_table_of_runs,
-    read_arms,
-    rows_in_memory,
+    read_arms_by_task,
+    tasks_in_memory,
 )
 from multiberts.evaluate.readers.rows import (
     POSITION,
@@ -76,18 +78,42 @@ def arms_in(
     """
     if hasattr(data, "coords"):  # a Dataset is a mapping, too
         return None
-    names = SliceNames(**{"by": by, **(columns or {})})
-    try:
-        tables = _tables_in(data, what, names, task, columns is not None)
-    except UserError as error:
-        raise DataError(
-            in_keywords(str(error), " (keywords of stats.read)" * (columns is None))
-        ) from error
+    tables = tasks_in(data, what, by, task=task, columns=columns)
+    if tables is not None and len(tables) > 1:
+        try:
+            check_names_of_tasks(tables, what)
+            only_task([*tables], what)
+        except UserError as error:
+            cure = ", or give all to stats.compare_tasks"
+            raise DataError(f"{_in_keywords(error, columns is None)}{cure}") from error
     if tables is not None:
-        return dict(tables)
+        return dict(next(iter(tables.values())))
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
         return {str(name): own for name, own in data.items()}
     return None
+
+
+def _in_keywords(error: UserError, asks_read: bool) -> str:
+    return in_keywords(str(error), " (keywords of stats.read)" * asks_read)
+
+
+def tasks_in(
+    data: Any,
+    what: str,
+    by: str | None = None,
+    *,
+    task: str | None = None,
+    columns: Mapping[str, str | None] | None = None,
+) -> dict[str, dict[str, ArmTable]] | None:
+    """Returns the arms of a file, folder or table, as in `arms_in`, by task ("" where none is named).
+
+    The arguments are those of `arms_in`. None of other data.
+    """
+    names = SliceNames(**{"by": by, **(columns or {})})
+    try:
+        return _tables_in(data, what, names, task, columns is not None)
+    except UserError as error:
+        raise DataError(_in_keywords(error, columns is None)) from error
 
 
 def arms_of_arrays(data: Any) -> dict[str, Any]:
@@ -110,22 +136,22 @@ def _is_whole(data: Any) -> bool:
 
 def _tables_in(
     data: Any, what: str, names: SliceNames, task: str | None, is_table: bool
-) -> dict[str, ArmTable] | None:
-    """Returns the arms of a file, folder, table or dict of columns; None of other data."""
+) -> dict[str, dict[str, ArmTable]] | None:
+    """Returns the arms of a file, folder, table or dict of columns, by task; None of other data."""
     if isinstance(data, str | Path) or _are_paths(data):
         is_folder = isinstance(data, str | Path) and Path(data).is_dir()
         if is_folder and next(iter(find_runs(data)), None) is not None:
             raise DataError(
                 f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
             )
-        return read_arms(data, names, task)
+        return read_arms_by_task(data, names, task)
     table: Any = None
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
             if task is not None:
                 raise NoTaskError(what)
             arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
-            return {"": table_of_arrays(arrays, what)}
+            return {"": {"": table_of_arrays(arrays, what)}}
         if is_table_of_runs(data) or (is_table and all(map(_is_row, data.values()))):
             import pandas
 
@@ -136,7 +162,8 @@ def _tables_in(
         table = data
     if table is None:
         return None
-    return arms_of_rows(rows_in_memory(table, what, names, task), what)
+    by_task = tasks_in_memory(table, what, names, task)
+    return {own: arms_of_rows(rows, what) for own, rows in by_task.items()}
 
 
 def _are_paths(data: Any) -> bool:

@@ -222,6 +222,7 @@ class ComparisonResult(EqualByContent):
     pooled_seeds: bool = False
     notes: tuple[str, ...] = ()
     over_labels: tuple[float, ...] = ()
+    tasks: tuple[str, ...] = ()
     origin: Origin | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from multiberts.evaluate.readers.layout import (
     warn_of_doubtful,
     warn_of_left_out,
 )
-from multiberts.evaluate.readers.log_folders import arrange_logs
+from multiberts.evaluate.readers.log_folders import arrange_logs, only_task
 from multiberts.evaluate.readers.other_kinds import (
     NoPredictionsError,
     refuse_archive,
@@ -94,6 +94,24 @@ def read_arms(
       task: one of several tasks in the files; a column `task` or `evaluation_set`, the harness's name for
         it, or what the files' names have after the seed.
     """
+    what = described_paths(path)
+    if task is None:
+        only_task(tasks_of_logs(_listed(path)), what)  # of another task they may need other names
+    by_task = read_arms_by_task(path, names, task)
+    check_names_of_tasks(by_task, what)
+    only_task([*by_task], what)
+    return next(iter(by_task.values()))
+
+
+def read_arms_by_task(
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames | None = None,
+    task: str | None = None,
+) -> dict[str, dict[str, ArmTable]]:
+    """Reads predictions or scores of one task or all, by task ("" where none is named) and arm.
+
+    The arguments are those of `read_arms`.
+    """
     paths = _listed(path)
     file = Path(paths[0])
     if len(paths) == 1 and file.is_file() and _is_of_arrays(file):
@@ -103,8 +121,12 @@ def read_arms(
             raise NoTaskError(file)
         if source.seed is not None:
             _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
-        return {"": replace(table, read=replace(table.read, files=paths))}
-    return arms_of_rows(read_rows(paths, names, task), _described(paths))
+        return {"": {"": replace(table, read=replace(table.read, files=paths))}}
+    by_task = read_tasks(paths, names or ColumnNames(), task)
+    return {
+        rows.read.task: arms_of_rows(_with_steps(rows), described_paths(paths))
+        for rows in by_task.values()
+    }
 
 
 class NoTaskError(UserError):
@@ -118,20 +140,15 @@ def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(path)] if isinstance(path, str | Path) else [*map(str, path)]
 
 
-def _described(paths: Sequence[str]) -> str:
+def described_paths(path: str | Path | Sequence[str | Path]) -> str:
     """Returns what messages call the files at paths."""
+    paths = _listed(path)
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
-def read_rows(
-    path: str | Path | Sequence[str | Path],
-    names: ColumnNames | None = None,
-    task: str | None = None,
-) -> Rows:
-    """Reads one row per run and example; see `read_arms`."""
-    paths = _listed(path)
-    rows = _only_task(read_tasks(paths, names or ColumnNames(), task), _described(paths))
-    for name in ("procedure", "step", "learning_rate"):  # of an export, where an arm has several
+def _with_steps(rows: Rows) -> Rows:
+    """Returns the rows of an export with arms for each procedure, step and rate, where an arm has several."""
+    for name in ("procedure", "step", "learning_rate"):
         if name in rows.further:
             column, arms = rows.further[name], rows.roles["arm"]
             if (column.groupby(arms).nunique() > 1).any():
@@ -140,19 +157,27 @@ def read_rows(
     return rows
 
 
-def _only_task(tasks: Mapping[str, Rows], what: str) -> Rows:
-    """Returns the rows of the one task, or asks which of several is wanted."""
-    if len(tasks) > 1:
-        are_by_name = any(rows.read.columns.get("task") == BY_NAME for rows in tasks.values())
-        cure = ""
-        if are_by_name and not all(map(is_known_task, tasks)):
-            cure = ", or let models' names come before the seed (base_seed0.csv)"
-        raise UserError(
-            f"{what} holds {len(tasks)} tasks ({', '.join([*tasks][:20])}); choose one, such as "
-            f"--task={next(iter(tasks))}{cure}"
-        )
-    [rows] = tasks.values()
-    return rows
+def read_rows(
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames | None = None,
+    task: str | None = None,
+) -> Rows:
+    """Reads one row per run and example of one task; see `read_arms`."""
+    by_task = read_tasks(_listed(path), names or ColumnNames(), task)
+    only_task([*by_task], described_paths(path))
+    return _with_steps(next(iter(by_task.values())))
+
+
+def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], what: str) -> None:
+    """Refuses tasks of one arm that only the names of files tell, unless they are known tasks.
+
+    They may well be models: seed0_base.csv, seed0_new.csv.
+    """
+    arms = {name for of_task in tasks.values() for name in of_task}
+    columns = [table.read.columns for of_task in tasks.values() for table in of_task.values()]
+    are_by_name = any(own.get("task") == BY_NAME for own in columns)
+    if len(arms) == 1 and are_by_name and not all(map(is_known_task, tasks)):
+        only_task([*tasks], what, ", or let models' names come before the seed (base_seed0.csv)")
 
 
 def read_tasks(
@@ -175,10 +200,10 @@ def read_tasks(
     import pandas
 
     paths = _listed(path)
-    if may_name and task is None and (of_logs := tasks_of_logs(paths)):
-        each = (read_tasks(path, names, own, may_name=True) for own in of_logs)
+    if task is None and (of_logs := tasks_of_logs(paths)):
+        each = (read_tasks(paths, names, own, may_name=may_name) for own in of_logs)
         return {own: rows for tasks in each for own, rows in tasks.items()}
-    what, root = _described(paths), root_of(paths)
+    what, root = described_paths(paths), root_of(paths)
     sources, parts = _read_files(source_files(paths, task), names, what)
     for source, part in zip(sources, parts, strict=True):
         if source.seed is not None and not source.is_numbered:
@@ -221,20 +246,22 @@ def read_tasks(
             roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
     unused = dict.fromkeys(name for part in parts for name in part.read.unused)
-    read = ReadAs(
-        columns=columns,
-        unused=[*unused],
-        files=[str(source.path) for source in sources],
-        logged_metric=parts[0].read.logged_metric,
-    )
+    read = ReadAs(columns=columns, unused=[*unused], files=[str(source.path) for source in sources])
     distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
     by_task = _by_task(rows, task, what)
     tasks = {own: settled(part, names, what) for own, part in by_task.items()}
     for own, part in tasks.items():
-        of_task = [str(source.path) for source in sources if source.task in ("", own)] or read.files
+        files = {
+            str(source.path): each.read.logged_metric
+            for source, each in zip(sources, parts, strict=True)
+            if "task" not in each.roles or own in {*each.roles["task"]}
+        }
         called = own if "task" in roles else ""
-        tasks[own] = replace(part, read=replace(part.read, task=called, files=of_task))
+        read = replace(
+            part.read, task=called, files=[*files], logged_metric=next(iter(files.values()), "")
+        )
+        tasks[own] = replace(part, read=read)
         _warn_of_near_misses(part, what)
     return tasks
 
@@ -604,10 +631,10 @@ def _has_parts(value: Any) -> bool:
     return isinstance(value, list | dict)
 
 
-def rows_in_memory(
+def tasks_in_memory(
     table: pandas.DataFrame, what: str, names: ColumnNames | None = None, task: str | None = None
-) -> Rows:
-    """Returns a table in memory as `read_rows` returns a file of the same columns.
+) -> dict[str, Rows]:
+    """Returns the rows of a table in memory by task, as `read_tasks` returns those of a file.
 
     Args:
       table: long, or with one column per run.
@@ -618,12 +645,17 @@ def rows_in_memory(
     Example:
       >>> import pandas
       >>> table = pandas.DataFrame({"random_seed": [0, 1], "doc_id": ["a", "a"], "acc": [1, 0]})
-      >>> rows_in_memory(table, "base").roles[["seed", "example", "score"]].to_numpy().tolist()
+      >>> [rows] = tasks_in_memory(table, "base").values()
+      >>> rows.roles[["seed", "example", "score"]].to_numpy().tolist()
       [[0, 'a', 1], [1, 'a', 0]]
     """
     names = names or ColumnNames()
-    rows = _only_task(_by_task(_standard(table, names, what, None), task, what), what)
-    return settled(rows, names, what)
+    rows = _standard(table, names, what, None)
+    by_task = _by_task(rows, task, what)
+    return {
+        name if "task" in rows.roles else "": settled(own, names, what)
+        for name, own in by_task.items()
+    }
 
 
 def is_table_of_runs(columns: Iterable[object]) -> bool:

@@ -181,6 +181,7 @@ class Comparison(ComparisonResult, Readable):
       notes: what readers must know of the data, such as copies of one run under two seeds.
       over_labels: of a macro average to which answers that no label has add classes, the scores of base and
         experiment over the classes of the labels alone; empty elsewhere.
+      tasks: of a mean over tasks, their names; empty elsewhere.
       variance_parts: the mean squares behind the standard error; None where a spread of seeds is borrowed
         (`one_seed`).
       origin: what it was computed from, for `same`, `slices` and other further answers.

@@ -214,6 +214,8 @@ def _is_identical(item: ComparisonResult) -> bool:
 def _about_these(item: ComparisonResult) -> str:
     """Says where the result is about the models that were compared, and not about new seeds of them."""
     base, experiment = item.base, item.experiment
+    if item.tasks:
+        return "The mean gives each task the same weight; tasks are not drawn, so it is about these tasks."
     repeats = _about_repeats(arms_of(item))
     if experiment is None or (repeats and item.resample != "examples"):
         return repeats
@@ -289,7 +291,8 @@ def scope(item: ComparisonResult) -> str:
             f"{counted(len(item.base.seeds), 'paired seed')} "
             f"({item.base.num_runs} and {counted(item.experiment.num_runs, 'run')})"
         )
-    return f"{seeds} and {_examples(item.base, item, 'shared ')}"
+    tasks = _filled("{}, ", counted(len(item.tasks), "task") if item.tasks else "")
+    return f"{tasks}{seeds} and {_examples(item.base, item, 'shared ')}"
 
 
 def arms_of(*items: ComparisonResult) -> list[ArmSummary]:

@@ -3,6 +3,7 @@ and the exact standard error against the samples."""
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -336,15 +337,40 @@ def test_as_many_tasks_as_there_are_have_corrected_p_values():
     assert (family.adjusted["holm"] < 0.05).any()
 
 
-def test_seeds_that_a_task_lacks_are_left_out_and_named():
+def test_the_mean_leaves_out_seeds_that_a_task_lacks_and_names_them():
     tasks = tasks_of()
     tasks["three"] = TaskData(
         arm(0.6, seeds=3, first_seed=1), arm(0.7, seeds=3, first_seed=1, key=1), "accuracy"
     )
     family = compare_tasks(tasks, n_resamples=200)
-    assert {item.base.seeds for item in family.comparisons.values()} == {(1, 2, 3)}
+    assert family.macro_average.base.seeds == (1, 2, 3)
     assert family.left_out["one"] == (0, 4)
     assert "three" not in family.left_out
+    # A task's own result does not depend on other tasks.
+    alone = compare(tasks["one"].base, tasks["one"].experiment, "accuracy", n_resamples=200)
+    assert family.comparisons["one"].ci == alone.ci
+
+
+def test_a_task_with_two_metrics_counts_as_their_mean():
+    """As MRPC does in GLUE: its accuracy and F1 have a half each of the task's weight."""
+    tasks = tasks_of()
+    first, second = tasks.values()
+    family = compare_tasks(
+        {"one": replace(first, metric=("accuracy", "f1")), "two": second},
+        n_resamples=NUM_BOOTSTRAP,
+    )
+    parts = [item.differences for item in family.comparisons.values()]
+    assert [*family.comparisons] == ["one, accuracy", "one, F1", "two"]
+    weights = np.array([0.25, 0.25, 0.5])
+    np.testing.assert_allclose(family.macro_average.differences, weights @ parts)
+    assert agrees_with_exact_error(family.macro_average)
+    assert family.macro_average.tasks == ("one", "two")
+    arms = [
+        family.macro_average.base,
+        family.comparisons["one, F1"].base,
+        family.comparisons["two"].base,
+    ]
+    assert arms[0].num_examples == arms[1].num_examples + arms[2].num_examples
 
 
 def test_bad_tasks_are_refused_by_name():
