@@ -225,15 +225,16 @@ def compare_family(
             cells[key] = CountedArms(name, task.examples_of or name, prepared)
     specs = [ComparisonSpec(own.prepared, settings, own.examples) for own in cells.values()]
     _check_shared_sets(dict(zip(cells, specs, strict=True)))
-    found, replicates = compare_specs(
-        specs, settings, [Names(name, name, *names) for name in cells]
-    )
+    called = [Names(name, name, *names) for name in cells]
     common, left_out = _common_seeds([*cells.values()])
-    if left_out:
+    if left_out:  # each with all of its own
+        pairs = zip(specs, called, strict=True)
+        found = [compare_specs([spec], settings, [own])[0][0] for spec, own in pairs]
         mean = mean_over_tasks(common, settings, names)
     else:
-        counted_specs = [*zip(cells.values(), specs, strict=True)]
-        mean = _mean(counted_specs, found, replicates.undefined, names)
+        found, replicates = compare_specs(specs, settings, called)
+        every = [*zip(cells.values(), specs, strict=True)]
+        mean = _mean(every, found, replicates.undefined, names)
     return TaskComparisons(dict(zip(cells, found, strict=True)), mean, _adjusted(found), left_out)
 
 
