@@ -26,7 +26,7 @@ from multiberts.stats.intervals import Interval
 
 @dataclass(frozen=True)
 class _MeanOfMetrics:
-    """A mean of several metrics, whose names a `+` joins.
+    """A mean of several metrics, whose names are joined by `+`.
 
     Shares and correlations are both 1 at most, and their mean is shown in per cent, as in GLUE's tables.
     """
@@ -44,7 +44,8 @@ class _MeanOfMetrics:
 
     @property
     def meaning(self) -> str:
-        return ""
+        names = [metric.label or metric.name.replace("_", " ") for metric in self.metrics]
+        return f"Mean over tasks of {', '.join(names)}; 1 is 100 %, of correlations, too."
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -126,3 +127,9 @@ def higher_is_better(metric: str) -> bool | None:
     """Returns which way a metric points; None where neither way is better, as for bias."""
     known = _known(metric)
     return known.higher_is_better if known else None
+
+
+def may_be_averaged(metric: str) -> bool:
+    """Returns whether scores of a metric may be averaged with those of others: 1 is the best of each."""
+    known = _known(f"{metric}+{metric}")
+    return known is not None and known.unit == "%" and known.higher_is_better is True

@@ -28,7 +28,7 @@ from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
-from multiberts.stats.metric_names import higher_is_better, metric_name
+from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
 from multiberts.stats.reading import tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
 from multiberts.stats.runs_table import sorted_seeds
@@ -329,6 +329,11 @@ def _mean(
         for place in range(samples.shape[1])
     ]
     metric = "+".join(dict.fromkeys(item.metric for item in comparisons))
+    if "+" in metric and not may_be_averaged(metric):
+        raise DataError(
+            f"found the metrics {metric.replace('+', ', ')}, whose mean has no meaning; expected metrics "
+            "whose best value is 1"
+        )
     tasks = counted(len(of_task), "task") if len(of_task) > 1 else next(iter(of_task))
     unpaired = [spec.unpaired for spec in specs if spec.unpaired is not None]
     mean = concluded(

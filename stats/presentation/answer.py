@@ -32,6 +32,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
       occasion: of a sentence that says how often studies come out so, such as " at this look".
       list_column: heading of a column in the list of comparisons, what it holds where this was not asked,
         and what the legend says of it; empty where there is none.
+      of_means: whether it is asked of a mean over tasks, too.
       no_ranking: why three arms or more are not ranked where this is asked; empty where they are.
       comparison: that readers see it with.
     """
@@ -41,6 +42,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
     replaces: ClassVar[bool] = False
     occasion: ClassVar[str] = ""
     list_column: ClassVar[tuple[str, str, str]] = ("", "", "")
+    of_means: ClassVar[bool] = False
     no_ranking: ClassVar[str] = ""
 
     comparison: ComparisonResult = field(repr=False, compare=False)

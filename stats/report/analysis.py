@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from multiberts.evaluate.metrics.register import counted_metrics
 from multiberts.runs.errors import UserError
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import UndefinedScore
 from multiberts.stats.metric_names import (
+    may_be_averaged,
     metric_label,
     metric_name,
 )
@@ -230,8 +232,9 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         for measure, prediction_sets in analysis.shared(base, experiment):
             place = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
             arms = [group.name for group in groups]
+            counts = _counts(prediction_sets[0], measure, [*base.evaluation_sets()])
             pairs.append(
-                Pair(prediction_sets, measure, names, request["name"], place, planned, arms)
+                Pair(prediction_sets, measure, names, request["name"], place, planned, arms, counts)
             )
     if not pairs:
         raise UserError(
@@ -245,6 +248,20 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         {"margin": request["margin"]},
         prefix,
         _primary(request, pairs, bool(analysis.missing)),
+    )
+
+
+def _counts(predictions: PredictionSet, measure: str, evaluation_sets: Sequence[str]) -> bool:
+    """Returns whether a metric counts in the mean over tasks: the task's own, on its development sets.
+
+    Args:
+      evaluation_sets: of the task; the first counts where none is called dev.
+    """
+    own = [name for name in evaluation_sets if name.lower().startswith("dev")]
+    return (
+        predictions.evaluation_set in (own or evaluation_sets[:1])
+        and measure in counted_metrics(predictions.task, predictions.measures)
+        and may_be_averaged(measure)
     )
 
 

@@ -13,7 +13,13 @@ from multiberts.evaluate.metrics.register import METRICS, default_metric, known_
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import SliceNames
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
-from multiberts.evaluate.readers.reading import NoTaskError, read_arms
+from multiberts.evaluate.readers.log_folders import only_task
+from multiberts.evaluate.readers.reading import (
+    NoTaskError,
+    check_names_of_tasks,
+    described_paths,
+    read_arms_by_task,
+)
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
@@ -98,32 +104,38 @@ def _holds_runs(data: Any) -> bool:
     return is_folder and next(iter(find_runs(data)), None) is not None
 
 
-def _arms_at(
+def _tasks_at(
     paths: Sequence[str], task: str | None, columns: Mapping[str, str | None]
-) -> dict[str, Any]:
-    """Reads a path, or seeds of arms, for the commands, whose messages name flags."""
-    if _holds_runs(paths[0]):
-        return {own.name: own.data for own in _own_prediction_sets(paths[0], task)}
-    return dict(read_arms(paths, SliceNames(**columns), task))
+) -> dict[str, dict[str, Any]]:
+    """Reads a path, or seeds of arms, for the commands, whose messages name flags: arms by task."""
+    if not _holds_runs(paths[0]):
+        by_task = read_arms_by_task(paths, SliceNames(**columns), task)
+        check_names_of_tasks(by_task, described_paths(paths))
+        return {own: dict(arms) for own, arms in by_task.items()}
+    found: dict[str, dict[str, Any]] = {}
+    prediction_sets, _ = prediction_sets_of_runs(finished_runs(paths[0]))
+    for own in _wanted_sets(prediction_sets, paths[0], task):
+        found.setdefault(own.set_name, {})[own.name] = own.data
+    return found
 
 
-def _arms_of_each(
+def _tasks_of_each(
     groups: Sequence[Sequence[str]],
     task: str | None,
     columns: Sequence[Mapping[str, str | None]],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, dict[str, Any]]]:
     """Reads groups of paths; those that name no task are of the wanted one where another names it."""
-    arms: list[dict[str, Any]] = []
+    found: list[dict[str, dict[str, Any]]] = []
     refusals: list[NoTaskError] = []
     for paths, own in zip(groups, columns, strict=True):
         try:
-            arms.append(_arms_at(paths, task, own))
+            found.append(_tasks_at(paths, task, own))
         except NoTaskError as error:
             refusals.append(error)
             if len(refusals) == len(groups):
                 raise
-            arms.append(_arms_at(paths, None, own))
-    return arms
+            found.append(_tasks_at(paths, None, own))
+    return found
 
 
 def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
@@ -181,36 +193,48 @@ def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
     return [predictions for predictions in prediction_sets if predictions.set_name == chosen]
 
 
-def _one_set(prediction_sets: Sequence[PredictionSet], path: str, task: str | None) -> str:
-    """Returns the name of the one evaluation set that the task stands for, or refuses."""
-    known = {predictions.set_name for predictions in prediction_sets}
-    sets = {
-        predictions.set_name
+def _wanted_sets(
+    prediction_sets: Sequence[PredictionSet], path: str, task: str | None
+) -> list[PredictionSet]:
+    """Returns those of the wanted task or evaluation set, or all; refuses an unknown one."""
+    sets = [
+        predictions
         for predictions in prediction_sets
         if task in (None, predictions.set_name, predictions.evaluation_set, predictions.task)
-    }
-    if len(sets) != 1:
-        found = "no such task" if not sets else f"{len(sets)} evaluation sets"
+    ]
+    if not sets:
+        known = sorted({predictions.set_name for predictions in prediction_sets})
         raise UserError(
-            f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one, such as "
-            f"--task={min(known)}"
+            f"{path}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
+            f"--task={known[0]}"
         )
+    return sets
+
+
+def _one_set(prediction_sets: Sequence[PredictionSet], path: str, task: str | None) -> str:
+    """Returns the name of the one evaluation set that the task stands for, or refuses."""
+    sets = {own.set_name for own in _wanted_sets(prediction_sets, path, task)}
+    only_task(sorted(sets), path)
     return sets.pop()
 
 
-def arms_of(
+def tasks_of(
     paths: Sequence[str],
     task: str | None,
     columns: Mapping[str, str | None],
     seeds: SeedKind = "pretrain",
-) -> dict[str, Any]:
-    """Returns the arms of all paths as `stats.compare` takes them, the base first.
+) -> dict[str, dict[str, Any]]:
+    """Returns by task the arms of all paths as `stats.compare` takes them, the base first.
 
     Args:
       paths: files or folders, an arm each; or the seeds of one arm or several, whose names differ in the
         seed (`base_seed0.csv base_seed1.csv`), as a shell's glob gives them.
+      task: the only one that is wanted.
       seeds: of which training of finished runs the seeds are; files of others name them in a column.
       columns: names of columns by role; one for all paths, or one for each, separated by commas.
+
+    Returns:
+      The task "" where there is one, whatever the files call it.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
@@ -219,24 +243,33 @@ def arms_of(
         groups = [[*paths]]
     each = columns_of_each([names[0] for names in groups], columns)
     if seeds == "finetune":
-        found = [_by_finetune_seed(path, task) for path in paths]
+        found = [{"": _by_finetune_seed(path, task)} for path in paths]
     else:
-        found = _arms_of_each(groups, task, each)
+        found = _tasks_of_each(groups, task, each)
+    if max(map(len, found)) == 1:
+        found = [{"": next(iter(own.values()))} for own in found]
     if len(groups) == 1:
-        return {name or name_of_all(paths): data for name, data in found[0].items()}
-    arms: dict[str, Any] = {}
-    for path, own, names in zip(paths, found, each, strict=True):
-        if len(own) != 1:
+        return {
+            own: {name or name_of_all(paths): data for name, data in arms.items()}
+            for own, arms in found[0].items()
+        }
+    tasks: dict[str, dict[str, Any]] = {}
+    for path, own_tasks, names in zip(paths, found, each, strict=True):
+        called = {name for arms in own_tasks.values() for name in arms}
+        if len(called) != 1:
             raise UserError(
-                f"{path} holds {counted(len(own), 'arm')} ({', '.join(own)}), expected one where "
+                f"{path} holds {counted(len(called), 'arm')} ({', '.join(called)}), expected one where "
                 "several paths are given; give this path alone, or one arm per path"
             )
-        [(name, data)] = own.items()
-        name = name or name_of_all([path])
-        if (by := each[0].get("by")) != names.get("by"):
-            data = data.rename({names["by"]: by})
-        arms[name if name not in arms else path] = data
-    return arms
+        name = called.pop() or name_of_all([path])
+        if any(name in arms for arms in tasks.values()):
+            name = path
+        for own, arms in own_tasks.items():
+            [data] = arms.values()
+            if (by := each[0].get("by")) != names.get("by"):
+                data = data.rename({names["by"]: by})
+            tasks.setdefault(own, {})[name] = data
+    return tasks
 
 
 def _default_metric(name: str, data: Any, table: ArmTable) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from multiberts.evaluate.metrics.register import metrics_by_task
 from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.runs.errors import UserError, counted
@@ -31,7 +32,7 @@ from multiberts.stats.report.own_answer import (
     tables_of_answers,
     what_was_read,
 )
-from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each, metric_of
+from multiberts.stats.report.own_files import SeedKind, columns_of_each, metric_of, tasks_of
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample
@@ -49,7 +50,8 @@ class OwnComparison(SliceNames):
       experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
         seed (`base_seed*.csv new_seed*.csv`).
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
-        and `accuracy` of predictions.
+        and `accuracy` of predictions. Of several tasks that of each, `MRPC:accuracy+f1,accuracy`, where one
+        with two counts as their mean; `glue` counts as GLUE does.
       html: where to write a page with the answer and its figures, one file.
       latex: where to write the table in LaTeX.
       csv: where to write every number.
@@ -61,7 +63,7 @@ class OwnComparison(SliceNames):
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
         single checkpoints; files of other programs name their seeds in a column.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
-      task: one of several tasks in the files.
+      task: one of several tasks in the files; by default all, and their mean.
       task_name: what the task is called in text, page and LaTeX.
       missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
         random.
@@ -145,9 +147,14 @@ def compare_files(settings: OwnComparison) -> str:
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.base, *settings.experiment]
-    arms = _renamed(arms_of(paths, settings.task, settings.columns, settings.seeds), settings.names)
-    tables = {name: table_of(name, data) for name, data in arms.items()}
-    compared = _compare_arms(arms, settings)
+    tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds)
+    if settings.names:
+        tasks = _renamed(tasks, settings.names)
+    tables = {
+        task: {name: table_of(name, data) for name, data in arms.items()}
+        for task, arms in tasks.items()
+    }
+    compared = _compare_tasks(tasks, settings)
     read = what_was_read(tables, compared, settings.base, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
@@ -165,55 +172,78 @@ def compare_files(settings: OwnComparison) -> str:
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
-def _renamed(arms: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Returns the arms under the names that were given, if any."""
-    if not names:
-        return arms
+def _renamed(
+    tasks: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the arms under the names that were given."""
+    arms = dict.fromkeys(name for own in tasks.values() for name in own)
     if len({*names}) != len(arms) or len(names) != len(arms):
         raise UserError(
             f"--names={','.join(names)} holds {counted(len({*names}), 'name')}, but there are {len(arms)} "
             f"arms ({', '.join(arms)}); give one name for each, in this order"
         )
-    return dict(zip(names, arms.values(), strict=True))
+    new = dict(zip(arms, names, strict=True))
+    return {task: {new[name]: data for name, data in own.items()} for task, own in tasks.items()}
 
 
-def _compare_arms(arms: Mapping[str, Any], settings: OwnComparison) -> ComparedArms:
-    """Compares every other arm with the first; a single arm is described."""
-    (base_name, _), *others = arms.items()
-    metric = metric_of(arms, settings.metric)
-    evaluation_set = settings.task_name or settings.task or Path(settings.base).name
+def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparison) -> ComparedArms:
+    """Compares every other arm with the first, on each task; a single arm is described."""
+    base_name, *others = dict.fromkeys(name for arms in tasks.values() for name in arms)
     [by, *_] = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})
     questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
-    prediction_sets = {
-        name: PredictionSet(
-            "", evaluation_set, name, None, (metric,), data, settings.missing,
-            "cluster" if "cluster" in table_of(name, data).of_examples else None,
+    try:
+        metrics = metrics_by_task(settings.metric, [*tasks])
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    pairs: list[Pair] = []
+    lacking: list[str] = []
+    for task, arms in tasks.items():
+        called = task or settings.task_name or settings.task or Path(settings.base).name
+        every = metrics[task] if isinstance(metrics[task], tuple) else (metrics[task],)
+        measures = [metric_of(arms, metric) for metric in every]
+        sets = {
+            name: PredictionSet(
+                task, called, name, None, (*measures,), data, settings.missing,
+                "cluster" if "cluster" in table_of(name, data).of_examples else None,
+            )
+            for name, data in arms.items()
+        }  # fmt: skip
+        lacking += [f"{name} on {task}" for name in (base_name, *others) if name not in sets]
+        for name in others or [""]:
+            if base_name not in sets or (name and name not in sets):
+                continue
+            pair = [sets[base_name], *([sets[name]] if name else [])]
+            title = f"{name} against {base_name}" if name else base_name
+            pairs += [
+                Pair(pair, measure, (base_name, name), title, str(len(pairs) + number), counts=True)
+                for number, measure in enumerate(measures, start=1)
+            ]
+    if not pairs:
+        raise UserError(
+            f"{settings.base}: found no task of both {base_name} and {', '.join(others)}; give predictions "
+            "of the same tasks"
         )
-        for name, data in arms.items()
-    }  # fmt: skip
-    pairs = [
-        Pair((prediction_sets[base_name], prediction_sets[name]), metric, (base_name, name),
-             f"{name} against {base_name}", str(number))
-        for number, (name, _) in enumerate(others, start=1)
-    ]  # fmt: skip
-    if not others:
-        pairs = [Pair((prediction_sets[base_name],), metric, (base_name, ""), base_name, "1")]
-    title = pairs[0].name if len(pairs) == 1 else f"All against {base_name}"
+    titles = {pair.name for pair in pairs}
+    title = titles.pop() if len(titles) == 1 else f"All against {base_name}"
     how = settings.of_comparison(settings.design if others else "single")
     request = Request(title, how, pairs, questions)
-    return compare_all([request], for_page=settings.html is not None)[0]
+    [compared] = compare_all([request], for_page=settings.html is not None)
+    if lacking:
+        compared.unranked.append(f"Left out, as there are no predictions: {', '.join(lacking)}.")
+    return compared
 
 
 def _pages(
     compared: ComparedArms,
     settings: OwnComparison,
     read: str,
-    tables: Mapping[str, ArmTable],
+    tasks: Mapping[str, Mapping[str, ArmTable]],
 ) -> dict[str, str]:
     """Returns the page of a report that has these comparisons alone, and those that it links to."""
     bootstrap = settings.of_comparison(compared.comparisons[0].design)
+    tables = [table for arms in tasks.values() for table in arms.values()]
     names = {
-        role: {(table.read.columns or own).get(role) for table in tables.values()}
+        role: {(table.read.columns or own).get(role) for table in tables}
         for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
     }
     content = ReportContent(
