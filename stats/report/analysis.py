@@ -232,7 +232,7 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         for measure, prediction_sets in analysis.shared(base, experiment):
             place = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
             arms = [group.name for group in groups]
-            counts = _counts(prediction_sets[0], measure, [*base.evaluation_sets()])
+            counts = _counts(prediction_sets[0], measure)
             pairs.append(
                 Pair(prediction_sets, measure, names, request["name"], place, planned, arms, counts)
             )
@@ -251,15 +251,11 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
     )
 
 
-def _counts(predictions: PredictionSet, measure: str, evaluation_sets: Sequence[str]) -> bool:
-    """Returns whether a metric counts in the mean over tasks: the task's own, on its development sets.
-
-    Args:
-      evaluation_sets: of the task; the first counts where none is called dev.
-    """
-    own = [name for name in evaluation_sets if name.lower().startswith("dev")]
+def _counts(predictions: PredictionSet, measure: str) -> bool:
+    """Returns whether a metric counts in the mean over tasks: the task's own, on its development set."""
+    name = predictions.evaluation_set.lower()
     return (
-        predictions.evaluation_set in (own or evaluation_sets[:1])
+        (name.startswith(("dev", "valid")) or name == predictions.task.lower())
         and measure in counted_metrics(predictions.task, predictions.measures)
         and may_be_averaged(measure)
     )

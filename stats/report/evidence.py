@@ -19,7 +19,7 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.tasks import CountedArms, mean_over_tasks
 from multiberts.stats.errors import DataError, UndefinedScore
-from multiberts.stats.metric_names import metric_label, metric_name
+from multiberts.stats.metric_names import may_be_averaged, metric_label, metric_name
 from multiberts.stats.presentation import figures, words
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.ranking_figure import draw_ranking
@@ -317,14 +317,17 @@ def _shown(
         *judged(items[number:], answers[number:], pictures[number:]),
     ]
     primary = places.index(request.primary) if request.primary in places else None
-    tasks = {request.pairs[place].prediction_sets[0].task for place in places}
-    if request.primary is None and any(tasks == {*mean.tasks} for mean, *_ in results.means):
+    if request.primary is None and results.means and all(map(_is_of_means, request.pairs)):
         primary = reported.index(clearest(reported[number:]))
     return ComparedArms(
         request.name, request.settings.design, reported, overview,
         [ranking for _, ranking in results.rankings], [*notes, *results.unranked], grids,
         primary, as_made,
     )  # fmt: skip
+
+
+def _is_of_means(pair: Pair) -> bool:
+    return pair.counts or may_be_averaged(pair.measure)
 
 
 def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:

@@ -255,13 +255,13 @@ def tasks_of(
         }
     tasks: dict[str, dict[str, Any]] = {}
     for path, own_tasks, names in zip(paths, found, each, strict=True):
-        called = {name for arms in own_tasks.values() for name in arms}
+        called = [*dict.fromkeys(name for arms in own_tasks.values() for name in arms)]
         if len(called) != 1:
             raise UserError(
                 f"{path} holds {counted(len(called), 'arm')} ({', '.join(called)}), expected one where "
                 "several paths are given; give this path alone, or one arm per path"
             )
-        name = called.pop() or name_of_all([path])
+        name = called[0] or name_of_all([path])
         if any(name in arms for arms in tasks.values()):
             name = path
         for own, arms in own_tasks.items():
