@@ -33,10 +33,7 @@ class _MeanOfMetrics:
 
     metrics: Sequence[Metric | RankMetric]
 
-    @property
-    def label(self) -> str:
-        names = [metric.label or metric.name.replace("_", " ") for metric in self.metrics]
-        return f"mean of {' and '.join(names)}" if len(names) == 2 else "mean score"
+    label = "mean score"
 
     @property
     def unit(self) -> str:

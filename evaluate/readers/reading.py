@@ -201,8 +201,7 @@ def read_tasks(
 
     paths = _listed(path)
     if task is None and (of_logs := tasks_of_logs(paths)):
-        each = (read_tasks(paths, names, own, may_name=may_name) for own in of_logs)
-        return {own: rows for tasks in each for own, rows in tasks.items()}
+        return _read_each_task(paths, names, of_logs, may_name)
     what, root = described_paths(paths), root_of(paths)
     sources, parts = _read_files(source_files(paths, task), names, what)
     for source, part in zip(sources, parts, strict=True):
@@ -264,6 +263,25 @@ def read_tasks(
         tasks[own] = replace(part, read=read)
         _warn_of_near_misses(part, what)
     return tasks
+
+
+def _read_each_task(
+    paths: Sequence[str], names: ColumnNames, tasks: Sequence[str], may_name: bool
+) -> dict[str, Rows]:
+    """Reads logs of several tasks; a task whose logs hold no score of each example is left out."""
+    found: dict[str, Rows] = {}
+    refused: NoPredictionsError | None = None
+    for task in tasks:
+        try:
+            found |= read_tasks(paths, names, task, may_name=may_name)
+        except NoPredictionsError as error:
+            console.warn(f"task {task} is left out: {error}")
+            refused = error
+        except UserError as error:
+            raise UserError(f"{error}, and this task alone with --task={task}") from error
+    if refused and not found:
+        raise refused
+    return found
 
 
 def _read_files(
@@ -535,6 +553,10 @@ def _read_text_table(content: bytes) -> pandas.DataFrame:
     return frame
 
 
+# Other names of columns that tell tasks apart, where they have several values.
+_TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
+
+
 def _standard(
     frame: pandas.DataFrame, names: ColumnNames, path: Path | str, seed: int | None
 ) -> Rows:
@@ -544,7 +566,10 @@ def _standard(
         return _trained(frame, names, str(path))
     rows = standard_rows(frame, names, str(path), seed)
     rows = replace(rows, distinguishing=_distinguishing(frame, rows))
-    columns = [name for name in ("task", "evaluation_set") if name in frame]
+    columns = [name for name in ("task", "evaluation_set") if name in frame] or [
+        name for name in _TASK_NAMES if name in frame and frame[name].nunique() > 1
+    ][:1]
+    columns = [name for name in columns if name not in rows.read.columns.values()]
     if columns:
         # A table with a column per run has its rows once for each.
         places = np.arange(len(rows)) % len(frame)

@@ -38,12 +38,22 @@ def what_was_read(
     Args:
       tasks: tables by task and arm.
     """
-    every = [(name, table) for arms in tasks.values() for name, table in arms.items()]
-    columns = _by_arm(
-        (name, described(table.read.columns) or "runs of multiberts finetune, by their run.json")
-        for name, table in every
+    columns = _grouped(
+        (
+            task,
+            _grouped(
+                (
+                    name,
+                    described(table.read.columns)
+                    or "runs of multiberts finetune, by their run.json",
+                )
+                for name, table in arms.items()
+            ),
+        )
+        for task, arms in tasks.items()
     )
-    reads = [table.read for _, table in every]
+    every = [table for arms in tasks.values() for table in arms.values()]
+    reads = [table.read for table in every]
     files = [*dict.fromkeys(file for read in reads for file in read.files or ())]
     more = f" and {len(files) - 4} more files" if len(files) > 4 else ""
     sizes = _sizes(tasks)
@@ -72,8 +82,8 @@ def what_was_read(
     )
 
 
-def _by_arm(texts: Iterable[tuple[str, str]]) -> str:
-    """Returns the text of all arms, or each text with the names of its arms."""
+def _grouped(texts: Iterable[tuple[str, str]]) -> str:
+    """Returns the text that all arms or tasks have, or each text with the names of those that have it."""
     alike: dict[str, dict[str, None]] = {}
     for name, text in texts:
         alike.setdefault(text, {})[name] = None
@@ -94,7 +104,7 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
         examples = {name: counted(own.values.shape[1], "example") for name, own in arms.items()}
         by_task[task] = examples, runs
     if len(tasks) > 1 and all(len({*examples.values()}) == 1 for examples, _ in by_task.values()):
-        runs_of = [_by_arm(runs.items()) for _, runs in by_task.values()]
+        runs_of = [_grouped(runs.items()) for _, runs in by_task.values()]
         if len({*runs_of}) == 1:
             found = [f"{next(iter(own.values()))} of {task}" for task, (own, _) in by_task.items()]
             return f"{', '.join(found)}; {runs_of[0]} each"
@@ -102,7 +112,7 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
     for task, (examples, runs) in by_task.items():
         sizes = {name: f"{examples[name]}, {runs[name]}" for name in runs}
         is_each = len(sizes) > 1 and len({*sizes.values()}) == 1
-        found.append(f"{task}: " * bool(task) + _by_arm(sizes.items()) + " each" * is_each)
+        found.append(f"{task}: " * bool(task) + _grouped(sizes.items()) + " each" * is_each)
     return "; ".join(found)
 
 
