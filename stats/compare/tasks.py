@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.stats.compare.checks import settings_of
 from multiberts.stats.compare.conclude import (
     Names,
     concluded,
@@ -80,7 +81,7 @@ def compare_tasks(
     tasks: Mapping[str, TaskData],
     *,
     design: Design = "paired",
-    resample: Resample = "both",
+    resample: Resample | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -144,7 +145,9 @@ def compare_family(
     arms, left_out = _common_seeds({name: list(one.arms) for name, one in prepared.items()})
     specs = {
         name: ComparisonSpec(
-            prepared[name]._replace(arms=tuple(arms[name])), settings, task.examples_of or name
+            prepared[name]._replace(arms=tuple(arms[name])),
+            settings_of(prepared[name].arms, settings),
+            task.examples_of or name,
         )
         for name, task in tasks.items()
     }
@@ -157,7 +160,9 @@ def compare_family(
         _mean_crossing([spec.crossings[place] for spec in specs.values()])
         for place in range(1 if design == "single" else 2)
     ]
-    settings = replace(settings, design=found[0].design)
+    drawn = {item.resample for item in found}
+    resample = found[0].resample if len(drawn) == 1 else "both"
+    settings = replace(settings, design=found[0].design, resample=resample)
     macro_average = _macro_average(average, shares, found, replicates.undefined, settings)
     comparisons = dict(zip(tasks, found, strict=True))
     return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)

@@ -312,7 +312,8 @@ def _rank(
 ) -> ArmComparisons | None:
     """Ranks three arms or more; None where the design has no ranking, or seeds are too few for one."""
     seeds = [set(predictions.seeds) for predictions in arms.values()]
-    too_few = settings.design == "paired" and len(set.intersection(*seeds)) < 2
+    few = settings.resample != "examples" and len(set.union(*seeds)) > 1
+    too_few = few and settings.design == "paired" and len(set.intersection(*seeds)) < 2
     if settings.design not in get_args(ManyDesign) or too_few:
         return None
     first = next(iter(arms.values()))
