@@ -19,6 +19,7 @@ from multiberts.evaluate.readers.rows import (
     FACT_NAMES,
     INDEX,
     NUMBERED,
+    ONE_SCORE,
     POSITION,
     SCORE_OR_LABEL,
     USUAL_NAMES,
@@ -291,7 +292,9 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         and _tells_apart(runs, further[name])
         and not _counts(further[name], position)
     ]
-    own = columns.get("example", candidates[0] if candidates else POSITION)
+    own = columns.get(
+        "example", candidates[0] if candidates else POSITION if position.any() else ONE_SCORE
+    )
     if "example" in roles:
         first, is_number = roles["example"], _counts(roles["example"], position)
         rivals = [name for name in candidates if further[name].dtype.kind in "OT" or is_number]
@@ -345,7 +348,7 @@ def described(columns: Mapping[str, str]) -> str:
     order = (
         "prediction", "score", "label", "example", "seed", "run", "arm", "task", "cluster", "by"
     )  # fmt: skip
-    by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
+    by = (POSITION, ONE_SCORE, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
     return ", ".join(
         f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
         for role in order

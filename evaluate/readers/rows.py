@@ -22,6 +22,7 @@ ARM_COLUMNS = "names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of evaluations in time", "models and folders of the logs"
+ONE_SCORE = "one score per run"
 UNNAMED = (POSITION, NUMBERED)  # seeds that are paired by their order alone
 # Usual names of seeds, and of runs that may be seeds.
 SEED_NAMES = (

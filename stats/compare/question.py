@@ -365,7 +365,7 @@ class ComparisonSpec:
         if settings.design == "fixed_baseline":
             del drawn["base"]
         for name, arm in drawn.items() if not prior[1] else ():
-            may_be_fixed = name == "base" and len(arms[-1].seeds) > 1
+            may_be_fixed = name == "base" and len((*arms[-1].seeds, *arms[-1].left_out)) > 1
             cure = " (or design='fixed_baseline')" * may_be_fixed
             check_seeds({name: arm}, settings, cure, _BORROW)
         self.arms, self.metric, self.kind = tuple(arms), metric, kind_of(metric)

@@ -257,7 +257,7 @@ def _mean_arm(
         arms[0].seeds,
         scores,
         sum(arm.num_runs for arm in arms),
-        sum(arm.num_examples for arm in arms),
+        1 if {arm.num_examples for arm in arms} == {1} else sum(arm.num_examples for arm in arms),
         standard_error=error,
         df=freedom,
     )
