@@ -44,7 +44,7 @@ def design_of(data: Iterable[ArmTable | Arm], design: Design) -> Design:
 
 
 def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) -> ComparisonSettings:
-    """Returns the settings with their design, and what is resampled as the data allow where that is not given.
+    """Returns the settings with the design of the data, and what these allow to resample if it is not given.
 
     One score per run can only be of new seeds, and one run of each drawn arm only of new examples.
 

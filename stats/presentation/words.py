@@ -225,7 +225,8 @@ def claim(arms: Sequence[ArmSummary], resample: Resample) -> str:
     if len(arms) == 1:
         return "One run: this is about this model on new examples, and not about training it again."
     return (
-        "One run of each model: this is about these models on new examples, and not about training them again."
+        "One run of each model: this is about these models on new examples, and not about training "
+        "them again."
     )
 
 
@@ -754,7 +755,8 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
     seeds = f"{_drawn(item)}s"
     drawn = [seeds] * (item.resample != "examples") + [units_of(item)] * (item.resample != "seeds")
     if abs(item.estimate) <= item.standard_error:
-        return f"The estimate is within one standard error of zero, too close to plan further {drawn[0]} for it."
+        close = "within one standard error of zero, too close to plan further"
+        return f"The estimate is {close} {drawn[0]} for it."
     of_seeds = seeds + " per arm" * (item.design == "unpaired")
     ways = [
         f"about {number:,} {what} ({range_text(likely, count_text)})"
@@ -765,7 +767,9 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
         if number is not None and likely is not None
     ]
     if not ways and abs(item.estimate) < detectable:
-        ways = [f"more of both {' and '.join(drawn)}" if len(drawn) > 1 else f"many more {drawn[0]}"]
+        ways = [
+            f"more of both {' and '.join(drawn)}" if len(drawn) > 1 else f"many more {drawn[0]}"
+        ]
     # No way: the present numbers are enough.
     size = estimate_text(item, abs(item.estimate))
     takes = f"Detecting a true difference of {size} with 80 % power takes"
