@@ -208,7 +208,7 @@ def _ask(
     frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], what: str
 ) -> UserError:
     """Returns which roles a table lacks, with the columns that have them by their values."""
-    guessed, numbers = _guessed(frame, columns)
+    guessed, numbers = _guessed(frame, columns) if len(frame) > 1 else ({}, [])
     found = f"{what}: found no column of {' or of '.join(lacks)} among {listed(frame)}"
     if "seeds" not in lacks and "arm" not in {**columns, **guessed} and len(numbers) > 1:
         models = ", ".join(map(repr, numbers[:9]))
@@ -219,7 +219,7 @@ def _ask(
     flags = [f"--{role}={name}" for role, name in guessed.items()]
     flags += ["--seed=COLUMN"] * ("seeds" in lacks and "seed" not in guessed)
     if not {"prediction", "score"} & {*columns, *guessed}:
-        flags.append("--prediction=COLUMN")
+        flags.append("--prediction=COLUMN or --score=COLUMN")
     guess = ", a guess by their values" * bool(guessed)
     more = ", or give a folder of files with one seed each, named by it (seed_0.csv)"
     return UserError(

@@ -323,9 +323,6 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
     ]
 
 
-_BORROW = "borrow their spread (seed_sd='NUMBER'), "
-
-
 class ComparisonSpec:
     """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
 
@@ -365,9 +362,12 @@ class ComparisonSpec:
         if settings.design == "fixed_baseline":
             del drawn["base"]
         for name, arm in drawn.items() if not prior[1] else ():
-            may_be_fixed = name == "base" and len((*arms[-1].seeds, *arms[-1].left_out)) > 1
-            cure = " (or design='fixed_baseline')" * may_be_fixed
-            check_seeds({name: arm}, settings, cure, _BORROW)
+            cures = ["borrow their spread (seed_sd='NUMBER')"] * (arm.num_examples > 1)
+            if name == "base" and len((*arms[-1].seeds, *arms[-1].left_out)) > 1:
+                is_one = "fixed_baseline' to ask about this model alone"
+                of_others = "unpaired' if seeds of one number are unrelated"
+                cures.append(f"give design='{of_others if arm.left_out else is_one}")
+            check_seeds({name: arm}, settings, cures)
         self.arms, self.metric, self.kind = tuple(arms), metric, kind_of(metric)
         pools_of: dict[Design, list[str | None]] = {
             "single": ["seeds"],
@@ -555,17 +555,19 @@ def kind_of(metric: MetricLike) -> ScoreKind:
 
 
 def check_seeds(
-    arms: Mapping[str, Arm], settings: ComparisonSettings, cure: str = "", borrow: str = ""
+    arms: Mapping[str, Arm], settings: ComparisonSettings, cures: Sequence[str] = ()
 ) -> None:
-    """Refuses an arm with one seed or example where these are resampled; two texts are further ways out."""
+    """Refuses an arm with one seed or example where these are resampled; `cures` are further ways out."""
     for name, arm in arms.items():
         has_examples, has_seeds = arm.num_examples > 1, len(arm.seeds) > 1
         if not has_seeds and settings.resample != "examples":
             unit = "evaluation" if are_repeats(arm) else "seed"
-            hold = f", {borrow}or give resample='examples' and claim nothing beyond this {unit}"
+            hold = f"give resample='examples' and claim nothing beyond this {unit}"
+            *ways, last = [f"add {unit}s", *cures, *[hold] * has_examples]
+            cure = ", ".join(ways) + ", or " * bool(ways) + last
             raise DataError(
                 f"{name} has one {unit} ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                f"expected two or more to estimate how {unit}s vary; add {unit}s{hold * has_examples}{cure}"
+                f"expected two or more to estimate how {unit}s vary; {cure}"
             )
         if not has_examples and settings.resample != "seeds":
             whole = ", or give resample='seeds' if these are scores of whole runs" * has_seeds
