@@ -452,10 +452,12 @@ def about_intervals(
 
     They are read from the intervals, so that they name what was computed.
     """
+    crossed = any(getattr(each, "resample", "both") == "both" for each in differences)
+    of_what = "the crossed design" if crossed else "a mean"
     tested = [each.ci for each in differences if each.experiment is not None]
     scored = [arm.ci for arm in arms]
     sentences = [
-        "Standard errors come from an unbiased estimate of the variance of the crossed design, with "
+        f"Standard errors come from an unbiased estimate of the variance of {of_what}, with "
         "Satterthwaite's (1946) degrees of freedom, for which mean squares are taken at the upper end of "
         "their likely range."
     ]
