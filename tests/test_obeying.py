@@ -26,6 +26,8 @@ from multiberts.tests.obeying import ANSWER, DEAD_END, REFUSAL, Attempt, Chain, 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS, EXAMPLES = range(5), range(40)
 SKILL = {"base": 0.6, "new": 0.8, "third": 0.7}
+ONE_RUN = "^One run of each model: this is about these models on new examples"
+ONE_SCORE = "^Scores of whole runs: this is about new seeds on these examples"
 Frames = Mapping[str, pd.DataFrame]
 
 
@@ -52,6 +54,17 @@ def scores(arm: str = "base", seeds: Sequence[Any] = SEEDS, name: str = "score")
     return whole[["seed", "id"]].assign(
         **{name: (whole["label"] == whole["prediction"]).astype(int)}
     )
+
+
+def of_runs() -> pd.DataFrame:
+    """One score per run, as tables of papers and exports of trackers have them."""
+    draws = np.random.default_rng(0)
+    rows = [
+        (arm, seed, round(draws.normal(SKILL[arm], 0.02), 4))
+        for arm in ("base", "new")
+        for seed in SEEDS
+    ]
+    return pd.DataFrame(rows, columns=["model", "seed", "accuracy"])
 
 
 def two(**columns: Any) -> Any:
@@ -119,14 +132,6 @@ def _rounded(folder: Path) -> None:
         table["id"] = [f"{2.64184 + number // 4:.5f}E+17" for number in table["id"]]
         table.insert(2, "line", frame(arm)["id"])
         table.to_csv(folder / f"{arm}.csv", index=False)
-
-
-def _in_folder(folder: Path) -> str:
-    """Names the one file of a folder by its seed, as the refusal says."""
-    (folder / "runs").mkdir()
-    [path] = folder.glob("*.csv")
-    path.rename(folder / "runs/seed_0.csv")
-    return "compare runs"
 
 
 def _probabilities(seeds: Sequence[int] = SEEDS) -> pd.DataFrame:
@@ -265,8 +270,7 @@ ATTEMPTS: dict[str, Attempt] = {
     ),
     "probabilities of classes of one run": Attempt(
         written({"t.csv": _probabilities([0]).drop(columns="seed")}), "compare t.csv --metric=auc",
-        "AUC of runs", {"prediction": "prob_1"}, {"seed_0.csv": lambda folder: _in_folder(folder) +
-        " --metric=auc --prediction=prob_1"},
+        "One run: .*AUC of t", {"prediction": "prob_1"},
     ),
     "headers of public scripts": Attempt(
         written({"t.csv": frame("new", columns=("seed", "id", "true_label", "predicted_label"))}),
@@ -442,16 +446,81 @@ ATTEMPTS: dict[str, Attempt] = {
         "compare base new", "3 paired", {"task": "sums"},
     ),
     # Seeds and claims.
-    "one run of each": Attempt(
-        two(seeds=[0]), "compare base.csv new.csv", "1 paired seed", {"resample": "examples"}
+    "one run of each": Attempt(two(seeds=[0]), "compare base.csv new.csv", ONE_RUN),
+    "one run of each, of other seeds": Attempt(
+        written({"base.csv": frame("base", [3]), "new.csv": frame("new", [4])}),
+        "compare base.csv new.csv", ONE_RUN,
+    ),
+    "one run of each, without seeds": Attempt(
+        written({f"{arm}.csv": frame(arm, [0]).drop(columns="seed") for arm in SKILL}),
+        "compare base.csv new.csv", ONE_RUN,
+    ),
+    "one run of each, without seeds and ids": Attempt(
+        written({f"{arm}.csv": frame(arm, [0])[["label", "prediction"]] for arm in SKILL}),
+        "compare base.csv new.csv", ONE_RUN,
     ),
     "one run of each, with a spread": Attempt(
-        two(seeds=[0]), "compare base.csv new.csv", "spread of seeds is",
-        {"seed_sd": "1.2"},
+        two(seeds=[0]), "compare base.csv new.csv --seed_sd=1.2", "spread of seeds is",
+    ),
+    "one run against five": Attempt(
+        written({"base.csv": frame("base", [0]), "new.csv": frame("new")}),
+        "compare base.csv new.csv", "about this one model base", {"design": "fixed_baseline"},
+    ),
+    "one run without seeds against five": Attempt(
+        written({"base.csv": frame("base", [0]).drop(columns="seed"), "new.csv": frame("new")}),
+        "compare base.csv new.csv", "examples", {"resample": "examples"},
+    ),
+    "two models of one run": Attempt(
+        written({"t.csv": pd.concat([frame(arm, [0]).assign(model=arm) for arm in ("base", "new")])}),
+        "compare t.csv", ONE_RUN,
     ),
     "three models of one run": Attempt(
         written({"t.csv": pd.concat([frame(arm, [0]).assign(model=arm) for arm in SKILL])}),
-        "compare t.csv", "1 paired seed", {"resample": "examples"},
+        "compare t.csv", rf"{ONE_RUN}(?s:.*)\n\nAmong 3 arms with one run each",
+    ),
+    "runs without seeds in one folder": Attempt(
+        written({f"runs/{arm}.csv": frame(arm, [0]).drop(columns="seed") for arm in ("base", "new")}),
+        "compare runs", ONE_RUN, {}, {"each file": lambda _: "compare runs/base.csv runs/new.csv"},
+    ),
+    "scores of runs": Attempt(written({"t.csv": of_runs()}), "compare t.csv", ONE_SCORE),
+    "scores of runs, a file each": Attempt(
+        written({f"{arm}.csv": own.drop(columns="model") for arm, own in of_runs().groupby("model")}),
+        "compare base.csv new.csv", ONE_SCORE,
+    ),
+    "scores of runs of other numbers": Attempt(
+        written({"t.csv": of_runs()[:-2]}), "compare t.csv --design=unpaired", ONE_SCORE,
+    ),
+    "scores of runs and examples asked for": Attempt(
+        written({"t.csv": of_runs()}), "compare t.csv --resample=both", ONE_SCORE,
+        {"resample": "seeds"},
+    ),
+    "scores of runs with their mean": Attempt(
+        written({"t.csv": pd.concat([of_runs().astype({"seed": str}), pd.DataFrame(
+            [("base", "mean", 0.8)], columns=["model", "seed", "accuracy"])])}),
+        "compare t.csv", ONE_SCORE, {},
+        {"'mean' in column 'seed', row 11": lambda folder: of_runs().to_csv(folder / "t.csv", index=False)},
+    ),
+    "scores of runs, a column for each model": Attempt(
+        written({"t.csv": of_runs().pivot(index="seed", columns="model", values="accuracy").reset_index()}),
+        "compare t.csv", ONE_SCORE, {"arm": "columns"},
+    ),
+    "scores of runs, a column for each seed": Attempt(
+        written({"t.csv": of_runs().pivot(index="model", columns="seed", values="accuracy").add_prefix(
+            "seed_").reset_index()}),
+        "compare t.csv", ONE_SCORE,
+    ),
+    "scores of runs, a column for each number": Attempt(
+        written({"t.csv": of_runs().pivot(index="model", columns="seed", values="accuracy").reset_index()}),
+        "compare t.csv", ONE_SCORE, {"seed": "columns"},
+    ),
+    "scores of runs under other names": Attempt(
+        written({"t.csv": of_runs().set_axis(["Name", "rng", "val/acc"], axis=1)}), "compare t.csv",
+        ONE_SCORE,
+    ),
+    "other names of all columns": Attempt(
+        written({"t.csv": pd.concat([frame(arm, columns=("saat", "beispiel", "wahr", "antwort")).assign(
+            netz=arm) for arm in ("base", "new")])}),
+        "compare t.csv", "5 paired seeds .*40 shared examples, accuracy of new",
     ),
     "per cent beside shares": Attempt(
         written({"base.csv": scores("base").assign(score=lambda table: table["score"] * 100.0),

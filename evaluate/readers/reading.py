@@ -49,6 +49,7 @@ from multiberts.evaluate.readers.rows import (
     BY_NAME,
     FACT_NAMES,
     NUMBERED,
+    ONE_RUN,
     POSITION,
     TEXT_NAMES,
     USUAL_NAMES,
@@ -213,6 +214,12 @@ def read_tasks(
         seeds = [source.seed for source in sources]
         parts = arrange_logs(files, seeds, parts, Path(os.path.abspath(root)), name_of_all(paths))
     elif len(sources) > 1:
+        for source, part in zip(sources, parts, strict=True):
+            if part.read.columns["seed"] == ONE_RUN:
+                raise UserError(
+                    f"{what}: found no column of seeds in {source.path}; let the names of files have "
+                    "their seed (seed_0.csv), or give each file if these are runs of different models"
+                )
         if all(source.seed is None or source.is_numbered for source in sources) and all(
             part.read.columns["seed"] != BY_NAME for part in parts
         ):
@@ -684,7 +691,7 @@ def tasks_in_memory(
 
 
 def is_table_of_runs(columns: Iterable[object]) -> bool:
-    """Returns whether columns are those of predictions: with seeds, or with ids beside runs.
+    """Returns whether columns are those of predictions: with seeds, or with ids beside runs or values.
 
     Example:
       >>> is_table_of_runs(["seed", "id", "correct"]), is_table_of_runs(["id", "seed_0", "seed_1"])
@@ -693,9 +700,10 @@ def is_table_of_runs(columns: Iterable[object]) -> bool:
       False
     """
     names = {str(name).lower() for name in columns}
-    if names & {*USUAL_NAMES["seed"]}:
-        return True
     of_examples = {*USUAL_NAMES["example"], *USUAL_NAMES["label"]}
+    is_one_run = names & {*USUAL_NAMES["prediction"], *USUAL_NAMES["score"]} and names & of_examples
+    if names & {*USUAL_NAMES["seed"]} or is_one_run:
+        return True
     return bool(names & of_examples) and any(re.search(r"\d$", name) for name in names)
 
 

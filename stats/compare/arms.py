@@ -30,8 +30,8 @@ from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
 from multiberts.stats.compare.checks import (
     check_defined,
     check_tables,
-    design_of,
     notes_of_calibration,
+    settings_of,
 )
 from multiberts.stats.compare.question import (
     TaskData,
@@ -81,7 +81,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
-    resample: Resample = "both",
+    resample: Resample | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -167,7 +167,7 @@ def compare_given(
     shared = shared or SharedArms()
     known = None if task.metric is None else named_metric(task.metric)
     tables = {name: shared.table(name, data, known) for name, data in given.items()}
-    settings = replace(settings, design=design_of(tables.values(), settings.design))
+    settings = settings_of([*tables.values()], settings)
     arms, metric, notes = _prepared(tables, task, settings, shared)
     scored = _scored_arms(arms, metric, settings, shared)
     replicates = bootstrap(
@@ -191,7 +191,7 @@ def compare_given(
         metric=metric.name,
         higher_is_better=higher,
         design=settings.design,
-        resample=settings.resample,
+        resample=settings.drawn,
         against=against,
         arms=ranked([summaries[name] for name in order], differences, higher is not False),
         differences=tuple(differences),
@@ -332,7 +332,7 @@ def _differences(
         variance = crossing.unbiased_variance()
         answers = paired_answers(scored[base].job, scored[experiment].job)
         interval, p_values = interval_of_difference(
-            pair, crossing, answers, kind, settings.resample, level
+            pair, crossing, answers, kind, settings.drawn, level
         )
         p = p_values.two_sided
         found.append(

@@ -27,11 +27,11 @@ from multiberts.stats.compare.checks import (
     check_named,
     check_scales,
     check_tables,
-    design_of,
     notes_of,
     notes_of_calibration,
     notes_of_clusters,
     notes_of_undefined,
+    settings_of,
 )
 from multiberts.stats.compare.conclude import (
     Names,
@@ -101,7 +101,7 @@ def compare(
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
-    resample: Resample = "both",
+    resample: Resample | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -114,7 +114,7 @@ def compare(
     Args:
       base: predictions, or each example's own scores, as any of: an array, tensor or nested list
         [seeds, examples] or [seeds, runs, examples], or [examples] of one seed (one score per seed is
-        [seeds, 1], with `resample="seeds"`); a dict of arrays [examples] by seed; a data frame
+        [seeds, 1]); a dict of arrays [examples] by seed; a data frame
         (pandas, polars) or `datasets.Dataset` with columns of usual names, one row per prediction or
         one column per run; a frame whose rows are seeds and whose columns are examples; the path of
         anything that `multiberts compare` reads; an xarray Dataset (as
@@ -140,7 +140,8 @@ def compare(
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
         cells were missing at random.
       resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
-        `examples` alone, with the other held fixed.
+        `examples` alone, with the other held fixed. By default `both`, but `examples` of one run of each
+        arm and `seeds` of one score per run, as these allow no more.
       confidence_level: level of the intervals, in (0, 1).
       n_resamples: bootstrap replicates, 39 or more for intervals at 95 %.
       rng: a whole number that identifies the bootstrap draws: the same number, the same result. A
@@ -231,7 +232,7 @@ def prepare_arms(
         if task.labels is not None or any(table.labels is not None for table in tables.values()):
             raise DataError("found labels without a metric; name one, such as metric='accuracy'")
         metric = METRICS["mean"]
-    design = design_of(tables.values(), design)
+    design = settings_of([*tables.values()], settings).design
     check_tables(tables, design)
     arms = [
         made.read(name, table, task.labels, metric, task.missing) for name, table in tables.items()
@@ -322,9 +323,6 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
     ]
 
 
-_BORROW = "borrow their spread (seed_sd='NUMBER'), "
-
-
 class ComparisonSpec:
     """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
 
@@ -358,19 +356,18 @@ class ComparisonSpec:
           prior: of arms with one seed, as in `Crossing`.
         """
         arms, metric, self._notes = prepared[:3]
-        settings = replace(settings, design=design_of(arms, settings.design))
+        settings = settings_of(arms, settings)
         self.prepared, self.settings, self.prior = prepared, settings, prior
         drawn = dict(zip(("base", "experiment"), arms, strict=False))
         if settings.design == "fixed_baseline":
             del drawn["base"]
         for name, arm in drawn.items() if not prior[1] else ():
-            may_be_fixed = name == "base" and len(arms[-1].seeds) > 1
-            cure = " (or design='fixed_baseline')" * may_be_fixed
-            check_seeds({name: arm}, settings, cure, _BORROW)
-        if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
-            raise DataError(
-                "found one example, expected two or more to estimate their spread; add some"
-            )
+            cures = ["borrow their spread (seed_sd='NUMBER')"] * (arm.num_examples > 1)
+            if name == "base" and len((*arms[-1].seeds, *arms[-1].left_out)) > 1:
+                is_one = "fixed_baseline' to ask about this model alone"
+                of_others = "unpaired' if seeds of one number are unrelated"
+                cures.append(f"give design='{of_others if arm.left_out else is_one}")
+            check_seeds({name: arm}, settings, cures)
         self.arms, self.metric, self.kind = tuple(arms), metric, kind_of(metric)
         pools_of: dict[Design, list[str | None]] = {
             "single": ["seeds"],
@@ -558,16 +555,24 @@ def kind_of(metric: MetricLike) -> ScoreKind:
 
 
 def check_seeds(
-    arms: Mapping[str, Arm], settings: ComparisonSettings, cure: str = "", borrow: str = ""
+    arms: Mapping[str, Arm], settings: ComparisonSettings, cures: Sequence[str] = ()
 ) -> None:
-    """Refuses an arm with a single seed where seeds are resampled; two texts are further ways out."""
+    """Refuses an arm with one seed or example where these are resampled; `cures` are further ways out."""
     for name, arm in arms.items():
-        if len(arm.seeds) < 2 and settings.resample != "examples":
+        has_examples, has_seeds = arm.num_examples > 1, len(arm.seeds) > 1
+        if not has_seeds and settings.resample != "examples":
             unit = "evaluation" if are_repeats(arm) else "seed"
+            hold = f"give resample='examples' and claim nothing beyond this {unit}"
+            *ways, last = [f"add {unit}s", *cures, *[hold] * has_examples]
+            cure = ", ".join(ways) + ", or " * bool(ways) + last
             raise DataError(
                 f"{name} has one {unit} ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                f"expected two or more to estimate how {unit}s vary; add {unit}s, {borrow}or give "
-                f"resample='examples' and claim nothing beyond this {unit}{cure}"
+                f"expected two or more to estimate how {unit}s vary; {cure}"
+            )
+        if not has_examples and settings.resample != "seeds":
+            whole = ", or give resample='seeds' if these are scores of whole runs" * has_seeds
+            raise DataError(
+                f"{name} has one example, expected two or more to estimate their spread; add some{whole}"
             )
 
 
@@ -588,7 +593,7 @@ def compare_specs(
     for number, (spec, called) in enumerate(zip(specs, names, strict=True)):
         columns = slice(num_arms * number, num_arms * (number + 1))
         samples = replicates.scores[:, columns]
-        summaries = spec.summaries(samples, called, settings)
+        summaries = spec.summaries(samples, called, spec.settings)
         result = concluded(
             summaries,
             spec.crossing,

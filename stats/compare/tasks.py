@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import metrics_by_task
 from multiberts.runs.errors import counted, in_keywords
+from multiberts.stats.compare.checks import settings_of
 from multiberts.stats.compare.conclude import (
     Names,
     concluded,
@@ -87,7 +88,7 @@ def compare_tasks(
     metric: Any = None,
     *,
     design: Design = "paired",
-    resample: Resample = "both",
+    resample: Resample | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -223,7 +224,7 @@ def compare_family(
             prepared = _arms(name, replace(task, metric=metric), settings)
             key = f"{name}, {metric_name(str(metric))}" if several else name
             cells[key] = CountedArms(name, task.examples_of or name, prepared)
-    specs = [ComparisonSpec(own.prepared, settings, own.examples) for own in cells.values()]
+    specs = [_spec(own, settings) for own in cells.values()]
     _check_shared_sets(dict(zip(cells, specs, strict=True)))
     called = [Names(name, name, *names) for name in cells]
     common, left_out = _common_seeds([*cells.values()])
@@ -247,9 +248,13 @@ def mean_over_tasks(
       DataError: they have none in common, or too few to estimate how seeds vary.
     """
     common, _ = _common_seeds(cells)
-    specs = [ComparisonSpec(own.prepared, settings, own.examples) for own in common]
+    specs = [_spec(own, settings) for own in common]
     found, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
     return _mean([*zip(common, specs, strict=True)], found, replicates.undefined, names)
+
+
+def _spec(own: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
+    return ComparisonSpec(own.prepared, settings_of(own.prepared.arms, settings), own.examples)
 
 
 def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
@@ -310,8 +315,13 @@ def _mean(
     weights = np.array([1 / len(of_task) / of_task[own.task] for own, _ in cells])
     specs = [spec for _, spec in cells]
     settings = specs[0].settings
+    if len(drawn := {spec.settings.resample for spec in specs}) > 1:
+        raise DataError(
+            f"found tasks whose data show {' and '.join(sorted(drawn))} (resample), expected the same of "
+            "all; give tasks of as many seeds, or resample='examples'"
+        )
     samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
-    # Metrics of one task have the same runs and examples, which are counted once.
+    # Metrics of one task have the same examples, which are counted once.
     once = [
         place
         for place, (own, _) in enumerate(cells)
@@ -375,7 +385,7 @@ def _mean_arm(
     """Averages one arm over tasks.
 
     Args:
-      once: places of the comparisons whose runs and examples are counted.
+      once: places of the comparisons whose examples are counted.
     """
     estimate = float(weights @ [arm.estimate for arm in arms])
     error, freedom = spread_of(crossing)
@@ -386,8 +396,10 @@ def _mean_arm(
         percentile_of(samples, settings.confidence_level),
         arms[0].seeds,
         weights @ [arm.seed_scores for arm in arms],
-        sum(arms[place].num_runs for place in once),
-        sum(arms[place].num_examples for place in once),
+        max(arm.num_runs for arm in arms),
+        1
+        if all(arm.num_examples == 1 for arm in arms)
+        else sum(arms[place].num_examples for place in once),
         standard_error=error,
         df=freedom,
         repeats=any(arm.repeats for arm in arms),

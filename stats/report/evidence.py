@@ -381,7 +381,8 @@ def _rank(
 ) -> ArmComparisons | None:
     """Ranks three arms or more; None where the design has no ranking, or seeds are too few for one."""
     seeds = [set(predictions.seeds) for predictions in arms.values()]
-    too_few = settings.design == "paired" and len(set.intersection(*seeds)) < 2
+    few = settings.resample != "examples" and len(set.union(*seeds)) > 1
+    too_few = few and settings.design == "paired" and len(set.intersection(*seeds)) < 2
     if settings.design not in get_args(ManyDesign) or too_few:
         return None
     first = next(iter(arms.values()))
@@ -464,7 +465,8 @@ def _seeds_and_difference(
 ) -> Iterator[ReportSection]:
     yield ReportSection(
         f"{place}-seeds",
-        f"{metric_label(item.metric)} of every seed on {item.evaluation_set}",
+        f"{metric_label(item.metric)} of every {'seed' if item.base.num_runs > 1 else 'run'} on "
+        f"{item.evaluation_set}",
         partial(figures.seed_figure, item),
     )
     if "percentile" in item.intervals:

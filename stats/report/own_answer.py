@@ -128,7 +128,8 @@ def as_json(compared: ComparedArms, read: str) -> str:
     for record, item in zip(records, compared.items, strict=True):
         record["p_holm"] = item.adjusted
         record |= {answer.key: answer.record() for answer in item.answers}
-        record["read"] = read
+        about = words.claim(words.arms_of(item.comparison), item.comparison.resample)
+        record["read"] = f"{about} {read}".lstrip()
         for role in ("base", "experiment") if ranked else ():
             arm = ranked[record[role]["name"]]
             record[role] |= {"ranks": [arm.rank_low, arm.rank_high], "groups": list(arm.groups)}
@@ -147,13 +148,15 @@ def as_text(compared: ComparedArms, read: str) -> str:
         told = means
         passed_over = f"Task by task, corrected for their number (Holm): {tally(compared.items)}."
     findings = [one.finding(pairing=False) for one in told]
+    claims = {words.claim(words.arms_of(item), item.resample) for item in items}
+    about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # said once for all
     sets = dict.fromkeys(item.evaluation_set for item in items)
     table = _table_of_tasks(compared.items) if len(sets) > 1 else _table_of_arms(compared.items)
     warned: dict[str, dict[str, None]] = {}
     for one in compared.items:
         for text in words.warnings(one.comparison, len(items) == 1, one.answers):
             warned.setdefault(text, {})[one.comparison.evaluation_set] = None
-    parts = ["\n".join(findings)]
+    parts = ["\n".join(text.removeprefix(about).lstrip() for text in findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
         # The table of many comparisons is what a reader looks for first.
@@ -161,10 +164,12 @@ def as_text(compared: ComparedArms, read: str) -> str:
             parts += [*shown, passed_over if means[0].adjusted is not None else ""]
         else:
             parts = [*shown, *parts, passed_over] if passed_over else [*parts, *shown]
+    parts = [about, *parts]
     for shown_table in tables_of_answers(compared.items):
         parts += [shown_table.aligned(), f"Note: {shown_table.note}"]
     for ranking in [] if means else compared.rankings:
-        parts += [words.ranking_finding(ranking), ranking.table().aligned()]
+        parts += [words.ranking_finding(ranking).removeprefix(about).lstrip()]
+        parts += [ranking.table().aligned()]
         parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
     is_one_of_many = len(items) > 1 and len(means) != 1
     reports = {one.comparison.name: words.interval_to_report(one.comparison) for one in told}

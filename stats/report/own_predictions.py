@@ -58,8 +58,8 @@ class OwnComparison(SliceNames):
       json: print every number as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
         known as logs in order of time, are always unpaired.
-      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one seed allows;
-        `seeds` holds the examples fixed.
+      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one run of each
+        allows; `seeds` holds the examples fixed, as one score per run allows. By default what the data allow.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
         single checkpoints; files of other programs name their seeds in a column.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
@@ -96,7 +96,7 @@ class OwnComparison(SliceNames):
     csv: str | None = None
     json: bool = False
     design: Design = "paired"
-    resample: Resample = ComparisonSettings.resample
+    resample: Resample | None = None
     seeds: SeedKind = "pretrain"
     names: Sequence[str] = ()
     task: str | None = None

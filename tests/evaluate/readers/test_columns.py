@@ -382,4 +382,4 @@ def test_a_second_column_of_a_role_is_said_to_be_left_out(tmp_path: Path) -> Non
     named = read(
         frame, tmp_path, prediction="predicted_label", label="gold", seed="seed", score=None
     )
-    assert named.read.unused == ["f1"]
+    assert named.read.unused == ["prediction", "label", "trial", "f1"]

@@ -402,10 +402,10 @@ def test_bad_designs_are_refused():
         compare(arm(seeds=1), experiment, "accuracy", design="unpaired")
     with (
         warnings.catch_warnings(),
-        pytest.raises(UserError, match="one example"),
+        pytest.raises(UserError, match="one example.*resample='seeds'"),
     ):
         warnings.simplefilter("error")
-        compare(np.ones((3, 1)), np.zeros((3, 1)))
+        compare(np.ones((3, 1)), np.zeros((3, 1)), resample="both")
     with pytest.raises(UserError, match="auc needs the scores"):
         compare(base, experiment, "auc")
     with pytest.raises(UserError, match="found metric 3"):
