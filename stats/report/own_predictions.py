@@ -31,7 +31,13 @@ from multiberts.stats.report.own_answer import (
     tables_of_answers,
     what_was_read,
 )
-from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each, metric_of
+from multiberts.stats.report.own_files import (
+    SeedKind,
+    arms_of,
+    columns_of_each,
+    metric_of_arms,
+    with_labels,
+)
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample
@@ -48,6 +54,8 @@ class OwnComparison(SliceNames):
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
       experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
         seed (`base_seed*.csv new_seed*.csv`).
+      labels: a table of ids and labels, instead of labels in the files themselves; `example` and `label` may
+        name its columns.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions.
       html: where to write a page with the answer and its figures, one file.
@@ -88,6 +96,7 @@ class OwnComparison(SliceNames):
 
     base: str
     experiment: Sequence[str] = ()
+    labels: str | None = None
     metric: str | None = None
     html: str | None = None
     latex: str | None = None
@@ -108,7 +117,14 @@ class OwnComparison(SliceNames):
 
     @property
     def columns(self) -> dict[str, str | None]:
-        return {role: getattr(self, role) for role in (*ROLES, "by")}
+        """Returns the names of columns of the predictions, by role."""
+        label = self.label if self.labels is None else None
+        return {role: getattr(self, role) for role in (*ROLES, "by")} | {"label": label}
+
+    @property
+    def inputs(self) -> list[str]:
+        """Returns every path that is read."""
+        return [self.base, *self.experiment, *([self.labels] if self.labels else [])]
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
@@ -138,7 +154,7 @@ def compare_files(settings: OwnComparison) -> str:
     Raises:
       UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
-    inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
+    inputs = {Path(path).resolve() for path in settings.inputs}
     for flag in ("html", "latex", "csv"):
         path = getattr(settings, flag)
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
@@ -146,6 +162,8 @@ def compare_files(settings: OwnComparison) -> str:
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.base, *settings.experiment]
     arms = _renamed(arms_of(paths, settings.task, settings.columns, settings.seeds), settings.names)
+    if settings.labels is not None:
+        arms = with_labels(arms, settings.labels, settings, has_metric=settings.metric is not None)
     tables = {name: table_of(name, data) for name, data in arms.items()}
     compared = _compare_arms(arms, settings)
     read = what_was_read(tables, compared, settings.base, settings.task_name or settings.task)
@@ -180,7 +198,7 @@ def _renamed(arms: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 def _compare_arms(arms: Mapping[str, Any], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, _), *others = arms.items()
-    metric = metric_of(arms, settings.metric)
+    metric = metric_of_arms(arms, settings.metric)
     evaluation_set = settings.task_name or settings.task or Path(settings.base).name
     [by, *_] = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})
     questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
@@ -227,7 +245,7 @@ def _pages(
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
-    places = [Path(given) for given in (settings.base, *settings.experiment)]
+    places = [Path(given) for given in settings.inputs]
     files = [
         file for place in places for file in ([place] if place.is_file() else place.rglob("*"))
     ]
