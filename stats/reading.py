@@ -7,8 +7,8 @@ coordinates or an index is put in order by them; only what has none counts by po
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ from multiberts.evaluate.metrics.register import (
 )
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import RowNames, SliceNames
+from multiberts.evaluate.readers.layout import name_of_all
 from multiberts.evaluate.readers.reading import (
     NoTaskError,
     is_counted,
@@ -35,6 +36,7 @@ from multiberts.evaluate.readers.reading import (
 )
 from multiberts.evaluate.readers.rows import (
     POSITION,
+    USUAL_NAMES,
     ArmTable,
     ReadAs,
     arms_of_rows,
@@ -57,6 +59,7 @@ GivenMetric = str | MetricLike | ScoreFunction
 # Coordinates along examples that identify them, and along runs what two runs can have in common.
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
+_VALUES = ("prediction", "score", "label")
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
 
@@ -72,7 +75,8 @@ def arms_in(
 
     Args:
       data: a file or folder, or a list of them whose names say seed and arm; a table (a data frame of pandas
-        or polars, a `datasets.Dataset`, a dict of columns) of usual names, long or with one column per run; a
+        or polars, a `datasets.Dataset`, a dict of columns, a list of rows) of usual names, in columns or in
+        the index, long or with one column per run; a list of frames, an arm each; a
         dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and what else a
         `.npz` file may hold; or a dict of arms, whose values are anything but one score or prediction per
         example.
@@ -87,6 +91,11 @@ def arms_in(
     if hasattr(data, "coords"):  # a Dataset is a mapping, too
         return None
     names = SliceNames(**{"by": by, **(columns or {})})
+    if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
+        arms = [named_arm(role, own, by, columns) for role, own in arms_of_arrays(data).items()]
+        if len({name for name, _ in arms}) < len(arms):
+            arms = list(zip(arms_of_arrays(data), [own for _, own in arms], strict=True))
+        return dict(arms)
     try:
         tables = _tables_in(data, what, names, task, columns is not None)
     except UserError as error:
@@ -98,6 +107,23 @@ def arms_in(
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
         return {str(name): own for name, own in data.items()}
     return None
+
+
+def named_arm(
+    role: str, data: Any, by: str | None = None, columns: Mapping[str, str | None] | None = None
+) -> tuple[str, Any]:
+    """Returns the name that an arm's data carry, else its role, and the data, as a table if they are one.
+
+    A name is the one value of a column of models, `attrs["name"]`, or that of a file or folder.
+    """
+    arms = arms_in(data, role, by, columns=columns) or {}
+    name, arm = next(iter(arms.items())) if len(arms) == 1 else ("", data)
+    named = getattr(data, "attrs", {}).get("name")
+    if not name and isinstance(named, str):
+        name = named
+    if not name and isinstance(data, str | Path):
+        name = name_of_all([str(data)])
+    return name or role, arm
 
 
 def arms_of_arrays(data: Any) -> dict[str, Any]:
@@ -115,7 +141,45 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
 
 def _is_whole(data: Any) -> bool:
     """Returns whether data are an array [seeds, examples], or another form with names of its own."""
-    return getattr(data, "ndim", 0) == 2 or hasattr(data, "columns") or hasattr(data, "data_vars")
+    return getattr(data, "ndim", 0) == 2 or _is_frame(data) or hasattr(data, "data_vars")
+
+
+def _is_frame(data: Any) -> bool:
+    """Returns whether data are a data frame, or a Series by seed and example."""
+    return hasattr(data, "columns") or _long_levels(data) != []
+
+
+def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
+    """Returns the names of levels of an index that are columns of a long table: of seeds, ids or arms.
+
+    Args:
+      given: names of columns that are not usual ones.
+    """
+    levels = [
+        name for name in getattr(getattr(data, "index", None), "names", ()) if name is not None
+    ]
+    roles = {
+        role
+        for role in ("arm", "seed", "run", "example")
+        for name in levels
+        if str(name).lower() in USUAL_NAMES[role]
+    }
+    of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
+    columns = {str(name).lower() for name in getattr(data, "columns", ())}
+    is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
+    return levels if is_long or {*levels} & {*given} else []
+
+
+def _with_columns(data: Any, given: Collection[str | None] = ()) -> Any:
+    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with all in columns."""
+    import pandas
+
+    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+        return pandas.DataFrame(data)
+    levels = _long_levels(data, given)
+    if levels and not hasattr(data, "columns"):
+        data = data.to_frame("value" if data.name is None else data.name)
+    return data.reset_index(level=levels) if levels else data
 
 
 def _tables_in(
@@ -130,6 +194,7 @@ def _tables_in(
             )
         return read_arms(data, names, task)
     table: Any = None
+    data = _with_columns(data, {*asdict(names).values()})
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
             if task is not None:
@@ -160,7 +225,7 @@ def _are_paths(data: Any) -> bool:
 
 def _is_row(data: Any) -> bool:
     """Returns whether data are one value per example, such as those of one seed."""
-    if isinstance(data, str | Path) or hasattr(data, "coords") or hasattr(data, "columns"):
+    if isinstance(data, str | Path | Mapping) or hasattr(data, "coords") or _is_frame(data):
         return False
     values = _as_array(data)
     if hasattr(values, "ndim"):
@@ -206,6 +271,7 @@ def table_of(
         return data
     if hasattr(data, "coords"):
         return _of_labelled_arrays(name, data, metric)
+    data = _with_columns(data)
     arms = arms_in(data, name, by)
     if arms is not None and len(arms) != 1:
         raise DataError(
@@ -379,7 +445,7 @@ def _only_count(ids: NDArray) -> bool:
 def labels_of(labels: Any) -> Any:
     """Returns a table of ids and labels, or a file of one, as a Series by id; other labels as they are."""
     is_path = isinstance(labels, str | Path)
-    if not (is_path or hasattr(labels, "columns")):
+    if not is_path and (hasattr(labels, "coords") or not hasattr(labels, "columns")):
         return labels
     try:
         return labels_by_id(labels, RowNames(), f"labels {labels}" if is_path else "labels")[0]

@@ -49,6 +49,7 @@ from multiberts.stats.reading import (
     arms_of_arrays,
     metric_as_read,
     metric_of,
+    named_arm,
     values_of_clusters,
 )
 from multiberts.stats.results import ArmSummary, Pairing
@@ -127,8 +128,9 @@ def compare(
         pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
         may have different numbers of runs.
       experiment: the same for the other arm, aligned by example id. None where the base is a table, file
-        or dict that holds two arms, or a list or tuple of two arrays or frames: the first is then the
-        base. Without a second arm the design is `single`, and so is a nested list: one arm.
+        or dict that holds two arms ({"RoBERTa": ..., "Ours": ...} names them), or a list or tuple of two
+        arrays or frames: the first is then the base. Without a second arm the design is `single`, and so is
+        a nested list: one arm.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
         replicate and without each example in turn. By default the metric of a task or log that names one,
@@ -186,6 +188,12 @@ def compare(
             names = Names(base=first, experiment=second)
         elif design == "paired":
             settings = replace(settings, design="single")
+    elif experiment is not None:
+        (first, base), (second, experiment) = (
+            named_arm(role, own) for role, own in (("base", base), ("experiment", experiment))
+        )
+        if first != second:
+            names = Names(base=first, experiment=second)
     task = TaskData(base, experiment, metric, labels, clusters, missing)
     result = compare_task(task, settings, names)
     return replace(result, origin=replace(result.computed_from(), data=data))

@@ -17,7 +17,7 @@ from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, labelled, metric_of, table_of
+from multiberts.stats.reading import arms_in, labelled, metric_of, named_arm, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
@@ -41,8 +41,8 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         arrays (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; of
         outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
         `evaluate.readers.reading.read_arms`). Or a list of such paths, whose names say seed and arm. Or a
-        table in memory: a data frame (pandas, polars), a `datasets.Dataset`, a dict of columns, or of arrays
-        as a `.npz` file holds them.
+        table in memory: a data frame (pandas, polars) or a list or dict of frames, an arm each, a
+        `datasets.Dataset`, a list of rows, a dict of columns, or of arrays as a `.npz` file holds them.
       task: one of several tasks in files, or in a column `task`; of finished runs,
         "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
@@ -79,12 +79,15 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     except UserError as error:
         raise DataError(in_keywords(str(error))) from error
     arms = arms_in(data, what, task=task, columns=columns)
+    if arms is not None:
+        arms = {name: named_arm(name, own, columns=columns)[1] for name, own in arms.items()}
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
             f"found {type(data).__name__}, expected a path or a table with columns; stats.compare takes "
             "arrays, DataArrays and Datasets as they are"
         )
-    return {name: arm.dataset() for name, arm in arms.items()}
+    sets = {name: arm.dataset() for name, arm in arms.items()}
+    return {name: own.assign_attrs({"name": name} if name else {}) for name, own in sets.items()}
 
 
 _ROLES = [field.name for field in fields(SliceNames)]

@@ -144,8 +144,56 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
             == tuple(printed["ci"][end] for end in ("low", "high"))
         )
         assert found.base.num_clusters == 10
-        named = (found.base.name, found.experiment.name)
-        assert named == (("old", "new") if len(form) == 1 else ("base", "experiment"))
+        assert (found.base.name, found.experiment.name) == ("old", "new")
+
+
+def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are():
+    """Two columns of a frame indexed by (seed, id) were two examples, and 54 % became 51 %."""
+    frames = {
+        name: long(values).drop(columns=["arm", "run", "template"])
+        for name, values in (("old", BASE), ("new", EXPERIMENT))
+    }
+    expected = compare(*frames.values(), **OPTIONS)
+    assert (expected.base.name, expected.experiment.name) == ("base", "experiment")
+    right = [
+        frame.assign(score=frame["prediction"] == frame["label"]).set_index(["seed", "example"])[
+            "score"
+        ]
+        for frame in frames.values()
+    ]
+    keys = ["seed", "example"]
+    indexed = [frame.set_index(keys) for frame in frames.values()]
+    forms = [
+        indexed, [own.set_index("seed") for own in frames.values()],
+        [own.set_index("example") for own in frames.values()], right,
+        [own.to_dict("records") for own in frames.values()],
+        [frames], [[*frames.values()]],
+        [{name: own.to_dict("list") for name, own in frames.items()}],
+        [{name: own.to_dict("records") for name, own in frames.items()}],
+        [pandas.concat(dict(zip(frames, indexed, strict=True)), names=["model"])],
+        [read([*frames.values()])[name] for name in ("base", "experiment")],
+        [read(frames)],
+        [own for one in indexed for own in read(
+            one.rename_axis(["s", "nr"]), seed="s", example="nr").values()],
+    ]  # fmt: skip
+    for form in forms:
+        found = compare(*form, **OPTIONS)
+        assert found.ci == pytest.approx(expected.ci) and found.base.num_examples == EXAMPLES
+    assert {*read(frames)} == {"old", "new"}
+    named = [own.copy() for own in frames.values()]
+    for own, name in zip(named, frames, strict=True):
+        own.attrs["name"] = name
+    for found in (
+        compare(*named, **OPTIONS),
+        compare(named, **OPTIONS),
+        compare(frames, **OPTIONS),
+    ):
+        assert (found.base.name, found.experiment.name) == ("old", "new")
+    assert [arm.name for arm in compare_arms(named, **OPTIONS).arms] == ["new", "old"]
+    with pytest.raises(
+        DataError, match="no column of predictions or scores among 'seed', 'example'"
+    ):
+        compare([{"seed": 0, "example": "a"}, {"seed": 1, "example": "a"}])
 
 
 def test_tensors_and_dicts_by_seed_give_the_numbers_of_arrays(expected):
