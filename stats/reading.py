@@ -172,9 +172,9 @@ def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
 
 def _with_columns(data: Any, given: Collection[str | None] = ()) -> Any:
     """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with all in columns."""
-    import pandas
-
     if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+        import pandas
+
         return pandas.DataFrame(data)
     levels = _long_levels(data, given)
     if levels and not hasattr(data, "columns"):

@@ -667,12 +667,12 @@ def labels_by_id(
     if not is_counted(frame.index):
         frame = frame.reset_index(names=frame.index.name or "example_id")
     ids = [name for name in (names.example, usual_id) if name in frame]
-    given = {"example": ids[0]} if ids else {}
-    given |= {} if names.label is None else {"label": names.label}
+    wanted = {"example": next(iter(ids), None), "label": names.label}
+    given = {role: name for role, name in wanted.items() if name is not None}
     columns, _ = columns_by_role(frame, given, what)
     if "label" not in columns:
         raise no_column(frame, what, "labels", "label")
-    roles = {role: columns[role] for role in ("example", "label") if role in columns}
+    roles = {role: name for role, name in columns.items() if role in ("example", "label")}
     frame = with_plain_cells(frame, roles, what)
     labels = frame[columns["label"]].rename(columns["label"])
     called = f"{columns['label']} of {what}"

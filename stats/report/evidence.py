@@ -241,10 +241,10 @@ def _shown(
     pictures, overview = None, []
     if for_page:
         pictures = [
-            list(_pictures(item, request.pairs[place], own, truth_of))
+            list(pictures_of(item, request.pairs[place], own, truth_of))
             for item, place, own in zip(items, places, answers, strict=True)
         ]
-        overview = list(_forests(request, items))
+        overview = list(forests_of(request, items))
         overview += [
             ReportSection(name, words.ranking_caption(ranking), partial(draw_ranking, ranking))
             for name, ranking in results.rankings
@@ -335,7 +335,7 @@ def _rank(
     return replace(found, name=first.set_name)
 
 
-def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
+def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
     """Yields a figure of all differences of each metric: on one axis, a slope would hide a share."""
     names = {item.name for item in items}
     for metric in dict.fromkeys(item.metric for item in items if item.experiment is not None):
@@ -354,12 +354,13 @@ def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSe
             )
 
 
-def _pictures(
+def pictures_of(
     item: Comparison,
     pair: Pair,
     answers: Sequence[FurtherAnswer],
-    truth_of: Callable[[PredictionSet, str], float | None] | None,
+    truth_of: Callable[[PredictionSet, str], float | None] | None = None,
 ) -> Iterator[ReportSection]:
+    """Yields the figures of one comparison."""
     yield from _bias_picture(item, pair, truth_of)
     yield ReportSection(
         f"{pair.place}-seeds",
