@@ -177,6 +177,25 @@ def _tasks(pattern: str) -> Any:
     return write
 
 
+def _apart(columns: Sequence[str], of_gold: Sequence[str], change: Any = lambda gold: gold) -> Any:
+    """Writes submissions, a file per seed, and labels in a file of their own, in another order."""
+
+    def write(folder: Path) -> None:
+        for arm in ("base", "new"):
+            for seed, rows in frame(arm).groupby("seed"):
+                table = rows[["id", "prediction"]].set_axis([*columns], axis=1)
+                written({f"{arm}/seed_{seed}/CoLA.tsv": table})(folder)
+        gold = of_examples().set_axis([*of_gold], axis=1).sort_values(of_gold[1])
+        written({"gold.tsv": change(gold)})(folder)
+
+    return write
+
+
+def _rewritten(folder: Path, change: Any) -> None:
+    gold = pd.read_csv(folder / "gold.tsv", sep="\t")
+    written({"gold.tsv": change(gold)})(folder)
+
+
 def _arrays(folder: Path) -> None:
     for arm in ("base", "new"):
         for seed, rows in frame(arm).groupby("seed"):
@@ -292,6 +311,40 @@ ATTEMPTS: dict[str, Attempt] = {
     "fractions": Attempt(
         written({"t.csv": frame("new").assign(prediction=np.linspace(0, 1, 200).round(3))}),
         "compare t.csv", "AUC", {"metric": "auc"},
+    ),
+    # Labels in a file of their own, as GLUE's submissions need them.
+    "labels apart": Attempt(
+        _apart(["index", "prediction"], ["index", "gold_label"]),
+        "compare base new --labels=gold.tsv", "label = 'gold_label of gold.tsv'",
+    ),
+    "labels apart, by a flag": Attempt(
+        _apart(["index", "prediction"], ["index", "label"]), "compare base new",
+        "label = 'label of gold.tsv'", {"labels": "gold.tsv"},
+    ),
+    "labels apart under another name": Attempt(
+        _apart(["index", "prediction"], ["index", "class"]), "compare base new --labels=gold.tsv",
+        "label = 'class of gold.tsv'", {"label": "class"},
+    ),
+    "ids of labels under another name": Attempt(
+        _apart(["index", "prediction"], ["nr", "label"]), "compare base new --labels=gold.tsv",
+        "label = 'label of gold.tsv'", {},
+        {"column 'index'": lambda folder: _rewritten(folder, lambda gold: gold.rename(
+            columns={"nr": "index"}))},
+    ),
+    "labels of half of the examples": Attempt(
+        _apart(["index", "prediction"], ["index", "label"], lambda gold: gold[::2]),
+        "compare base new --labels=gold.tsv", "20 of 40 examples have none", ends=REFUSAL,
+    ),
+    "two labels for an id": Attempt(
+        _apart(["index", "prediction"], ["index", "label"],
+               lambda gold: pd.concat([gold, gold[:1].assign(label=1)])),
+        "compare base new --labels=gold.tsv", "0.?, 1 for 0; keep one row", ends=REFUSAL,
+    ),
+    "scores beside labels apart": Attempt(
+        written({**{f"{arm}.csv": scores(arm).assign(guess=frame(arm)["prediction"])
+                    for arm in ("base", "new")}, "gold.tsv": of_examples()}),
+        "compare base.csv new.csv --labels=gold.tsv", "label = 'label of gold.tsv'",
+        {"prediction": "guess"},
     ),
     "an unknown metric": Attempt(two(), "compare base.csv new.csv --metric=acuracy", "5 paired"),
     "truth values of R": Attempt(

@@ -223,7 +223,7 @@ def default_metric(
     if predictions.dtype.kind == "f" and np.any(predictions[~np.isnan(predictions)] % 1):
         raise ValueError(
             "the predictions are fractions, which accuracy does not take; name a metric with "
-            "--metric, or give each example's score with --score"
+            "--metric=NAME, or give each example's score with --score=COLUMN"
         )
     texts: set[str] = set()
     if labels is not None and labels.dtype.kind in "OU":

@@ -119,7 +119,7 @@ def standard_rows(
     import pandas
 
     given = {role: name for role, name in asdict(names).items() if name is not None}
-    columns, unused = _found(frame, given, what)
+    columns, unused = columns_by_role(frame, given, what)
     has_seeds = seed is not None or "seed" in {**columns, **given}
     if not has_seeds and columns.get("run", "").lower() in _RUNS:
         columns["seed"] = columns.pop("run")
@@ -132,7 +132,7 @@ def standard_rows(
     frame = frame.drop(columns=indices)
     has_seeds = seed is not None or "seed" in columns
     frame, columns, more = long_table(frame, header, columns, given, what, has_seeds=has_seeds)
-    frame = _with_plain_cells(frame, columns, what).reset_index(drop=True)
+    frame = with_plain_cells(frame, columns, what).reset_index(drop=True)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
     has_values = bool({"prediction", "score"} & {*columns})
     is_one = seed is None and "seed" not in columns and has_values and _is_one_run(frame, columns)
@@ -143,7 +143,7 @@ def standard_rows(
     if "seed" not in columns:
         roles["seed"] = "one" if is_one else seed
     for role in {"arm", "seed", "run", "example"} & {*roles.columns}:
-        roles[role] = _stripped(roles[role])
+        roles[role] = stripped(roles[role])
     read = {"seed": ONE_RUN if is_one else BY_NAME} | {
         r: name for r, name in columns.items() if name != ARM_COLUMNS
     }
@@ -273,7 +273,7 @@ def _guessed(
     return {role: roles[role] for role in order if role in {*roles} - {*columns}}, numbers
 
 
-def _stripped(column: pandas.Series) -> pandas.Series:
+def stripped(column: pandas.Series) -> pandas.Series:
     """Returns names without spaces around them: "a1 " is the example "a1"."""
     if column.dtype == "str":
         return column.str.strip()
@@ -439,6 +439,16 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
     return replace(rows, roles=roles, further=further[kept], read=read)
 
 
+def may_be_ids(column: pandas.Series, position: NDArray) -> bool:
+    """Returns whether a column of examples, one in each row, tells them apart in an order of its own."""
+    is_index = INDEX.fullmatch(str(column.name)) is not None
+    is_number_or_text = column.dtype.kind in "iuOT"
+    return (
+        not is_index and not is_text(column.name) and is_number_or_text and column.is_unique
+        and not _counts(column, position)
+    )  # fmt: skip
+
+
 def _counts(column: pandas.Series, position: NDArray) -> bool:
     """Returns whether values only count the rows of every run, from 0 or 1."""
     if column.dtype.kind not in "iu":
@@ -464,7 +474,7 @@ def described(columns: Mapping[str, str]) -> str:
     )
 
 
-def _found(
+def columns_by_role(
     frame: pandas.DataFrame, given: Mapping[str, str], what: str
 ) -> tuple[dict[str, str], list[str]]:
     """Returns the column of each role, and those of usual names that another column's role leaves out."""
@@ -504,7 +514,7 @@ def _found(
     return columns, [name for name in unused if name not in used]
 
 
-def _with_plain_cells(
+def with_plain_cells(
     frame: pandas.DataFrame, roles: Mapping[str, str], what: str
 ) -> pandas.DataFrame:
     """Returns a table with one text or number in each cell of its roles, or a set of texts.

@@ -9,14 +9,23 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.evaluate.readers.columns import ColumnNames, settled, standard_rows
+from multiberts.evaluate.readers.columns import (
+    ColumnNames,
+    RowNames,
+    columns_by_role,
+    may_be_ids,
+    settled,
+    standard_rows,
+    stripped,
+    with_plain_cells,
+)
 from multiberts.evaluate.readers.harness_logs import helm_rows, lm_eval_rows
 from multiberts.evaluate.readers.inspect_logs import (
     UnfinishedLogError,
@@ -57,13 +66,14 @@ from multiberts.evaluate.readers.rows import (
     ReadAs,
     Rows,
     arms_of_rows,
+    no_column,
     number_of,
     rows_of_table,
     table_of_arrays,
 )
 from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import decoded, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import read_columnar
@@ -414,13 +424,16 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
     return {name: rest.where(column == name) for name in chosen}
 
 
-def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
-    """Reads one file, recognised by its first bytes, under the names of `ColumnNames`."""
+def _read_file(
+    path: Path, names: ColumnNames, seed: int | None, standard: Callable[..., Any] | None = None
+) -> Any:
+    """Reads one file, recognised by its first bytes, as what `standard` makes of a table: its rows."""
+    standard = standard or _standard
     try:
         if path.name == "per_instance_stats.json":
             return helm_rows(path, names, seed)
         if path.is_dir() or _first_bytes(path)[:4] in (b"PAR1", _ARROW_STREAM):
-            return _standard(_read_columns(path), names, path, seed)
+            return standard(_read_columns(path), names, path, seed)
         start = _first_bytes(path)
         if start[:2] == b"PK":
             with open_archive(path) as archive:
@@ -442,10 +455,10 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
                 return inspect_rows(path, by_inspect(path) or parsed, names, seed)
             if path.name.startswith("samples_") and isinstance(parsed, list):
                 return lm_eval_rows(path, parsed, names, seed)
-            return _standard(_table_of_json(path, parsed), names, path, seed)
+            return standard(_table_of_json(path, parsed), names, path, seed)
         content = text.encode()
         del data, text  # each as large as the table
-        return _standard(_read_text_table(content), names, path, seed)
+        return standard(_read_text_table(content), names, path, seed)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); expected {KINDS}") from error
 
@@ -688,6 +701,71 @@ def tasks_in_memory(
         name if "task" in rows.roles else "": settled(own, names, what)
         for name, own in by_task.items()
     }
+
+
+def labels_by_id(
+    table: Any, names: RowNames, what: str, usual_id: str = ""
+) -> tuple[pandas.Series, str]:
+    """Returns the labels of a table of ids and labels by id, and what they were read as.
+
+    Args:
+      table: a data frame, or the path of a file of one.
+      names: of its columns of ids (`example`) and labels, where they are not usual ones; a name of ids that
+        it does not have is passed over, as it may be of the predictions alone.
+      what: names it in error messages.
+      usual_id: a name of its column of ids that is usual beside its predictions.
+
+    Returns:
+      The labels, by position where no column has a name of ids.
+    """
+    import pandas
+
+    if isinstance(table, str | Path):
+        [source, *others] = source_files([str(table)])
+        if others:
+            raise UserError(f"{what} is a folder of {len(others) + 1} files; give one table")
+        table = _read_file(source.path, ColumnNames(), None, lambda frame, *_: frame)
+    if isinstance(table, Rows):  # of logs and arrays
+        table = table.frame()
+    frame = table.to_pandas() if hasattr(table, "to_pandas") else table
+    if not is_counted(frame.index):
+        frame = frame.reset_index(names=frame.index.name or "example_id")
+    ids = [name for name in (names.example, usual_id) if name in frame]
+    wanted = {"example": next(iter(ids), None), "label": names.label}
+    given = {role: name for role, name in wanted.items() if name is not None}
+    columns, _ = columns_by_role(frame, given, what)
+    if "label" not in columns:
+        raise no_column(frame, what, "labels", "label")
+    roles = {role: name for role, name in columns.items() if role in ("example", "label")}
+    frame = with_plain_cells(frame, roles, what)
+    labels = frame[columns["label"]].rename(columns["label"])
+    called = f"{columns['label']} of {what}"
+    if "example" not in columns:
+        order = np.arange(len(frame))
+        rivals = [name for name in frame if may_be_ids(frame[name], order)]
+        if rivals:
+            raise UserError(
+                f"{what}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the ids "
+                f"of the predictions into a column {usual_id or 'example_id'!r}"
+            )
+        return labels.reset_index(drop=True), f"{called}, by order of rows"
+    by_id = labels.set_axis(pandas.Index(stripped(frame[columns["example"]])))
+    by_id = by_id[~pandas.MultiIndex.from_arrays([by_id.index, by_id.array]).duplicated()]
+    twice = by_id.index[by_id.index.duplicated()]
+    if len(twice):
+        first = ", ".join(repr(label) for label in by_id[twice[:1]].tolist()[:3])
+        raise UserError(
+            f"{what}: found several labels for {counted(twice.nunique(), 'id')} in {columns['example']!r}, "
+            f"such as {first} for {twice.tolist()[0]!r}; keep one row for each id"
+        )
+    return by_id, called
+
+
+def is_counted(index: pandas.Index) -> bool:
+    """Returns whether an index only counts from 0, as pandas does where none was given."""
+    import pandas
+
+    return isinstance(index, pandas.RangeIndex) and index.start == 0 and index.step == 1
 
 
 def is_table_of_runs(columns: Iterable[object]) -> bool:

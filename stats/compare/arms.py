@@ -39,7 +39,6 @@ from multiberts.stats.compare.question import (
     check_finite,
     check_seeds,
     kind_of,
-    logged_metric,
     named_notes,
     pairing_of,
     prepare_arms,
@@ -52,7 +51,7 @@ from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arms_in
+from multiberts.stats.reading import arms_in, metric_as_read, metric_of
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
@@ -165,8 +164,10 @@ def compare_given(
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
-    known = None if task.metric is None else named_metric(task.metric)
-    tables = {name: shared.table(name, data, known) for name, data in given.items()}
+    read_for = metric_as_read(task.metric)
+    tables = {name: shared.table(name, data, read_for, task.labels) for name, data in given.items()}
+    # The labels are the tables' own now.
+    task = replace(task, metric=metric_of(tables, task.metric), labels=None)
     settings = settings_of([*tables.values()], settings)
     arms, metric, notes = _prepared(tables, task, settings, shared)
     scored = _scored_arms(arms, metric, settings, shared)
@@ -290,7 +291,7 @@ def _prepared(
         arms = {name: with_common_seeds(arm, common) for name, arm in arms.items()}
     check_seeds(arms, settings)
     every = list(arms.values())
-    score = named_metric(task.metric or logged_metric(tables) or "mean", every)
+    score = named_metric(task.metric or "mean", every)
     notes += notes_of_calibration(score, every, [*arms])
     return arms, bounded_mean(score, every), (*dict.fromkeys(notes),)
 

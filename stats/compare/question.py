@@ -13,7 +13,6 @@ from multiberts.evaluate.metrics.answer_checks import labelled_averages
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
@@ -45,7 +44,14 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arms_in, arms_of_arrays, values_of_clusters
+from multiberts.stats.reading import (
+    arms_in,
+    arms_of_arrays,
+    metric_as_read,
+    metric_of,
+    named_arm,
+    values_of_clusters,
+)
 from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (
@@ -122,17 +128,19 @@ def compare(
         pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
         may have different numbers of runs.
       experiment: the same for the other arm, aligned by example id. None where the base is a table, file
-        or dict that holds two arms, or a list or tuple of two arrays or frames: the first is then the
-        base. Without a second arm the design is `single`, and so is a nested list: one arm.
+        or dict that holds two arms ({"RoBERTa": ..., "Ours": ...} names them), or a list or tuple of two
+        arrays or frames: the first is then the base. Without a second arm the design is `single`, and so is
+        a nested list: one arm.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
-        replicate and without each example in turn. By default `mean` of scores without labels.
+        replicate and without each example in turn. By default the metric of a task or log that names one,
+        else `accuracy` of predictions with labels, and `mean` of scores.
       design: `paired` uses the seeds that both arms have, but for repeated evaluations (logs in order of
         time), which are unpaired; `unpaired` draws the seeds of each arm separately; `fixed_baseline`
         takes the base's runs as they are; `single` has no experiment.
-      labels: one per example, where the arms do not hold them. A DataArray with example ids, a
-        Series with an index or a mapping is put in the order of the predictions by these; other
-        values count by position.
+      labels: one per example, instead of the arms' own: a DataArray with example ids, a Series with an
+        index, a mapping, a data frame of ids and labels or the path of such a table, which are put in the
+        order of the predictions. Other values count by position, and are refused beside ids.
       clusters: examples that belong together (such as sentences of one template) and are drawn
         together: the name of a coordinate or variable along `example`, or one value per example
         of the base, given as labels are. A table's column `cluster` or `template` is used without
@@ -181,6 +189,12 @@ def compare(
             names = Names(base=first, experiment=second)
         elif design == "paired":
             settings = replace(settings, design="single")
+    elif experiment is not None:
+        (first, base), (second, experiment) = (
+            named_arm(role, own) for role, own in (("base", base), ("experiment", experiment))
+        )
+        if first != second:
+            names = Names(base=first, experiment=second)
     task = TaskData(base, experiment, metric, labels, clusters, missing)
     result = compare_task(task, settings, names)
     return replace(result, origin=replace(result.computed_from(), data=data))
@@ -225,20 +239,15 @@ def prepare_arms(
     given = (
         {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
     )
-    metric = None if task.metric is None else named_metric(task.metric)
-    tables = {name: made.table(name, data, metric) for name, data in given.items()}
-    metric = metric or logged_metric(tables)
-    if metric is None:
-        if task.labels is not None or any(table.labels is not None for table in tables.values()):
-            raise DataError("found labels without a metric; name one, such as metric='accuracy'")
-        metric = METRICS["mean"]
+    read_for = metric_as_read(task.metric)
+    tables = {name: made.table(name, data, read_for, task.labels) for name, data in given.items()}
+    chosen = metric_of(tables, task.metric)
+    metric = named_metric(chosen)
     design = settings_of([*tables.values()], settings).design
     check_tables(tables, design)
-    arms = [
-        made.read(name, table, task.labels, metric, task.missing) for name, table in tables.items()
-    ]
+    arms = [made.read(name, table, metric, task.missing) for name, table in tables.items()]
     if len(arms) > 1:
-        if task.labels is None and any(table.labels is None for table in tables.values()):
+        if any(table.labels is None for table in tables.values()):
             # Scores need none, and one arm's cannot be held against nothing.
             arms = [replace(arm, labels=np.zeros(arm.num_examples)) for arm in arms]
         arms = list(align(arms[0], arms[1]))
@@ -258,17 +267,11 @@ def prepare_arms(
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
                 "none in common; if they are unrelated, give design='unpaired'"
             )
-    used = bounded_mean(named_metric(task.metric or metric, arms), arms)
+    used = bounded_mean(named_metric(chosen, arms), arms)
     notes = [
         [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
     ]
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
-
-
-def logged_metric(tables: Mapping[str, ArmTable]) -> MetricLike | None:
-    """Returns the metric that logs name for their predictions, such as mcc."""
-    names = {table.read.logged_metric for table in tables.values()} - {""}
-    return named_metric(names.pop()) if len(names) == 1 else None
 
 
 def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:

@@ -7,10 +7,11 @@ JSON and CSV loop over the answers of `answers.listed.ANSWERS` and know none of 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from multiberts.runs.figure_style import drawn_into
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.presentation.table_writer import Table
@@ -18,6 +19,8 @@ from multiberts.stats.results import ComparisonResult, EqualByContent, flat_valu
 from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from multiberts.stats.presentation.sections import ReportSection
 
 
@@ -116,10 +119,10 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         """Returns its figure."""
         return None
 
-    def plot(self) -> Any:
-        """Draws its figure; None where it has none."""
+    def plot(self, ax: Axes | None = None) -> Any:
+        """Draws its figure, or a figure of one panel into given axes, which it returns; None without one."""
         section = self.figure()
-        return None if section is None else section.make()
+        return None if section is None else drawn(section.make, ax)
 
     def _parts(self) -> tuple[list[str], Table | None]:
         notes = [f"Note: {text}" for text in self.warnings()]
@@ -141,6 +144,15 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         texts, table = self._parts()
         shown = [] if table is None else [table.html()]
         return "\n".join([*(f"<p>{html.escape(text)}</p>" for text in texts if text), *shown])
+
+
+def drawn(draw: Callable[[], Any], ax: Axes | None) -> Any:
+    """Returns the figure that a function draws, or the axes into which it drew."""
+    if ax is None:
+        return draw()
+    with drawn_into(ax):
+        draw()
+    return ax
 
 
 def finished(result: Any) -> ComparisonResult:

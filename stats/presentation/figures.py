@@ -235,7 +235,9 @@ def forest_figure(
         level = f"{items[0].confidence_level:.0%} CI ({kinds}; filled: it excludes 0)"
         names = [*comparisons, *([last.evaluation_set] if last else [])]
         label = f"{heading('difference', unit)}, {level}"
-        drawing.finish_rows(axes, names, label, title or items[0].name)
+        called = {item.name for item in items}
+        shown = title or (items[0].name if len(called) == 1 else "")
+        drawing.finish_rows(axes, names, label, shown)
     return figure
 
 

@@ -292,7 +292,7 @@ def _shown(
     number, pictures, overview = len(rows), [[] for _ in items], []
     if for_page:
         pictures = [
-            list(_pictures(item, request.pairs[place], own, truth_of))
+            list(pictures_of(item, request.pairs[place], own, truth_of))
             for item, place, own in zip(items, places, answers, strict=False)
         ]
         pictures += [
@@ -301,7 +301,7 @@ def _shown(
                 items[number:], results.means, answers[number:], strict=True
             )
         ]
-        overview = list(_forests(request, items[:number]))
+        overview = list(forests_of(request, items[:number]))
         overview += [
             ReportSection(name, words.ranking_caption(ranking), partial(draw_ranking, ranking))
             for name, ranking in results.rankings
@@ -405,7 +405,7 @@ def _rank(
     return replace(found, name=first.set_name)
 
 
-def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
+def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
     """Yields a figure of all differences of each metric: on one axis, a slope would hide a share."""
     names = {item.name for item in items}
     for metric in dict.fromkeys(item.metric for item in items if item.experiment is not None):
@@ -450,12 +450,13 @@ def _pictures_of_mean(
     yield from _seeds_and_difference(mean, place, answers)
 
 
-def _pictures(
+def pictures_of(
     item: Comparison,
     pair: Pair,
     answers: Sequence[FurtherAnswer],
-    truth_of: Callable[[PredictionSet, str], float | None] | None,
+    truth_of: Callable[[PredictionSet, str], float | None] | None = None,
 ) -> Iterator[ReportSection]:
+    """Yields the figures of one comparison."""
     yield from _bias_picture(item, pair, truth_of)
     yield from _seeds_and_difference(item, pair.place, answers)
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from multiberts.evaluate.metrics.register import METRICS, default_metric, known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import SliceNames
+from multiberts.evaluate.readers.columns import RowNames, SliceNames
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
 from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.reading import (
     NoTaskError,
     check_names_of_tasks,
     described_paths,
+    labels_by_id,
     read_arms_by_task,
 )
 from multiberts.evaluate.readers.rows import ArmTable
@@ -25,7 +24,7 @@ from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, table_of
+from multiberts.stats.reading import arms_in, labelled, metric_of, named_arm, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     FinishedRun,
@@ -49,8 +48,8 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         arrays (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; of
         outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
         `evaluate.readers.reading.read_arms`). Or a list of such paths, whose names say seed and arm. Or a
-        table in memory: a data frame (pandas, polars), a `datasets.Dataset`, a dict of columns, or of arrays
-        as a `.npz` file holds them.
+        table in memory: a data frame (pandas, polars) or a list or dict of frames, an arm each, a
+        `datasets.Dataset`, a list of rows, a dict of columns, or of arrays as a `.npz` file holds them.
       task: one of several tasks in files, or in a column `task`; of finished runs,
         "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
@@ -87,12 +86,15 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     except UserError as error:
         raise DataError(in_keywords(str(error))) from error
     arms = arms_in(data, what, task=task, columns=columns)
+    if arms is not None:
+        arms = {name: named_arm(name, own, columns=columns)[1] for name, own in arms.items()}
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
             f"found {type(data).__name__}, expected a path or a table with columns; stats.compare takes "
             "arrays, DataArrays and Datasets as they are"
         )
-    return {name: arm.dataset() for name, arm in arms.items()}
+    sets = {name: arm.dataset() for name, arm in arms.items()}
+    return {name: own.assign_attrs({"name": name} if name else {}) for name, own in sets.items()}
 
 
 _ROLES = [field.name for field in fields(SliceNames)]
@@ -272,27 +274,31 @@ def tasks_of(
     return tasks
 
 
-def _default_metric(name: str, data: Any, table: ArmTable) -> str:
-    of_task = [
-        *getattr(data, "attrs", {}).get("metrics", ())
-    ]  # of finished runs, its main one first
-    if of_task and of_task[0] in METRICS:
-        return str(of_task[0])
-    predictions = table.values if table.kind == "prediction" else None
-    try:
-        return default_metric(predictions, table.labels, table.read.logged_metric)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
+def with_labels(
+    arms: Mapping[str, Any], path: str, names: RowNames, *, has_metric: bool
+) -> dict[str, Any]:
+    """Returns arms with the labels of a table, joined by id, instead of their own.
+
+    Args:
+      names: of the table's columns, where they are not usual ones.
+      has_metric: see `stats.reading.labelled`.
+    """
+    found: dict[str, Any] = {}
+    for name, data in arms.items():
+        table = table_of(name, data)
+        labels, called = labels_by_id(path, names, path, table.read.columns.get("example", ""))
+        table = labelled(name, table, labels, called, has_metric=has_metric)
+        # Of finished runs, their other variables stay.
+        is_table = isinstance(data, ArmTable)
+        found[name] = table if is_table else data.assign(label=("example", table.labels))
+    return found
 
 
-def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
-    """Returns the metric that is asked for, a task's or log's, or `mean` of scores, `accuracy` of classes."""
-    tables = [table_of(name, data) for name, data in arms.items()]
-    scores = {table.read.columns.get("score", "") for table in tables}
-    if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
-        # The mean where there are both kinds.
-        return max(starmap(_default_metric, zip(arms, arms.values(), tables, strict=True)))
-    return named_metric(given).name
+def metric_of_arms(arms: Mapping[str, Any], given: str | None) -> str:
+    """Returns the name of the metric that is asked for or inferred (see `stats.reading.metric_of`)."""
+    return named_metric(
+        metric_of({name: table_of(name, own) for name, own in arms.items()}, given)
+    ).name
 
 
 def columns_of_each(

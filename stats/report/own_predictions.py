@@ -11,6 +11,7 @@ from typing import Any
 
 from multiberts.evaluate.metrics.register import metrics_by_task
 from multiberts.evaluate.readers.columns import ROLES, SliceNames
+from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
@@ -32,7 +33,13 @@ from multiberts.stats.report.own_answer import (
     tables_of_answers,
     what_was_read,
 )
-from multiberts.stats.report.own_files import SeedKind, columns_of_each, metric_of, tasks_of
+from multiberts.stats.report.own_files import (
+    SeedKind,
+    columns_of_each,
+    metric_of_arms,
+    tasks_of,
+    with_labels,
+)
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample
@@ -49,6 +56,8 @@ class OwnComparison(SliceNames):
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
       experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
         seed (`base_seed*.csv new_seed*.csv`).
+      labels: a table of ids and labels, instead of labels in the files themselves; `example` and `label` may
+        name its columns.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions. Of several tasks that of each, `MRPC:accuracy+f1,accuracy`, where one
         with two counts as their mean; `glue` counts as GLUE does.
@@ -90,6 +99,7 @@ class OwnComparison(SliceNames):
 
     base: str
     experiment: Sequence[str] = ()
+    labels: str | None = None
     metric: str | None = None
     html: str | None = None
     latex: str | None = None
@@ -110,7 +120,14 @@ class OwnComparison(SliceNames):
 
     @property
     def columns(self) -> dict[str, str | None]:
-        return {role: getattr(self, role) for role in (*ROLES, "by")}
+        """Returns the names of columns of the predictions, by role."""
+        label = self.label if self.labels is None else None
+        return {role: getattr(self, role) for role in (*ROLES, "by")} | {"label": label}
+
+    @property
+    def inputs(self) -> list[str]:
+        """Returns every path that is read."""
+        return [self.base, *self.experiment, *([self.labels] if self.labels else [])]
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
@@ -140,7 +157,7 @@ def compare_files(settings: OwnComparison) -> str:
     Raises:
       UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
-    inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
+    inputs = {Path(path).resolve() for path in settings.inputs}
     for flag in ("html", "latex", "csv"):
         path = getattr(settings, flag)
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
@@ -150,6 +167,13 @@ def compare_files(settings: OwnComparison) -> str:
     tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds)
     if settings.names:
         tasks = _renamed(tasks, settings.names)
+    if settings.labels is not None:
+        has_metric = settings.metric is not None
+        only_task([*tasks], settings.base)
+        tasks = {
+            task: with_labels(arms, settings.labels, settings, has_metric=has_metric)
+            for task, arms in tasks.items()
+        }
     tables = {
         task: {name: table_of(name, data) for name, data in arms.items()}
         for task, arms in tasks.items()
@@ -200,7 +224,7 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
     for task, arms in tasks.items():
         called = task or settings.task_name or settings.task or Path(settings.base).name
         every = metrics[task] if isinstance(metrics[task], tuple) else (metrics[task],)
-        measures = [metric_of(arms, metric) for metric in every]
+        measures = [metric_of_arms(arms, metric) for metric in every]
         sets = {
             name: PredictionSet(
                 task, called, name, None, (*measures,), data, settings.missing,
@@ -257,7 +281,7 @@ def _pages(
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
-    places = [Path(given) for given in (settings.base, *settings.experiment)]
+    places = [Path(given) for given in settings.inputs]
     files = [
         file for place in places for file in ([place] if place.is_file() else place.rglob("*"))
     ]

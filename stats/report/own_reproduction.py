@@ -12,7 +12,7 @@ from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.answers.published_number import reproduce
 from multiberts.stats.compare.question import compare
 from multiberts.stats.reading import table_of
-from multiberts.stats.report.own_files import metric_of, tasks_of
+from multiberts.stats.report.own_files import metric_of_arms, tasks_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def reproduce_files(settings: OwnReproduction) -> str:
     [(name, data)] = arms.items()
     result = compare(
         data,
-        metric=metric_of(arms, settings.metric),
+        metric=metric_of_arms(arms, settings.metric),
         design="single",
         resample="seeds" if len(table_of(name, data).seeds) > 1 else "examples",
     )

@@ -249,7 +249,7 @@ class PredictionSet:
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
         missing: Missing = "refuse" if self.missing == "refuse" else "omit"
-        arm = (shared or SharedArms()).read(name, data, None, metric, missing)
+        arm = (shared or SharedArms()).read(name, data, metric, missing)
         try:
             metric.bind(arm.labels, arm.predictions)
         except ValueError as error:

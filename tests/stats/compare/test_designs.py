@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 import scipy.stats
 import sklearn.metrics
@@ -38,6 +39,10 @@ def arm(skill=0.7, seeds=5, runs=2, num_examples=40, key=0, first_seed=0, contin
             "example_id": ("example", [f"9/{n}" for n in range(num_examples)]),
         },
     )
+
+
+def along(data, values):
+    return pandas.Series(values, data["example_id"])
 
 
 def score_of_seeds(data, score, seeds, examples):
@@ -124,7 +129,7 @@ def test_clusters_are_drawn_whole():
     base, experiment = arm(0.6), arm(0.75, key=1)
     template = np.array([f"t{n}" for n in np.repeat(np.arange(9), [1, 2, 3, 4, 5, 6, 7, 8, 4])])
     members = [np.flatnonzero(template == name) for name in np.unique(template)]
-    by_values = compare(base, experiment, "f1", clusters=template, n_resamples=FEW)
+    by_values = compare(base, experiment, "f1", clusters=along(base, template), n_resamples=FEW)
     f1 = sklearn.metrics.f1_score
     examples = (" examples", members)
     expected = plain_loop(
@@ -169,8 +174,8 @@ def test_ranks_take_clusters_and_equal_the_libraries(metric):
     codes = np.arange(40) // 2
     members = [np.flatnonzero(codes == code) for code in range(20)]
     item = compare(
-        base["prediction"], experiment["prediction"], metric, labels=base["label"], clusters=codes,
-        n_resamples=FEW, rng=3,
+        base["prediction"], experiment["prediction"], metric, labels=base["label"],
+        clusters=along(base, codes),        n_resamples=FEW, rng=3,
     )  # fmt: skip
     sets = ((" examples", members),) * 2
     expected = plain_loop(
@@ -395,7 +400,7 @@ def test_bad_designs_are_refused():
     with pytest.raises(UserError, match="no coordinate 'template'"):
         compare(base, experiment, "accuracy", clusters="template")
     with pytest.raises(UserError, match="all examples are in"):
-        compare(base, experiment, "accuracy", clusters=np.zeros(40))
+        compare(base, experiment, "accuracy", clusters=along(base, np.zeros(40)))
     with pytest.raises(UserError, match="each of 40 examples"):
         compare(base, experiment, "accuracy", clusters=np.zeros(39))
     with pytest.raises(UserError, match="has one seed.*fixed_baseline"):
