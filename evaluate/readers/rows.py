@@ -105,6 +105,7 @@ class ReadAs:
       task: as the files name it.
       logged_metric: of predictions, as a log names it; empty where the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
+      chosen: which of the finished runs were taken, in words: their step and learning rate.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -114,6 +115,7 @@ class ReadAs:
     task: str = ""
     logged_metric: str = ""
     one_checkpoint: bool = False
+    chosen: str = ""
 
     def attributes(self) -> dict[str, Any]:
         """Returns all that is set, as attributes of a Dataset."""

@@ -33,6 +33,7 @@ def what_was_read(
     alike: dict[str, list[str]] = {}
     for name, table in tables.items():
         text = described(table.read.columns) or "runs of multiberts finetune, by their run.json"
+        text += f", {table.read.chosen}" * bool(table.read.chosen)
         alike.setdefault(text, []).append(name)
     columns = "; ".join(
         f"{', '.join(names)}: {text}" if len(alike) > 1 else text for text, names in alike.items()

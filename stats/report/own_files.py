@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from multiberts.evaluate.metrics.register import METRICS, default_metric, known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
@@ -22,17 +21,18 @@ from multiberts.stats.metrics import named_metric
 from multiberts.stats.reading import arms_in, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
-    FinishedRun,
     PredictionSetReader,
-    RunGroup,
+    SeedKind,
+    at_steps,
+    by_checkpoint,
+    choose_learning_rate,
     finished_runs,
+    make_groups,
     prediction_sets_of_runs,
 )
 
 if TYPE_CHECKING:
     import xarray
-
-SeedKind = Literal["pretrain", "finetune"]
 
 
 def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[str, xarray.Dataset]:
@@ -99,11 +99,18 @@ def _holds_runs(data: Any) -> bool:
 
 
 def _arms_at(
-    paths: Sequence[str], task: str | None, columns: Mapping[str, str | None]
+    paths: Sequence[str],
+    task: str | None,
+    columns: Mapping[str, str | None],
+    steps: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Reads a path, or seeds of arms, for the commands, whose messages name flags."""
     if _holds_runs(paths[0]):
-        return {own.name: own.data for own in _own_prediction_sets(paths[0], task)}
+        return _arms_of_runs(paths[0], task, steps)
+    if steps:
+        raise UserError(
+            f"{paths[0]}: found no finished runs to choose --step={','.join(map(str, steps))} of; leave it out"
+        )
     return dict(read_arms(paths, SliceNames(**columns), task))
 
 
@@ -111,66 +118,51 @@ def _arms_of_each(
     groups: Sequence[Sequence[str]],
     task: str | None,
     columns: Sequence[Mapping[str, str | None]],
+    steps: Sequence[int],
 ) -> list[dict[str, Any]]:
     """Reads groups of paths; those that name no task are of the wanted one where another names it."""
     arms: list[dict[str, Any]] = []
     refusals: list[NoTaskError] = []
     for paths, own in zip(groups, columns, strict=True):
         try:
-            arms.append(_arms_at(paths, task, own))
+            arms.append(_arms_at(paths, task, own, steps))
         except NoTaskError as error:
             refusals.append(error)
             if len(refusals) == len(groups):
                 raise
-            arms.append(_arms_at(paths, None, own))
+            arms.append(_arms_at(paths, None, own, steps))
     return arms
 
 
-def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
-    """Reads finished runs as arms of one checkpoint and rate each, with fine-tuning seeds as seeds."""
-    runs = [run for run in finished_runs(path) if run.held_out_fold is None]
-    groups: dict[tuple, list[FinishedRun]] = {}
-    for run in runs:
-        names = ("task", "procedure", "step", "pretrain_seed", "learning_rate")
-        key = (*(run.facts[name] for name in names), run.checkpoint[1])
-        groups.setdefault(key, []).append(run)
-    reader, called, every = PredictionSetReader(), _names_of_checkpoints(runs), []
-    for (own_task, procedure, step, seed, rate, sha256), members in groups.items():
-        group = RunGroup(own_task, str(procedure), step, tuple(members))
-        every += [
-            (group.name, seed, called[sha256], rate, reader(group, name))
-            for name in group.evaluation_sets()
-        ]
-    chosen = _one_set([predictions for *_, predictions in every], path, task)
-    found = [one for one in every if one[-1].set_name == chosen]
-    differing = [len({one[place] for one in found}) > 1 for place in range(4)]
-    # Seeds that are known name the checkpoints.
-    differing[2] &= len({one[:2] for one in found}) < len({one[:3] for one in found})
-    arms: dict[str, xarray.Dataset] = {}
-    for own, seed, checkpoint, rate, predictions in sorted(
-        found, key=lambda one: (one[0], str(one[1]), one[2], one[3] or 0)
-    ):
-        parts = (
-            own,
-            f"pre-training seed {'not known' if seed is None else seed}",
-            checkpoint,
-            f"learning rate {rate:g}" if rate else "no learning rate",
-        )
-        name = ", ".join(part for part, differs in zip(parts, differing, strict=True) if differs)
-        data = predictions.data
-        seeds = ("run", data["finetune_seed"].to_numpy())
-        others = [kind for kind in ("finetune_seed", "lineage", "procedure") if kind in data.coords]
-        data = data.drop_vars(others).assign_coords(pretrain_seed=seeds)
-        arms[name] = data.assign_attrs({"one_checkpoint": True})
-    return arms
+def _arms_of_runs(
+    path: str,
+    task: str | None,
+    steps: Sequence[int] = (),
+    seeds: SeedKind = "pretrain",
+    is_alone: bool = True,
+) -> dict[str, xarray.Dataset]:
+    """Reads finished runs as arms: of procedures, or with fine-tuning seeds of checkpoints, at one rate each.
 
-
-def _names_of_checkpoints(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Returns the names of checkpoints by SHA-256: of their folders, with its start where two are alike."""
-    names = {sha256: name for name, sha256 in (run.checkpoint for run in runs)}
-    alike = [name for name, number in Counter(names.values()).items() if number > 1]
+    Args:
+      steps: of pre-training; none: the last of each procedure.
+      is_alone: whether the rates of one checkpoint are arms, with no other path to compare it with.
+    """
+    runs = at_steps(finished_runs(path), steps, path)
+    groups = make_groups(by_checkpoint(runs) if seeds == "finetune" else runs)
+    if seeds == "finetune" and len({group.procedure for group in groups}) == 1:
+        groups = [replace(group, procedure="") for group in groups]
+        if is_alone:
+            groups = [own for group in groups for own in group.by_learning_rate()]
+    reader, every = PredictionSetReader(), []
+    for group, choice in [choose_learning_rate(group, reader) for group in groups]:
+        chosen = [*filter(None, [group.runs[0].steps, choice and choice.in_words()])]
+        every += [(reader(group, name), "; ".join(chosen)) for name in group.evaluation_sets()]
+    wanted = _one_set([predictions for predictions, _ in every], path, task)
+    found = [(own, chosen) for own, chosen in every if own.set_name == wanted]
+    has_steps = len({own.procedure for own, _ in found}) < len(found)
     return {
-        sha256: f"{name} {sha256[:8]}" if name in alike else name for sha256, name in names.items()
+        own.name if has_steps else own.procedure: own.data.assign_attrs(chosen=chosen)
+        for own, chosen in found
     }
 
 
@@ -203,6 +195,7 @@ def arms_of(
     task: str | None,
     columns: Mapping[str, str | None],
     seeds: SeedKind = "pretrain",
+    steps: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Returns the arms of all paths as `stats.compare` takes them, the base first.
 
@@ -211,6 +204,7 @@ def arms_of(
         seed (`base_seed0.csv base_seed1.csv`), as a shell's glob gives them.
       seeds: of which training of finished runs the seeds are; files of others name them in a column.
       columns: names of columns by role; one for all paths, or one for each, separated by commas.
+      steps: of pre-training, of finished runs; none: the last of each procedure.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
@@ -219,9 +213,9 @@ def arms_of(
         groups = [[*paths]]
     each = columns_of_each([names[0] for names in groups], columns)
     if seeds == "finetune":
-        found = [_by_finetune_seed(path, task) for path in paths]
+        found = [_arms_of_runs(path, task, steps, seeds, len(paths) == 1) for path in paths]
     else:
-        found = _arms_of_each(groups, task, each)
+        found = _arms_of_each(groups, task, each, steps)
     if len(groups) == 1:
         return {name or name_of_all(paths): data for name, data in found[0].items()}
     arms: dict[str, Any] = {}

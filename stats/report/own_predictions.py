@@ -13,7 +13,13 @@ from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
-from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
+from multiberts.runs.parameters import (
+    Level,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    takes_fields_of,
+)
 from multiberts.stats.answers.listed import ANSWERS
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.provenance import data_facts
@@ -31,9 +37,10 @@ from multiberts.stats.report.own_answer import (
     tables_of_answers,
     what_was_read,
 )
-from multiberts.stats.report.own_files import SeedKind, arms_of, columns_of_each, metric_of
+from multiberts.stats.report.own_files import arms_of, columns_of_each, metric_of
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
+from multiberts.stats.report.selection import SeedKind
 from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample
 
 
@@ -42,12 +49,13 @@ class OwnComparison(SliceNames):
     """Settings of `compare_files`.
 
     Attributes:
-      base: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
+      results: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
         column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say seed,
         arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; outputs
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
       experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
         seed (`base_seed*.csv new_seed*.csv`).
+      base: the arm that the others are compared with; by default the first.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions.
       html: where to write a page with the answer and its figures, one file.
@@ -60,6 +68,8 @@ class OwnComparison(SliceNames):
         `seeds` holds the examples fixed.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
         single checkpoints; files of other programs name their seeds in a column.
+      step: of finished runs, the steps of pre-training that are compared; by default the last of each
+        procedure.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files.
       task_name: what the task is called in text, page and LaTeX.
@@ -86,8 +96,9 @@ class OwnComparison(SliceNames):
       rng: number that identifies the draws: the same number, the same draws.
     """
 
-    base: str
+    results: str
     experiment: Sequence[str] = ()
+    base: str | None = None
     metric: str | None = None
     html: str | None = None
     latex: str | None = None
@@ -96,6 +107,7 @@ class OwnComparison(SliceNames):
     design: Design = "paired"
     resample: Resample = ComparisonSettings.resample
     seeds: SeedKind = "pretrain"
+    step: Sequence[NonNegativeInt] = ()
     names: Sequence[str] = ()
     task: str | None = None
     task_name: str | None = None
@@ -125,8 +137,8 @@ def compare_files(settings: OwnComparison) -> str:
     """Compares predictions or scores of your own models over seeds and examples.
 
     `multiberts compare base.csv new.csv --metric=f1` compares two files, `multiberts compare
-    results.csv` the arms that one file holds. The first arm is the base; with more than two, each
-    other is compared with it and p-values are corrected for their number (Holm), and all are ranked,
+    results.csv` the arms that one file holds. The first arm is the base, or the one that `base` names; with
+    more than two, each other is compared with it and p-values are corrected for their number (Holm), and all are ranked,
     with the arms that are tied.
 
     Args:
@@ -138,17 +150,18 @@ def compare_files(settings: OwnComparison) -> str:
     Raises:
       UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
-    inputs = {Path(path).resolve() for path in (settings.base, *settings.experiment)}
+    inputs = {Path(path).resolve() for path in (settings.results, *settings.experiment)}
     for flag in ("html", "latex", "csv"):
         path = getattr(settings, flag)
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
-    paths = [settings.base, *settings.experiment]
-    arms = _renamed(arms_of(paths, settings.task, settings.columns, settings.seeds), settings.names)
+    paths = [settings.results, *settings.experiment]
+    arms = arms_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+    arms = _base_first(_renamed(arms, settings.names), settings.base)
     tables = {name: table_of(name, data) for name, data in arms.items()}
     compared = _compare_arms(arms, settings)
-    read = what_was_read(tables, compared, settings.base, settings.task_name or settings.task)
+    read = what_was_read(tables, compared, settings.results, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
         shown = [summary_table(compared.items), *tables_of_answers(compared.items)]
@@ -177,12 +190,21 @@ def _renamed(arms: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return dict(zip(names, arms.values(), strict=True))
 
 
+def _base_first(arms: dict[str, Any], base: str | None) -> dict[str, Any]:
+    """Returns the arms with the base, where one is named, before the others."""
+    if base is None:
+        return arms
+    if base not in arms:
+        raise UserError(f"found no arm --base={base}, only {', '.join(arms)}; give one of them")
+    return {base: arms[base], **arms}
+
+
 def _compare_arms(arms: Mapping[str, Any], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first; a single arm is described."""
     (base_name, _), *others = arms.items()
     metric = metric_of(arms, settings.metric)
-    evaluation_set = settings.task_name or settings.task or Path(settings.base).name
-    [by, *_] = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})
+    evaluation_set = settings.task_name or settings.task or Path(settings.results).name
+    [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})
     questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
     prediction_sets = {
         name: PredictionSet(
@@ -227,7 +249,7 @@ def _pages(
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
-    places = [Path(given) for given in (settings.base, *settings.experiment)]
+    places = [Path(given) for given in (settings.results, *settings.experiment)]
     files = [
         file for place in places for file in ([place] if place.is_file() else place.rglob("*"))
     ]

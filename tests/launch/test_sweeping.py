@@ -309,11 +309,11 @@ def test_checkpoints_without_a_known_seed_are_arms_and_not_one(
     given = arguments(root, checkpoints, pair_data) | {"learning_rates": [1e-3]}
     assert sweep(**given) == []
     with pytest.raises(UserError, match=r"run\.json has no pretrain_seed, .*--seeds=finetune"):
-        compare_files(base=str(root))
-    [answer] = json.loads(compare_files(base=str(root), seeds="finetune", json=True))
+        compare_files(results=str(root))
+    [answer] = json.loads(compare_files(results=str(root), seeds="finetune", json=True))
     assert answer["base"]["name"] == "model_0" and answer["experiment"]["name"] == "model_1"
     assert answer["base"]["seeds"] == answer["experiment"]["seeds"] == [0, 3]
-    alone = json.loads(compare_files(base=str(root / "pair/model_1"), seeds="finetune", json=True))
+    alone = json.loads(compare_files(results=str(root / "pair/model_1"), seeds="finetune", json=True))
     assert alone[0]["estimate"] == answer["experiment"]["estimate"]
 
 
@@ -329,11 +329,11 @@ def test_unlike_checkpoints_of_one_seed_are_named(
     root = tmp_path / "sweep"
     given = arguments(root, [first, second], pair_data) | {"learning_rates": [1e-3]}
     assert sweep(**given) == []
-    [answer] = json.loads(compare_files(base=str(root), seeds="finetune", json=True))
+    [answer] = json.loads(compare_files(results=str(root), seeds="finetune", json=True))
     assert [answer[role]["name"] for role in ("base", "experiment")] == ["first", "second"]
     capsys.readouterr()
     with pytest.raises(UserError):  # one seed is too few
-        compare_files(base=str(root))
+        compare_files(results=str(root))
     assert "are of 2 checkpoints (first, second) with unlike weights" in capsys.readouterr().err
 
 
