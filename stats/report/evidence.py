@@ -71,6 +71,8 @@ class Request:
       questions: further ones about each, by the parameter of their answer, such as {"margin": 0.5}.
       prefix: the files of figures of all of them begin with this.
       primary: place of the pair that is asked about; None: the clearest.
+      ranked: the design of a ranking of the arms, each of which has a pair of its own; None: those are ranked
+        that have one base.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Request:
     questions: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     primary: int | None = None
+    ranked: ManyDesign | None = None
 
     def file(self, name: str) -> str:
         """Returns the name of a file of figures of all of them, without its ending."""
@@ -276,8 +279,9 @@ def _rank_families(
     families: dict[tuple, list[tuple[_Results, Pair]]] = {}
     for results, place in pairs:
         pair, settings = results.request.pairs[place], results.request.settings
-        if len(pair.prediction_sets) > 1:
-            key = next(iter(pair.by_arm())), settings.design, settings.resample
+        if len(pair.prediction_sets) > 1 or results.request.ranked:
+            base = "" if results.request.ranked else next(iter(pair.by_arm()))
+            key = base, settings.design, settings.resample
             families.setdefault(key, []).append((results, pair))
     for family in families.values():
         arms = {
@@ -290,8 +294,9 @@ def _rank_families(
         results, last = family[-1]
         request, set_name = results.request, last.prediction_sets[0].set_name
         why = why_unranked(request.questions)
+        settings = replace(request.settings, design=request.ranked or request.settings.design)
         try:
-            ranking = None if why else _rank(arms, last.measure, request.settings, shared)
+            ranking = None if why else _rank(arms, last.measure, settings, shared)
         except UndefinedScore as error:  # on the seeds that all arms have
             results.unranked.append(f"{error}.")
             continue

@@ -40,7 +40,7 @@ from multiberts.stats.report.own_answer import (
 from multiberts.stats.report.own_files import arms_of, columns_of_each, metric_of
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
-from multiberts.stats.report.selection import SeedKind
+from multiberts.stats.report.selection import SEEDS, SeedKind
 from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample
 
 
@@ -137,9 +137,9 @@ def compare_files(settings: OwnComparison) -> str:
     """Compares predictions or scores of your own models over seeds and examples.
 
     `multiberts compare base.csv new.csv --metric=f1` compares two files, `multiberts compare
-    results.csv` the arms that one file holds. The first arm is the base, or the one that `base` names; with
-    more than two, each other is compared with it and p-values are corrected for their number (Holm), and all are ranked,
-    with the arms that are tied.
+    results.csv` the arms that one file holds. The first arm is the base unless `--base` names one; with
+    more than two, each other is compared with it and p-values are corrected for their number (Holm),
+    and all are ranked, with the arms that are tied.
 
     Args:
       settings: what to compare, and how.
@@ -241,9 +241,9 @@ def _pages(
     content = ReportContent(
         [compared], [], [], [], [],
         # Only what the data name is claimed in a paper.
-        seeds_are="fine-tuning seeds"
+        seeds_are=SEEDS["finetune"]
         if settings.seeds == "finetune"
-        else "pre-training seeds"
+        else SEEDS["pretrain"]
         if names["seed"] == {"pretrain_seed"}
         else "repeated evaluations" if names["seed"] == {BY_TIME} else "seeds",
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SELECTORS = ("procedure", "step", "task", "learning_rate", "pretrain_seed", "data_seed")
 LearningRateRule = Literal["dev", "held_out"]
 SeedKind = Literal["pretrain", "finetune"]
+SEEDS: Mapping[SeedKind, str] = {"pretrain": "pre-training seeds", "finetune": "fine-tuning seeds"}
 # As Sellam et al. (2022, section 3), and as Zhong et al. (2021), who held out a fifth.
 RULE_TEXTS: Mapping[str, str] = {
     "dev": "the best mean over runs on the development set, slightly optimistic for scores there",
@@ -61,6 +62,8 @@ class FinishedRun:
         parts = [self.facts["task"], *(f"{name} {self.facts[name]}" for name in RUN_COORDINATES)]
         if self.held_out_fold is not None:
             parts.append(f"held_out_fold {self.held_out_fold}")
+        if self.facts["pretrain_seed"] is None and any(self.checkpoint):
+            parts.append(f"checkpoint {' '.join(self.checkpoint)}")
         return ", ".join(map(str, parts))
 
     @property
@@ -256,12 +259,13 @@ def at_steps(runs: Sequence[FinishedRun], steps: Sequence[int], what: str) -> li
     if unknown := sorted({*steps} - set().union(*known.values())):
         there = ", ".join(map(str, sorted(set().union(*known.values()) - {-1}))) or "none"
         raise UserError(
-            f"{what}: found no run at step {unknown[0]}, and the known steps are {there}; leave --step out, or "
-            "give one of these"
+            f"{what}: found no run at step {unknown[0]}, and the known steps are {there}; leave --step "
+            "out, or give one of these"
         )
     found = [run for run in runs if run.step_or_less in steps] if steps else last_steps(runs)
     kept = {(run.facts["task"], run.facts["procedure"]) for run in found}
-    for task, procedure in known.keys() - kept:
+    tasks = {task for task, _ in kept}
+    for task, procedure in [key for key in known.keys() - kept if key[0] in tasks]:
         there = ", ".join(map(str, sorted(known[task, procedure])))
         console.warn(f"{task}: {procedure} is left out, with steps {there} only")
     named = []

@@ -343,7 +343,9 @@ def test_probabilities_in_a_file_are_those_of_arrays(metric: str, tmp_path: Path
         pd.DataFrame(columns).to_csv(tmp_path / f"{name}.csv", index=False)
     files = [str(tmp_path / f"{name}.csv") for name in ("old", "new")]
     page = str(tmp_path / "page.html")
-    text = compare_files(results=files[0], experiment=files[1:], metric=metric, json=True, html=page)
+    text = compare_files(
+        results=files[0], experiment=files[1:], metric=metric, json=True, html=page
+    )
     expected = stats.compare(given["old"], given["new"], metric, labels=labels)
     assert json.loads(text)[0]["estimate"] == pytest.approx(expected.estimate, abs=1e-12)
 
