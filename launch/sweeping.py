@@ -307,6 +307,7 @@ def _recorded(folder: Path, steps: Steps) -> list[tuple[str, str]]:
                 '{"a name": "path", ...}'
             )
         found.append((procedure, seed, step, str(path.parent)))
+    found.sort()
     last: dict[str, int] = {}
     kept: dict[tuple[str, int], set[int]] = {}
     for procedure, seed, step, _ in found:
@@ -320,7 +321,7 @@ def _recorded(folder: Path, steps: Steps) -> list[tuple[str, str]]:
             )
     return [
         (f"{procedure}-seed_{seed}-step_{step}", place)
-        for procedure, seed, step, place in sorted(found)
+        for procedure, seed, step, place in found
         if {"all", step} & {*(steps or [last[procedure]])}
     ]
 

@@ -45,6 +45,7 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     ),
     "score": (
         "score", "correct", "is_correct", "acc", "accuracy", "exact_match", "em", "f1", "right",
+        "loss",
     ),
     "label": (
         "label", "labels", "target", "gold", "reference", "references", "y_true", "truth",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from multiberts.evaluate.metrics.register import known_name
 from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.runs.errors import UserError, counted
@@ -158,6 +159,12 @@ def compare_files(settings: OwnComparison) -> str:
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.results, *settings.experiment]
     arms = arms_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+    if known_name(settings.metric or "") == "loss" and settings.score is None:
+        # Beside predictions and labels a column of scores is left out.
+        unused = {name for name, arm in arms.items() for name in table_of(name, arm).read.unused}
+        if losses := [name for name in unused if name.lower() == "loss"]:
+            settings = replace(settings, score=losses[0])
+            arms = arms_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
     arms = _base_first(_renamed(arms, settings.names), settings.base)
     tables = {name: table_of(name, data) for name, data in arms.items()}
     compared = _compare_arms(arms, settings)

@@ -159,6 +159,7 @@ def test_the_registry():
             "mse",
             "mae",
             "mean",
+            "loss",
             "share",
             "slope",
             "squad_exact_match",

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -668,3 +668,80 @@ def test_runs_are_compared_by_the_main_metric_of_their_task(tmp_path: Path) -> N
     assert result["metric"] == "squad_f1"
     right = np.mean([(n + seed) % 7 != 0 for n in range(30) for seed in range(3)])
     assert result["estimate"] == pytest.approx(right * (1 - 2 / 3))
+
+
+def write_steps(root: Path, steps: Mapping[str, Sequence[int]]) -> pd.DataFrame:
+    """Finished runs of three pre-training seeds at some steps, and their predictions as a table."""
+    random, labels = np.random.default_rng(8), np.arange(100) % 2
+    ids, rows = [f"x/{number}" for number in range(100)], []
+    for procedure, own in steps.items():
+        for step in own:
+            for seed in range(3):
+                answers = np.where(random.random(100) < 0.6 + step / 500, labels, 1 - labels)
+                facts = facts_of("t", procedure, seed, 0, "made up", step=step)
+                dev = ImportedSet("dev", predictions_of(ids, labels, answers), ("accuracy",))
+                run = ImportedRun(f"{procedure}-{step}-{seed}", facts, (), lambda dev=dev: [dev])
+                write_imported(root, "made up", run)
+                right = (answers == labels).mean()
+                rows.append({"procedure": procedure, "step": step, "seed": seed, "right": right})
+    return pd.DataFrame(rows)
+
+
+def test_runs_are_compared_at_their_last_step_or_those_that_are_named(tmp_path: Path) -> None:
+    root = str(tmp_path / "runs")
+    means = write_steps(tmp_path / "runs", {"news": [10, 100], "books": [10, 80]})
+    right = means.groupby(["procedure", "step"])["right"].mean()
+    [last] = json.loads(compare_files(results=root, json=True))
+    assert [last[role]["name"] for role in ("base", "experiment")] == ["books", "news"]
+    assert last["estimate"] == pytest.approx(right["news", 100] - right["books", 80])
+    assert "books: runs of" in last["read"] and "step 80, the last of 10, 80;" in last["read"]
+    [early] = json.loads(compare_files(results=root, step=[10], base="news", json=True))
+    assert early["estimate"] == pytest.approx(right["books", 10] - right["news", 10])
+    both = json.loads(compare_files(results=root, step=[10, 100], json=True))
+    assert [one["experiment"]["name"] for one in both] == ["news, 10 steps", "news, 100 steps"]
+    with pytest.raises(UserError, match="no run at step 7, and the known steps are 10, 80, 100"):
+        compare_files(results=root, step=[7])
+    two_namings(tmp_path)
+    with pytest.raises(UserError, match=r"usual_new\.csv holds no finished runs.*leave --step out"):
+        compare_files(results=str(tmp_path / "usual_new.csv"), step=[7])
+
+
+def test_the_base_is_the_arm_that_is_named(arms: Path) -> None:
+    first, *_ = json.loads(compare_files(results=str(arms), json=True))
+    other = first["experiment"]["name"]
+    turned, *_ = json.loads(compare_files(results=str(arms), base=other, json=True))
+    assert turned["base"]["name"] == other and turned["estimate"] == -first["estimate"]
+    with pytest.raises(UserError, match="no arm --base=none, only old, new, same"):
+        compare_files(results=str(arms), base="none")
+
+
+def test_less_loss_is_better_wherever_losses_are(tmp_path: Path) -> None:
+    random, rows = np.random.default_rng(2), []
+    for model, scale in (("old", 1.0), ("new", 0.7)):
+        for seed in range(5):
+            losses = scale * (1 + 0.05 * random.random()) * random.exponential(size=50)
+            columns = {"id": range(50), "prediction": 1, "label": np.arange(50) % 2, "loss": losses}
+            rows.append(pd.DataFrame({"model": model, "seed": seed, **columns}))
+    table = pd.concat(rows)
+    own = table.drop(columns=["prediction", "label"])
+    forms = {
+        "all": (table, {"metric": "loss"}),
+        "named": (table, {"score": "loss"}),
+        "own": (own, {}),
+        "score": (own.rename(columns={"loss": "score"}), {"metric": "loss"}),
+    }
+    by_seed = table.groupby(["model", "seed"])["loss"].mean().unstack()
+    for name, (frame, flags) in forms.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        [found] = json.loads(
+            compare_files(results=str(tmp_path / f"{name}.csv"), json=True, **flags)
+        )
+        assert found["metric"] == "loss", name
+        assert found["estimate"] == pytest.approx((by_seed.loc["new"] - by_seed.loc["old"]).mean())
+    text = compare_files(results=str(tmp_path / "own.csv"))
+    assert "loss of new is lower than that of old" in text and "better" in text
+    table.drop(columns="loss").to_csv(tmp_path / "none.csv", index=False)
+    with pytest.raises(
+        UserError, match="found predictions and no loss of each example; .*score='COLUMN'"
+    ):
+        compare_files(results=str(tmp_path / "none.csv"), metric="loss")
