@@ -212,6 +212,7 @@ def analyse(
         experiment,
         analysis.missing,
         SEEDS[runs[0].seed_is],
+        "runs" if runs[0].seed_is == "finetune" else "fine-tuning runs",
         name_of=name_of,
     )
 

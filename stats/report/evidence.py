@@ -289,9 +289,9 @@ def _rank_families(
             for _, pair in family
             for name, predictions in pair.by_arm().items()
         }
-        if len(arms) < 3:
-            continue
         results, last = family[-1]
+        if len(arms) < (2 if results.request.ranked else 3):
+            continue
         request, set_name = results.request, last.prediction_sets[0].set_name
         why = why_unranked(request.questions)
         settings = replace(request.settings, design=request.ranked or request.settings.design)

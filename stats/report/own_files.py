@@ -109,7 +109,7 @@ def _arms_at(
         return _arms_of_runs(paths[0], task, steps)
     if steps:
         raise UserError(
-            f"{paths[0]} holds no finished runs, of which --step is one; leave --step out"
+            f"{paths[0]} holds no finished runs, which alone have steps; leave --step out"
         )
     return dict(read_arms(paths, SliceNames(**columns), task))
 

@@ -702,7 +702,9 @@ def test_runs_are_compared_at_their_last_step_or_those_that_are_named(tmp_path: 
     with pytest.raises(UserError, match="no run at step 7, and the known steps are 10, 80, 100"):
         compare_files(results=root, step=[7])
     two_namings(tmp_path)
-    with pytest.raises(UserError, match=r"usual_new\.csv holds no finished runs.*leave --step out"):
+    with pytest.raises(
+        UserError, match=r"usual_new\.csv holds no finished runs, .*leave --step out"
+    ):
         compare_files(results=str(tmp_path / "usual_new.csv"), step=[7])
 
 
