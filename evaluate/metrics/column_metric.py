@@ -64,7 +64,7 @@ class Metric:
       uses: what predictions are: `prediction` (classes or values), `positive_score` (any score of
         class 1 [..., examples]), `scores` (probabilities of the classes [..., examples,
         classes]), `text` (answers in words, against one or several references), or `loss` (that of each
-        example, which is no prediction).
+        example, which is not a prediction).
       is_correlation: whether the score is a correlation coefficient, whose intervals are made on
         Fisher's scale.
       uses_labels: whether the score depends on the labels.

@@ -126,7 +126,8 @@ def metric_variables(
         return "label", "loss"
     if metric.uses == "loss" and metric.name not in getattr(given, "attrs", {}).get("metrics", ()):
         raise ValueError(
-            "found no loss of each example, which runs of the task masked_words have; take a metric of predictions"
+            "found no loss of each example, which runs of the task masked_words have; take a metric of "
+            "predictions"
         )
     if metric.uses != "text":
         return "label", "prediction"

@@ -155,8 +155,9 @@ def _arms_of_runs(
             groups = [own for group in groups for own in group.by_learning_rate()]
     reader, every = PredictionSetReader(), []
     for group, choice in [choose_learning_rate(group, reader) for group in groups]:
-        chosen = [*filter(None, [group.runs[0].steps, choice and choice.in_words()])]
-        every += [(reader(group, name), "; ".join(chosen)) for name in group.evaluation_sets()]
+        words = [group.runs[0].steps, choice.in_words() if choice else ""]
+        chosen = ", ".join(filter(None, words))
+        every += [(reader(group, name), chosen) for name in group.evaluation_sets()]
     wanted = _one_set([predictions for predictions, _ in every], path, task)
     found = [(own, chosen) for own, chosen in every if own.set_name == wanted]
     has_steps = len({own.procedure for own, _ in found}) < len(found)
