@@ -51,6 +51,7 @@ _INPUTS = {
     "positive_score": "Scores of class 1",
     "scores": "Probabilities of classes",
     "text": "Texts, spans and sets of labels",
+    "loss": "Losses of examples",
 }
 
 

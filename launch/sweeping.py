@@ -1,6 +1,6 @@
 """`multiberts sweep`: a plan of fine-tuning runs, carried out in this process or by several workers.
 
-    multiberts sweep --root=sweep --checkpoints=a,b --tasks=RTE --data_dir=RTE --learning_rates=1e-5,2e-5
+    multiberts sweep --root=sweep --checkpoints=runs --tasks=RTE --data_dir=RTE --learning_rates=1e-5,2e-5
     multiberts sweep --gin_file=configs/finetune/sweep.gin
 
 Checkpoints x tasks x learning rates x fine-tuning seeds x held-out folds. Each run is the same as one of
@@ -18,12 +18,16 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gin
 from tqdm import tqdm
 
-from multiberts.bert.checkpoint.checkpoint import check_checkpoint
+from multiberts.bert.checkpoint.checkpoint import (
+    PROVENANCE,
+    check_checkpoint,
+    read_provenance,
+)
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.task import registered_tasks
@@ -58,6 +62,7 @@ from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 # For all tasks, or by the task's name.
 FoldsByTask = Folds | Mapping[str, Folds]
+Steps = Sequence[NonNegativeInt | Literal["all"]]
 
 # Arguments of `finetune` that the sweep gives to each of its runs.
 _OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
@@ -121,6 +126,7 @@ def sweep(
     learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]],
     finetune_seeds: Sequence[NonNegativeInt] = (0,),
     held_out_folds: FoldsByTask = (None,),
+    steps: Steps = (),
     workers: PositiveInt = 1,
 ) -> list[FailedRun]:
     """Makes every run that is missing; a run that fails does not stop the others.
@@ -130,8 +136,9 @@ def sweep(
 
     Args:
       root: the folder of the sweep.
-      checkpoints: checkpoint directories; or by name. The name of a listed one is its folder's, and of
-        `<run>/checkpoints/step_<n>` it is `<run>-step_<n>`.
+      checkpoints: checkpoint directories; or by name; or folders that hold pre-training runs at any depth,
+        whose checkpoints are named by what they record: `<procedure>-seed_<n>-step_<n>`. The name of a
+        listed checkpoint is its folder's, and of `<run>/checkpoints/step_<n>` it is `<run>-step_<n>`.
       tasks: names of tasks, or for each name its arguments of `finetune`; `task` is the name unless
         given.
       learning_rates: of all tasks, or by the task's name; tasks without training need none.
@@ -139,6 +146,7 @@ def sweep(
       held_out_folds: see `finetune`; [0] makes runs that choose a learning rate without the dev set,
         [None, 0] those and the runs on all training examples. By the task's name: tasks that are not
         named hold out nothing.
+      steps: of pre-training runs in folders, `all` or those that are fine-tuned; by default the last.
       workers: processes of this machine that share the runs; 1: this process makes them all.
 
     Returns:
@@ -155,6 +163,7 @@ def sweep(
         learning_rates=learning_rates,
         finetune_seeds=finetune_seeds,
         held_out_folds=held_out_folds,
+        steps=steps,
     )
     return run_here(plan, root) if workers == 1 else run_plan(plan=plan, root=root, workers=workers)
 
@@ -166,9 +175,10 @@ def sweep_plan(
     learning_rates: Sequence[PositiveFloat] | Mapping[str, Sequence[PositiveFloat]],
     finetune_seeds: Sequence[NonNegativeInt] = (0,),
     held_out_folds: FoldsByTask = (None,),
+    steps: Steps = (),
 ) -> list[PlannedRun]:
     """Returns the runs of a sweep, those that can share work next to each other; see `sweep`."""
-    named = _named(checkpoints)
+    named = _named(checkpoints, steps)
     by_task = tasks if isinstance(tasks, Mapping) else {name: {} for name in tasks}
     _check_list("checkpoints", named)
     _check_list("tasks", tasks)
@@ -263,22 +273,57 @@ def _carry_out(run: PlannedRun, root: str) -> FailedRun | None:
     return None
 
 
-def _named(checkpoints: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    if isinstance(checkpoints, Mapping):
-        return dict(checkpoints)
+def _named(checkpoints: Sequence[str] | Mapping[str, str], steps: Steps) -> dict[str, str]:
+    """Returns checkpoints by name; those of the pre-training runs in a folder by what they record."""
     named: dict[str, str] = {}
-    for directory in checkpoints:
+    recorded: list[tuple[str, str]] = []
+    for directory in () if isinstance(checkpoints, Mapping) else checkpoints:
         path = Path(directory)
-        name = path.name
-        if path.parent.name == "checkpoints":
-            name = f"{path.parent.parent.name}-{name}"
-        if name in named:
+        run = f"{path.parent.parent.name}-" if path.parent.name == "checkpoints" else ""
+        recorded += (of_runs := _recorded(path, steps))
+        for name, place in of_runs or [(f"{run}{path.name}", directory)]:
+            if name in named:
+                raise UserError(
+                    f"sweep.checkpoints has {named[name]} and {place}, both named {name}; give them as "
+                    '{"a name": "path", ...}'
+                )
+            named[name] = place
+    if steps and not recorded:
+        raise UserError(
+            "sweep.steps chooses in folders of pre-training runs, and none is given; leave it out"
+        )
+    return dict(checkpoints) if isinstance(checkpoints, Mapping) else named
+
+
+def _recorded(folder: Path, steps: Steps) -> list[tuple[str, str]]:
+    """Returns the checkpoints of the pre-training runs in a folder by name, at the steps that are wanted."""
+    found: list[tuple[str, int, int, str]] = []
+    for path in folder.rglob(f"step_*/{PROVENANCE}"):
+        known = read_provenance(path.parent)
+        procedure, seed, step = (known[name] for name in ("procedure", "pretrain_seed", "step"))
+        if None in (procedure, seed, step):
             raise UserError(
-                f"sweep.checkpoints has {named[name]} and {directory}, both named {name}; give them as "
+                f"{path} lacks procedure, pretrain_seed or step, which name it; give sweep.checkpoints as "
                 '{"a name": "path", ...}'
             )
-        named[name] = directory
-    return named
+        found.append((procedure, seed, step, str(path.parent)))
+    found.sort()
+    last: dict[str, int] = {}
+    kept: dict[tuple[str, int], set[int]] = {}
+    for procedure, seed, step, _ in found:
+        last[procedure] = max(step, last.get(procedure, 0))
+        kept.setdefault((procedure, seed), set()).add(step)
+    for (procedure, seed), own in kept.items():
+        if missing := {*(steps or [last[procedure]])} - own - {"all"}:
+            raise UserError(
+                f"{folder}: {procedure}, seed {seed} has no step {min(missing)}, only "
+                f"{', '.join(map(str, sorted(own)))}; finish its pre-training, or choose with --steps"
+            )
+    return [
+        (f"{procedure}-seed_{seed}-step_{step}", place)
+        for procedure, seed, step, place in found
+        if {"all", step} & {*(steps or [last[procedure]])}
+    ]
 
 
 def _check_list(setting: str, values: Sequence[Any] | Mapping[str, Any]) -> None:

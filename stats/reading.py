@@ -740,8 +740,11 @@ def _read_by(
     if "prediction" not in data:
         return "score", data["score"], data.get("label")
     label, prediction = "label", "prediction"
-    if metric is not None:
-        label, prediction = metric_variables(cast("Metric", metric), data)
+    try:
+        if metric is not None:
+            label, prediction = metric_variables(cast("Metric", metric), data)
+    except ValueError as error:
+        raise DataError(f"{name}: {error}") from error
     predictions, labels = data[prediction], data.get(label)
     if metric is None or metric.uses in ("prediction", "text"):
         return "prediction", predictions, labels

@@ -363,7 +363,7 @@ def _compare(folder: Path, kind: str) -> None:
     given, base = str(_given(folder)), str(folder / "_base.csv")
     # Logs are of other examples: they are described alone.
     sides = ([given], []) if Path(given).is_dir() else ([base], [given])
-    compare_files(base=sides[0][0], experiment=sides[1], n_resamples=39, **_scorer(kind))
+    compare_files(results=sides[0][0], experiment=sides[1], n_resamples=39, **_scorer(kind))
 
 
 def _import(folder: Path, kind: str) -> None:

@@ -80,7 +80,7 @@ def compared(command: str, folder: Path) -> str:
         for path in (sorted(folder.glob(pattern)) if "*" in pattern else [folder / pattern])
     ]
     with contextlib.chdir(folder):
-        return compare_files(base=expanded[0], experiment=expanded[1:], **given)
+        return compare_files(results=expanded[0], experiment=expanded[1:], **given)
 
 
 def obey(attempt: Attempt, folder: Path) -> Chain:

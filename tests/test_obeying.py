@@ -588,6 +588,17 @@ ATTEMPTS: dict[str, Attempt] = {
     "a path with an error": Attempt(
         two(), "compare bsae.csv new.csv", "bsae.csv does not exist", ends=REFUSAL
     ),
+    "another base than there is": Attempt(
+        two(), "compare base.csv new.csv --base=old", "base is lower than that of new", {"base": "new"}
+    ),
+    "a step of files": Attempt(two(), "compare base.csv new.csv --step=60", "5 paired seeds"),
+    "losses beside predictions": Attempt(
+        written({"t.csv": frame("new").assign(loss=0.5)}), "compare t.csv --metric=loss", "loss of t",
+    ),
+    "losses of another name": Attempt(
+        written({"t.csv": frame("new").assign(nll=0.5)}), "compare t.csv --metric=loss", "loss of t",
+        {"score": "nll"},
+    ),
     "other names than arms": Attempt(
         two(), "compare base.csv new.csv --names=A", "5 paired seeds", {"names": "A,B"}
     ),

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Columns = Callable[[NDArray, NDArray], Array]
-Uses = Literal["prediction", "positive_score", "scores", "text"]
+Uses = Literal["prediction", "positive_score", "scores", "text", "loss"]
 Unit = Literal["", "%"]
 
 UNBOUNDED = (-float("inf"), float("inf"))
@@ -63,7 +63,8 @@ class Metric:
       whole: all columns hold whole numbers of at most 255.
       uses: what predictions are: `prediction` (classes or values), `positive_score` (any score of
         class 1 [..., examples]), `scores` (probabilities of the classes [..., examples,
-        classes]), or `text` (answers in words, against one or several references).
+        classes]), `text` (answers in words, against one or several references), or `loss` (that of each
+        example, which is not a prediction).
       is_correlation: whether the score is a correlation coefficient, whose intervals are made on
         Fisher's scale.
       uses_labels: whether the score depends on the labels.

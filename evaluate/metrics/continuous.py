@@ -162,7 +162,16 @@ CONTINUOUS_METRICS = (
         meaning="Mean of the examples' own scores.",
         uses_labels=False,
     ),
-    # The same of scores that are all 0 or 1, which are answers: readers see it in per cent.
+    # The mean of the examples' own losses: as a score, but less is better.
+    mean_metric(
+        "loss",
+        _number_columns("loss", _mean_columns),
+        meaning="Mean of the examples' own losses.",
+        higher_is_better=False,
+        uses="loss",
+        uses_labels=False,
+    ),
+    # The mean of scores that are all 0 or 1, which are answers: readers see it in per cent.
     mean_metric(
         "share",
         BoundColumns(_bind_answers),

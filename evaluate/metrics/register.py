@@ -168,7 +168,7 @@ def _metrics_of(task: str, given: Any) -> Any:
 
 def metric_variables(
     metric: Metric | RankMetric, given: Container[Hashable]
-) -> tuple[Literal["label", "answers"], Literal["prediction", "prediction_text"]]:
+) -> tuple[Literal["label", "answers"], Literal["prediction", "prediction_text", "loss"]]:
     """Returns which variables of labelled predictions a metric compares.
 
     Args:
@@ -179,7 +179,11 @@ def metric_variables(
     Returns:
       The names of the labels and of the predictions. A metric of texts looks at `answers` and
       `prediction_text` where these exist: label and prediction of question answering are whether
-      there is an answer, and whether one was given.
+      there is an answer, and whether one was given. A metric of losses looks at `loss`, or at the
+      prediction where it is the set's own metric, as of losses that were imported.
+
+    Raises:
+      ValueError: there are no losses.
 
     Example:
       >>> metric_variables(metric_named("accuracy"), {"label", "prediction"})
@@ -187,6 +191,13 @@ def metric_variables(
       >>> metric_variables(metric_named("squad_f1"), {"answers", "prediction_text"})
       ('answers', 'prediction_text')
     """
+    if metric.uses == "loss" and "loss" in given:
+        return "label", "loss"
+    if metric.uses == "loss" and metric.name not in getattr(given, "attrs", {}).get("metrics", ()):
+        raise ValueError(
+            "found no loss of each example, which runs of the task masked_words have; take a metric of "
+            "predictions"
+        )
     if metric.uses != "text":
         return "label", "prediction"
     return (
@@ -252,7 +263,8 @@ def values_of_cells(
       role: of the cells.
 
     Raises:
-      ValueError: the metric takes no lists, or another sign than expected separates the names of labels.
+      ValueError: the metric takes no predictions or no lists, or another sign than expected separates the
+        names of labels.
 
     Example:
       >>> cells = np.array(["joy", float("nan")], dtype=object)
@@ -263,6 +275,11 @@ def values_of_cells(
     """
     if not isinstance(metric, Metric | RankMetric):
         return cells
+    if metric.uses == "loss" and role == "prediction":
+        raise ValueError(
+            "found predictions and no loss of each example; name its column with --score=COLUMN, or take "
+            "another metric"
+        )
     if isinstance(metric, Metric) and metric.of_cells is not None:
         return metric.of_cells(cells)
     # A reader makes all cells of a column lists, or none.
@@ -296,7 +313,7 @@ def metric_input(
       >>> metric_input(metric_named("auc"), prediction=[1, 0], scores=[[0.5, 2.0], [1.0, 0.0]])
       array([ 1.5, -1. ])
     """
-    if metric.uses in ("prediction", "text"):
+    if metric.uses in ("prediction", "text", "loss"):
         return np.asarray(prediction)
     if scores is None:
         first = np.asarray(prediction)

@@ -323,7 +323,10 @@ def settled(rows: Rows, names: ColumnNames, what: str) -> Rows:
         rows = _value_of(rows, names, what)
     elif "score" in rows.roles and names.score is None:
         _refuse_classes(rows, what)
-    return _with_ids(rows, names, what)
+    rows = _with_ids(rows, names, what)
+    if rows.read.columns.get("score", "").lower() == "loss":
+        rows = replace(rows, read=replace(rows.read, logged_metric="loss"))
+    return rows
 
 
 def _value_of(rows: Rows, names: ColumnNames, what: str) -> Rows:

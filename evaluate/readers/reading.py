@@ -66,7 +66,7 @@ from multiberts.evaluate.readers.rows import (
     ReadAs,
     Rows,
     arms_of_rows,
-    no_column,
+    listed,
     number_of,
     rows_of_table,
     table_of_arrays,
@@ -735,7 +735,9 @@ def labels_by_id(
     given = {role: name for role, name in wanted.items() if name is not None}
     columns, _ = columns_by_role(frame, given, what)
     if "label" not in columns:
-        raise no_column(frame, what, "labels", "label")
+        raise UserError(
+            f"{what}: found no column of labels among {listed(frame)}; name it with --label=COLUMN"
+        )
     roles = {role: name for role, name in columns.items() if role in ("example", "label")}
     frame = with_plain_cells(frame, roles, what)
     labels = frame[columns["label"]].rename(columns["label"])

@@ -46,6 +46,7 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     ),
     "score": (
         "score", "correct", "is_correct", "acc", "accuracy", "exact_match", "em", "f1", "right",
+        "loss",
     ),
     "label": (
         "label", "labels", "target", "gold", "reference", "references", "y_true", "truth",
@@ -99,6 +100,7 @@ class ReadAs:
       task: as the files name it.
       logged_metric: of predictions, as a log names it; empty where the files name none.
       one_checkpoint: whether the seeds are fine-tuning seeds of one checkpoint.
+      chosen: which of the finished runs were taken, in words: their step and learning rate.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class ReadAs:
     task: str = ""
     logged_metric: str = ""
     one_checkpoint: bool = False
+    chosen: str = ""
 
     def attributes(self) -> dict[str, Any]:
         """Returns all that is set, as attributes of a Dataset."""

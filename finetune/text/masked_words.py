@@ -176,7 +176,7 @@ class MaskedWordsData:
             labels=labels,
             predictions=predictions,
             scores=None,
-            metrics=("accuracy",),
+            metrics=("accuracy", "loss"),
             extras={"word": [pieces[piece] for piece in labels.tolist()]},
             outputs={"loss": losses},
             texts={"text": texts},

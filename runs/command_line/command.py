@@ -82,7 +82,7 @@ PURPOSES = {
         "compare": Command(
             "stats.report.own_predictions:compare_files",
             "compare predictions of your own: files in, an answer out",
-            ("base", "experiment..."),
+            ("results", "experiment..."),
         ),
         "reproduce": Command(
             "stats.report.own_reproduction:reproduce_files",

@@ -32,6 +32,7 @@ from multiberts.stats.report.prediction_sets import (
     curve_of_prediction_sets,
 )
 from multiberts.stats.report.selection import (
+    SEEDS,
     FinishedRun,
     LearningRateChoice,
     LearningRateRule,
@@ -80,7 +81,7 @@ class ReportContent:
     groups: list[RunGroup]
     experiment: ReportedExperiment | None = None
     missing: str = ""
-    seeds_are: str = "pre-training seeds"
+    seeds_are: str = SEEDS["pretrain"]
     runs_are: str = "fine-tuning runs"
     name_of: Callable[[str], str] = str
 
@@ -88,6 +89,11 @@ class ReportContent:
     def asked(self) -> ComparedArms:
         """Returns what the page opens with: the first comparisons with a primary one, or the first."""
         return next((each for each in self.compared if each.primary is not None), self.compared[0])
+
+    @property
+    def is_ranked(self) -> bool:
+        """Returns whether the answer is a ranking, which has no base."""
+        return bool(self.asked.rankings) and self.asked.asked.comparison.experiment is None
 
     @property
     def pictures(self) -> list[ReportSection]:
@@ -207,6 +213,8 @@ def analyse(
         groups,
         experiment,
         analysis.missing,
+        SEEDS[runs[0].seed_is],
+        "runs" if runs[0].seed_is == "finetune" else "fine-tuning runs",
         name_of=name_of,
     )
 
@@ -218,6 +226,7 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
     pairs: list[Pair] = []
     experiments: dict[str, RunGroup] | None = None
     bases = analysis.groups(request["base"])
+    ranked = request.get("ranked")
     if request["experiment"] is not None:
         experiments = {group.task: group for group in analysis.groups(request["experiment"])}
     for base in bases:
@@ -231,11 +240,11 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         planned = analysis.planned_seeds(groups, settings.design)
         for measure, prediction_sets in analysis.shared(base, experiment):
             place = f"{prefix}-{slug(prediction_sets[0].set_name)}-{slug(metric_name(measure))}"
-            arms = [group.name for group in groups]
+            arms = [base.procedure] if ranked else [group.name for group in groups]
+            name = arms[0] if ranked else request["name"]
+            place += f"-{slug(arms[0])}" * bool(ranked)
             counts = _counts(prediction_sets[0], measure)
-            pairs.append(
-                Pair(prediction_sets, measure, names, request["name"], place, planned, arms, counts)
-            )
+            pairs.append(Pair(prediction_sets, measure, names, name, place, planned, arms, counts))
     if not pairs:
         raise UserError(
             f"comparison {request['name']!r}: the two arms share no task, evaluation set and "
@@ -248,6 +257,7 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         {"margin": request["margin"]},
         prefix,
         _primary(request, pairs, bool(analysis.missing)),
+        ranked,
     )
 
 

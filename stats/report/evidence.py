@@ -76,6 +76,8 @@ class Request:
       prefix: the files of figures of all of them begin with this.
       primary: place of the pair that is asked about; None: the mean over tasks, where all tasks count in it,
         or the clearest.
+      ranked: the design of a ranking of the arms, each of which has a pair of its own; None: those are ranked
+        that have one base.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Request:
     questions: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     primary: int | None = None
+    ranked: ManyDesign | None = None
 
     def file(self, name: str) -> str:
         """Returns the name of a file of figures of all of them, without its ending."""
@@ -345,8 +348,9 @@ def _rank_families(
     families: dict[tuple, list[tuple[_Results, Pair]]] = {}
     for results, place in pairs:
         pair, settings = results.request.pairs[place], results.request.settings
-        if len(pair.prediction_sets) > 1:
-            key = next(iter(pair.by_arm())), settings.design, settings.resample
+        if len(pair.prediction_sets) > 1 or results.request.ranked:
+            base = "" if results.request.ranked else next(iter(pair.by_arm()))
+            key = base, settings.design, settings.resample
             families.setdefault(key, []).append((results, pair))
     for family in families.values():
         arms = {
@@ -354,13 +358,14 @@ def _rank_families(
             for _, pair in family
             for name, predictions in pair.by_arm().items()
         }
-        if len(arms) < 3:
-            continue
         results, last = family[-1]
+        if len(arms) < (2 if results.request.ranked else 3):
+            continue
         request, set_name = results.request, last.prediction_sets[0].set_name
         why = why_unranked(request.questions)
+        settings = replace(request.settings, design=request.ranked or request.settings.design)
         try:
-            ranking = None if why else _rank(arms, last.measure, request.settings, shared)
+            ranking = None if why else _rank(arms, last.measure, settings, shared)
         except UndefinedScore as error:  # on the seeds that all arms have
             results.unranked.append(f"{error}.")
             continue

@@ -39,17 +39,7 @@ def what_was_read(
       tasks: tables by task and arm.
     """
     columns = _grouped(
-        (
-            task,
-            _grouped(
-                (
-                    name,
-                    described(table.read.columns)
-                    or "runs of multiberts finetune, by their run.json",
-                )
-                for name, table in arms.items()
-            ),
-        )
+        (task, _grouped((name, _columns(table)) for name, table in arms.items()))
         for task, arms in tasks.items()
     )
     every = [table for arms in tasks.values() for table in arms.values()]
@@ -80,6 +70,11 @@ def what_was_read(
         f"{', '.join(map(metric_name, measured))}{of_column}, {called}; "
         f"left out: {', '.join(dict.fromkeys(left_out)) or 'nothing'}."
     )
+
+
+def _columns(table: ArmTable) -> str:
+    text = described(table.read.columns) or "runs of multiberts finetune, by their run.json"
+    return text + f", {table.read.chosen}" * bool(table.read.chosen)
 
 
 def _grouped(texts: Iterable[tuple[str, str]]) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import RowNames, SliceNames
@@ -27,17 +26,18 @@ from multiberts.stats.metrics import named_metric
 from multiberts.stats.reading import arms_in, labelled, metric_of, named_arm, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
-    FinishedRun,
     PredictionSetReader,
-    RunGroup,
+    SeedKind,
+    at_steps,
+    by_checkpoint,
+    choose_learning_rate,
     finished_runs,
+    make_groups,
     prediction_sets_of_runs,
 )
 
 if TYPE_CHECKING:
     import xarray
-
-SeedKind = Literal["pretrain", "finetune"]
 
 
 def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[str, xarray.Dataset]:
@@ -107,85 +107,79 @@ def _holds_runs(data: Any) -> bool:
 
 
 def _tasks_at(
-    paths: Sequence[str], task: str | None, columns: Mapping[str, str | None]
+    paths: Sequence[str],
+    task: str | None,
+    columns: Mapping[str, str | None],
+    steps: Sequence[int] = (),
 ) -> dict[str, dict[str, Any]]:
     """Reads a path, or seeds of arms, for the commands, whose messages name flags: arms by task."""
-    if not _holds_runs(paths[0]):
-        by_task = read_arms_by_task(paths, SliceNames(**columns), task)
-        check_names_of_tasks(by_task, described_paths(paths))
-        return {own: dict(arms) for own, arms in by_task.items()}
-    found: dict[str, dict[str, Any]] = {}
-    prediction_sets, _ = prediction_sets_of_runs(finished_runs(paths[0]))
-    for own in _wanted_sets(prediction_sets, paths[0], task):
-        found.setdefault(own.set_name, {})[own.name] = own.data
-    return found
+    if _holds_runs(paths[0]):
+        return _tasks_of_runs(paths[0], task, steps)
+    if steps:
+        raise UserError(
+            f"{paths[0]} holds no finished runs, which alone have steps; leave --step out"
+        )
+    by_task = read_arms_by_task(paths, SliceNames(**columns), task)
+    check_names_of_tasks(by_task, described_paths(paths))
+    return {own: dict(arms) for own, arms in by_task.items()}
 
 
 def _tasks_of_each(
     groups: Sequence[Sequence[str]],
     task: str | None,
     columns: Sequence[Mapping[str, str | None]],
+    steps: Sequence[int],
 ) -> list[dict[str, dict[str, Any]]]:
     """Reads groups of paths; those that name no task are of the wanted one where another names it."""
     found: list[dict[str, dict[str, Any]]] = []
     refusals: list[NoTaskError] = []
     for paths, own in zip(groups, columns, strict=True):
         try:
-            found.append(_tasks_at(paths, task, own))
+            found.append(_tasks_at(paths, task, own, steps))
         except NoTaskError as error:
             refusals.append(error)
             if len(refusals) == len(groups):
                 raise
-            found.append(_tasks_at(paths, None, own))
+            found.append(_tasks_at(paths, None, own, steps))
     return found
 
 
-def _by_finetune_seed(path: str, task: str | None) -> dict[str, xarray.Dataset]:
-    """Reads finished runs as arms of one checkpoint and rate each, with fine-tuning seeds as seeds."""
-    runs = [run for run in finished_runs(path) if run.held_out_fold is None]
-    groups: dict[tuple, list[FinishedRun]] = {}
-    for run in runs:
-        names = ("task", "procedure", "step", "pretrain_seed", "learning_rate")
-        key = (*(run.facts[name] for name in names), run.checkpoint[1])
-        groups.setdefault(key, []).append(run)
-    reader, called, every = PredictionSetReader(), _names_of_checkpoints(runs), []
-    for (own_task, procedure, step, seed, rate, sha256), members in groups.items():
-        group = RunGroup(own_task, str(procedure), step, tuple(members))
-        every += [
-            (group.name, seed, called[sha256], rate, reader(group, name))
-            for name in group.evaluation_sets()
-        ]
-    chosen = _one_set([predictions for *_, predictions in every], path, task)
-    found = [one for one in every if one[-1].set_name == chosen]
-    differing = [len({one[place] for one in found}) > 1 for place in range(4)]
-    # Seeds that are known name the checkpoints.
-    differing[2] &= len({one[:2] for one in found}) < len({one[:3] for one in found})
-    arms: dict[str, xarray.Dataset] = {}
-    for own, seed, checkpoint, rate, predictions in sorted(
-        found, key=lambda one: (one[0], str(one[1]), one[2], one[3] or 0)
-    ):
-        parts = (
-            own,
-            f"pre-training seed {'not known' if seed is None else seed}",
-            checkpoint,
-            f"learning rate {rate:g}" if rate else "no learning rate",
-        )
-        name = ", ".join(part for part, differs in zip(parts, differing, strict=True) if differs)
-        data = predictions.data
-        seeds = ("run", data["finetune_seed"].to_numpy())
-        others = [kind for kind in ("finetune_seed", "lineage", "procedure") if kind in data.coords]
-        data = data.drop_vars(others).assign_coords(pretrain_seed=seeds)
-        arms[name] = data.assign_attrs({"one_checkpoint": True})
-    return arms
+def _tasks_of_runs(
+    path: str,
+    task: str | None,
+    steps: Sequence[int] = (),
+    seeds: SeedKind = "pretrain",
+    is_alone: bool = True,
+) -> dict[str, dict[str, xarray.Dataset]]:
+    """Reads finished runs by task, as arms of procedures, or of checkpoints with fine-tuning seeds.
 
+    Each is read at one learning rate.
 
-def _names_of_checkpoints(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Returns the names of checkpoints by SHA-256: of their folders, with its start where two are alike."""
-    names = {sha256: name for name, sha256 in (run.checkpoint for run in runs)}
-    alike = [name for name, number in Counter(names.values()).items() if number > 1]
-    return {
-        sha256: f"{name} {sha256[:8]}" if name in alike else name for sha256, name in names.items()
-    }
+    Args:
+      steps: of pre-training; none: the last of each procedure.
+      is_alone: whether the rates of one checkpoint are arms, with no other path to compare it with.
+    """
+    runs = at_steps(finished_runs(path), steps, path)
+    groups = make_groups(by_checkpoint(runs) if seeds == "finetune" else runs)
+    if seeds == "finetune" and len({group.procedure for group in groups}) == 1:
+        groups = [replace(group, procedure="") for group in groups]
+        if is_alone:
+            groups = [own for group in groups for own in group.by_learning_rate()]
+    reader, every = PredictionSetReader(), []
+    for group, choice in [choose_learning_rate(group, reader) for group in groups]:
+        words = [group.runs[0].steps, choice.in_words() if choice else ""]
+        chosen = ", ".join(filter(None, words))
+        every += [(reader(group, name), chosen) for name in group.evaluation_sets()]
+    wanted = {own.set_name for own in _wanted_sets([own for own, _ in every], path, task)}
+    tasks: dict[str, dict[str, xarray.Dataset]] = {}
+    for name in dict.fromkeys(own.set_name for own, _ in every if own.set_name in wanted):
+        found = [(own, chosen) for own, chosen in every if own.set_name == name]
+        has_steps = len({own.procedure for own, _ in found}) < len(found)
+        tasks[name] = {
+            own.name if has_steps else own.procedure: own.data.assign_attrs(chosen=chosen)
+            for own, chosen in found
+        }
+    return tasks
 
 
 def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
@@ -225,6 +219,7 @@ def tasks_of(
     task: str | None,
     columns: Mapping[str, str | None],
     seeds: SeedKind = "pretrain",
+    steps: Sequence[int] = (),
 ) -> dict[str, dict[str, Any]]:
     """Returns by task the arms of all paths as `stats.compare` takes them, the base first.
 
@@ -234,6 +229,7 @@ def tasks_of(
       task: the only one that is wanted.
       seeds: of which training of finished runs the seeds are; files of others name them in a column.
       columns: names of columns by role; one for all paths, or one for each, separated by commas.
+      steps: of pre-training, of finished runs; none: the last of each procedure.
 
     Returns:
       The task "" where there is one, whatever the files call it.
@@ -245,9 +241,9 @@ def tasks_of(
         groups = [[*paths]]
     each = columns_of_each([names[0] for names in groups], columns)
     if seeds == "finetune":
-        found = [{"": _by_finetune_seed(path, task)} for path in paths]
+        found = [_tasks_of_runs(path, task, steps, seeds, len(paths) == 1) for path in paths]
     else:
-        found = _tasks_of_each(groups, task, each)
+        found = _tasks_of_each(groups, task, each, steps)
     if max(map(len, found)) == 1:
         found = [{"": next(iter(own.values()))} for own in found]
     if len(groups) == 1:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from multiberts.evaluate.metrics.register import metrics_by_task
+from multiberts.evaluate.metrics.register import known_name, metrics_by_task
 from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
-from multiberts.runs.parameters import Level, PositiveFloat, PositiveInt, takes_fields_of
+from multiberts.runs.parameters import (
+    Level,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    takes_fields_of,
+)
 from multiberts.stats.answers.listed import ANSWERS
 from multiberts.stats.presentation.comparison_tables import full_table, summary_table
 from multiberts.stats.presentation.provenance import data_facts
@@ -34,7 +40,6 @@ from multiberts.stats.report.own_answer import (
     what_was_read,
 )
 from multiberts.stats.report.own_files import (
-    SeedKind,
     columns_of_each,
     metric_of_arms,
     tasks_of,
@@ -42,6 +47,7 @@ from multiberts.stats.report.own_files import (
 )
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
+from multiberts.stats.report.selection import SEEDS, SeedKind
 from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample
 
 
@@ -50,7 +56,7 @@ class OwnComparison(SliceNames):
     """Settings of `compare_files`.
 
     Attributes:
-      base: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
+      results: predictions or scores: a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one
         column per run; arrays (`.npz`, `.npy`); a folder of such files, one per seed, whose names say seed,
         arm and task (`base_seed0.csv`, `base/seed_0/rte.csv`); a folder of finished fine-tuning runs; outputs
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
@@ -58,6 +64,7 @@ class OwnComparison(SliceNames):
         seed (`base_seed*.csv new_seed*.csv`).
       labels: a table of ids and labels, instead of labels in the files themselves; `example` and `label` may
         name its columns.
+      base: the arm that the others are compared with; by default the first.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
         and `accuracy` of predictions. Of several tasks that of each, `MRPC:accuracy+f1,accuracy`, where one
         with two counts as their mean; `glue` counts as GLUE does.
@@ -71,6 +78,8 @@ class OwnComparison(SliceNames):
         allows; `seeds` holds the examples fixed, as one score per run allows. By default what the data allow.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
         single checkpoints; files of other programs name their seeds in a column.
+      step: of finished runs, the steps of pre-training that are compared; by default the last of each
+        procedure.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
       task: one of several tasks in the files; by default all, and their mean.
       task_name: what the task is called in text, page and LaTeX.
@@ -97,9 +106,10 @@ class OwnComparison(SliceNames):
       rng: number that identifies the draws: the same number, the same draws.
     """
 
-    base: str
+    results: str
     experiment: Sequence[str] = ()
     labels: str | None = None
+    base: str | None = None
     metric: str | None = None
     html: str | None = None
     latex: str | None = None
@@ -108,6 +118,7 @@ class OwnComparison(SliceNames):
     design: Design = "paired"
     resample: Resample | None = None
     seeds: SeedKind = "pretrain"
+    step: Sequence[NonNegativeInt] = ()
     names: Sequence[str] = ()
     task: str | None = None
     task_name: str | None = None
@@ -127,7 +138,7 @@ class OwnComparison(SliceNames):
     @property
     def inputs(self) -> list[str]:
         """Returns every path that is read."""
-        return [self.base, *self.experiment, *([self.labels] if self.labels else [])]
+        return [self.results, *self.experiment, *([self.labels] if self.labels else [])]
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
@@ -144,9 +155,9 @@ def compare_files(settings: OwnComparison) -> str:
     """Compares predictions or scores of your own models over seeds and examples.
 
     `multiberts compare base.csv new.csv --metric=f1` compares two files, `multiberts compare
-    results.csv` the arms that one file holds. The first arm is the base; with more than two, each
-    other is compared with it and p-values are corrected for their number (Holm), and all are ranked,
-    with the arms that are tied.
+    results.csv` the arms that one file holds. The first arm is the base unless `--base` names one; with
+    more than two, each other is compared with it and p-values are corrected for their number (Holm),
+    and all are ranked, with the arms that are tied.
 
     Args:
       settings: what to compare, and how.
@@ -163,13 +174,20 @@ def compare_files(settings: OwnComparison) -> str:
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
-    paths = [settings.base, *settings.experiment]
-    tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds)
+    paths = [settings.results, *settings.experiment]
+    tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+    if known_name(settings.metric or "") == "loss" and settings.score is None:
+        # Beside predictions and labels a column of scores is left out.
+        every = [(name, arm) for arms in tasks.values() for name, arm in arms.items()]
+        unused = {name for own, arm in every for name in table_of(own, arm).read.unused}
+        if losses := [name for name in unused if name.lower() == "loss"]:
+            settings = replace(settings, score=losses[0])
+            tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
     if settings.names:
         tasks = _renamed(tasks, settings.names)
     if settings.labels is not None:
         has_metric = settings.metric is not None
-        only_task([*tasks], settings.base)
+        only_task([*tasks], settings.results)
         tasks = {
             task: with_labels(arms, settings.labels, settings, has_metric=has_metric)
             for task, arms in tasks.items()
@@ -179,7 +197,7 @@ def compare_files(settings: OwnComparison) -> str:
         for task, arms in tasks.items()
     }
     compared = _compare_tasks(tasks, settings)
-    read = what_was_read(tables, compared, settings.base, settings.task_name or settings.task)
+    read = what_was_read(tables, compared, settings.results, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
         shown = [summary_table(compared.items), *tables_of_answers(compared.items)]
@@ -210,10 +228,19 @@ def _renamed(
     return {task: {new[name]: data for name, data in own.items()} for task, own in tasks.items()}
 
 
+def _base_first(arms: Iterable[str], base: str | None) -> list[str]:
+    """Returns the arms with the base, where one is named, before the others."""
+    every = [*dict.fromkeys(arms)]
+    if base is not None and base not in every:
+        raise UserError(f"found no arm --base={base}, only {', '.join(every)}; give one of them")
+    return every if base is None else [base, *(name for name in every if name != base)]
+
+
 def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first, on each task; a single arm is described."""
-    base_name, *others = dict.fromkeys(name for arms in tasks.values() for name in arms)
-    [by, *_] = columns_of_each([settings.base, *settings.experiment], {"by": settings.by})
+    names = (name for arms in tasks.values() for name in arms)
+    base_name, *others = _base_first(names, settings.base)
+    [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})
     questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
     try:
         metrics = metrics_by_task(settings.metric, [*tasks])
@@ -222,7 +249,7 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
     pairs: list[Pair] = []
     lacking: list[str] = []
     for task, arms in tasks.items():
-        called = task or settings.task_name or settings.task or Path(settings.base).name
+        called = task or settings.task_name or settings.task or Path(settings.results).name
         every = metrics[task] if isinstance(metrics[task], tuple) else (metrics[task],)
         measures = [metric_of_arms(arms, metric) for metric in every]
         sets = {
@@ -244,8 +271,8 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
             ]
     if not pairs:
         raise UserError(
-            f"{settings.base}: found no task of both {base_name} and {', '.join(others)}; give predictions "
-            "of the same tasks"
+            f"{settings.results}: found no task of both {base_name} and {', '.join(others)}; give "
+            "predictions of the same tasks"
         )
     titles = {pair.name for pair in pairs}
     title = titles.pop() if len(titles) == 1 else f"All against {base_name}"
@@ -273,9 +300,9 @@ def _pages(
     content = ReportContent(
         [compared], [], [], [], [],
         # Only what the data name is claimed in a paper.
-        seeds_are="fine-tuning seeds"
+        seeds_are=SEEDS["finetune"]
         if settings.seeds == "finetune"
-        else "pre-training seeds"
+        else SEEDS["pretrain"]
         if names["seed"] == {"pretrain_seed"}
         else "repeated evaluations" if names["seed"] == {BY_TIME} else "seeds",
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 # Commit, date of the data and versions that a page is made from; beside its tables.
 MADE_WITH = "made_with.json"
+COMPARISONS, RANKINGS = "comparisons.md", "rankings.md"
+NOTE = "Comparisons"  # in what a page is made with: which were made where none were given
 
 MADE_FROM = '<script type="application/json" id="made-from">'
 MAX_EFFECT = 5  # of Hedges' g, beyond which seeds hardly vary and the number says little
@@ -93,10 +95,15 @@ def page_files(
     texts = {
         MADE_WITH: json.dumps(origin, indent=1) + "\n",
         "comparisons.csv": full_table(as_made, answers).csv(),
-        "comparisons.md": summary.markdown(),
+        COMPARISONS: summary.markdown(),
         "comparisons.tex": summary.latex(),
         **{f"{table_name}.csv": table.csv() for table_name, table in tables.items()},
     }
+    if content.is_ranked:
+        texts[RANKINGS] = "\n\n".join(
+            f"{ranking.name}: {words.ranking_finding(ranking)}\n\n{ranking.table().markdown()}"
+            for ranking in content.asked.rankings
+        )
     files |= {f"tables/{file_name}": text.encode() for file_name, text in texts.items()}
     # An id does not show an example.
     grids = [
@@ -120,7 +127,7 @@ def page_files(
         intervals=" ".join(words.about_intervals(items, words.arms_of(*items))[0]),
         made_with=origin,
         copies={
-            "markdown": texts["comparisons.md"], "latex": texts["comparisons.tex"],
+            "markdown": texts[COMPARISONS], "latex": texts["comparisons.tex"],
             "csv": texts["comparisons.csv"],
             "methods": words.methods(
                 items, content.seeds_are, content.runs_are, listed[0].answers
@@ -256,6 +263,7 @@ def _filters(
             for text in words.needs_in_words(item.comparison, item.adjusted, item.answers)
             if text != words.unseen_failures(item.comparison)
         ],
+        "note": lambda origin: origin.get(NOTE, ""),
         "ranking": lambda result: with_minus(words.ranking_finding(result)),
         "list_columns": _list_columns,
         "list_cell": _list_cell,

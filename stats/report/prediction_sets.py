@@ -133,8 +133,8 @@ class PredictionSet:
     def scores_of_runs(self, measure: str) -> NDArray[np.float64]:
         """Returns the score of every run [runs], each on all examples."""
         data, metric = self.measured(measure)
-        label, prediction = metric_variables(metric, data)
         try:
+            label, prediction = metric_variables(metric, data)
             given = metric_input(metric, data[prediction], data.get("scores"))
             return metric.score(data[label].to_numpy(), given)
         except ValueError as error:

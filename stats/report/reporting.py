@@ -28,12 +28,22 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.report.analysis import ReportContent, analyse
 from multiberts.stats.report.experiment import ReportedExperiment, experiment_of
-from multiberts.stats.report.page import page_files, write_page
+from multiberts.stats.report.page import (
+    COMPARISONS,
+    MADE_WITH,
+    NOTE,
+    RANKINGS,
+    page_files,
+    write_page,
+)
 from multiberts.stats.report.selection import (
+    SEEDS,
     FinishedRun,
     LearningRateRule,
+    by_checkpoint,
     files_of_runs,
     finished_runs,
+    last_steps,
     select,
 )
 from multiberts.stats.settings import ComparisonSettings
@@ -62,8 +72,8 @@ def report(
     *,
     run_dir: str,
     predictions: str | Sequence[str],
-    title: str,
-    comparisons: Sequence[Mapping[str, Any]],
+    title: str = "",
+    comparisons: Sequence[Mapping[str, Any]] = (),
     truth: str | None = None,
     n_resamples: PositiveInt = ComparisonSettings.n_resamples,
     rng: NonNegativeInt = ComparisonSettings.rng,
@@ -78,19 +88,23 @@ def report(
     sweep runs. In the root of an experiment it knows what is planned: it says of how many planned seeds an
     early answer is, whether they are enough (a sequential test), and links to runs and status.
 
+    Without a list of comparisons, the procedures are compared at their last steps: two with each other, the
+    first by name being the base, more by a ranking that has no base. Runs whose checkpoints record no
+    pre-training seed are of as many procedures as checkpoints, with fine-tuning seeds as seeds.
+
     Where a procedure was fine-tuned with several learning rates, one is chosen per task, procedure
     and step by the mean over runs; the page shows the rule and the choices.
 
     Args:
       run_dir: where to write `index.html`, `tables/` and `figures/`.
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
-      title: heading of the page.
+      title: heading of the page; by default the name of the first comparison.
       comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
         `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
         one), `design` (default `paired`), `resample` (default `both`), `margin`, the largest difference
         that does not matter, in points for scores in per cent, and `primary`, the
         "<evaluation set>/<metric>" that the page opens with (default: the clearest of the first
-        comparison). Without `experiment` the design is `single`.
+        comparison). Without `experiment` the design is `single`. None: all procedures.
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
         how the data were made, or None.
       n_resamples: bootstrap replicates.
@@ -110,7 +124,7 @@ def report(
     check_arguments(report, parameters)
     settings = {**parameters, "truth": _read_truth(truth)}
     runs = finished_runs(predictions)
-    _requests_of(runs, comparisons)  # a misspelt arm is no other report
+    requests_of(runs, comparisons)  # a misspelt arm is no other report
     directory = RunDirectory(
         run_dir,
         stage="report",
@@ -143,7 +157,7 @@ def files_of_report(
         **{name: settings[name] for name in ("n_resamples", "rng", "confidence_level")}
     )
     rule = settings["learning_rate_rule"]
-    requests = _requests_of(runs, settings["comparisons"])
+    runs, requests = requests_of(runs, settings["comparisons"])
     content = analyse(
         runs, requests, settings["truth"], bootstrap, rule, experiment, settings.get("names")
     )
@@ -151,6 +165,8 @@ def files_of_report(
         "Command": "multiberts stats --gin_file=config.gin, in the folder of this page",
         **data_facts([run.directory / DONE for run in runs], "the markers of the finished runs"),
     }
+    if not settings["comparisons"]:
+        made_by[NOTE] = requests[0]["note"]
     made_from: dict[str, Any] = {"settings": settings, "files": inputs}
     if experiment is not None:
         made_from["up"] = experiment.up
@@ -158,17 +174,26 @@ def files_of_report(
             made_by["Registration"] = _compared_with_registration(experiment, content, settings)
             made_from["registration"] = sha256_of_file(experiment.root / REGISTRATION)
     return page_files(
-        settings["title"], content, bootstrap, rule, made_by,
+        settings["title"] or content.asked.name, content, bootstrap, rule, made_by,
         made_from=made_from, kind=settings.get("figures", "svg"),
     )  # fmt: skip
 
 
-def _requests_of(
+def requests_of(
     runs: Sequence[FinishedRun], comparisons: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Returns checked comparisons: `base` and `experiment` are runs, no longer what selects them."""
+) -> tuple[Sequence[FinishedRun], list[dict[str, Any]]]:
+    """Returns the runs, and checked comparisons: `base` and `experiment` are the runs that they select.
+
+    Args:
+      comparisons: see `report`; none: one of all procedures at their last steps.
+
+    Returns:
+      The runs, by checkpoint where none has a pre-training seed; and the comparisons.
+    """
+    if all(run.facts["pretrain_seed"] is None for run in runs):
+        runs = by_checkpoint(runs if comparisons else last_steps(runs))
     if not comparisons:
-        raise UserError("comparisons is empty, expected what to compare; add a comparison")
+        return runs, [_of_all_arms(runs)]
     requests = []
     for checked in map(_checked_request, comparisons):
         for role in ("base", "experiment"):
@@ -176,7 +201,33 @@ def _requests_of(
                 what = f"comparison {checked['name']!r}, {role}"
                 checked[role] = select(runs, checked[role], what)
         requests.append(checked)
-    return requests
+    return runs, requests
+
+
+def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
+    """Returns the comparison of two procedures at their last steps, or the ranking of more."""
+    arms: dict[str, list[FinishedRun]] = {}
+    for run in sorted(last_steps(runs), key=lambda run: str(run.facts["procedure"])):
+        arms.setdefault(str(run.facts["procedure"]), []).append(run)
+    names, steps = [*arms], {name: own[0].facts["step"] for name, own in arms.items()}
+    seeds = [{run.facts["pretrain_seed"] for run in own} for own in arms.values()]
+    design = "paired" if len(set.intersection(*seeds)) > 1 else "unpaired"
+    asked: dict[str, Any] = {"name": names[0], "base": arms[names[0]], "design": "single"}
+    said = f"{names[0]} is described"
+    if len(names) == 2:
+        asked = {"name": f"{names[1]} against {names[0]}", "base": arms[names[0]]}
+        asked |= {"experiment": arms[names[1]], "design": design}
+        said = f"{names[1]} is compared with {names[0]}, the first by name"
+    elif len(names) > 2:
+        every = [run for own in arms.values() for run in own]
+        asked = {"name": f"{len(names)} arms", "base": every, "design": "single", "ranked": design}
+        said = f"all {len(names)} arms are ranked, and none is the base"
+    if any(step is not None for step in steps.values()):
+        said += (
+            f"; at the last steps ({', '.join(f'{name}: {step}' for name, step in steps.items())})"
+        )
+    note = f"No comparison was given: {said}; over {f'{design} ' * (len(names) > 1)}{SEEDS[runs[0].seed_is]}."
+    return {"experiment": None, "resample": "both", "margin": None, **asked, "note": note}
 
 
 def _compared_with_registration(
@@ -215,8 +266,11 @@ def _compared_with_registration(
 
 def describe_report(run_dir: str) -> str:
     """Returns where a report is, and its table of comparisons, for the terminal."""
-    table = Path(run_dir, "tables", "comparisons.md").read_text(encoding="utf-8")
-    return f"{Path(run_dir, 'index.html')}\n\n{table.rstrip()}"
+    tables = Path(run_dir, "tables")
+    made_with = json.loads((tables / MADE_WITH).read_text(encoding="utf-8"))
+    shown = next(tables / name for name in (RANKINGS, COMPARISONS) if (tables / name).is_file())
+    parts = [Path(run_dir, "index.html"), made_with.get(NOTE), shown.read_text(encoding="utf-8")]
+    return "\n\n".join(str(part).rstrip() for part in parts if part)
 
 
 def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ and `learning_rates.rule = "dev"`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 SELECTORS = ("procedure", "step", "task", "learning_rate", "pretrain_seed", "data_seed")
 LearningRateRule = Literal["dev", "held_out"]
+SeedKind = Literal["pretrain", "finetune"]
+SEEDS: Mapping[SeedKind, str] = {"pretrain": "pre-training seeds", "finetune": "fine-tuning seeds"}
 # As Sellam et al. (2022, section 3), and as Zhong et al. (2021), who held out a fifth.
 RULE_TEXTS: Mapping[str, str] = {
     "dev": "the best mean over runs on the development set, slightly optimistic for scores there",
@@ -41,10 +44,17 @@ RULE_TEXTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished fine-tuning run: its directory and the content of its run.json."""
+    """A finished fine-tuning run: its directory and the content of its run.json.
+
+    Attributes:
+      seed_is: of which training `pretrain_seed` is; see `by_checkpoint`.
+      steps: which of the steps of its procedure it was chosen from, in words; see `at_steps`.
+    """
 
     directory: Path
     facts: Mapping[str, Any]
+    seed_is: SeedKind = "pretrain"
+    steps: str = ""
 
     @property
     def name(self) -> str:
@@ -52,6 +62,8 @@ class FinishedRun:
         parts = [self.facts["task"], *(f"{name} {self.facts[name]}" for name in RUN_COORDINATES)]
         if self.held_out_fold is not None:
             parts.append(f"held_out_fold {self.held_out_fold}")
+        if self.facts["pretrain_seed"] is None and any(self.checkpoint):
+            parts.append(f"checkpoint {' '.join(self.checkpoint)}")
         return ", ".join(map(str, parts))
 
     @property
@@ -102,6 +114,20 @@ class RunGroup:
     @property
     def name(self) -> str:
         return self.procedure if self.step is None else f"{self.procedure}, step {self.step}"
+
+    def by_learning_rate(self) -> list[RunGroup]:
+        """Returns a group for each learning rate, which names it; the group itself where it has one."""
+        rates = self.learning_rates
+        if len(rates) < 2:
+            return [self]
+        return [
+            replace(
+                self,
+                procedure=f"learning rate {rate:g}" if rate else "no learning rate",
+                runs=tuple(run for run in self.runs if run.facts["learning_rate"] == rate),
+            )
+            for rate in rates
+        ]
 
     def evaluation_sets(self) -> dict[str, list[str]]:
         """Returns the metrics by evaluation set, for sets that the trained models of all runs have.
@@ -157,8 +183,8 @@ def make_groups(runs: Sequence[FinishedRun]) -> list[RunGroup]:
         if run.facts["pretrain_seed"] is None:
             raise UserError(
                 f"{run.directory / 'run.json'} has no pretrain_seed, expected one to know which runs "
-                "share it; compare checkpoints over their fine-tuning seeds (compare --seeds=finetune), or "
-                "write it into the checkpoint.json that was fine-tuned"
+                "share it; take checkpoints over their fine-tuning seeds (--seeds=finetune of compare and "
+                "learning-rates), or write it into the checkpoint.json that was fine-tuned"
             )
         key = (run.facts["task"], str(run.facts["procedure"]), run.step_or_less)
         members.setdefault(key, []).append(run)
@@ -221,6 +247,70 @@ def last_steps(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     return [run for run, key in zip(runs, keys, strict=True) if run.step_or_less == last[key]]
 
 
+def at_steps(runs: Sequence[FinishedRun], steps: Sequence[int], what: str) -> list[FinishedRun]:
+    """Returns the runs at these steps of pre-training; without any, at the last of each procedure.
+
+    Args:
+      what: how messages call the runs.
+    """
+    known: dict[tuple, set[int]] = {}
+    for run in runs:
+        known.setdefault((run.facts["task"], run.facts["procedure"]), set()).add(run.step_or_less)
+    if unknown := sorted({*steps} - set().union(*known.values())):
+        there = ", ".join(map(str, sorted(set().union(*known.values()) - {-1}))) or "none"
+        raise UserError(
+            f"{what}: found no run at step {unknown[0]}, and the known steps are {there}; leave --step "
+            "out, or give one of these"
+        )
+    found = [run for run in runs if run.step_or_less in steps] if steps else last_steps(runs)
+    kept = {(run.facts["task"], run.facts["procedure"]) for run in found}
+    tasks = {task for task, _ in kept}
+    for task, procedure in [key for key in known.keys() - kept if key[0] in tasks]:
+        there = ", ".join(map(str, sorted(known[task, procedure])))
+        console.warn(f"{task}: {procedure} is left out, with steps {there} only")
+    named = []
+    for run in found:
+        of_procedure = sorted(known[run.facts["task"], run.facts["procedure"]])
+        step = "" if run.facts["step"] is None else f"step {run.facts['step']}"
+        if step and len(of_procedure) > 1:
+            step += f"{' of' if steps else ', the last of'} {', '.join(map(str, of_procedure))}"
+        named.append(replace(run, steps=step))
+    return named
+
+
+def by_checkpoint(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
+    """Returns the runs with their checkpoint as the procedure, and their fine-tuning seed as the seed.
+
+    Checkpoints have the names of their folders, or are named by what is known of them and differs: the
+    procedure, its step, the pre-training seed.
+    """
+    folders = {sha256: name for name, sha256 in (run.checkpoint for run in runs)}
+    alike = [name for name, number in Counter(folders.values()).items() if number > 1]
+    parts = []
+    for run in runs:
+        folder, sha256 = run.checkpoint
+        seed, step = run.facts["pretrain_seed"], run.facts["step"]
+        parts.append(
+            (
+                f"{run.facts['procedure']}"
+                if step is None
+                else f"{run.facts['procedure']}, step {step}",
+                f"pre-training seed {'not known' if seed is None else seed}",
+                f"{folder} {sha256[:8]}" if folder in alike else folder,
+            )
+        )
+    differing = [len({names[place] for names in parts}) > 1 for place in range(3)]
+    # Seeds that are known name the checkpoints.
+    differing[2] &= len({names[:2] for names in parts}) < len({*parts})
+    found = []
+    for run, names in zip(runs, parts, strict=True):
+        told = [name for name, differs in zip(names, differing, strict=True) if differs]
+        name = ", ".join(told) or names[2] or names[0]
+        seed = {"procedure": name, "step": None, "pretrain_seed": run.facts["finetune_seed"]}
+        found.append(replace(run, facts={**run.facts, **seed}, seed_is="finetune"))
+    return found
+
+
 @dataclass
 class PredictionSetReader:
     """Reads the prediction sets of groups, each once.
@@ -236,13 +326,19 @@ class PredictionSetReader:
         directories = [run.directory for run in group.runs]
         key = (*directories, evaluation_set)
         if key not in self._prediction_sets:
+            data = self.read(directories, evaluation_set)
+            if group.runs[0].seed_is == "finetune":
+                seeds = ("run", data["finetune_seed"].to_numpy())
+                others = {"finetune_seed", "lineage", "procedure"} & {*data.coords}
+                data = data.drop_vars(others).assign_coords(pretrain_seed=seeds)
+                data = data.assign_attrs(one_checkpoint=True)
             self._prediction_sets[key] = PredictionSet(
                 group.task,
                 evaluation_set,
                 group.procedure,
                 group.step,
                 tuple(group.evaluation_sets()[evaluation_set]),
-                self.read(directories, evaluation_set),
+                data,
             )
         return self._prediction_sets[key]
 
@@ -263,6 +359,11 @@ class LearningRateChoice:
     metric: str
     means: dict[float, float]
     rule: LearningRateRule = "dev"
+
+    def in_words(self) -> str:
+        """Returns which rate was chosen of which, and how."""
+        rates = ", ".join(f"{rate:g}" for rate in self.means)
+        return f"learning rate {self.learning_rate:g} of {rates} ({RULE_TEXTS[self.rule]})"
 
 
 def choose_learning_rate(
@@ -356,18 +457,26 @@ def learning_rate_table(choices: Sequence[LearningRateChoice]) -> Table:
     return Table(columns, rows, {"Mean score": ".4f"})
 
 
-def learning_rates(*, predictions: str | Sequence[str], rule: LearningRateRule = "dev") -> None:
+def learning_rates(
+    *,
+    predictions: str | Sequence[str],
+    rule: LearningRateRule = "dev",
+    seeds: SeedKind = "pretrain",
+) -> None:
     """Prints the mean score by learning rate, the chosen one marked.
 
     Args:
       predictions: folder (or folders) with finished fine-tuning runs, at any depth.
       rule: `dev` or `held_out`, as in `choose_learning_rate`.
+      seeds: of which training the runs' seeds are: `pretrain`, with a choice for each procedure and step,
+        or `finetune`, with one for each checkpoint.
 
     Raises:
       UserError: no finished run is there, or there is nothing to choose by.
     """
     reader = PredictionSetReader()
-    groups = make_groups(finished_runs(predictions))
+    runs = finished_runs(predictions)
+    groups = make_groups(by_checkpoint(runs) if seeds == "finetune" else runs)
     chosen = [choose_learning_rate(group, reader, rule) for group in groups]
     console.report(f"{rule}: {RULE_TEXTS[rule]}")
     for kept, choice in chosen:

@@ -49,7 +49,9 @@ def row(difference: float, low: float, high: float, p: float) -> tuple[float, ..
 
 def test_the_page_on_pythia_says_what_its_samples_give() -> None:
     page = (ROOT / "docs/pythia.md").read_text(encoding="utf-8")
-    shown = compare_files(base=str(SAMPLES / "step1000"), experiment=[str(SAMPLES / "step143000")])
+    shown = compare_files(
+        results=str(SAMPLES / "step1000"), experiment=[str(SAMPLES / "step143000")]
+    )
     quoted = " ".join(re.findall(r"^> (.*)$", page, flags=re.MULTILINE))
     assert quoted.removesuffix(".") in shown
     first, last = scores(1000), scores(143000)

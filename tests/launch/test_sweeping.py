@@ -2,20 +2,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gin
+import pandas as pd
 import pytest
 
+from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.finetune.finetuning import finetune
 from multiberts.launch.sweeping import sweep, sweep_plan
 from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin, scoped_bindings
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.stats.report.own_predictions import compare_files
+from multiberts.stats.report.reporting import describe_report, report
+from multiberts.stats.report.selection import learning_rates
+from multiberts.stats.report.verification import verify
 from multiberts.tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -300,20 +307,18 @@ def test_checkpoints_without_a_known_seed_are_arms_and_not_one(
     tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
 ) -> None:
     """As those of Hugging Face: a sweep over two of them compares two, by their fine-tuning seeds."""
-    checkpoints = [make_checkpoint(seed).rename(tmp_path / f"model_{seed}") for seed in (0, 1)]
-    for checkpoint in checkpoints:
-        known = json.loads((checkpoint / "checkpoint.json").read_text())
-        known |= dict.fromkeys(("procedure", "pretrain_seed", "data_seed", "step"))
-        (checkpoint / "checkpoint.json").write_text(json.dumps(known))
+    checkpoints = [_published(make_checkpoint(seed), tmp_path / f"model_{seed}") for seed in (0, 1)]
     root = tmp_path / "sweep"
     given = arguments(root, checkpoints, pair_data) | {"learning_rates": [1e-3]}
     assert sweep(**given) == []
     with pytest.raises(UserError, match=r"run\.json has no pretrain_seed, .*--seeds=finetune"):
-        compare_files(base=str(root))
-    [answer] = json.loads(compare_files(base=str(root), seeds="finetune", json=True))
+        compare_files(results=str(root))
+    [answer] = json.loads(compare_files(results=str(root), seeds="finetune", json=True))
     assert answer["base"]["name"] == "model_0" and answer["experiment"]["name"] == "model_1"
     assert answer["base"]["seeds"] == answer["experiment"]["seeds"] == [0, 3]
-    alone = json.loads(compare_files(base=str(root / "pair/model_1"), seeds="finetune", json=True))
+    alone = json.loads(
+        compare_files(results=str(root / "pair/model_1"), seeds="finetune", json=True)
+    )
     assert alone[0]["estimate"] == answer["experiment"]["estimate"]
 
 
@@ -329,12 +334,87 @@ def test_unlike_checkpoints_of_one_seed_are_named(
     root = tmp_path / "sweep"
     given = arguments(root, [first, second], pair_data) | {"learning_rates": [1e-3]}
     assert sweep(**given) == []
-    [answer] = json.loads(compare_files(base=str(root), seeds="finetune", json=True))
+    [answer] = json.loads(compare_files(results=str(root), seeds="finetune", json=True))
     assert [answer[role]["name"] for role in ("base", "experiment")] == ["first", "second"]
     capsys.readouterr()
     with pytest.raises(UserError):  # one seed is too few
-        compare_files(base=str(root))
+        compare_files(results=str(root))
     assert "are of 2 checkpoints (first, second) with unlike weights" in capsys.readouterr().err
+
+
+def test_published_checkpoints_and_their_fine_tuning_seeds_need_no_settings(
+    tmp_path: Path,
+    make_checkpoint: Callable[..., Path],
+    pair_data: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two without a seed, two rates: the best of each are compared, as the exported predictions say."""
+    checkpoints = [_published(make_checkpoint(seed), tmp_path / f"org-{seed}") for seed in (0, 1)]
+    root = tmp_path / "sweep"
+    assert sweep(**arguments(root, checkpoints, pair_data)) == []
+    best = []
+    for name in ("org-0", "org-1"):
+        export(predictions=str(root / "pair" / name), path=str(tmp_path / f"{name}.csv"))
+        table = pd.read_csv(tmp_path / f"{name}.csv")
+        right = (table["prediction"] == table["label"]).groupby(table["learning_rate"])
+        best.append(right.mean().max())
+    [answer] = json.loads(compare_files(results=str(root), seeds="finetune", json=True))
+    assert answer["base"]["estimate"] == pytest.approx(best[0])
+    assert answer["experiment"]["estimate"] == pytest.approx(best[1])
+    assert "of 0.001, 0.002 (the best mean over runs on the development set" in answer["read"]
+    capsys.readouterr()
+    learning_rates(predictions=str(root), seeds="finetune")
+    printed = capsys.readouterr().out
+    assert "pair, org-0: accuracy on dev" in printed and printed.count("<- best") == 2
+    report(run_dir=str(tmp_path / "report"), predictions=str(root), n_resamples=100)
+    said = "org-1 is compared with org-0, the first by name; over paired fine-tuning seeds"
+    assert said in (tmp_path / "report/index.html").read_text()
+    assert said in describe_report(str(tmp_path / "report"))
+    [row] = pd.read_csv(tmp_path / "report/tables/comparisons.csv").to_dict("records")
+    assert row["estimate"] == pytest.approx(best[1] - best[0])
+    assert verify(page=str(tmp_path / "report/index.html"), runs=[str(root)]) == 0
+
+
+def test_pre_training_runs_in_a_folder_are_named_by_what_they_record(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], pair_data: Path
+) -> None:
+    made = make_checkpoint()
+    for procedure in ("news", "books"):
+        for seed in (0, 1):
+            for step in (5, 10):
+                run = tmp_path / f"corpora/{procedure}-{seed}/checkpoints/step_{step}"
+                shutil.copytree(made, run)
+                _record(run, procedure=procedure, pretrain_seed=seed, step=step)
+    given = arguments(tmp_path / "sweep", [tmp_path / "corpora"], pair_data)
+    del given["root"]
+    given |= {"learning_rates": [1e-3], "finetune_seeds": [0]}
+
+    def names(**more: Any) -> list[str]:
+        return [run.path.split("/")[1] for run in sweep_plan(**given, **more)]
+
+    last = [f"{name}-seed_{seed}-step_10" for name in ("books", "news") for seed in (0, 1)]
+    assert names() == last
+    assert names(steps=[10]) == last and len(names(steps=["all"])) == 8
+    assert names(steps=[5])[0] == "books-seed_0-step_5"
+    with pytest.raises(UserError, match="books, seed 0 has no step 7, only 5, 10; .*--steps"):
+        names(steps=[7])
+    shutil.rmtree(tmp_path / "corpora/news-1/checkpoints/step_10")
+    with pytest.raises(UserError, match="news, seed 1 has no step 10, only 5; finish its"):
+        names()
+    given["checkpoints"] = [str(made)]
+    with pytest.raises(UserError, match="steps chooses in folders of pre-training runs"):
+        names(steps=[5])
+
+
+def _published(checkpoint: Path, place: Path) -> Path:
+    """A checkpoint of others, which records nothing of its training."""
+    _record(checkpoint, **dict.fromkeys(("procedure", "pretrain_seed", "data_seed", "step")))
+    return checkpoint.rename(place)
+
+
+def _record(checkpoint: Path, **facts: Any) -> None:
+    file = checkpoint / "checkpoint.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | facts))
 
 
 def _more(parameters: dict) -> None:

@@ -120,7 +120,7 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
     both.to_csv(path, index=False)
     (printed,) = json.loads(
         compare_files(
-            base=str(path), metric="accuracy", json=True, n_resamples=OPTIONS["n_resamples"]
+            results=str(path), metric="accuracy", json=True, n_resamples=OPTIONS["n_resamples"]
         )
     )
     arms = {}

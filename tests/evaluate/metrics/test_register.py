@@ -159,6 +159,7 @@ def test_the_registry():
             "mse",
             "mae",
             "mean",
+            "loss",
             "share",
             "slope",
             "squad_exact_match",
@@ -175,7 +176,7 @@ def test_the_registry():
     }
     assert all(metric.name == name for name, metric in METRICS.items())
     lower = {name for name, metric in METRICS.items() if metric.higher_is_better is False}
-    assert lower == {"error", "ece", "brier", "log_loss", "mse", "mae"}
+    assert lower == {"error", "ece", "brier", "log_loss", "mse", "mae", "loss"}
     assert metric_named("auc") is METRICS["auc"]
     assert isinstance(metric_named("spearman"), RankMetric)
     with pytest.raises(ValueError, match="'acuracy'.* mean accuracy"):

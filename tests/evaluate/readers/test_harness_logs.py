@@ -50,7 +50,7 @@ def test_pairs_of_gold_and_predicted_give_the_metric_itself(
         right = [float(gold == predicted) for gold, predicted in pairs(seed)]
         values = {name: right if name == "acc" else pairs(seed) for name in metrics}
         write_log(tmp_path / f"org__bert-seed{seed}", "cola", values)
-    [answer] = json.loads(compare_files(base=str(tmp_path), score=score, json=True))
+    [answer] = json.loads(compare_files(results=str(tmp_path), score=score, json=True))
     of_seeds = [expected(GOLD, PREDICTED[seed]) for seed in PREDICTED]
     assert answer["base"]["seed_scores"] == pytest.approx(of_seeds)
     if score is None:

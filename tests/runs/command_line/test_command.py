@@ -97,7 +97,7 @@ def test_a_flag_that_is_true_or_false_needs_no_value(tmp_path):
 
 def test_messages_name_parameters_as_gin_has_them_under_either_name(tmp_path):
     missing = call("stats")
-    assert " stats.comparisons, stats.predictions, " in missing.stderr
+    assert " stats.predictions, stats.run_dir" in missing.stderr
     for name in ("evaluate", "score"):
         wrong = call("evaluate", f"--gin_param={name}.run_dir = 3", "--predictions=report.run_dir")
         assert wrong.stderr.startswith("error: evaluate.run_dir is 3,")

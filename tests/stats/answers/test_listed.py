@@ -78,7 +78,12 @@ def test_a_toy_answer_is_everywhere(toy, tmp_path, monkeypatch):
     for name, skill in (("old", 0.6), ("new", 0.8)):
         right = np.random.default_rng(len(name)).random((5, 100)) < skill
         np.savez(f"{name}.npz", predictions=right, labels=np.ones(100, int))
-    files = {"base": "old.npz", "experiment": ["new.npz"], "metric": "accuracy", "n_resamples": 40}
+    files = {
+        "results": "old.npz",
+        "experiment": ["new.npz"],
+        "metric": "accuracy",
+        "n_resamples": 40,
+    }
     text = compare_files(**files, html="page.html", latex="table.tex", csv="all.csv")
     (record,) = json.loads(compare_files(**files, json=True))
     gap = f"{record['worst']['gap']:.4f}"

@@ -146,7 +146,7 @@ def test_the_command_and_its_page_say_what_was_borrowed(tmp_path, monkeypatch):
     for name in ("one", "other"):
         np.savez(f"{name}.npz", predictions=scores(1, key=len(name)) > -1, labels=labels)
     found = compare_files(
-        base="one.npz", experiment=["other.npz"], metric="accuracy", seed_sd="1.5/5", html="page.html",
+        results="one.npz", experiment=["other.npz"], metric="accuracy", seed_sd="1.5/5", html="page.html",
         csv="all.csv",
     )  # fmt: skip
     assert "1.500 points (5 degrees of freedom;" in found

@@ -147,10 +147,10 @@ def test_the_command_and_the_page_have_the_table(tmp_path):
     )
     path, page = tmp_path / "arms.csv", tmp_path / "page.html"
     frame.to_csv(path, index=False)
-    (found,) = json.loads(compare_files(base=str(path), by="kind", json=True))
+    (found,) = json.loads(compare_files(results=str(path), by="kind", json=True))
     expected = stats.slices(stats.compare(frame), "kind")
     assert found["slices"] == json.loads(json.dumps(expected.to_dict()))
-    text = compare_files(base=str(path), by="kind", html=str(page))
+    text = compare_files(results=str(path), by="kind", html=str(page))
     rows = [line.split() for line in text.splitlines()]
     assert [row[:2] for row in rows if row[:1] in (["easy"], ["hard"], ["rare"])] == [
         ["easy", "150"], ["hard", "100"], ["rare", "20"],
@@ -159,4 +159,4 @@ def test_the_command_and_the_page_have_the_table(tmp_path):
     for shown in (text, page.read_text(), str(expected)):
         assert "Slices of fewer than 30 examples" in shown
     with pytest.raises(UserError, match="no column 'topic' for --by"):
-        compare_files(base=str(path), by="topic")
+        compare_files(results=str(path), by="topic")

@@ -44,23 +44,23 @@ def test_repeats_are_unpaired_whatever_is_asked(asked: dict, tmp_path: Path) -> 
 
 def test_the_claim_is_about_evaluating_again(tmp_path: Path) -> None:
     write_logs(tmp_path / "repeats")
-    text = compare_files(base=str(tmp_path / "repeats"))
+    text = compare_files(results=str(tmp_path / "repeats"))
     finding = text.partition("\n")[0]
     assert finding.startswith("Across 3 repeats (3 runs) against 3 repeats (3 runs) and 40 shared")
     assert "over repeats and examples" in finding and "seed" not in finding
     assert finding.endswith("evaluating these models again, and not about training again.")
     assert "have no partners" in text and "share something in training" not in text
-    alone = compare_files(base=str(tmp_path / "repeats/org__a"))
+    alone = compare_files(results=str(tmp_path / "repeats/org__a"))
     assert "Across 3 repeats" in alone and "evaluating this model again" in alone
     write_logs(tmp_path / "seeds", named=True)
-    text = compare_files(base=str(tmp_path / "seeds"))
+    text = compare_files(results=str(tmp_path / "seeds"))
     assert text.startswith("Across 3 paired seeds") and "repeats" not in text
 
 
 def test_repeats_of_three_models_are_ranked(tmp_path: Path) -> None:
     write_logs(tmp_path, "abc")
     assert "no model was trained again" in stats.compare_arms(tmp_path).methods()
-    text = compare_files(base=str(tmp_path))
+    text = compare_files(results=str(tmp_path))
     assert "Among 3 arms with 3 repeats each" in text and "no ranking" not in text
 
 
@@ -69,7 +69,7 @@ def test_one_log_of_each_model_shows_nothing_of_repeats(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has one evaluation .*how evaluations vary; .*resample="):
         stats.compare(tmp_path, resample="both")
     assert stats.compare(tmp_path).design == "unpaired"
-    text = compare_files(base=str(tmp_path))
+    text = compare_files(results=str(tmp_path))
     assert text.startswith("One run of each model: this is about these models on new examples")
 
 

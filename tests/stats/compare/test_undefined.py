@@ -144,13 +144,13 @@ def test_the_command_compares_the_others_and_says_who_is_left_out(tmp_path):
     )  # fmt: skip
     few = {"metric": "precision", "n_resamples": 40}
     text = compare_files(
-        base=old, experiment=[new, broken, third], html=str(tmp_path / "page.html"), **few
+        results=old, experiment=[new, broken, third], html=str(tmp_path / "page.html"), **few
     )
     said = "broken against old on old.csv, precision: precision of experiment has no value: it is 0/0 in"
     assert f"Note: Left out: {said}" in text and "third" in text
     assert said in (tmp_path / "page.html").read_text()
     with pytest.raises(DataError, match="broken against old .*precision: .*0/0"):
-        compare_files(base=old, experiment=[broken], **few)
+        compare_files(results=old, experiment=[broken], **few)
 
 
 def test_a_report_goes_on_without_a_request_of_which_nothing_is_left(tmp_path):

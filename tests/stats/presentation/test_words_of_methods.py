@@ -104,7 +104,7 @@ def test_many_comparisons_have_their_table_first_and_few_sentences(tmp_path, ris
     ]
     path = tmp_path / "arms.csv"
     pd.concat(frames).to_csv(path, index=False)
-    text = compare_files(base=str(path))
+    text = compare_files(results=str(path))
     assert text.startswith("Compared")
     sentences = [line for line in text.splitlines() if line.startswith("Across")]
     if rise:

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -70,7 +70,7 @@ def test_the_answer_is_that_of_compare(arms: Path) -> None:
         for arm, rows in frame.groupby("model")
     }
     expected = stats.compare(tables["old"], tables["new"])
-    first, second = json.loads(compare_files(base=str(arms), json=True))
+    first, second = json.loads(compare_files(results=str(arms), json=True))
     assert first["estimate"] == pytest.approx(expected.estimate, abs=1e-15)
     assert (first["ci"]["low"], first["ci"]["high"]) == pytest.approx(tuple(expected.ci), abs=1e-12)
     assert first["p_holm"] == pytest.approx(2 * first["p_value"])
@@ -79,7 +79,7 @@ def test_the_answer_is_that_of_compare(arms: Path) -> None:
 
 def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     page, table, numbers = tmp_path / "page.html", tmp_path / "table.tex", tmp_path / "all.csv"
-    text = compare_files(base=str(arms), html=str(page), latex=str(table), csv=str(numbers))
+    text = compare_files(results=str(arms), html=str(page), latex=str(table), csv=str(numbers))
     assert text.endswith(f"\n\nWritten: {table}, {numbers}, {page}")
     assert re.search("of new is higher .*old", text) and "due to chance" not in text
     rows = [line.split("  ")[0] for line in text.splitlines()]
@@ -107,7 +107,7 @@ def test_what_few_seeds_cannot_show_is_said_once_and_is_no_warning(tmp_path: Pat
             shown[f"{arm}_seed_{seed}"] = np.where(random.random(400) < 0.9, labels, 1 - labels)
     path, page = tmp_path / "arms.csv", tmp_path / "page.html"
     pd.DataFrame(shown).to_csv(path, index=False)
-    text = compare_files(base=str(path), html=str(page))
+    text = compare_files(results=str(path), html=str(page))
     line = (
         "None of the 5 seeds failed to train, which is compatible with a failure rate of up to 52 % "
         "(95 % CI). The interval does not cover failed runs."
@@ -133,8 +133,8 @@ def written_answers(path: Path, constant: bool = False) -> Path:
 def test_a_name_has_one_number_in_the_pages_csv_the_file_and_json(tmp_path: Path) -> None:
     path = written_answers(tmp_path / "arms.csv")
     page, numbers = tmp_path / "page.html", tmp_path / "all.csv"
-    text = compare_files(base=str(path), html=str(page), csv=str(numbers))
-    (of_json,) = json.loads(compare_files(base=str(path), json=True))
+    text = compare_files(results=str(path), html=str(page), csv=str(numbers))
+    (of_json,) = json.loads(compare_files(results=str(path), json=True))
     copied = re.search(
         r'<pre[^>]*aria-label="As CSV"[^>]*>(.*?)</pre>', page.read_text(), re.DOTALL
     )
@@ -174,7 +174,7 @@ def test_the_page_says_how_many_examples_decide_nothing(tmp_path: Path, with_tex
     if not with_texts:
         lines = [",".join([line.split(",")[0], *line.split(",")[2:]]) for line in lines]
     path.write_text("\n".join(lines) + "\n")
-    compare_files(base=str(path), html=str(page))
+    compare_files(results=str(path), html=str(page))
     shown = page.read_text()
     assert "agree on 3 of 5 examples" in shown
     assert ("The sentence number 3" in shown, 'id="examples-1-1"' in shown) == (with_texts,) * 2
@@ -183,19 +183,19 @@ def test_the_page_says_how_many_examples_decide_nothing(tmp_path: Path, with_tex
 @pytest.mark.usefixtures("verbose")
 def test_a_side_of_one_class_is_named_in_words_page_json_and_csv(tmp_path: Path) -> None:
     path, page = written_answers(tmp_path / "arms.csv", constant=True), tmp_path / "page.html"
-    text = compare_files(base=str(path), html=str(page))
+    text = compare_files(results=str(path), html=str(page))
     for shown in (text, page.read_text()):
         assert re.search("All 5 seeds of new .*one class", shown)
         assert re.search("None .*5 seeds of old failed", shown)
         assert "None of the 5 seeds failed" not in shown
-    (record,) = json.loads(compare_files(base=str(path), json=True))
+    (record,) = json.loads(compare_files(results=str(path), json=True))
     assert record["base"]["constant_seeds"] == []
     assert record["experiment"]["constant_seeds"] == [0, 1, 2, 3, 4]
 
 
 def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    text = compare_files(base=str(arms), html=str(page))
+    text = compare_files(results=str(arms), html=str(page))
     assert re.search("Among 3 arms .*5 paired seeds .*300 .*examples, new comes first", text)
     rows = [line.split()[:5] for line in text.splitlines()]
     assert ["1", "1", "new"] in [row[:3] for row in rows]
@@ -207,7 +207,7 @@ def test_three_arms_are_ranked(arms: Path, tmp_path: Path) -> None:
         page.read_text().partition("Every two arms: 3 differences")[2].partition("</details>")[0]
     )
     assert re.search(r"<td>new</td><td>same</td>", every_two)
-    first, second = json.loads(compare_files(base=str(arms), json=True))
+    first, second = json.loads(compare_files(results=str(arms), json=True))
     assert (first["experiment"]["ranks"], first["base"]["ranks"]) == ([1, 1], [2, 3])
     assert second["experiment"]["groups"] == second["base"]["groups"] == ["b"]
 
@@ -219,17 +219,17 @@ def test_paired_arms_without_common_seeds_are_not_ranked(tmp_path: Path) -> None
         frame = pd.read_csv(tmp_path / f"{name}.csv")
         frame[frame["seed"].isin(kept)].to_csv(tmp_path / f"{name}.csv", index=False)
     paths = [str(tmp_path / f"{name}.csv") for name in "abc"]
-    paired = compare_files(base=paths[0], experiment=paths[1:])
+    paired = compare_files(results=paths[0], experiment=paths[1:])
     assert "no ranking of all arms" in paired
-    unpaired = compare_files(base=paths[0], experiment=paths[1:], design="unpaired")
+    unpaired = compare_files(results=paths[0], experiment=paths[1:], design="unpaired")
     assert "3 arms with 3 to 6 seeds" in unpaired and "no ranking" not in unpaired
-    fixed = compare_files(base=paths[0], experiment=paths[1:], design="fixed_baseline")
+    fixed = compare_files(results=paths[0], experiment=paths[1:], design="fixed_baseline")
     assert "no ranking of all arms" in fixed
     page = tmp_path / "page.html"
-    compare_files(base=paths[0], experiment=paths[1:], html=str(page))
+    compare_files(results=paths[0], experiment=paths[1:], html=str(page))
     assert "no ranking of all arms" in page.read_text()
     assert ">2 comparisons<" in page.read_text()
-    compare_files(base=paths[0], experiment=paths[1:2], html=str(page))
+    compare_files(results=paths[0], experiment=paths[1:2], html=str(page))
     assert "data-filters" not in page.read_text().partition("<script>")[0]
 
 
@@ -241,7 +241,7 @@ def test_clusters_widen_the_interval(arms: Path) -> None:
     pd.concat(copies).to_csv(path, index=False)
 
     def width(**options: str) -> float:
-        first = json.loads(compare_files(base=str(path), json=True, **options))[0]
+        first = json.loads(compare_files(results=str(path), json=True, **options))[0]
         return float(first["ci"]["high"] - first["ci"]["low"])
 
     assert width(cluster="family") > 1.2 * width()
@@ -249,7 +249,7 @@ def test_clusters_widen_the_interval(arms: Path) -> None:
 
 def test_one_arm_is_described(tmp_path: Path) -> None:
     write_arms(tmp_path / "alone.csv", {"alone": 0.0})
-    text = compare_files(base=str(tmp_path / "alone.csv"))
+    text = compare_files(results=str(tmp_path / "alone.csv"))
     assert re.match(r"Across 5 seeds \(5 runs\) .*300 examples, mean of alone", text)
 
 
@@ -257,17 +257,17 @@ def test_two_files_and_what_does_not_fit(arms: Path, tmp_path: Path) -> None:
     write_arms(tmp_path / "a.csv", {"a": 0.0})
     write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=3)
     a, b = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
-    assert "3 paired seeds" in compare_files(base=a, experiment=[b])
+    assert "3 paired seeds" in compare_files(results=a, experiment=[b])
     with pytest.raises(UserError, match="3 arms .old, new, same."):
-        compare_files(base=str(arms), experiment=[b])
+        compare_files(results=str(arms), experiment=[b])
     with pytest.raises(UserError, match="found a path twice"):
-        compare_files(base=a, experiment=[a])
+        compare_files(results=a, experiment=[a])
     fractions = pd.read_csv(a).rename(columns={"correct": "prediction"})
     fractions["prediction"] += 0.5
     fractions["label"] = 1
     fractions.to_csv(tmp_path / "fractions.csv", index=False)
     with pytest.raises(UserError, match="fractions, .*accuracy"):
-        compare_files(base=str(tmp_path / "fractions.csv"))
+        compare_files(results=str(tmp_path / "fractions.csv"))
 
 
 def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
@@ -292,10 +292,10 @@ def test_missing_predictions_are_left_out_of_their_run(arms: Path, tmp_path: Pat
     frame.to_csv(arms, index=False)
     page = tmp_path / "page.html"
     with pytest.raises(UserError, match="nan at .*missing='omit'"):
-        compare_files(base=str(arms))
-    found = json.loads(compare_files(base=str(arms), missing="omit", html=str(page), json=True))
+        compare_files(results=str(arms))
+    found = json.loads(compare_files(results=str(arms), missing="omit", html=str(page), json=True))
     assert "seed" in page.read_text()
-    told = compare_files(base=str(arms), missing="omit")
+    told = compare_files(results=str(arms), missing="omit")
     numbers = re.findall(r"detectable with 80 % power is about ([\d.]+) ", told)
     assert len(numbers) == 2 and all(number in page.read_text() for number in numbers)
     tables = {
@@ -310,9 +310,9 @@ def test_outputs_never_replace_folders_or_what_is_compared(arms: Path, tmp_path:
     content = arms.read_bytes()
     for flag in ("html", "latex", "csv"):
         with pytest.raises(UserError, match=f"--{flag} is .*directory"):
-            compare_files(base=str(arms), **{flag: str(tmp_path)})
+            compare_files(results=str(arms), **{flag: str(tmp_path)})
         with pytest.raises(UserError, match=f"--{flag} is .*files compared"):
-            compare_files(base=str(arms), **{flag: str(arms)})
+            compare_files(results=str(arms), **{flag: str(arms)})
     assert arms.read_bytes() == content
 
 
@@ -324,7 +324,7 @@ def test_arms_without_names_are_called_as_their_files_and_folders(tmp_path: Path
     for name, path in (("a", folder / "all.csv"), ("b", file)):
         frame[frame["arm_name"] == name].drop(columns="arm_name").to_csv(path, index=False)
     assert "is higher than that of pythia-1.4b" in compare_files(
-        base=str(folder), experiment=[str(file)]
+        results=str(folder), experiment=[str(file)]
     )
 
 
@@ -343,7 +343,9 @@ def test_probabilities_in_a_file_are_those_of_arrays(metric: str, tmp_path: Path
         pd.DataFrame(columns).to_csv(tmp_path / f"{name}.csv", index=False)
     files = [str(tmp_path / f"{name}.csv") for name in ("old", "new")]
     page = str(tmp_path / "page.html")
-    text = compare_files(base=files[0], experiment=files[1:], metric=metric, json=True, html=page)
+    text = compare_files(
+        results=files[0], experiment=files[1:], metric=metric, json=True, html=page
+    )
     expected = stats.compare(given["old"], given["new"], metric, labels=labels)
     assert json.loads(text)[0]["estimate"] == pytest.approx(expected.estimate, abs=1e-12)
 
@@ -362,7 +364,7 @@ def test_every_answer_says_what_was_read_as_what(tmp_path: Path) -> None:
         ]  # fmt: skip
         pd.concat(frames).to_csv(tmp_path / f"{arm}.csv", index=False)
     paths, page = [str(tmp_path / f"{arm}.csv") for arm in names], tmp_path / "page.html"
-    text = compare_files(base=paths[0], experiment=paths[1:], html=str(page))
+    text = compare_files(results=paths[0], experiment=paths[1:], html=str(page))
     [line] = [line for line in text.splitlines() if line.startswith("Read: ")]
     assert line.startswith(
         "Read: old: prediction = 'pred', label = 'gold', example = 'uid', seed = 'random_seed'; "
@@ -373,13 +375,13 @@ def test_every_answer_says_what_was_read_as_what(tmp_path: Path) -> None:
         "metric accuracy, task not named (old.csv); left out: 1 seed of old (4)."
     )
     assert "answer" in page.read_text() and "random_seed" in page.read_text()
-    [found] = json.loads(compare_files(base=paths[0], experiment=paths[1:], json=True))
+    [found] = json.loads(compare_files(results=paths[0], experiment=paths[1:], json=True))
     assert found["read"] == line.removeprefix("Read: ")
 
 
 def test_the_score_that_is_averaged_is_named(tmp_path: Path) -> None:
     write_arms(tmp_path / "a.csv", {"a": 0.0})
-    text = compare_files(base=str(tmp_path / "a.csv"))
+    text = compare_files(results=str(tmp_path / "a.csv"))
     assert "mean of 'correct', task not named" in text
 
 
@@ -390,13 +392,13 @@ def test_rows_and_seeds_by_order_are_noted(tmp_path: Path) -> None:
         (tmp_path / arm).mkdir()
         for seed, own in rows.groupby("seed"):
             own["correct"].to_frame().to_csv(tmp_path / arm / f"run{seed}.csv", index=False)
-    text = compare_files(base=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
+    text = compare_files(results=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
     assert re.search("Seeds of a are paired .*names of files", text)
     assert re.search("Examples of b are known .*order of rows", text)
     (tmp_path / "b/run4.csv").unlink()
     known = "base and experiment .*names of files"
     with pytest.raises(UserError, match=f"5 seeds of base, 4 .*{known}"):
-        compare_files(base=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
+        compare_files(results=str(tmp_path / "a"), experiment=[str(tmp_path / "b")])
 
 
 def test_learning_rates_of_an_export_are_compared(tmp_path: Path) -> None:
@@ -412,14 +414,14 @@ def test_learning_rates_of_an_export_are_compared(tmp_path: Path) -> None:
             write_imported(tmp_path / "runs", "made up", run)
     path = tmp_path / "all.parquet"
     export(path=str(path), predictions=str(tmp_path / "runs"))
-    [found] = json.loads(compare_files(base=str(path), arm="learning_rate", json=True))
+    [found] = json.loads(compare_files(results=str(path), arm="learning_rate", json=True))
     assert found["name"] == "3e-05 against 2e-05" and found["estimate"] > 0.15
     assert "arm = 'learning_rate'" in found["read"] and "task t/dev" in found["read"]
-    [usual] = json.loads(compare_files(base=str(path), json=True))
+    [usual] = json.loads(compare_files(results=str(path), json=True))
     assert usual["name"] == "base, learning_rate 3e-05 against base, learning_rate 2e-05"
     assert usual["estimate"] == found["estimate"]
     with pytest.raises(UserError, match="no column 'rate' for --arm"):
-        compare_files(base=str(path), arm="rate")
+        compare_files(results=str(path), arm="rate")
 
 
 def page_of(path: Path, **columns: str) -> str:
@@ -429,7 +431,7 @@ def page_of(path: Path, **columns: str) -> str:
     if "run" in columns:
         frame = pd.concat([frame.assign(**{columns["run"]: run}) for run in range(3)])
     frame.to_csv(path / "a.csv", index=False)
-    compare_files(base=str(path / "a.csv"), html=str(path / "page.html"))
+    compare_files(results=str(path / "a.csv"), html=str(path / "page.html"))
     return (path / "page.html").read_text()
 
 
@@ -448,8 +450,8 @@ def test_pasted_tables_have_the_corrected_p_and_the_result(tmp_path: Path) -> No
     """Of seven arms each interval is of one comparison, and p is corrected for six."""
     write_arms(tmp_path / "a.csv", {f"arm {n}": 0.05 * n for n in range(7)}, num_seeds=6)
     path, page, table = (tmp_path / name for name in ("a.csv", "page.html", "table.tex"))
-    text = compare_files(base=str(path), html=str(page), latex=str(table))
-    found = json.loads(compare_files(base=str(path), json=True))
+    text = compare_files(results=str(path), html=str(page), latex=str(table))
+    found = json.loads(compare_files(results=str(path), json=True))
     beyond = [row for row in found if row["p_holm"] >= 0.05 > row["p_value"]]
     assert beyond
     latex = table.read_text()
@@ -479,9 +481,9 @@ def test_runs_without_done_are_named(tmp_path: Path, capsys: pytest.CaptureFixtu
         write_run(tmp_path, seed, np.where(random.random(40) < 0.8, labels, 1 - labels), labels)
         for seed in range(4)
     ]
-    assert "4 seeds" in compare_files(base=str(tmp_path)) and capsys.readouterr().err == ""
+    assert "4 seeds" in compare_files(results=str(tmp_path)) and capsys.readouterr().err == ""
     (runs[2] / "DONE").unlink()
-    assert "Across 3 seeds" in compare_files(base=str(tmp_path))
+    assert "Across 3 seeds" in compare_files(results=str(tmp_path))
     assert re.search(f"1 run .*DONE .*: {runs[2]}", capsys.readouterr().err)
 
 
@@ -489,8 +491,8 @@ def test_a_missing_row_is_named_and_left_out_on_request(arms: Path) -> None:
     frame = pd.read_csv(arms)
     frame[frame.index != 5].to_csv(arms, index=False)
     with pytest.raises(UserError, match=r"seed 0, example 12 .*missing='omit'"):
-        compare_files(base=str(arms))
-    text = compare_files(base=str(arms), missing="omit")
+        compare_files(results=str(arms))
+    text = compare_files(results=str(arms), missing="omit")
     assert re.search(r"1 of [\d,]+ predictions .*missing and left out", text)
 
 
@@ -507,7 +509,7 @@ def test_a_reader_follows_compare_to_few_functions_of_other_files(arms: Path) ->
 
     sys.setprofile(watch)
     try:
-        compare_files(base=str(arms), n_resamples=40)
+        compare_files(results=str(arms), n_resamples=40)
     finally:
         sys.setprofile(None)
     assert ("evidence.py", "compare_all") in called
@@ -538,13 +540,13 @@ def two_namings(folder: Path) -> list[str]:
 def test_each_file_may_have_names_of_its_own(tmp_path: Path) -> None:
     base, new = two_namings(tmp_path)
     named = {"prediction": "pred,y", "label": ",t", "seed": ",s", "example": "id,qid", "json": True}
-    [found] = json.loads(compare_files(base=base, experiment=[new], **named))
+    [found] = json.loads(compare_files(results=base, experiment=[new], **named))
     usual = [str(tmp_path / f"usual_{name}.csv") for name in ("base", "new")]
-    [expected] = json.loads(compare_files(base=usual[0], experiment=[usual[1]], json=True))
+    [expected] = json.loads(compare_files(results=usual[0], experiment=[usual[1]], json=True))
     assert found["estimate"] == expected["estimate"] and found["ci"] == expected["ci"]
     assert "label = 'gold'" in found["read"] and "label = 't'" in found["read"]
     with pytest.raises(UserError, match="--seed=a,b,c .*3 columns, .*2 paths"):
-        compare_files(base=base, experiment=[new], seed="a,b,c")
+        compare_files(results=base, experiment=[new], seed="a,b,c")
 
 
 def test_slices_have_the_first_name_where_files_differ(tmp_path: Path) -> None:
@@ -555,13 +557,13 @@ def test_slices_have_the_first_name_where_files_differ(tmp_path: Path) -> None:
         frame = pd.DataFrame(rows, columns=["seed", "id", "correct", column])
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
     text = compare_files(
-        base=str(tmp_path / "a.csv"), experiment=[str(tmp_path / "b.csv")], by="language,lang"
+        results=str(tmp_path / "a.csv"), experiment=[str(tmp_path / "b.csv")], by="language,lang"
     )
     assert re.search(r"^language +examples", text, re.MULTILINE)
     for wrong in ("language,label", "length,lang", "language,"):
         with pytest.raises(UserError, match=f"--by={wrong} .*each path"):
             compare_files(
-                base=str(tmp_path / "a.csv"), experiment=[str(tmp_path / "b.csv")], by=wrong
+                results=str(tmp_path / "a.csv"), experiment=[str(tmp_path / "b.csv")], by=wrong
             )
 
 
@@ -581,14 +583,14 @@ def test_sides_and_task_have_names_for_people(tmp_path: Path) -> None:
     base, new = (str(tmp_path / f"usual_{name}.csv") for name in ("base", "new"))
     files = {"html": str(tmp_path / "page.html"), "latex": str(tmp_path / "table.tex")}
     names = {"names": ["RoBERTa", "Ours & more"], "task_name": "Sentiment"}
-    text = compare_files(base=base, experiment=[new], n_resamples=50, **names, **files)
+    text = compare_files(results=base, experiment=[new], n_resamples=50, **names, **files)
     assert "Ours & more" in text and "RoBERTa" in text and "task Sentiment" in text
     page, table = (Path(path).read_text() for path in files.values())
     assert "Ours &amp; more against RoBERTa" in page and "Sentiment" in page
     assert r"Ours \& more" in table and "Sentiment" in table
     for wrong in (["Ours"], ["Ours", "Ours"], ["a", "b", "c"]):
         with pytest.raises(UserError, match="there are 2 arms"):
-            compare_files(base=base, experiment=[new], names=wrong)
+            compare_files(results=base, experiment=[new], names=wrong)
 
 
 def test_five_parts_are_printed_and_the_rest_on_request(
@@ -596,14 +598,14 @@ def test_five_parts_are_printed_and_the_rest_on_request(
 ) -> None:
     two_namings(tmp_path)
     base, new = (str(tmp_path / f"usual_{name}.csv") for name in ("base", "new"))
-    text = compare_files(base=base, experiment=[new])
+    text = compare_files(results=base, experiment=[new])
     parts = [part.split()[0] for part in text.split("\n\n") if not part.startswith("Note: ")]
     assert parts == ["Across", "Compared", "Report", "The", "Read:"]
     request.getfixturevalue("verbose")
-    whole = compare_files(base=base, experiment=[new])
+    whole = compare_files(results=base, experiment=[new])
     assert "would reduce the standard error" in whole and "would reduce" not in text
     same = compare_files(
-        base=base, experiment=[str(Path(new).rename(tmp_path / "n.csv"))], metric="acc"
+        results=base, experiment=[str(Path(new).rename(tmp_path / "n.csv"))], metric="acc"
     )
     assert "accuracy" in same
 
@@ -635,10 +637,10 @@ def test_fine_tuning_seeds_of_one_checkpoint_are_seeds(tmp_path: Path) -> None:
     table = write_sweep(tmp_path / "runs", [2e-5, 5e-5])
     table.to_csv(tmp_path / "table.csv", index=False)
     root, page = str(tmp_path / "runs"), tmp_path / "page.html"
-    [found] = json.loads(compare_files(base=root, seeds="finetune", json=True))
-    [expected] = json.loads(compare_files(base=str(tmp_path / "table.csv"), json=True))
+    [found] = json.loads(compare_files(results=root, seeds="finetune", json=True))
+    [expected] = json.loads(compare_files(results=str(tmp_path / "table.csv"), json=True))
     assert found["estimate"] == expected["estimate"] and found["ci"] == expected["ci"]
-    text = compare_files(base=root, seeds="finetune", html=str(page))
+    text = compare_files(results=root, seeds="finetune", html=str(page))
     assert "learning rate 5e-05 is" in text and "5 paired seeds" in text
     assert "about this checkpoint only" in text and "about this checkpoint only" in page.read_text()
     assert "{" not in text
@@ -646,7 +648,7 @@ def test_fine_tuning_seeds_of_one_checkpoint_are_seeds(tmp_path: Path) -> None:
     write_sweep(tmp_path / "other", [3e-5])
     write_sweep(tmp_path / "third", [5e-5])
     folders = [str(tmp_path / name) for name in ("other", "third")]
-    text = compare_files(base=folders[0], experiment=folders[1:], seeds="finetune")
+    text = compare_files(results=folders[0], experiment=folders[1:], seeds="finetune")
     assert "third" in text and "other" in text and "about this checkpoint only" in text
 
 
@@ -662,7 +664,86 @@ def test_runs_are_compared_by_the_main_metric_of_their_task(tmp_path: Path) -> N
                 run_dir=str(tmp_path / "runs"), layout="squad", source=str(tmp_path / "answers.json"),
                 questions=str(questions), procedure=arm, pretrain_seed=seed,
             )  # fmt: skip
-    [result] = json.loads(compare_files(base=str(tmp_path / "runs"), json=True))
+    [result] = json.loads(compare_files(results=str(tmp_path / "runs"), json=True))
     assert result["metric"] == "squad_f1"
     right = np.mean([(n + seed) % 7 != 0 for n in range(30) for seed in range(3)])
     assert result["estimate"] == pytest.approx(right * (1 - 2 / 3))
+
+
+def write_steps(root: Path, steps: Mapping[str, Sequence[int]]) -> pd.DataFrame:
+    """Finished runs of three pre-training seeds at some steps, and their predictions as a table."""
+    random, labels = np.random.default_rng(8), np.arange(100) % 2
+    ids, rows = [f"x/{number}" for number in range(100)], []
+    for procedure, own in steps.items():
+        for step in own:
+            for seed in range(3):
+                answers = np.where(random.random(100) < 0.6 + step / 500, labels, 1 - labels)
+                facts = facts_of("t", procedure, seed, 0, "made up", step=step)
+                dev = ImportedSet("dev", predictions_of(ids, labels, answers), ("accuracy",))
+                run = ImportedRun(f"{procedure}-{step}-{seed}", facts, (), lambda dev=dev: [dev])
+                write_imported(root, "made up", run)
+                right = (answers == labels).mean()
+                rows.append({"procedure": procedure, "step": step, "seed": seed, "right": right})
+    return pd.DataFrame(rows)
+
+
+def test_runs_are_compared_at_their_last_step_or_those_that_are_named(tmp_path: Path) -> None:
+    root = str(tmp_path / "runs")
+    means = write_steps(tmp_path / "runs", {"news": [10, 100], "books": [10, 80]})
+    right = means.groupby(["procedure", "step"])["right"].mean()
+    [last] = json.loads(compare_files(results=root, json=True))
+    assert [last[role]["name"] for role in ("base", "experiment")] == ["books", "news"]
+    assert last["estimate"] == pytest.approx(right["news", 100] - right["books", 80])
+    assert "books: runs of" in last["read"] and "step 80, the last of 10, 80;" in last["read"]
+    [early] = json.loads(compare_files(results=root, step=[10], base="news", json=True))
+    assert early["estimate"] == pytest.approx(right["books", 10] - right["news", 10])
+    both = json.loads(compare_files(results=root, step=[10, 100], json=True))
+    assert [one["experiment"]["name"] for one in both] == ["news, 10 steps", "news, 100 steps"]
+    with pytest.raises(UserError, match="no run at step 7, and the known steps are 10, 80, 100"):
+        compare_files(results=root, step=[7])
+    two_namings(tmp_path)
+    with pytest.raises(
+        UserError, match=r"usual_new\.csv holds no finished runs, .*leave --step out"
+    ):
+        compare_files(results=str(tmp_path / "usual_new.csv"), step=[7])
+
+
+def test_the_base_is_the_arm_that_is_named(arms: Path) -> None:
+    first, *_ = json.loads(compare_files(results=str(arms), json=True))
+    other = first["experiment"]["name"]
+    turned, *_ = json.loads(compare_files(results=str(arms), base=other, json=True))
+    assert turned["base"]["name"] == other and turned["estimate"] == -first["estimate"]
+    with pytest.raises(UserError, match="no arm --base=none, only old, new, same"):
+        compare_files(results=str(arms), base="none")
+
+
+def test_less_loss_is_better_wherever_losses_are(tmp_path: Path) -> None:
+    random, rows = np.random.default_rng(2), []
+    for model, scale in (("old", 1.0), ("new", 0.7)):
+        for seed in range(5):
+            losses = scale * (1 + 0.05 * random.random()) * random.exponential(size=50)
+            columns = {"id": range(50), "prediction": 1, "label": np.arange(50) % 2, "loss": losses}
+            rows.append(pd.DataFrame({"model": model, "seed": seed, **columns}))
+    table = pd.concat(rows)
+    own = table.drop(columns=["prediction", "label"])
+    forms = {
+        "all": (table, {"metric": "loss"}),
+        "named": (table, {"score": "loss"}),
+        "own": (own, {}),
+        "score": (own.rename(columns={"loss": "score"}), {"metric": "loss"}),
+    }
+    by_seed = table.groupby(["model", "seed"])["loss"].mean().unstack()
+    for name, (frame, flags) in forms.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        [found] = json.loads(
+            compare_files(results=str(tmp_path / f"{name}.csv"), json=True, **flags)
+        )
+        assert found["metric"] == "loss", name
+        assert found["estimate"] == pytest.approx((by_seed.loc["new"] - by_seed.loc["old"]).mean())
+    text = compare_files(results=str(tmp_path / "own.csv"))
+    assert "loss of new is lower than that of old" in text and "better" in text
+    table.drop(columns="loss").to_csv(tmp_path / "none.csv", index=False)
+    with pytest.raises(
+        UserError, match="found predictions and no loss of each example; .*score='COLUMN'"
+    ):
+        compare_files(results=str(tmp_path / "none.csv"), metric="loss")

@@ -19,8 +19,9 @@ from multiberts.stats.report.analysis import ReportContent, analyse
 from multiberts.stats.report.evidence import ComparedArms
 from multiberts.stats.report.page import _effect, _warnings
 from multiberts.stats.report.page_run import describe
-from multiberts.stats.report.reporting import report
+from multiberts.stats.report.reporting import describe_report, report
 from multiberts.stats.report.selection import finished_runs
+from multiberts.stats.report.verification import verify
 from multiberts.stats.settings import ComparisonSettings
 from multiberts.tests import as_module, warm
 from multiberts.tests.browser import CONTRASTS
@@ -545,3 +546,38 @@ def test_the_command_makes_the_same_page_and_refuses_bad_input(world, tmp_path):
     assert refused.returncode == 2
     assert re.match("error: .*'Experiment against base', experiment: no ", refused.stderr)
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_without_comparisons_two_procedures_are_compared_and_three_are_ranked(tmp_path):
+    skills = {"news": 0.6, "books": 0.75, "poems": 0.9}
+    scores = {}
+    for place, (procedure, skill) in enumerate(skills.items()):
+        for seed in range(4):
+            facts = {"procedure": procedure, "pretrain_seed": seed, "step": 50, "finetune_seed": 0}
+            columns = pair_columns(skill, place, seed)
+            run = tmp_path / f"{procedure}/{seed}"
+            facts |= {"task": "pairs", "learning_rate": 1e-4}
+            write_run(run, facts, "dev", ["accuracy"], **columns)
+            scores[procedure, seed] = (columns["predictions"] == columns["labels"]).mean()
+    means = {name: np.mean([scores[name, seed] for seed in range(4)]) for name in skills}
+    settings = {"n_resamples": 100}
+    two = [str(tmp_path / name) for name in ("news", "books")]
+    report(run_dir=str(tmp_path / "two"), predictions=two, **settings)
+    [row] = read_table(tmp_path / "two/tables/comparisons.csv")
+    assert float(row["estimate"]) == pytest.approx(means["news"] - means["books"])
+    page = (tmp_path / "two/index.html").read_text()
+    assert '<h1 id="top">news against books</h1>' in page
+    assert "news is compared with books, the first by name; at the last steps (books: 50, " in page
+    three = [str(tmp_path / name) for name in skills]
+    report(run_dir=str(tmp_path / "three"), predictions=three, **settings)
+    rows = read_table(tmp_path / "three/tables/comparisons.csv")
+    assert {row["name"]: float(row["estimate"]) for row in rows} == pytest.approx(means)
+    page = (tmp_path / "three/index.html").read_text()
+    assert re.search(
+        r'class="answer">Among 3 arms with 4 paired seeds each .*poems comes first', page
+    )
+    assert "all 3 arms are ranked, and none is the base" in page
+    said = describe_report(str(tmp_path / "three"))
+    ranked = re.findall(r"^\| (\d) +\| [^|]+\| (\w+)", said, re.MULTILINE)
+    assert ranked == [("1", "poems"), ("2", "books"), ("3", "news")]
+    assert verify(page=str(tmp_path / "three/index.html"), runs=three) == 0

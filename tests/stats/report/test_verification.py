@@ -233,7 +233,7 @@ WRONG_SETTINGS: list[tuple[str, Any]] = [
     *(("rng", value) for value in (-1, "x", 10**400)),
     *(("confidence_level", value) for value in ("0.95", 2, float("nan"), 1e-300, 1 - 1e-13)),
     *(("learning_rate_rule", value) for value in ("best", ["dev"])),
-    *(("comparisons", value) for value in ("abc", ["abc"], [], COMPARISON)),
+    *(("comparisons", value) for value in ("abc", ["abc"], COMPARISON)),
     *(
         ("comparisons", [{**COMPARISON, name: value}])
         for name, values in {
