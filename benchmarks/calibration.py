@@ -440,7 +440,8 @@ CONDITIONS = [
           ("one run in ten fails", fails, UNSEEN))),
     C("tasks", "five true hypotheses, paired", tasks, (5,), ask=compared_tasks),
     C("tasks", "four of 60 to 300 examples, one by two metrics, paired", benchmark, FEW, ask=compared_tasks),
-    C("tasks", "the same, one run of each, models alike", partial(benchmark, seeds=0.0), (1,), ask=compared_tasks),
+    C("tasks", "the same, one run of each, models alike", partial(benchmark, seeds=0.0), (1,),
+      ask=compared_tasks),
     C("arms", "six equal ones, unpaired", models, (3,), ask=compared_arms),
     *(C("early looks", f"accuracy .8, {design}", partial(answers, design=design), seeds, ask=looked_early)
       for design, seeds in (("paired", (5, 10)), ("unpaired", (5,)))),
