@@ -116,7 +116,9 @@ def counted_metrics(task: str, metrics: Sequence[str]) -> tuple[str, ...]:
 
 
 def _glue_name(task: str) -> str:
-    return re.sub("[^a-z]|glue", "", task.lower())
+    """Returns the name of a task of GLUE in letters alone, such as `stsb` of `STS-B/dev`; empty of others."""
+    names = [re.sub("[^a-z]|glue", "", part) for part in task.lower().split("/")]
+    return next((name for name in names if name in _GLUE), "")
 
 
 def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
@@ -153,7 +155,7 @@ def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
 
 def _metrics_of(task: str, given: Any) -> Any:
     if given == "glue":
-        if _glue_name(task) not in _GLUE:
+        if not _glue_name(task):
             raise ValueError(
                 f"found metric 'glue', and {task} is no task of GLUE; name its own with "
                 f"--metric={task}:accuracy,glue"

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from multiberts.evaluate.metrics.register import counted_metrics
 from multiberts.runs.errors import UserError
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import UndefinedScore
 from multiberts.stats.metric_names import (
-    may_be_averaged,
     metric_label,
     metric_name,
 )
@@ -243,7 +241,7 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
             arms = [base.procedure] if ranked else [group.name for group in groups]
             name = arms[0] if ranked else request["name"]
             place += f"-{slug(arms[0])}" * bool(ranked)
-            counts = _counts(prediction_sets[0], measure)
+            counts = prediction_sets[0].counts(measure)
             pairs.append(Pair(prediction_sets, measure, names, name, place, planned, arms, counts))
     if not pairs:
         raise UserError(
@@ -258,16 +256,6 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
         prefix,
         _primary(request, pairs, bool(analysis.missing)),
         ranked,
-    )
-
-
-def _counts(predictions: PredictionSet, measure: str) -> bool:
-    """Returns whether a metric counts in the mean over tasks: the task's own, on its development set."""
-    name = predictions.evaluation_set.lower()
-    return (
-        (name.startswith(("dev", "valid")) or name == predictions.task.lower())
-        and measure in counted_metrics(predictions.task, predictions.measures)
-        and may_be_averaged(measure)
     )
 
 

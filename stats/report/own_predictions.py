@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from multiberts.evaluate.metrics.register import known_name, metrics_by_task
+from multiberts.evaluate.metrics.register import counted_metrics, known_name, metrics_by_task
 from multiberts.evaluate.readers.columns import ROLES, SliceNames
 from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
@@ -250,11 +250,17 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
     lacking: list[str] = []
     for task, arms in tasks.items():
         called = task or settings.task_name or settings.task or Path(settings.results).name
-        every = metrics[task] if isinstance(metrics[task], tuple) else (metrics[task],)
+        # Of finished runs, whose tasks have several sets, as a report counts them.
+        of_task = [*getattr(next(iter(arms.values())), "attrs", {}).get("metrics", ())]
+        own, _, set_name = (task if of_task else "").partition("/")
+        every = metrics[task]
+        if every is None and own:
+            every = counted_metrics(own, of_task)
+        every = every if isinstance(every, tuple) else (every,)
         measures = [metric_of_arms(arms, metric) for metric in every]
         sets = {
             name: PredictionSet(
-                task, called, name, None, (*measures,), data, settings.missing,
+                own or task, set_name or called, name, None, (*measures,), data, settings.missing,
                 "cluster" if "cluster" in table_of(name, data).of_examples else None,
             )
             for name, data in arms.items()
@@ -266,9 +272,12 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
             pair = [sets[base_name], *([sets[name]] if name else [])]
             title = f"{name} against {base_name}" if name else base_name
             pairs += [
-                Pair(pair, measure, (base_name, name), title, str(len(pairs) + number), counts=True)
+                Pair(
+                    pair, measure, (base_name, name), title, str(len(pairs) + number),
+                    counts=not own or pair[0].counts(measure),
+                )
                 for number, measure in enumerate(measures, start=1)
-            ]
+            ]  # fmt: skip
     if not pairs:
         raise UserError(
             f"{settings.results}: found no task of both {base_name} and {', '.join(others)}; give "
