@@ -194,7 +194,8 @@ def values_of_cells(
       role: of the cells.
 
     Raises:
-      ValueError: the metric takes no predictions or no lists, or another sign than expected separates the names of labels.
+      ValueError: the metric takes no predictions or no lists, or another sign than expected separates the
+        names of labels.
 
     Example:
       >>> cells = np.array(["joy", float("nan")], dtype=object)

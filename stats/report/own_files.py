@@ -155,7 +155,8 @@ def _arms_of_runs(
             groups = [own for group in groups for own in group.by_learning_rate()]
     reader, every = PredictionSetReader(), []
     for group, choice in [choose_learning_rate(group, reader) for group in groups]:
-        words = [group.runs[0].steps, choice.in_words() if choice else ""]
+        rates = ", ".join(f"learning rate {rate:g}" for rate in group.learning_rates if rate)
+        words = [group.runs[0].steps, choice.in_words() if choice else rates]
         chosen = ", ".join(filter(None, words))
         every += [(reader(group, name), chosen) for name in group.evaluation_sets()]
     wanted = _one_set([predictions for predictions, _ in every], path, task)
