@@ -147,7 +147,9 @@ def _arms_of_runs(
       steps: of pre-training; none: the last of each procedure.
       is_alone: whether the rates of one checkpoint are arms, with no other path to compare it with.
     """
-    runs = at_steps(finished_runs(path), steps, path)
+    runs = finished_runs(path)
+    of_task = [run for run in runs if run.facts["task"] == (task or "").partition("/")[0]]
+    runs = at_steps(of_task or runs, steps, path)
     groups = make_groups(by_checkpoint(runs) if seeds == "finetune" else runs)
     if seeds == "finetune" and len({group.procedure for group in groups}) == 1:
         groups = [replace(group, procedure="") for group in groups]
