@@ -242,6 +242,14 @@ def tasks(random: Random, num_seeds: int) -> Study:
     return Study([side for table in tables for side in (0.1 * table, 1.1 * table)], 0.0, {})
 
 
+def benchmark(random: Random, num_seeds: int, *, seeds: float = 0.3) -> Study:
+    """Makes four tasks of unlike sizes and metrics, one of which counts as the mean of two, as GLUE's do."""
+    metrics = (("accuracy", "f1"), "accuracy", "matthews", "accuracy")
+    made = [answers(random, num_seeds, size=size, seeds=seeds) for size in (60, 120, 200, 300)]
+    options = {"labels": [study.options["labels"] for study in made], "metrics": metrics}
+    return Study([arm for study in made for arm in study.arms], 0.0, options)
+
+
 def models(random: Random, num_seeds: int) -> Study:
     """Makes six equal arms with seeds of their own."""
     made = [answers(random, num_seeds, design="unpaired") for _ in range(3)]
@@ -297,8 +305,13 @@ def compared_by_slice(study: Study) -> Verdict:
 
 def compared_tasks(study: Study) -> Verdict:
     """Asks `stats.compare_tasks` for the macro-average, and whether any task differs (Holm)."""
-    pairs = zip(study.arms[::2], study.arms[1::2], strict=True)
-    family = {str(number): stats.TaskData(*pair) for number, pair in enumerate(pairs)}
+    pairs = [*zip(study.arms[::2], study.arms[1::2], strict=True)]
+    unknown = [None] * len(pairs)
+    labels, metrics = (study.options.get(name, unknown) for name in ("labels", "metrics"))
+    family = {
+        str(number): stats.TaskData(*pair, metrics[number], labels[number])
+        for number, pair in enumerate(pairs)
+    }
     found = stats.compare_tasks(family, n_resamples=DRAWS)
     mean, p_values = found.macro_average, found.adjusted["holm"]
     claims = {
@@ -426,6 +439,9 @@ CONDITIONS = [
           ("skewed seeds", partial(single, size=500, seeds=1.0, tail="skewed"), TAIL),
           ("one run in ten fails", fails, UNSEEN))),
     C("tasks", "five true hypotheses, paired", tasks, (5,), ask=compared_tasks),
+    C("tasks", "four of 60 to 300 examples, one by two metrics, paired", benchmark, FEW, ask=compared_tasks),
+    C("tasks", "the same, one run of each, models alike", partial(benchmark, seeds=0.0), (1,),
+      ask=compared_tasks),
     C("arms", "six equal ones, unpaired", models, (3,), ask=compared_arms),
     *(C("early looks", f"accuracy .8, {design}", partial(answers, design=design), seeds, ask=looked_early)
       for design, seeds in (("paired", (5, 10)), ("unpaired", (5,)))),

@@ -55,6 +55,7 @@ def in_keywords(message: str, which: str = "") -> str:
       "found no column of seeds; name it with seed='COLUMN' (keywords of stats.read)"
     """
     changed, count = re.subn(r"--(\w+)=([^\s;()]*[^\s;(),])", r"\1='\2'", message)
+    changed = re.sub(r"(='[^']*') (?=\w+=')", r"\1, ", changed)  # arguments, as one pastes them
     return re.sub(r"--(?=[a-z])", "", changed) + which * bool(count)
 
 

@@ -11,9 +11,13 @@ import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal
 
+from multiberts.runs.errors import UserError
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -48,11 +52,30 @@ _SETTINGS: dict[Any, Any] = {
 logging.getLogger("matplotlib.font_manager").setLevel(logging.WARNING)
 
 
+# The axes of a caller, into which the next figure is drawn.
+_GIVEN: ContextVar[Axes | None] = ContextVar("given axes", default=None)
+
+
+@contextmanager
+def drawn_into(axes: Axes) -> Iterator[None]:
+    """Lets the figure that is made in the block be drawn into given axes, if it has one panel."""
+    token = _GIVEN.set(axes)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
+
+
+def given_axes() -> Axes | None:
+    """Returns the axes that a figure is drawn into; None where it is a figure of its own."""
+    return _GIVEN.get()
+
+
 @contextmanager
 def canvas(
     width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
 ) -> Iterator[tuple[Figure, Any]]:
-    """Opens a figure in this style; its parts are laid out when the block ends.
+    """Opens a figure in this style, or axes that were given; its parts are laid out when the block ends.
 
     Args:
       width: in inches.
@@ -64,10 +87,19 @@ def canvas(
       The figure and its axes, as `subplots` returns them.
     """
     import matplotlib
+    import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    given = _GIVEN.get()
+    if given is not None and columns * rows > 1:
+        raise UserError(
+            f"this figure has {columns * rows} panels, which do not fit into one ax; leave ax out"
+        )
     with matplotlib.rc_context(_SETTINGS):
+        if given is not None:
+            yield given.figure, given if options.get("squeeze", True) else np.array([[given]])
+            return
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(rows, columns, **options)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from multiberts.stats.compare.tasks import TaskComparisons, compare_tasks
     from multiberts.stats.intervals import ConfidenceInterval, PValues
     from multiberts.stats.report.own_files import read
+    from multiberts.stats.report.page import write_html
     from multiberts.stats.sequential import sequential_decision
     from multiberts.stats.significance import adjusted_p_values
     from multiberts.stats.variance.components import (
@@ -67,6 +68,7 @@ __all__ = [
     "slices",
     "unpaired_components",
     "variance_components",
+    "write_html",
     "zhong",
 ]
 

@@ -37,6 +37,7 @@ KEYWORDS = {
     "margin": "stats.same(result, margin)",
     "by": "stats.slices(result, by)",
     "seed_sd": ("stats.one_seed(stats.compare(base, experiment, resample='examples'), seed_sd)"),
+    "names": "result.named(*names)",
     "base_name": "result.named(base_name, experiment_name)",
     "experiment_name": "result.named(base_name, experiment_name)",
     "name": "result.named(base_name, experiment_name, name=name)",

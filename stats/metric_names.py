@@ -6,6 +6,9 @@ number is written for readers, and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS
@@ -21,9 +24,37 @@ from multiberts.stats.formats import (
 from multiberts.stats.intervals import Interval
 
 
-def _known(metric: str) -> Metric | RankMetric | None:
+@dataclass(frozen=True)
+class _MeanOfMetrics:
+    """A mean of several metrics, whose names are joined by `+`.
+
+    Shares and correlations are both 1 at most, and their mean is shown in per cent, as in GLUE's tables.
+    """
+
+    metrics: Sequence[Metric | RankMetric]
+
+    label = "mean score"
+
+    @property
+    def unit(self) -> str:
+        return "%" if all(metric.bounds[1] == 1 for metric in self.metrics) else ""
+
+    @property
+    def meaning(self) -> str:
+        names = [metric.label or metric.name.replace("_", " ") for metric in self.metrics]
+        return f"Mean over tasks of {', '.join(names)}; 1 is 100 %, of correlations, too."
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        ways = {metric.higher_is_better for metric in self.metrics}
+        return ways.pop() if len(ways) == 1 else None
+
+
+def _known(metric: str) -> Metric | RankMetric | _MeanOfMetrics | None:
     if metric in OCCUPATION_MEASURES:
         return OCCUPATION_MEASURES[metric].metric
+    if "+" in metric and all(name in METRICS for name in metric.split("+")):
+        return _MeanOfMetrics([METRICS[name] for name in metric.split("+")])
     return METRICS.get(metric)
 
 
@@ -93,3 +124,9 @@ def higher_is_better(metric: str) -> bool | None:
     """Returns which way a metric points; None where neither way is better, as for bias."""
     known = _known(metric)
     return known.higher_is_better if known else None
+
+
+def may_be_averaged(metric: str) -> bool:
+    """Returns whether scores of a metric may be averaged with those of others: 1 is the best of each."""
+    known = _known(f"{metric}+{metric}")
+    return known is not None and known.unit == "%" and known.higher_is_better is True

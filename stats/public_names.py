@@ -49,6 +49,11 @@ class LazyPackage(ModuleType):
         return sorted({*super().__dir__(), *self.__all__})
 
 
+def public(name: str) -> Any:
+    """Returns a public name, for a method of a result that stands for a function."""
+    return getattr(import_module("multiberts.stats"), name)
+
+
 @functools.cache
 def modules_of(package: str) -> dict[str, str]:
     """Returns the module of each public name; a folder's is the package itself and is left out."""

@@ -7,25 +7,38 @@ coordinates or an index is put in order by them; only what has none counts by po
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.evaluate.metrics.register import metric_input, metric_variables, values_of_cells
+from multiberts.evaluate.metrics.register import (
+    METRICS,
+    default_metric,
+    known_name,
+    metric_input,
+    metric_variables,
+    values_of_cells,
+)
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import SliceNames
+from multiberts.evaluate.readers.columns import RowNames, SliceNames
+from multiberts.evaluate.readers.layout import name_of_all
+from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.reading import (
     NoTaskError,
+    check_names_of_tasks,
+    is_counted,
     is_table_of_runs,
-    read_arms,
-    rows_in_memory,
+    labels_by_id,
+    read_arms_by_task,
+    tasks_in_memory,
 )
 from multiberts.evaluate.readers.rows import (
     POSITION,
+    USUAL_NAMES,
     ArmTable,
     ReadAs,
     arms_of_rows,
@@ -34,8 +47,8 @@ from multiberts.evaluate.readers.rows import (
 )
 from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
-from multiberts.stats.metrics import MetricLike
-from multiberts.stats.runs_table import Arm, check_kinds, make_arm
+from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
+from multiberts.stats.runs_table import Arm, check_kinds, make_arm, places_of
 from multiberts.stats.settings import Missing
 
 if TYPE_CHECKING:
@@ -44,9 +57,11 @@ if TYPE_CHECKING:
 
     from multiberts.evaluate.metrics.column_metric import Metric
 
+GivenMetric = str | MetricLike | ScoreFunction
 # Coordinates along examples that identify them, and along runs what two runs can have in common.
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
+_VALUES = ("prediction", "score", "label")
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
 
@@ -62,7 +77,8 @@ def arms_in(
 
     Args:
       data: a file or folder, or a list of them whose names say seed and arm; a table (a data frame of pandas
-        or polars, a `datasets.Dataset`, a dict of columns) of usual names, long or with one column per run; a
+        or polars, a `datasets.Dataset`, a dict of columns, a list of rows) of usual names, in columns or in
+        the index, long or with one column per run; a list of frames, an arm each; a
         dict of arrays `predictions` or `scores` [seeds, examples], with `labels` [examples] and what else a
         `.npz` file may hold; or a dict of arms, whose values are anything but one score or prediction per
         example.
@@ -76,18 +92,64 @@ def arms_in(
     """
     if hasattr(data, "coords"):  # a Dataset is a mapping, too
         return None
-    names = SliceNames(**{"by": by, **(columns or {})})
-    try:
-        tables = _tables_in(data, what, names, task, columns is not None)
-    except UserError as error:
-        raise DataError(
-            in_keywords(str(error), " (keywords of stats.read)" * (columns is None))
-        ) from error
+    if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
+        arms = [named_arm(role, own, by, columns) for role, own in arms_of_arrays(data).items()]
+        if len({name for name, _ in arms}) < len(arms):
+            arms = list(zip(arms_of_arrays(data), [own for _, own in arms], strict=True))
+        return dict(arms)
+    tables = tasks_in(data, what, by, task=task, columns=columns)
+    if tables is not None and len(tables) > 1:
+        try:
+            check_names_of_tasks(tables, what)
+            only_task([*tables], what)
+        except UserError as error:
+            cure = ", or give all to stats.compare_tasks"
+            raise DataError(f"{_in_keywords(error, columns is None)}{cure}") from error
     if tables is not None:
-        return dict(tables)
+        return dict(next(iter(tables.values())))
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
         return {str(name): own for name, own in data.items()}
     return None
+
+
+def _in_keywords(error: UserError, asks_read: bool) -> str:
+    return in_keywords(str(error), " (keywords of stats.read)" * asks_read)
+
+
+def tasks_in(
+    data: Any,
+    what: str,
+    by: str | None = None,
+    *,
+    task: str | None = None,
+    columns: Mapping[str, str | None] | None = None,
+) -> dict[str, dict[str, ArmTable]] | None:
+    """Returns the arms of a file, folder or table, as in `arms_in`, by task ("" where none is named).
+
+    The arguments are those of `arms_in`. None of other data.
+    """
+    names = SliceNames(**{"by": by, **(columns or {})})
+    try:
+        return _tables_in(data, what, names, task, columns is not None)
+    except UserError as error:
+        raise DataError(_in_keywords(error, columns is None)) from error
+
+
+def named_arm(
+    role: str, data: Any, by: str | None = None, columns: Mapping[str, str | None] | None = None
+) -> tuple[str, Any]:
+    """Returns the name that an arm's data carry, else its role, and the data, as a table if they are one.
+
+    A name is the one value of a column of models, `attrs["name"]`, or that of a file or folder.
+    """
+    arms = arms_in(data, role, by, columns=columns) or {}
+    name, arm = next(iter(arms.items())) if len(arms) == 1 else ("", data)
+    named = getattr(data, "attrs", {}).get("name")
+    if not name and isinstance(named, str):
+        name = named
+    if not name and isinstance(data, str | Path):
+        name = name_of_all([str(data)])
+    return name or role, arm
 
 
 def arms_of_arrays(data: Any) -> dict[str, Any]:
@@ -105,27 +167,66 @@ def arms_of_arrays(data: Any) -> dict[str, Any]:
 
 def _is_whole(data: Any) -> bool:
     """Returns whether data are an array [seeds, examples], or another form with names of its own."""
-    return getattr(data, "ndim", 0) == 2 or hasattr(data, "columns") or hasattr(data, "data_vars")
+    return getattr(data, "ndim", 0) == 2 or _is_frame(data) or hasattr(data, "data_vars")
+
+
+def _is_frame(data: Any) -> bool:
+    """Returns whether data are a data frame, or a Series by seed and example."""
+    return hasattr(data, "columns") or _long_levels(data) != []
+
+
+def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
+    """Returns the names of levels of an index that are columns of a long table: of seeds, ids or arms.
+
+    Args:
+      given: names of columns that are not usual ones.
+    """
+    levels = [
+        name for name in getattr(getattr(data, "index", None), "names", ()) if name is not None
+    ]
+    roles = {
+        role
+        for role in ("arm", "seed", "run", "example")
+        for name in levels
+        if str(name).lower() in USUAL_NAMES[role]
+    }
+    of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
+    columns = {str(name).lower() for name in getattr(data, "columns", ())}
+    is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
+    return levels if is_long or {*levels} & {*given} else []
+
+
+def _with_columns(data: Any, given: Collection[str | None] = ()) -> Any:
+    """Returns rows, or a frame or Series with seeds or ids in its index, as a frame with all in columns."""
+    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+        import pandas
+
+        return pandas.DataFrame(data)
+    levels = _long_levels(data, given)
+    if levels and not hasattr(data, "columns"):
+        data = data.to_frame("value" if data.name is None else data.name)
+    return data.reset_index(level=levels) if levels else data
 
 
 def _tables_in(
     data: Any, what: str, names: SliceNames, task: str | None, is_table: bool
-) -> dict[str, ArmTable] | None:
-    """Returns the arms of a file, folder, table or dict of columns; None of other data."""
+) -> dict[str, dict[str, ArmTable]] | None:
+    """Returns the arms of a file, folder, table or dict of columns, by task; None of other data."""
     if isinstance(data, str | Path) or _are_paths(data):
         is_folder = isinstance(data, str | Path) and Path(data).is_dir()
         if is_folder and next(iter(find_runs(data)), None) is not None:
             raise DataError(
                 f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
             )
-        return read_arms(data, names, task)
+        return read_arms_by_task(data, names, task)
     table: Any = None
+    data = _with_columns(data, {*asdict(names).values()})
     if isinstance(data, Mapping):
         if {"predictions", "scores"} & {*data}:
             if task is not None:
                 raise NoTaskError(what)
             arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
-            return {"": table_of_arrays(arrays, what)}
+            return {"": {"": table_of_arrays(arrays, what)}}
         if is_table_of_runs(data) or (is_table and all(map(_is_row, data.values()))):
             import pandas
 
@@ -136,7 +237,8 @@ def _tables_in(
         table = data
     if table is None:
         return None
-    return arms_of_rows(rows_in_memory(table, what, names, task), what)
+    by_task = tasks_in_memory(table, what, names, task)
+    return {own: arms_of_rows(rows, what) for own, rows in by_task.items()}
 
 
 def _are_paths(data: Any) -> bool:
@@ -150,7 +252,7 @@ def _are_paths(data: Any) -> bool:
 
 def _is_row(data: Any) -> bool:
     """Returns whether data are one value per example, such as those of one seed."""
-    if isinstance(data, str | Path) or hasattr(data, "coords") or hasattr(data, "columns"):
+    if isinstance(data, str | Path | Mapping) or hasattr(data, "coords") or _is_frame(data):
         return False
     values = _as_array(data)
     if hasattr(values, "ndim"):
@@ -196,6 +298,7 @@ def table_of(
         return data
     if hasattr(data, "coords"):
         return _of_labelled_arrays(name, data, metric)
+    data = _with_columns(data)
     arms = arms_in(data, name, by)
     if arms is not None and len(arms) != 1:
         raise DataError(
@@ -270,7 +373,7 @@ def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
         raise DataError(f"{name}: found seeds as columns, expected them as rows; give frame.T")
     if set(frame.index.names) == {None}:
         numeric = {dtype.kind in "biuf" for dtype in frame.dtypes}
-        if not _is_default(frame.columns) and (len(numeric) > 1 or len(frame) > frame.shape[1] > 1):
+        if not is_counted(frame.columns) and (len(numeric) > 1 or len(frame) > frame.shape[1] > 1):
             raise DataError(
                 f"{name}: found columns {', '.join(map(str, frame.columns[:9]))} and no index of seeds; if a "
                 "row is one prediction, name its columns, stats.read(frame, seed='COLUMN'), and if it is one "
@@ -281,17 +384,10 @@ def _of_wide_frame(name: str, frame: pandas.DataFrame) -> ArmTable:
         np.asarray(frame.index.get_level_values(place)).tolist()
         for place in range(min(2, frame.index.nlevels))
     ]
-    ids = None if _is_default(frame.columns) else np.asarray(frame.columns)
-    unnamed = _is_default(frame.index) and frame.index.name is None
+    ids = None if is_counted(frame.columns) else np.asarray(frame.columns)
+    unnamed = is_counted(frame.index) and frame.index.name is None
     read = ReadAs(columns={"seed": POSITION}) if unnamed else ReadAs()
     return ArmTable(plain(frame), "", list(zip(*levels, strict=True)), ids, read=read)
-
-
-def _is_default(index: pandas.Index) -> bool:
-    """Returns whether an index only counts from 0, as pandas does where none was given."""
-    import pandas
-
-    return isinstance(index, pandas.RangeIndex) and index.start == 0 and index.step == 1
 
 
 def _refuse_tall(name: str, shape: tuple[int, ...]) -> None:
@@ -314,7 +410,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
       what: names the values in error messages.
       values: a DataArray, with a coordinate example_id or example or without; a Series, whose index
         is example ids unless it only counts from 0; a mapping by example id; or values in the
-        order of the predictions.
+        order of the predictions, whose ids, if any, only count in this order.
       ids: of the predictions' examples, or None where these are known by position alone.
     """
     own: NDArray | None = None
@@ -326,7 +422,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
         own = _coordinate_ids(values)
     elif hasattr(values, "index") and hasattr(values, "to_numpy"):
         array = plain(values)
-        counted = _is_default(values.index)
+        counted = is_counted(values.index)
         if not counted or (ids is not None and set(ids.tolist()) == set(range(len(array)))):
             own = np.asarray(values.index)
     elif isinstance(values, Mapping):
@@ -339,24 +435,81 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
                 f"{what} are given by example id, but the predictions have none; give them a "
                 "coordinate example_id, or values in their order"
             )
+        if ids is not None and len(array) == number and not _only_count(ids):
+            raise DataError(
+                f"{what} are in an order of their own, and the examples have ids (such as "
+                f"{ids.tolist()[0]!r}), whose order may be another; give them by id: "
+                "pandas.Series(values, index=ids), or a dict"
+            )
         return np.asarray(array)
     if own.shape == ids.shape and (own == ids).all():
         return np.asarray(array)
-    place = {example: position for position, example in enumerate(own.tolist())}
-    if len(place) != len(own):
+    if len({*own.tolist()}) != len(own):
         raise DataError(f"{what}: an example id appears twice; make the ids unique")
-    wanted, known = ids.tolist(), set(ids.tolist())
-    lacking = [example for example in wanted if example not in place]
-    surplus = [example for example in place if example not in known]
+    wanted, known = ids.tolist(), own.tolist()
+    place, lacking = places_of(wanted, known)
+    _, surplus = places_of(known, wanted)
     if lacking or surplus:
         raise DataError(
             f"{what}: {len(lacking)} of {number} examples have none"
             + (f" (such as {lacking[0]!r})" if lacking else "")
             + f", and {len(surplus)} are of other examples"
             + (f" (such as {surplus[0]!r})" if surplus else "")
-            + "; give one for each example of the predictions"
+            + "; give one for each example of the predictions, and no others"
         )
-    return np.asarray(array)[[place[example] for example in wanted]]
+    return np.asarray(array)[place]
+
+
+def _only_count(ids: NDArray) -> bool:
+    """Returns whether ids are 0, 1, 2, ... or 1, 2, 3, ..., so that no other order is likely."""
+    numbers = ids if ids.dtype.kind in "iu" else np.array([str(one).strip() for one in ids])
+    if numbers.dtype.kind == "U" and not np.char.isdecimal(numbers).all():
+        return False
+    shifts = {*(numbers.astype(np.int64) - np.arange(len(ids))).tolist()}
+    return len(shifts) == 1 and shifts <= {0, 1}
+
+
+def labels_of(labels: Any) -> Any:
+    """Returns a table of ids and labels, or a file of one, as a Series by id; other labels as they are."""
+    is_path = isinstance(labels, str | Path)
+    if not is_path and (hasattr(labels, "coords") or not hasattr(labels, "columns")):
+        return labels
+    try:
+        return labels_by_id(labels, RowNames(), f"labels {labels}" if is_path else "labels")[0]
+    except UserError as error:
+        raise DataError(
+            f"{str(error).partition(';')[0]}; or give a Series by id: table.set_index('ID')['LABEL']"
+        ) from error
+
+
+def _named(table: ArmTable, role: str) -> str:
+    name = table.read.columns.get(role)
+    return f" ({name!r})" if name else ""
+
+
+def labelled(
+    name: str, table: ArmTable, labels: Any, called: str = "", *, has_metric: bool
+) -> ArmTable:
+    """Returns a table with these labels instead of its own.
+
+    Args:
+      name: name of the arm in error messages.
+      labels: as `labels_of` returns them (see `along_examples`).
+      called: what they were read as.
+      has_metric: whether a metric was given; without one, scores are compared with no labels.
+    """
+    if table.kind == "score" and not has_metric:
+        raise DataError(
+            f"{name}: found scores{_named(table, 'score')}, which are not compared with labels; give no "
+            "labels, or name the predictions with prediction='COLUMN'"
+        )
+    what = f"{name}: labels{called and f' ({called})'}"
+    values = along_examples(what, labels, table.example_ids, table.values.shape[1])
+    columns, unused = dict(table.read.columns), [*table.read.unused]
+    if called:
+        unused += [columns["label"]] if "label" in columns else []
+        columns["label"] = called
+    return replace(table, labels=values, read=replace(table.read, columns=columns, unused=unused))
 
 
 def _array_of(values: list[Any]) -> NDArray:
@@ -392,13 +545,53 @@ def values_of_clusters(name: str, clusters: Any, arm: Arm) -> tuple[NDArray, str
     return along_examples(what, clusters, arm.example_ids, arm.num_examples), called
 
 
+# --- A metric ------------------------------------------------------------------------------------
+
+
+def metric_as_read(given: GivenMetric | None) -> MetricLike | None:
+    """Returns the metric that arms are read for; None where none is given, or a name of scores alone."""
+    is_of_scores = isinstance(given, str) and known_name(given) not in METRICS
+    return None if given is None or is_of_scores else named_metric(given)
+
+
+def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> GivenMetric:
+    """Returns the metric that is asked for, a task's or log's own, `mean` of scores or `accuracy`.
+
+    Args:
+      tables: of the arms, by name.
+      given: a metric; the name of the scores themselves, such as a log's acc, stands for their mean.
+    """
+    scores = {table.read.columns.get("score", "") for table in tables.values()}
+    is_of_scores = isinstance(given, str) and {known_name(given)} == {*map(known_name, scores)}
+    if given is not None and not is_of_scores:
+        return given
+    logged = {table.read.logged_metric: name for name, table in tables.items()}
+    logged.pop("", None)
+    if len(logged) > 1:
+        found = " and ".join(f"{metric} of {name}" for metric, name in logged.items())
+        raise DataError(f"found the metrics {found}; name one, metric='{min(logged)}'")
+    # Plain arrays are what the metric reads: predictions where labels are, else scores.
+    are_labelled = any(table.labels is not None for table in tables.values())
+    metrics: set[str] = set()
+    for name, table in tables.items():
+        is_of_classes = table.kind == "prediction" or (table.kind == "" and are_labelled)
+        try:
+            metrics.add(
+                default_metric(
+                    table.values if is_of_classes else None, table.labels, next(iter(logged), "")
+                )
+            )
+        except ValueError as error:
+            raise DataError(f"{name}: {in_keywords(str(error))}") from error
+    return max(metrics)  # the mean where there are both kinds, which are refused
+
+
 # --- An arm --------------------------------------------------------------------------------------
 
 
 def arm_of(
     name: str,
     data: Any,
-    labels: Any = None,
     *,
     metric: MetricLike | None = None,
     missing: Missing = "refuse",
@@ -408,7 +601,6 @@ def arm_of(
     Args:
       name: name of the arm in error messages.
       data: see `table_of`.
-      labels: one per example, instead of the data's own (see `along_examples`).
       metric: what it reads of a Dataset (see `evaluate.metrics.register.metric_input` and
         `metric_variables`).
       missing: the meaning of a NaN prediction in a run that is not missing (see `make_arm`).
@@ -416,23 +608,17 @@ def arm_of(
     table = table_of(name, data, metric)
     values, number = _as_taken_by(metric, name, table.values, table), table.values.shape[1]
     needs_labels = metric is None or metric.uses_labels
-    if (
-        labels is None
-        and table.labels is not None
-        and (needs_labels or not _is_empty(table.labels))
-    ):
-        labels = table.labels
-    if labels is None and needs_labels:
+    if table.labels is None and needs_labels:
         raise DataError(
             f"{name}: found no labels, which {metric.name if metric else 'a metric'} compares with "
-            "the predictions; give labels (of a table, label='COLUMN'), or each example's own score (of a "
-            "table, score='COLUMN') with metric='mean'"
+            "the predictions; give labels (of a table, label='COLUMN', or of one of ids and labels, "
+            "labels='FILE'), or each example's own score (of a table, score='COLUMN') with metric='mean'"
         )
-    of_examples = np.zeros(number)
-    if labels is not None:
-        of_examples = along_examples(f"{name}: labels", labels, table.example_ids, number)
-        if not _is_empty(of_examples):  # labels that nobody has are not empty answers
-            of_examples = _as_taken_by(metric, name, of_examples, table)
+    labels = np.zeros(number)
+    if table.labels is not None and (needs_labels or not _is_empty(table.labels)):
+        labels = np.asarray(table.labels)
+        if not _is_empty(labels):  # labels that nobody has are not empty answers
+            labels = _as_taken_by(metric, name, labels, table)
     square = values.ndim == 2 and values.shape[0] == values.shape[1]
     if square and metric is not None and metric.uses == "scores":
         # P(class 1) [runs, examples], which would be taken for [examples, classes].
@@ -440,7 +626,7 @@ def arm_of(
     arm = make_arm(
         name,
         values,
-        of_examples,
+        labels,
         [key[0] for key in table.keys],
         table.example_ids,
         inner_levels=[key[1:] for key in table.keys],
@@ -448,9 +634,7 @@ def arm_of(
     )
     if metric is not None and metric.uses_labels:
         check_kinds(name, arm)
-    columns = {}
-    if table.labels is not None:
-        columns["label"] = of_examples if labels is table.labels else table.labels
+    columns = {} if table.labels is None else {"label": labels}
     return replace(
         arm,
         lineage=tuple(table.lineage),
@@ -517,6 +701,9 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
             lineage = [known | way for known, way in zip(lineage, ways, strict=True)]
     keys = [(seed, *level) for seed, level in zip(seeds, levels, strict=True)]
     read = ReadAs.of(data.attrs)
+    of_task = [*data.attrs.get("metrics", ())]  # of finished runs, its main one first
+    if of_task and of_task[0] in METRICS:
+        read = replace(read, logged_metric=str(of_task[0]))
     table = ArmTable(values, kind, keys, ids, own, of_examples, lineage, read)
     return _without_missing_runs(table, len(run_dims))
 

@@ -114,6 +114,7 @@ class ArmSummary(EqualByContent):
       intervals: the bootstrap's interval of it, `percentile`.
       seeds: pre-training seeds [R].
       seed_scores: score of each seed, its runs averaged [R].
+      num_runs: runs of all seeds; of a mean over tasks those on one task.
       num_clusters: clusters of examples, or None where examples are drawn one by one.
       cluster_name: what the clusters are called, or nothing.
       left_out: seeds that pairing left out, because the other arm lacks them.
@@ -222,6 +223,7 @@ class ComparisonResult(EqualByContent):
     pooled_seeds: bool = False
     notes: tuple[str, ...] = ()
     over_labels: tuple[float, ...] = ()
+    tasks: tuple[str, ...] = ()
     origin: Origin | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:

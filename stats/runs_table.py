@@ -454,8 +454,7 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
     if first.example_ids is not None and runs.example_ids is not None:
         if np.array_equal(first.example_ids, runs.example_ids):
             return runs
-        place = {example: column for column, example in enumerate(runs.example_ids.tolist())}
-        lacking = [example for example in first.example_ids.tolist() if example not in place]
+        place, lacking = places_of(first.example_ids.tolist(), runs.example_ids.tolist())
     if lacking or first.num_examples != runs.num_examples:
         found = ", expected the same"
         if lacking:
@@ -466,8 +465,32 @@ def _in_order_of(first: RunsTable, runs: _Table, names: tuple[str, str]) -> _Tab
         )
     if first.example_ids is None:
         return runs
-    order = [place[example] for example in first.example_ids.tolist()]
-    return runs.with_examples(order)
+    return runs.with_examples(place)
+
+
+def places_of(wanted: Sequence[Any], known: Sequence[Any]) -> tuple[list[int], list[Any]]:
+    """Returns where ids are among others, and those that are not there.
+
+    Where some are not, whole numbers and texts of them are taken for the same ids.
+
+    Example:
+      >>> places_of(["0", "1"], [1, 0]), places_of(["a"], ["b"])
+      (([1, 0], []), ([], ['a']))
+    """
+    places = {example: place for place, example in enumerate(known)}
+    keys = wanted
+    if not all(map(places.__contains__, wanted)):
+        keys = _as_numbers(wanted)
+        places = {example: place for place, example in enumerate(_as_numbers(known))}
+    pairs = list(zip(wanted, keys, strict=True))
+    found = [places[key] for _, key in pairs if key in places]
+    return found, [example for example, key in pairs if key not in places]
+
+
+def _as_numbers(ids: Sequence[Any]) -> Sequence[Any]:
+    """Returns texts of whole numbers as these, unless two of the ids would become one."""
+    numbers = [int(one) if isinstance(one, str) and one.isdecimal() else one for one in ids]
+    return numbers if len({*numbers}) == len({*ids}) else ids
 
 
 def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:

@@ -22,7 +22,7 @@ class ComparisonSettings:
     """Settings that all comparisons of a family share; see `stats.compare`."""
 
     design: Design = "paired"
-    resample: Resample = "both"
+    resample: Resample | None = None  # as `checks.settings_of` infers it
     n_resamples: int = 1000
     rng: int = 42
     confidence_level: float = 0.95
@@ -32,7 +32,8 @@ class ComparisonSettings:
 
     def __post_init__(self) -> None:
         check_choice("design", self.design, Design)
-        check_choice("resample", self.resample, Resample)
+        if self.resample is not None:
+            check_choice("resample", self.resample, Resample)
         number = isinstance(self.confidence_level, int | float | np.floating)
         if not number or not 0 < self.confidence_level < 1:
             raise DataError(
@@ -40,6 +41,11 @@ class ComparisonSettings:
             )
         check_n_resamples(self.n_resamples, self.confidence_level)
         check_whole("rng", self.rng)
+
+    @property
+    def drawn(self) -> Resample:
+        """Returns what is resampled, which `checks.settings_of` has filled in where it was not given."""
+        return self.resample or "both"
 
 
 def whole_number(rng: int | np.random.Generator) -> int:

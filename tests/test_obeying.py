@@ -26,6 +26,8 @@ from multiberts.tests.obeying import ANSWER, DEAD_END, REFUSAL, Attempt, Chain, 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS, EXAMPLES = range(5), range(40)
 SKILL = {"base": 0.6, "new": 0.8, "third": 0.7}
+ONE_RUN = "^One run of each model: this is about these models on new examples"
+ONE_SCORE = "^Scores of whole runs: this is about new seeds on these examples"
 Frames = Mapping[str, pd.DataFrame]
 
 
@@ -52,6 +54,17 @@ def scores(arm: str = "base", seeds: Sequence[Any] = SEEDS, name: str = "score")
     return whole[["seed", "id"]].assign(
         **{name: (whole["label"] == whole["prediction"]).astype(int)}
     )
+
+
+def of_runs() -> pd.DataFrame:
+    """One score per run, as tables of papers and exports of trackers have them."""
+    draws = np.random.default_rng(0)
+    rows = [
+        (arm, seed, round(draws.normal(SKILL[arm], 0.02), 4))
+        for arm in ("base", "new")
+        for seed in SEEDS
+    ]
+    return pd.DataFrame(rows, columns=["model", "seed", "accuracy"])
 
 
 def two(**columns: Any) -> Any:
@@ -121,14 +134,6 @@ def _rounded(folder: Path) -> None:
         table.to_csv(folder / f"{arm}.csv", index=False)
 
 
-def _in_folder(folder: Path) -> str:
-    """Names the one file of a folder by its seed, as the refusal says."""
-    (folder / "runs").mkdir()
-    [path] = folder.glob("*.csv")
-    path.rename(folder / "runs/seed_0.csv")
-    return "compare runs"
-
-
 def _probabilities(seeds: Sequence[int] = SEEDS) -> pd.DataFrame:
     table = frame("base", seeds)
     first = np.random.default_rng(0).random(len(table)).round(3)
@@ -170,6 +175,25 @@ def _tasks(pattern: str) -> Any:
                     rows.drop(columns="seed").to_csv(path, index=False)
 
     return write
+
+
+def _apart(columns: Sequence[str], of_gold: Sequence[str], change: Any = lambda gold: gold) -> Any:
+    """Writes submissions, a file per seed, and labels in a file of their own, in another order."""
+
+    def write(folder: Path) -> None:
+        for arm in ("base", "new"):
+            for seed, rows in frame(arm).groupby("seed"):
+                table = rows[["id", "prediction"]].set_axis([*columns], axis=1)
+                written({f"{arm}/seed_{seed}/CoLA.tsv": table})(folder)
+        gold = of_examples().set_axis([*of_gold], axis=1).sort_values(of_gold[1])
+        written({"gold.tsv": change(gold)})(folder)
+
+    return write
+
+
+def _rewritten(folder: Path, change: Any) -> None:
+    gold = pd.read_csv(folder / "gold.tsv", sep="\t")
+    written({"gold.tsv": change(gold)})(folder)
 
 
 def _arrays(folder: Path) -> None:
@@ -265,8 +289,7 @@ ATTEMPTS: dict[str, Attempt] = {
     ),
     "probabilities of classes of one run": Attempt(
         written({"t.csv": _probabilities([0]).drop(columns="seed")}), "compare t.csv --metric=auc",
-        "AUC of runs", {"prediction": "prob_1"}, {"seed_0.csv": lambda folder: _in_folder(folder) +
-        " --metric=auc --prediction=prob_1"},
+        "One run: .*AUC of t", {"prediction": "prob_1"},
     ),
     "headers of public scripts": Attempt(
         written({"t.csv": frame("new", columns=("seed", "id", "true_label", "predicted_label"))}),
@@ -288,6 +311,40 @@ ATTEMPTS: dict[str, Attempt] = {
     "fractions": Attempt(
         written({"t.csv": frame("new").assign(prediction=np.linspace(0, 1, 200).round(3))}),
         "compare t.csv", "AUC", {"metric": "auc"},
+    ),
+    # Labels in a file of their own, as GLUE's submissions need them.
+    "labels apart": Attempt(
+        _apart(["index", "prediction"], ["index", "gold_label"]),
+        "compare base new --labels=gold.tsv", "label = 'gold_label of gold.tsv'",
+    ),
+    "labels apart, by a flag": Attempt(
+        _apart(["index", "prediction"], ["index", "label"]), "compare base new",
+        "label = 'label of gold.tsv'", {"labels": "gold.tsv"},
+    ),
+    "labels apart under another name": Attempt(
+        _apart(["index", "prediction"], ["index", "class"]), "compare base new --labels=gold.tsv",
+        "label = 'class of gold.tsv'", {"label": "class"},
+    ),
+    "ids of labels under another name": Attempt(
+        _apart(["index", "prediction"], ["nr", "label"]), "compare base new --labels=gold.tsv",
+        "label = 'label of gold.tsv'", {},
+        {"column 'index'": lambda folder: _rewritten(folder, lambda gold: gold.rename(
+            columns={"nr": "index"}))},
+    ),
+    "labels of half of the examples": Attempt(
+        _apart(["index", "prediction"], ["index", "label"], lambda gold: gold[::2]),
+        "compare base new --labels=gold.tsv", "20 of 40 examples have none", ends=REFUSAL,
+    ),
+    "two labels for an id": Attempt(
+        _apart(["index", "prediction"], ["index", "label"],
+               lambda gold: pd.concat([gold, gold[:1].assign(label=1)])),
+        "compare base new --labels=gold.tsv", "0.?, 1 for 0; keep one row", ends=REFUSAL,
+    ),
+    "scores beside labels apart": Attempt(
+        written({**{f"{arm}.csv": scores(arm).assign(guess=frame(arm)["prediction"])
+                    for arm in ("base", "new")}, "gold.tsv": of_examples()}),
+        "compare base.csv new.csv --labels=gold.tsv", "label = 'label of gold.tsv'",
+        {"prediction": "guess"},
     ),
     "an unknown metric": Attempt(two(), "compare base.csv new.csv --metric=acuracy", "5 paired"),
     "truth values of R": Attempt(
@@ -442,16 +499,81 @@ ATTEMPTS: dict[str, Attempt] = {
         "compare base new", "3 paired", {"task": "sums"},
     ),
     # Seeds and claims.
-    "one run of each": Attempt(
-        two(seeds=[0]), "compare base.csv new.csv", "1 paired seed", {"resample": "examples"}
+    "one run of each": Attempt(two(seeds=[0]), "compare base.csv new.csv", ONE_RUN),
+    "one run of each, of other seeds": Attempt(
+        written({"base.csv": frame("base", [3]), "new.csv": frame("new", [4])}),
+        "compare base.csv new.csv", ONE_RUN,
+    ),
+    "one run of each, without seeds": Attempt(
+        written({f"{arm}.csv": frame(arm, [0]).drop(columns="seed") for arm in SKILL}),
+        "compare base.csv new.csv", ONE_RUN,
+    ),
+    "one run of each, without seeds and ids": Attempt(
+        written({f"{arm}.csv": frame(arm, [0])[["label", "prediction"]] for arm in SKILL}),
+        "compare base.csv new.csv", ONE_RUN,
     ),
     "one run of each, with a spread": Attempt(
-        two(seeds=[0]), "compare base.csv new.csv", "spread of seeds is",
-        {"seed_sd": "1.2"},
+        two(seeds=[0]), "compare base.csv new.csv --seed_sd=1.2", "spread of seeds is",
+    ),
+    "one run against five": Attempt(
+        written({"base.csv": frame("base", [0]), "new.csv": frame("new")}),
+        "compare base.csv new.csv", "about this one model base", {"design": "fixed_baseline"},
+    ),
+    "one run without seeds against five": Attempt(
+        written({"base.csv": frame("base", [0]).drop(columns="seed"), "new.csv": frame("new")}),
+        "compare base.csv new.csv", "examples", {"resample": "examples"},
+    ),
+    "two models of one run": Attempt(
+        written({"t.csv": pd.concat([frame(arm, [0]).assign(model=arm) for arm in ("base", "new")])}),
+        "compare t.csv", ONE_RUN,
     ),
     "three models of one run": Attempt(
         written({"t.csv": pd.concat([frame(arm, [0]).assign(model=arm) for arm in SKILL])}),
-        "compare t.csv", "1 paired seed", {"resample": "examples"},
+        "compare t.csv", rf"{ONE_RUN}(?s:.*)\n\nAmong 3 arms with one run each",
+    ),
+    "runs without seeds in one folder": Attempt(
+        written({f"runs/{arm}.csv": frame(arm, [0]).drop(columns="seed") for arm in ("base", "new")}),
+        "compare runs", ONE_RUN, {}, {"each file": lambda _: "compare runs/base.csv runs/new.csv"},
+    ),
+    "scores of runs": Attempt(written({"t.csv": of_runs()}), "compare t.csv", ONE_SCORE),
+    "scores of runs, a file each": Attempt(
+        written({f"{arm}.csv": own.drop(columns="model") for arm, own in of_runs().groupby("model")}),
+        "compare base.csv new.csv", ONE_SCORE,
+    ),
+    "scores of runs of other numbers": Attempt(
+        written({"t.csv": of_runs()[:-2]}), "compare t.csv --design=unpaired", ONE_SCORE,
+    ),
+    "scores of runs and examples asked for": Attempt(
+        written({"t.csv": of_runs()}), "compare t.csv --resample=both", ONE_SCORE,
+        {"resample": "seeds"},
+    ),
+    "scores of runs with their mean": Attempt(
+        written({"t.csv": pd.concat([of_runs().astype({"seed": str}), pd.DataFrame(
+            [("base", "mean", 0.8)], columns=["model", "seed", "accuracy"])])}),
+        "compare t.csv", ONE_SCORE, {},
+        {"'mean' in column 'seed', row 11": lambda folder: of_runs().to_csv(folder / "t.csv", index=False)},
+    ),
+    "scores of runs, a column for each model": Attempt(
+        written({"t.csv": of_runs().pivot(index="seed", columns="model", values="accuracy").reset_index()}),
+        "compare t.csv", ONE_SCORE, {"arm": "columns"},
+    ),
+    "scores of runs, a column for each seed": Attempt(
+        written({"t.csv": of_runs().pivot(index="model", columns="seed", values="accuracy").add_prefix(
+            "seed_").reset_index()}),
+        "compare t.csv", ONE_SCORE,
+    ),
+    "scores of runs, a column for each number": Attempt(
+        written({"t.csv": of_runs().pivot(index="model", columns="seed", values="accuracy").reset_index()}),
+        "compare t.csv", ONE_SCORE, {"seed": "columns"},
+    ),
+    "scores of runs under other names": Attempt(
+        written({"t.csv": of_runs().set_axis(["Name", "rng", "val/acc"], axis=1)}), "compare t.csv",
+        ONE_SCORE,
+    ),
+    "other names of all columns": Attempt(
+        written({"t.csv": pd.concat([frame(arm, columns=("saat", "beispiel", "wahr", "antwort")).assign(
+            netz=arm) for arm in ("base", "new")])}),
+        "compare t.csv", "5 paired seeds .*40 shared examples, accuracy of new",
     ),
     "per cent beside shares": Attempt(
         written({"base.csv": scores("base").assign(score=lambda table: table["score"] * 100.0),

@@ -20,8 +20,8 @@ counted with `degenerate`:
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Hashable
-from typing import Literal
+from collections.abc import Container, Hashable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,6 +97,77 @@ def metric_named(name: str) -> Metric | RankMetric:
     return METRICS[known]
 
 
+# As GLUE counts its tasks (Wang et al. 2019, table 1): of two metrics the mean. The others have accuracy.
+_OF_GLUE = {
+    "cola": "matthews", "mrpc": "accuracy+f1", "qqp": "accuracy+f1", "stsb": "pearson+spearman",
+}  # fmt: skip
+_GLUE = {*_OF_GLUE, "sst", "mnli", "qnli", "rte", "wnli", "ax"}
+
+
+def counted_metrics(task: str, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Returns those of a task's metrics by which it counts: GLUE's own, or the first.
+
+    Example:
+      >>> counted_metrics("MRPC", ["accuracy", "f1"]), counted_metrics("HANS", ["accuracy", "f1"])
+      (('accuracy', 'f1'), ('accuracy',))
+    """
+    names = _OF_GLUE.get(_glue_name(task), "").split("+")
+    return tuple(names) if {*names} <= {*metrics} else tuple(metrics[:1])
+
+
+def _glue_name(task: str) -> str:
+    """Returns the name of a task of GLUE in letters alone, such as `stsb` of `STS-B/dev`; empty of others."""
+    names = [re.sub("[^a-z]|glue", "", part) for part in task.lower().split("/")]
+    return next((name for name in names if name in _GLUE), "")
+
+
+def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
+    """Returns what each task is scored by: a metric, a tuple of several whose mean counts, or None.
+
+    Args:
+      given: a metric of all tasks; metrics by task; or both as a text, `MRPC:accuracy+f1,accuracy`, where
+        `+` joins the metrics of one task, and `glue` stands for those of GLUE.
+
+    Raises:
+      ValueError: a task or metric is not known.
+
+    Example:
+      >>> metrics_by_task("RTE:f1,glue", ["RTE", "MRPC"])
+      {'RTE': 'f1', 'MRPC': ('accuracy', 'f1')}
+    """
+    if not isinstance(given, str | Mapping):
+        return dict.fromkeys(tasks, given)
+    parts = given
+    if isinstance(given, str):
+        pairs = [part.strip().rpartition(":") for part in given.split(",")]
+        parts = {task: metric for task, _, metric in pairs}
+        if len(parts) < len(pairs):
+            raise ValueError(
+                f"found metric {given!r}, expected one metric, or for each task its own: TASK:METRIC,..."
+            )
+    unknown = sorted({*parts} - {"", *tasks})
+    if unknown:
+        raise ValueError(
+            f"found a metric of the task {unknown[0]!r}, expected one of {', '.join(tasks)}; correct its name"
+        )
+    return {task: _metrics_of(task, parts.get(task, parts.get(""))) for task in tasks}
+
+
+def _metrics_of(task: str, given: Any) -> Any:
+    if given == "glue":
+        if not _glue_name(task):
+            raise ValueError(
+                f"found metric 'glue', and {task} is no task of GLUE; name its own with "
+                f"--metric={task}:accuracy,glue"
+            )
+        given = _OF_GLUE.get(_glue_name(task), "accuracy")
+    names = given.split("+") if isinstance(given, str) else given
+    if not isinstance(names, list | tuple):
+        return given
+    metrics = tuple(metric_named(name).name if isinstance(name, str) else name for name in names)
+    return metrics if len(metrics) > 1 else metrics[0]
+
+
 def metric_variables(
     metric: Metric | RankMetric, given: Container[Hashable]
 ) -> tuple[Literal["label", "answers"], Literal["prediction", "prediction_text", "loss"]]:
@@ -165,7 +236,7 @@ def default_metric(
     if predictions.dtype.kind == "f" and np.any(predictions[~np.isnan(predictions)] % 1):
         raise ValueError(
             "the predictions are fractions, which accuracy does not take; name a metric with "
-            "--metric, or give each example's score with --score"
+            "--metric=NAME, or give each example's score with --score=COLUMN"
         )
     texts: set[str] = set()
     if labels is not None and labels.dtype.kind in "OU":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -19,6 +20,8 @@ from multiberts.evaluate.readers.rows import (
     FACT_NAMES,
     INDEX,
     NUMBERED,
+    ONE_RUN,
+    ONE_SCORE,
     POSITION,
     SCORE_OR_LABEL,
     USUAL_NAMES,
@@ -26,7 +29,6 @@ from multiberts.evaluate.readers.rows import (
     Rows,
     is_text,
     listed,
-    no_column,
 )
 from multiberts.evaluate.readers.wide_tables import COLUMNS, long_table
 from multiberts.runs import console
@@ -117,32 +119,34 @@ def standard_rows(
     import pandas
 
     given = {role: name for role, name in asdict(names).items() if name is not None}
-    columns, unused = _found(frame, given, what)
+    columns, unused = columns_by_role(frame, given, what)
     has_seeds = seed is not None or "seed" in {**columns, **given}
     if not has_seeds and columns.get("run", "").lower() in _RUNS:
         columns["seed"] = columns.pop("run")
     header = [*frame.columns]
     frame = frame.loc[:, ~frame.columns.duplicated()].reset_index(drop=True)
+    _refuse_summaries(frame, columns, what)
     named = {*columns.values(), *given.values()}
     without_ids = "example" not in columns
     indices = [name for name in frame if name not in named and _is_index(frame[name], without_ids)]
     frame = frame.drop(columns=indices)
     has_seeds = seed is not None or "seed" in columns
     frame, columns, more = long_table(frame, header, columns, given, what, has_seeds=has_seeds)
-    frame = _with_plain_cells(frame, columns, what).reset_index(drop=True)
+    frame = with_plain_cells(frame, columns, what).reset_index(drop=True)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
+    has_values = bool({"prediction", "score"} & {*columns})
+    is_one = seed is None and "seed" not in columns and has_values and _is_one_run(frame, columns)
+    lacks = ["seeds"] * (seed is None and "seed" not in columns and not is_one)
+    lacks += ["predictions or scores"] * (not has_values)
+    if lacks:
+        raise _ask(frame, columns, lacks, what)
     if "seed" not in columns:
-        if seed is None:
-            line = no_column(frame, what, "seeds", "seed")
-            raise UserError(
-                f"{line}, or give a folder of files with one seed each, named by it (seed_0.csv)"
-            )
-        roles["seed"] = seed
-    if "prediction" not in columns and "score" not in columns:
-        raise no_column(frame, what, "predictions or scores", "prediction", "score")
+        roles["seed"] = "one" if is_one else seed
     for role in {"arm", "seed", "run", "example"} & {*roles.columns}:
-        roles[role] = _stripped(roles[role])
-    read = {"seed": BY_NAME} | {r: name for r, name in columns.items() if name != ARM_COLUMNS}
+        roles[role] = stripped(roles[role])
+    read = {"seed": ONE_RUN if is_one else BY_NAME} | {
+        r: name for r, name in columns.items() if name != ARM_COLUMNS
+    }
     if given.get("by") in frame.columns:
         roles["by"], read["by"] = frame[given["by"]], given["by"]
     is_epoch = columns.get("run", "").lower() == "epoch" and names.run is None
@@ -161,10 +165,115 @@ def standard_rows(
     texts, runs = [*filter(is_text, further)], rows.runs
     ids = [name for name in further if name not in texts and _tells_apart(runs, further[name])]
     kept = [name for name in further if name in texts or name in ids]
-    return replace(rows, further=further[kept], possible_ids=ids)
+    passed_over = {*further} - {*kept, *rows.read.unused, "task", "evaluation_set", given.get("by")}
+    unused = [*rows.read.unused, *(name for name in further if name in passed_over)]
+    read_as = replace(rows.read, unused=unused)
+    return replace(rows, further=further[kept], possible_ids=ids, read=read_as)
 
 
-def _stripped(column: pandas.Series) -> pandas.Series:
+def _is_one_run(frame: pandas.DataFrame, columns: Mapping[str, str]) -> bool:
+    """Returns whether rows without seeds are those of one run, each of another example."""
+    if "run" in columns:
+        return False
+    if "example" in columns:
+        keys = [columns["example"], *(columns[role] for role in ("arm",) if role in columns)]
+        tasks = [name for name in ("task", "evaluation_set") if name in frame]
+        return not frame[[*keys, *tasks]].duplicated().any()
+    # Scores that are no answers may be those of whole runs.
+    return "prediction" in columns or bool(frame[columns["score"]].dropna().isin((0, 1)).all())
+
+
+# Rows below those of runs, in tables of papers and spreadsheets.
+_SUMMARIES = re.compile(
+    r"\s*(mean|average|avg|median|std|sd|stdev|overall|total)\b.*", re.IGNORECASE
+)
+
+
+def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], what: str) -> None:
+    """Refuses a row `mean` below numbered seeds or examples."""
+    for role in {"seed", "run", "example"} & {*columns}:
+        names = frame[columns[role]]
+        if names.dtype.kind not in "OT":
+            continue
+        names = names.drop_duplicates().astype(str)
+        sums = names.str.fullmatch(_SUMMARIES)
+        if sums.any() and names[~sums].str.fullmatch(r"\D*\d+(\.0)?\s*").all():
+            raise UserError(
+                f"{what}: found {names[sums].iloc[0]!r} in column {columns[role]!r}, row "
+                f"{names[sums].index[0] + 1}, which sums up others and is no {role}; remove such rows"
+            )
+
+
+def _ask(
+    frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], what: str
+) -> UserError:
+    """Returns which roles a table lacks, with the columns that have them by their values."""
+    guessed, numbers = _guessed(frame, columns) if len(frame) > 1 else ({}, [])
+    found = f"{what}: found no column of {' or of '.join(lacks)} among {listed(frame)}"
+    if "seeds" not in lacks and "arm" not in {**columns, **guessed} and len(numbers) > 1:
+        models = ", ".join(map(repr, numbers[:9]))
+        return UserError(
+            f"{found}; give --arm={COLUMNS} if {models} are models, otherwise name it with "
+            "--prediction=COLUMN or --score=COLUMN"
+        )
+    flags = [f"--{role}={name}" for role, name in guessed.items()]
+    flags += ["--seed=COLUMN"] * ("seeds" in lacks and "seed" not in guessed)
+    if not {"prediction", "score"} & {*columns, *guessed}:
+        flags.append("--prediction=COLUMN or --score=COLUMN")
+    guess = ", a guess by their values" * bool(guessed)
+    more = ", or give a folder of files with one seed each, named by it (seed_0.csv)"
+    return UserError(
+        f"{found}; name {'it' if len(flags) == 1 else 'them'} with {' '.join(flags)}{guess}"
+        f"{more * (lacks == ['seeds'])}"
+    )
+
+
+def _guessed(
+    frame: pandas.DataFrame, columns: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Guesses the role of columns by their values: those that distinguish rows are arm, seed and example.
+
+    Returns:
+      A column by role; and those of numbers that distinguish no rows.
+    """
+    roles = dict(columns)
+    others = [
+        name
+        for name in frame
+        if name not in columns.values() and re.fullmatch(r"[^\s;(),']+", str(name))
+    ]
+    may_distinguish = [name for name in others if frame[name].dtype.kind in "iuOT"]
+    known = [columns[role] for role in ("arm", "seed", "run", "example") if role in columns]
+    keys: list[str] = next(
+        (
+            [*names]
+            for size in range(4)
+            for names in itertools.combinations(may_distinguish, size)
+            if [*known, *names] and not frame[[*known, *names]].astype(str).duplicated().any()
+        ),
+        [],
+    )
+    values = [name for name in others if name not in keys]
+    numbers = [name for name in values if frame[name].dtype.kind in "biuf"]
+    # A score for each of few rows is that of a whole run.
+    distinct = frame[keys].astype(str).nunique()
+    are_whole = all(frame[name].dtype.kind == "f" for name in values) and distinct.max() <= 50
+    for name in distinct.sort_values(ascending=False, kind="stable").index:
+        role = "seed" if frame[name].dtype.kind in "iu" else "arm"
+        roles.setdefault("example" if "example" not in roles and not are_whole else role, name)
+    if not {"prediction", "score"} & {*roles}:
+        if "example" in roles and values:
+            varies = frame.groupby(roles["example"])[values].nunique().max() > 1
+            for label, value in itertools.permutations(values, 2):
+                if varies[value] and not varies[label] and {*frame[value]} <= {*frame[label]}:
+                    roles = {"label": label, "prediction": value} | roles
+        if "prediction" not in roles and "label" not in columns and len(numbers) == 1:
+            roles["score"] = numbers[0]
+    order = ("arm", "seed", "example", "label", "prediction", "score")
+    return {role: roles[role] for role in order if role in {*roles} - {*columns}}, numbers
+
+
+def stripped(column: pandas.Series) -> pandas.Series:
     """Returns names without spaces around them: "a1 " is the example "a1"."""
     if column.dtype == "str":
         return column.str.strip()
@@ -294,7 +403,9 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         and _tells_apart(runs, further[name])
         and not _counts(further[name], position)
     ]
-    own = columns.get("example", candidates[0] if candidates else POSITION)
+    own = columns.get(
+        "example", candidates[0] if candidates else POSITION if position.any() else ONE_SCORE
+    )
     if "example" in roles:
         first, is_number = roles["example"], _counts(roles["example"], position)
         rivals = [name for name in candidates if further[name].dtype.kind in "OT" or is_number]
@@ -331,6 +442,16 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
     return replace(rows, roles=roles, further=further[kept], read=read)
 
 
+def may_be_ids(column: pandas.Series, position: NDArray) -> bool:
+    """Returns whether a column of examples, one in each row, tells them apart in an order of its own."""
+    is_index = INDEX.fullmatch(str(column.name)) is not None
+    is_number_or_text = column.dtype.kind in "iuOT"
+    return (
+        not is_index and not is_text(column.name) and is_number_or_text and column.is_unique
+        and not _counts(column, position)
+    )  # fmt: skip
+
+
 def _counts(column: pandas.Series, position: NDArray) -> bool:
     """Returns whether values only count the rows of every run, from 0 or 1."""
     if column.dtype.kind not in "iu":
@@ -348,7 +469,7 @@ def described(columns: Mapping[str, str]) -> str:
     order = (
         "prediction", "score", "label", "example", "seed", "run", "arm", "task", "cluster", "by"
     )  # fmt: skip
-    by = (POSITION, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
+    by = (POSITION, ONE_SCORE, ONE_RUN, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
     return ", ".join(
         f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
         for role in order
@@ -356,7 +477,7 @@ def described(columns: Mapping[str, str]) -> str:
     )
 
 
-def _found(
+def columns_by_role(
     frame: pandas.DataFrame, given: Mapping[str, str], what: str
 ) -> tuple[dict[str, str], list[str]]:
     """Returns the column of each role, and those of usual names that another column's role leaves out."""
@@ -379,7 +500,7 @@ def _found(
         if name in frame.columns and role != "by":
             take(role, [column for column in alike[name.lower()] if column == name])
         # Slices may be made of other columns, and seeds be in the names of columns.
-        may_lack = {"by": ("label", "length"), "seed": (COLUMNS,)}.get(role, ())
+        may_lack = {"by": ("label", "length"), "seed": (COLUMNS,), "arm": (COLUMNS,)}.get(role, ())
         if name not in frame.columns and name not in may_lack:
             raise UserError(
                 f"{what}: found no column {name!r} for --{role}, only {listed(frame)}; name one of these"
@@ -396,7 +517,7 @@ def _found(
     return columns, [name for name in unused if name not in used]
 
 
-def _with_plain_cells(
+def with_plain_cells(
     frame: pandas.DataFrame, roles: Mapping[str, str], what: str
 ) -> pandas.DataFrame:
     """Returns a table with one text or number in each cell of its roles, or a set of texts.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from multiberts.evaluate.readers.columns import ColumnNames
+from multiberts.evaluate.readers.other_kinds import NoPredictionsError
 from multiberts.evaluate.readers.rows import BY_NAME, TEXT_NAMES, ReadAs, Rows
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import check_fields, parse_json, read_bytes
@@ -140,7 +141,8 @@ def _no_scores(path: Path, metric: str, lines: Sequence[Mapping[str, Any]]) -> U
         values = [line.get(metric) for line in lines]
         wrong = next(value for value in values if not isinstance(value, bool | int | float))
         reason = f"{metric} {shortened(wrong)}, which is not a score of one example"
-    return UserError(f"{path}: found {reason}; {cure}")
+    kind = UserError if others else NoPredictionsError
+    return kind(f"{path}: found {reason}; {cure}")
 
 
 def _digest(value: Any) -> str:

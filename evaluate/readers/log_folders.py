@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,19 @@ _OF_EVAL_SETS = ("eval-set.json", "logs.json")
 _RUN_WORDS = re.compile(
     r"^\d+$|[ _\-.]*(?<![a-z])(seed|run|repeat|rep|trial)[ _\-=]*\d+", re.IGNORECASE
 )
+
+
+class SeveralTasksError(UserError):
+    """Files or a table of several tasks where one is compared."""
+
+
+def only_task(tasks: Sequence[str], what: object, cure: str = "") -> None:
+    """Asks which of several tasks is wanted."""
+    if len(tasks) > 1:
+        raise SeveralTasksError(
+            f"{what} holds {len(tasks)} tasks ({', '.join(tasks[:20])}); choose one, such as "
+            f"--task={tasks[0]}{cure}"
+        )
 
 
 def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
@@ -53,11 +67,7 @@ def logs_of_task(
             f"{what}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
             f"--task={known[0]}"
         )
-    if len(chosen) > 1:
-        raise UserError(
-            f"{what} holds {len(chosen)} tasks ({', '.join(chosen[:20])}); choose one, such as "
-            f"--task={chosen[0]}"
-        )
+    only_task(chosen, what)
     models = {model for name in chosen for model in by_task[name].values()}
     lacking = sorted({model for name in known for model in by_task[name].values()} - models)
     if lacking:
@@ -77,12 +87,10 @@ def arrange_logs(
     Arms differ in model, settings or folder. Logs of one arm are repeats of its evaluation in order of
     time, and so are the epochs of its only log; where paths name seeds, logs and epochs are runs of these.
     """
-    facts = []
-    for file, part in zip(files, parts, strict=True):
-        folder_of_log = file.parent if file.name == "per_instance_stats.json" else file
-        parents = folder_of_log.relative_to(start).parent.parts if start.is_dir() else ()
-        folder = "/".join(filter(None, (_RUN_WORDS.sub("", parent) for parent in parents)))
-        facts.append({"folder": folder, **(part.log or {})})
+    facts = [
+        {"folder": folder, **(part.log or {})}
+        for folder, part in zip(_folders_of_arms(files, start), parts, strict=True)
+    ]
     names = [
         name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
     ]
@@ -129,6 +137,19 @@ def arrange_logs(
                 arranged[place] = log.with_role("seed", number, BY_TIME)
         _warn_of_repeats(logs, arm or called)
     return arranged
+
+
+def _folders_of_arms(files: Sequence[Path], start: Path) -> list[str]:
+    """Returns for each log the folders that can name its arm: those in which logs differ."""
+    parts: list[list[str]] = []
+    for file in files:
+        folder_of_log = file.parent if file.name == "per_instance_stats.json" else file
+        parents = folder_of_log.relative_to(start).parent.parts if start.is_dir() else ()
+        parts.append([_RUN_WORDS.sub("", parent) for parent in parents])
+    columns = [*itertools.zip_longest(*parts, fillvalue="")]
+    differing = [column for column in columns if len({*column}) > 1]
+    rows = zip(*differing, strict=True) if differing else [()] * len(files)
+    return ["/".join(filter(None, names)) for names in rows]
 
 
 def _warn_of_repeats(parts: Sequence[Rows], arm: str) -> None:

@@ -9,14 +9,23 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from multiberts.evaluate.readers.columns import ColumnNames, settled, standard_rows
+from multiberts.evaluate.readers.columns import (
+    ColumnNames,
+    RowNames,
+    columns_by_role,
+    may_be_ids,
+    settled,
+    standard_rows,
+    stripped,
+    with_plain_cells,
+)
 from multiberts.evaluate.readers.harness_logs import helm_rows, lm_eval_rows
 from multiberts.evaluate.readers.inspect_logs import (
     UnfinishedLogError,
@@ -38,7 +47,7 @@ from multiberts.evaluate.readers.layout import (
     warn_of_doubtful,
     warn_of_left_out,
 )
-from multiberts.evaluate.readers.log_folders import arrange_logs
+from multiberts.evaluate.readers.log_folders import arrange_logs, only_task
 from multiberts.evaluate.readers.other_kinds import (
     NoPredictionsError,
     refuse_archive,
@@ -49,6 +58,7 @@ from multiberts.evaluate.readers.rows import (
     BY_NAME,
     FACT_NAMES,
     NUMBERED,
+    ONE_RUN,
     POSITION,
     TEXT_NAMES,
     USUAL_NAMES,
@@ -56,13 +66,14 @@ from multiberts.evaluate.readers.rows import (
     ReadAs,
     Rows,
     arms_of_rows,
+    listed,
     number_of,
     rows_of_table,
     table_of_arrays,
 )
 from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import decoded, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import read_columnar
@@ -94,6 +105,24 @@ def read_arms(
       task: one of several tasks in the files; a column `task` or `evaluation_set`, the harness's name for
         it, or what the files' names have after the seed.
     """
+    what = described_paths(path)
+    if task is None:
+        only_task(tasks_of_logs(_listed(path)), what)  # of another task they may need other names
+    by_task = read_arms_by_task(path, names, task)
+    check_names_of_tasks(by_task, what)
+    only_task([*by_task], what)
+    return next(iter(by_task.values()))
+
+
+def read_arms_by_task(
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames | None = None,
+    task: str | None = None,
+) -> dict[str, dict[str, ArmTable]]:
+    """Reads predictions or scores of one task or all, by task ("" where none is named) and arm.
+
+    The arguments are those of `read_arms`.
+    """
     paths = _listed(path)
     file = Path(paths[0])
     if len(paths) == 1 and file.is_file() and _is_of_arrays(file):
@@ -103,8 +132,12 @@ def read_arms(
             raise NoTaskError(file)
         if source.seed is not None:
             _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
-        return {"": replace(table, read=replace(table.read, files=paths))}
-    return arms_of_rows(read_rows(paths, names, task), _described(paths))
+        return {"": {"": replace(table, read=replace(table.read, files=paths))}}
+    by_task = read_tasks(paths, names or ColumnNames(), task)
+    return {
+        rows.read.task: arms_of_rows(_with_steps(rows), described_paths(paths))
+        for rows in by_task.values()
+    }
 
 
 class NoTaskError(UserError):
@@ -118,20 +151,15 @@ def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(path)] if isinstance(path, str | Path) else [*map(str, path)]
 
 
-def _described(paths: Sequence[str]) -> str:
+def described_paths(path: str | Path | Sequence[str | Path]) -> str:
     """Returns what messages call the files at paths."""
+    paths = _listed(path)
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
-def read_rows(
-    path: str | Path | Sequence[str | Path],
-    names: ColumnNames | None = None,
-    task: str | None = None,
-) -> Rows:
-    """Reads one row per run and example; see `read_arms`."""
-    paths = _listed(path)
-    rows = _only_task(read_tasks(paths, names or ColumnNames(), task), _described(paths))
-    for name in ("procedure", "step", "learning_rate"):  # of an export, where an arm has several
+def _with_steps(rows: Rows) -> Rows:
+    """Returns the rows of an export with arms for each procedure, step and rate, where an arm has several."""
+    for name in ("procedure", "step", "learning_rate"):
         if name in rows.further:
             column, arms = rows.further[name], rows.roles["arm"]
             if (column.groupby(arms).nunique() > 1).any():
@@ -140,19 +168,27 @@ def read_rows(
     return rows
 
 
-def _only_task(tasks: Mapping[str, Rows], what: str) -> Rows:
-    """Returns the rows of the one task, or asks which of several is wanted."""
-    if len(tasks) > 1:
-        are_by_name = any(rows.read.columns.get("task") == BY_NAME for rows in tasks.values())
-        cure = ""
-        if are_by_name and not all(map(is_known_task, tasks)):
-            cure = ", or let models' names come before the seed (base_seed0.csv)"
-        raise UserError(
-            f"{what} holds {len(tasks)} tasks ({', '.join([*tasks][:20])}); choose one, such as "
-            f"--task={next(iter(tasks))}{cure}"
-        )
-    [rows] = tasks.values()
-    return rows
+def read_rows(
+    path: str | Path | Sequence[str | Path],
+    names: ColumnNames | None = None,
+    task: str | None = None,
+) -> Rows:
+    """Reads one row per run and example of one task; see `read_arms`."""
+    by_task = read_tasks(_listed(path), names or ColumnNames(), task)
+    only_task([*by_task], described_paths(path))
+    return _with_steps(next(iter(by_task.values())))
+
+
+def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], what: str) -> None:
+    """Refuses tasks of one arm that only the names of files tell, unless they are known tasks.
+
+    They may well be models: seed0_base.csv, seed0_new.csv.
+    """
+    arms = {name for of_task in tasks.values() for name in of_task}
+    columns = [table.read.columns for of_task in tasks.values() for table in of_task.values()]
+    are_by_name = any(own.get("task") == BY_NAME for own in columns)
+    if len(arms) == 1 and are_by_name and not all(map(is_known_task, tasks)):
+        only_task([*tasks], what, ", or let models' names come before the seed (base_seed0.csv)")
 
 
 def read_tasks(
@@ -175,10 +211,9 @@ def read_tasks(
     import pandas
 
     paths = _listed(path)
-    if may_name and task is None and (of_logs := tasks_of_logs(paths)):
-        each = (read_tasks(path, names, own, may_name=True) for own in of_logs)
-        return {own: rows for tasks in each for own, rows in tasks.items()}
-    what, root = _described(paths), root_of(paths)
+    if task is None and (of_logs := tasks_of_logs(paths)):
+        return _read_each_task(paths, names, of_logs, may_name)
+    what, root = described_paths(paths), root_of(paths)
     sources, parts = _read_files(source_files(paths, task), names, what)
     for source, part in zip(sources, parts, strict=True):
         if source.seed is not None and not source.is_numbered:
@@ -189,6 +224,12 @@ def read_tasks(
         seeds = [source.seed for source in sources]
         parts = arrange_logs(files, seeds, parts, Path(os.path.abspath(root)), name_of_all(paths))
     elif len(sources) > 1:
+        for source, part in zip(sources, parts, strict=True):
+            if part.read.columns["seed"] == ONE_RUN:
+                raise UserError(
+                    f"{what}: found no column of seeds in {source.path}; let the names of files have "
+                    "their seed (seed_0.csv), or give each file if these are runs of different models"
+                )
         if all(source.seed is None or source.is_numbered for source in sources) and all(
             part.read.columns["seed"] != BY_NAME for part in parts
         ):
@@ -221,22 +262,43 @@ def read_tasks(
             roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
     unused = dict.fromkeys(name for part in parts for name in part.read.unused)
-    read = ReadAs(
-        columns=columns,
-        unused=[*unused],
-        files=[str(source.path) for source in sources],
-        logged_metric=parts[0].read.logged_metric,
-    )
+    read = ReadAs(columns=columns, unused=[*unused], files=[str(source.path) for source in sources])
     distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
     by_task = _by_task(rows, task, what)
     tasks = {own: settled(part, names, what) for own, part in by_task.items()}
     for own, part in tasks.items():
-        of_task = [str(source.path) for source in sources if source.task in ("", own)] or read.files
+        files = {
+            str(source.path): each.read.logged_metric
+            for source, each in zip(sources, parts, strict=True)
+            if "task" not in each.roles or own in {*each.roles["task"]}
+        }
         called = own if "task" in roles else ""
-        tasks[own] = replace(part, read=replace(part.read, task=called, files=of_task))
+        read = replace(
+            part.read, task=called, files=[*files], logged_metric=next(iter(files.values()), "")
+        )
+        tasks[own] = replace(part, read=read)
         _warn_of_near_misses(part, what)
     return tasks
+
+
+def _read_each_task(
+    paths: Sequence[str], names: ColumnNames, tasks: Sequence[str], may_name: bool
+) -> dict[str, Rows]:
+    """Reads logs of several tasks; a task whose logs hold no score of each example is left out."""
+    found: dict[str, Rows] = {}
+    refused: NoPredictionsError | None = None
+    for task in tasks:
+        try:
+            found |= read_tasks(paths, names, task, may_name=may_name)
+        except NoPredictionsError as error:
+            console.warn(f"task {task} is left out: {error}")
+            refused = error
+        except UserError as error:
+            raise UserError(f"{error}, and this task alone with --task={task}") from error
+    if refused and not found:
+        raise refused
+    return found
 
 
 def _read_files(
@@ -362,13 +424,16 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
     return {name: rest.where(column == name) for name in chosen}
 
 
-def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
-    """Reads one file, recognised by its first bytes, under the names of `ColumnNames`."""
+def _read_file(
+    path: Path, names: ColumnNames, seed: int | None, standard: Callable[..., Any] | None = None
+) -> Any:
+    """Reads one file, recognised by its first bytes, as what `standard` makes of a table: its rows."""
+    standard = standard or _standard
     try:
         if path.name == "per_instance_stats.json":
             return helm_rows(path, names, seed)
         if path.is_dir() or _first_bytes(path)[:4] in (b"PAR1", _ARROW_STREAM):
-            return _standard(_read_columns(path), names, path, seed)
+            return standard(_read_columns(path), names, path, seed)
         start = _first_bytes(path)
         if start[:2] == b"PK":
             with open_archive(path) as archive:
@@ -390,10 +455,10 @@ def _read_file(path: Path, names: ColumnNames, seed: int | None) -> Rows:
                 return inspect_rows(path, by_inspect(path) or parsed, names, seed)
             if path.name.startswith("samples_") and isinstance(parsed, list):
                 return lm_eval_rows(path, parsed, names, seed)
-            return _standard(_table_of_json(path, parsed), names, path, seed)
+            return standard(_table_of_json(path, parsed), names, path, seed)
         content = text.encode()
         del data, text  # each as large as the table
-        return _standard(_read_text_table(content), names, path, seed)
+        return standard(_read_text_table(content), names, path, seed)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); expected {KINDS}") from error
 
@@ -508,6 +573,10 @@ def _read_text_table(content: bytes) -> pandas.DataFrame:
     return frame
 
 
+# Other names of columns that tell tasks apart, where they have several values.
+_TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
+
+
 def _standard(
     frame: pandas.DataFrame, names: ColumnNames, path: Path | str, seed: int | None
 ) -> Rows:
@@ -517,7 +586,10 @@ def _standard(
         return _trained(frame, names, str(path))
     rows = standard_rows(frame, names, str(path), seed)
     rows = replace(rows, distinguishing=_distinguishing(frame, rows))
-    columns = [name for name in ("task", "evaluation_set") if name in frame]
+    columns = [name for name in ("task", "evaluation_set") if name in frame] or [
+        name for name in _TASK_NAMES if name in frame and frame[name].nunique() > 1
+    ][:1]
+    columns = [name for name in columns if name not in rows.read.columns.values()]
     if columns:
         # A table with a column per run has its rows once for each.
         places = np.arange(len(rows)) % len(frame)
@@ -604,10 +676,10 @@ def _has_parts(value: Any) -> bool:
     return isinstance(value, list | dict)
 
 
-def rows_in_memory(
+def tasks_in_memory(
     table: pandas.DataFrame, what: str, names: ColumnNames | None = None, task: str | None = None
-) -> Rows:
-    """Returns a table in memory as `read_rows` returns a file of the same columns.
+) -> dict[str, Rows]:
+    """Returns the rows of a table in memory by task, as `read_tasks` returns those of a file.
 
     Args:
       table: long, or with one column per run.
@@ -618,16 +690,88 @@ def rows_in_memory(
     Example:
       >>> import pandas
       >>> table = pandas.DataFrame({"random_seed": [0, 1], "doc_id": ["a", "a"], "acc": [1, 0]})
-      >>> rows_in_memory(table, "base").roles[["seed", "example", "score"]].to_numpy().tolist()
+      >>> [rows] = tasks_in_memory(table, "base").values()
+      >>> rows.roles[["seed", "example", "score"]].to_numpy().tolist()
       [[0, 'a', 1], [1, 'a', 0]]
     """
     names = names or ColumnNames()
-    rows = _only_task(_by_task(_standard(table, names, what, None), task, what), what)
-    return settled(rows, names, what)
+    rows = _standard(table, names, what, None)
+    by_task = _by_task(rows, task, what)
+    return {
+        name if "task" in rows.roles else "": settled(own, names, what)
+        for name, own in by_task.items()
+    }
+
+
+def labels_by_id(
+    table: Any, names: RowNames, what: str, usual_id: str = ""
+) -> tuple[pandas.Series, str]:
+    """Returns the labels of a table of ids and labels by id, and what they were read as.
+
+    Args:
+      table: a data frame, or the path of a file of one.
+      names: of its columns of ids (`example`) and labels, where they are not usual ones; a name of ids that
+        it does not have is passed over, as it may be of the predictions alone.
+      what: names it in error messages.
+      usual_id: a name of its column of ids that is usual beside its predictions.
+
+    Returns:
+      The labels, by position where no column has a name of ids.
+    """
+    import pandas
+
+    if isinstance(table, str | Path):
+        [source, *others] = source_files([str(table)])
+        if others:
+            raise UserError(f"{what} is a folder of {len(others) + 1} files; give one table")
+        table = _read_file(source.path, ColumnNames(), None, lambda frame, *_: frame)
+    if isinstance(table, Rows):  # of logs and arrays
+        table = table.frame()
+    frame = table.to_pandas() if hasattr(table, "to_pandas") else table
+    if not is_counted(frame.index):
+        frame = frame.reset_index(names=frame.index.name or "example_id")
+    ids = [name for name in (names.example, usual_id) if name in frame]
+    wanted = {"example": next(iter(ids), None), "label": names.label}
+    given = {role: name for role, name in wanted.items() if name is not None}
+    columns, _ = columns_by_role(frame, given, what)
+    if "label" not in columns:
+        raise UserError(
+            f"{what}: found no column of labels among {listed(frame)}; name it with --label=COLUMN"
+        )
+    roles = {role: name for role, name in columns.items() if role in ("example", "label")}
+    frame = with_plain_cells(frame, roles, what)
+    labels = frame[columns["label"]].rename(columns["label"])
+    called = f"{columns['label']} of {what}"
+    if "example" not in columns:
+        order = np.arange(len(frame))
+        rivals = [name for name in frame if may_be_ids(frame[name], order)]
+        if rivals:
+            raise UserError(
+                f"{what}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the ids "
+                f"of the predictions into a column {usual_id or 'example_id'!r}"
+            )
+        return labels.reset_index(drop=True), f"{called}, by order of rows"
+    by_id = labels.set_axis(pandas.Index(stripped(frame[columns["example"]])))
+    by_id = by_id[~pandas.MultiIndex.from_arrays([by_id.index, by_id.array]).duplicated()]
+    twice = by_id.index[by_id.index.duplicated()]
+    if len(twice):
+        first = ", ".join(repr(label) for label in by_id[twice[:1]].tolist()[:3])
+        raise UserError(
+            f"{what}: found several labels for {counted(twice.nunique(), 'id')} in {columns['example']!r}, "
+            f"such as {first} for {twice.tolist()[0]!r}; keep one row for each id"
+        )
+    return by_id, called
+
+
+def is_counted(index: pandas.Index) -> bool:
+    """Returns whether an index only counts from 0, as pandas does where none was given."""
+    import pandas
+
+    return isinstance(index, pandas.RangeIndex) and index.start == 0 and index.step == 1
 
 
 def is_table_of_runs(columns: Iterable[object]) -> bool:
-    """Returns whether columns are those of predictions: with seeds, or with ids beside runs.
+    """Returns whether columns are those of predictions: with seeds, or with ids beside runs or values.
 
     Example:
       >>> is_table_of_runs(["seed", "id", "correct"]), is_table_of_runs(["id", "seed_0", "seed_1"])
@@ -636,9 +780,10 @@ def is_table_of_runs(columns: Iterable[object]) -> bool:
       False
     """
     names = {str(name).lower() for name in columns}
-    if names & {*USUAL_NAMES["seed"]}:
-        return True
     of_examples = {*USUAL_NAMES["example"], *USUAL_NAMES["label"]}
+    is_one_run = names & {*USUAL_NAMES["prediction"], *USUAL_NAMES["score"]} and names & of_examples
+    if names & {*USUAL_NAMES["seed"]} or is_one_run:
+        return True
     return bool(names & of_examples) and any(re.search(r"\d$", name) for name in names)
 
 

@@ -22,6 +22,7 @@ ARM_COLUMNS = "names of columns"
 POSITION, BY_NAME = "order of rows", "names of files"
 NUMBERED = "numbers in the names of files"  # such as run1.csv, without the word "seed"
 BY_TIME, BY_MODEL = "order of evaluations in time", "models and folders of the logs"
+ONE_SCORE, ONE_RUN = "one score per run", "one run, as no column names seeds"
 UNNAMED = (POSITION, NUMBERED)  # seeds that are paired by their order alone
 # Usual names of seeds, and of runs that may be seeds.
 SEED_NAMES = (
@@ -85,13 +86,6 @@ def listed(frame: pandas.DataFrame) -> str:
     """Returns the names of a table's columns for a message."""
     names = [repr(str(column)) for column in frame.columns]
     return ", ".join(names[:30]) + (f" and {len(names) - 30} more" if len(names) > 30 else "")
-
-
-def no_column(frame: pandas.DataFrame, what: str, role: str, *flags: str) -> UserError:
-    options = " or ".join(f"--{flag}=COLUMN" for flag in flags)
-    return UserError(
-        f"{what}: found no column of {role} among {listed(frame)}; name it with {options}"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

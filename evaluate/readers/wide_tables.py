@@ -19,7 +19,6 @@ from multiberts.evaluate.readers.rows import (
     any_of,
     is_text,
     listed,
-    no_column,
 )
 from multiberts.runs.errors import UserError
 
@@ -86,6 +85,8 @@ def long_table(
     """
     import pandas
 
+    if given.get("arm") == COLUMNS and "arm" not in roles:
+        return _by_arm(frame, roles, given)
     by_columns = given.get("seed") == COLUMNS and "seed" not in roles
     numbered = [
         name
@@ -115,7 +116,10 @@ def long_table(
         if len(columns) == len(runs) > 0
     }
     if not values:
-        raise no_column(frame, what, "predictions or scores of every seed", "prediction", "score")
+        raise UserError(
+            f"{what}: found no predictions or scores of every seed among {listed(frame)}; write them into a "
+            "column for each seed"
+        )
     arms = [arm for arm, _ in runs]
     if len({*map(bool, arms)}) > 1:
         raise UserError(
@@ -129,8 +133,9 @@ def long_table(
     of_rows: dict[str, str] = {
         role: roles[role] for role in ("example", "label", "cluster") if role in roles
     }
-    if not all(arms) and "arm" in given:
-        of_rows["arm"] = given["arm"]
+    # One row per model; others may be groups of examples.
+    if not all(arms) and "arm" in roles and ("arm" in given or frame[roles["arm"]].is_unique):
+        of_rows["arm"] = roles["arm"]
     dropped = {*(run.column for run in run_columns), *roles.values()}
     dropped -= {*of_rows.values(), given.get("by", "")}
     # Each column of examples, once for each run.
@@ -145,6 +150,22 @@ def long_table(
     read = {*labels, *(name for columns in values.values() for name in columns)}
     unused = [str(name) for name in header if name in dropped and name not in read]
     return table, long_roles | of_rows, unused
+
+
+def _by_arm(
+    frame: pandas.DataFrame, roles: Mapping[str, str], given: Mapping[str, str]
+) -> tuple[pandas.DataFrame, dict[str, str], list[str]]:
+    """Returns a table with one column per arm, `--arm=columns`, as `long_table` returns others."""
+    import pandas
+
+    used = {*roles.values(), *given.values(), "task", "evaluation_set"}
+    arms = [name for name in frame if name not in used and not is_text(name)]
+    rest = frame.drop(columns=arms)
+    table = pandas.concat([rest.assign(**{ARM_COLUMNS: str(name)}) for name in arms])
+    values = " ... ".join(map(str, dict.fromkeys((arms[0], arms[-1]))))
+    table[values] = pandas.concat([frame[name] for name in arms])
+    role = "score" if table[values].dtype.kind in "biuf" and "label" not in roles else "prediction"
+    return table, {**roles, "arm": ARM_COLUMNS, role: values}, []
 
 
 def _columns_of_roles(

@@ -38,6 +38,7 @@ class EarlyLook(FurtherAnswer):
 
     key: ClassVar[str] = "early_look"
     parameter: ClassVar[str] = "planned_seeds"
+    of_means: ClassVar[bool] = True
     occasion: ClassVar[str] = " at this look"
     list_column: ClassVar[tuple[str, str, str]] = (
         "Planned seeds",

@@ -74,6 +74,7 @@ class Sameness(FurtherAnswer):
 
     key: ClassVar[str] = "sameness"
     parameter: ClassVar[str] = "margin"
+    of_means: ClassVar[bool] = True
 
     margin: float
     ci: ConfidenceInterval

@@ -412,7 +412,7 @@ def _part(whole: ComparisonSpec, rows: NDArray, name: str) -> _Part:
         part.ci = summaries[0].ci
     else:
         part.ci, tests = interval_of_difference(
-            summaries, spec.crossing, spec.pairs, spec.kind, settings.resample, level
+            summaries, spec.crossing, spec.pairs, spec.kind, settings.drawn, level
         )
         part.p_value = tests.two_sided
     return part

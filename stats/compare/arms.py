@@ -30,8 +30,8 @@ from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
 from multiberts.stats.compare.checks import (
     check_defined,
     check_tables,
-    design_of,
     notes_of_calibration,
+    settings_of,
 )
 from multiberts.stats.compare.question import (
     TaskData,
@@ -39,7 +39,6 @@ from multiberts.stats.compare.question import (
     check_finite,
     check_seeds,
     kind_of,
-    logged_metric,
     named_notes,
     pairing_of,
     prepare_arms,
@@ -52,7 +51,7 @@ from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arms_in
+from multiberts.stats.reading import arms_in, metric_as_read, metric_of
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import (
@@ -81,7 +80,7 @@ def compare_arms(  # noqa: PLR0913 -- users see every option with its default
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
-    resample: Resample = "both",
+    resample: Resample | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -165,9 +164,11 @@ def compare_given(
       against: as in `compare_arms`.
     """
     shared = shared or SharedArms()
-    known = None if task.metric is None else named_metric(task.metric)
-    tables = {name: shared.table(name, data, known) for name, data in given.items()}
-    settings = replace(settings, design=design_of(tables.values(), settings.design))
+    read_for = metric_as_read(task.metric)
+    tables = {name: shared.table(name, data, read_for, task.labels) for name, data in given.items()}
+    # The labels are the tables' own now.
+    task = replace(task, metric=metric_of(tables, task.metric), labels=None)
+    settings = settings_of([*tables.values()], settings)
     arms, metric, notes = _prepared(tables, task, settings, shared)
     scored = _scored_arms(arms, metric, settings, shared)
     replicates = bootstrap(
@@ -191,7 +192,7 @@ def compare_given(
         metric=metric.name,
         higher_is_better=higher,
         design=settings.design,
-        resample=settings.resample,
+        resample=settings.drawn,
         against=against,
         arms=ranked([summaries[name] for name in order], differences, higher is not False),
         differences=tuple(differences),
@@ -290,7 +291,7 @@ def _prepared(
         arms = {name: with_common_seeds(arm, common) for name, arm in arms.items()}
     check_seeds(arms, settings)
     every = list(arms.values())
-    score = named_metric(task.metric or logged_metric(tables) or "mean", every)
+    score = named_metric(task.metric or "mean", every)
     notes += notes_of_calibration(score, every, [*arms])
     return arms, bounded_mean(score, every), (*dict.fromkeys(notes),)
 
@@ -332,7 +333,7 @@ def _differences(
         variance = crossing.unbiased_variance()
         answers = paired_answers(scored[base].job, scored[experiment].job)
         interval, p_values = interval_of_difference(
-            pair, crossing, answers, kind, settings.resample, level
+            pair, crossing, answers, kind, settings.drawn, level
         )
         p = p_values.two_sided
         found.append(

@@ -6,6 +6,7 @@ Every comparison passes here, from files or from arrays (`stats.compare.question
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from multiberts.stats.metric_names import difference_text, metric_at_start, metr
 from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.presentation.words import seed_names
 from multiberts.stats.runs_table import Arm
-from multiberts.stats.settings import Design
+from multiberts.stats.settings import ComparisonSettings, Design
 
 # With fewer examples two good models may well agree on all.
 _FEWEST_EXAMPLES = 20
@@ -40,6 +41,31 @@ def design_of(data: Iterable[ArmTable | Arm], design: Design) -> Design:
     The first log of one model and the first of another have nothing in common.
     """
     return "unpaired" if design == "paired" and any(map(are_repeats, data)) else design
+
+
+def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) -> ComparisonSettings:
+    """Returns the settings with the design of the data, and what these allow to resample if it is not given.
+
+    One score per run can only be of new seeds, and one run of each drawn arm only of new examples.
+
+    Args:
+      data: the base, then the others.
+    """
+    design, resample = design_of(data, settings.design), settings.resample
+    # Seeds that pairing left out are of the data, too.
+    seeds = [{*arm.seeds, *getattr(arm, "left_out", ())} for arm in data]
+    if resample is None and all(_num_examples(arm) == 1 for arm in data):
+        resample = "seeds"
+    elif resample is None and all(len(own) == 1 for own in seeds[design == "fixed_baseline" :]):
+        resample = "examples"
+        # Where no seed is drawn none needs a partner.
+        if design == "paired" and seeds.count(seeds[0]) < len(seeds):
+            design = "unpaired"
+    return replace(settings, design=design, resample=resample or "both")
+
+
+def _num_examples(arm: ArmTable | Arm) -> int:
+    return arm.num_examples if isinstance(arm, Arm) else int(arm.values.shape[1])
 
 
 def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:

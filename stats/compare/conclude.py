@@ -81,14 +81,14 @@ def concluded(
         ci = interval_of_score(crossing, estimate, level, kind, base.num_scored)
     else:
         ci, p_values["t"] = interval_of_difference(
-            arms, crossing, pairs, kind, settings.resample, level
+            arms, crossing, pairs, kind, settings.drawn, level
         )
         p_values["percentile"] = bootstrap_p_values(differences)
         p_values["published"] = published_p_values(differences)
         p_values |= _seed_tests(arms, settings)
     if unpaired is not None:
         intervals["unpaired"], p_values["unpaired"] = interval_of_difference(
-            arms, unpaired, None, kind, settings.resample, level
+            arms, unpaired, None, kind, settings.drawn, level
         )
     floor = _seed_floor(settings, [len(arm.seeds) for arm in arms])
     mean = float(differences.mean())
@@ -97,7 +97,7 @@ def concluded(
         evaluation_set=names.evaluation_set,
         metric=kind.metric,
         design=settings.design,
-        resample=settings.resample,
+        resample=settings.drawn,
         base=base,
         experiment=experiment,
         num_examples=base.num_examples,

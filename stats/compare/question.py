@@ -13,7 +13,6 @@ from multiberts.evaluate.metrics.answer_checks import labelled_averages
 from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.register import METRICS
-from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
 from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
@@ -27,11 +26,11 @@ from multiberts.stats.compare.checks import (
     check_named,
     check_scales,
     check_tables,
-    design_of,
     notes_of,
     notes_of_calibration,
     notes_of_clusters,
     notes_of_undefined,
+    settings_of,
 )
 from multiberts.stats.compare.conclude import (
     Names,
@@ -45,7 +44,14 @@ from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import AnswerPairs, ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metrics import FunctionMetric, MetricLike, ScoreFunction, named_metric
-from multiberts.stats.reading import arms_in, arms_of_arrays, values_of_clusters
+from multiberts.stats.reading import (
+    arms_in,
+    arms_of_arrays,
+    metric_as_read,
+    metric_of,
+    named_arm,
+    values_of_clusters,
+)
 from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import (
@@ -101,7 +107,7 @@ def compare(
     labels: Any = None,
     clusters: Any = None,
     missing: Missing = "refuse",
-    resample: Resample = "both",
+    resample: Resample | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -114,7 +120,7 @@ def compare(
     Args:
       base: predictions, or each example's own scores, as any of: an array, tensor or nested list
         [seeds, examples] or [seeds, runs, examples], or [examples] of one seed (one score per seed is
-        [seeds, 1], with `resample="seeds"`); a dict of arrays [examples] by seed; a data frame
+        [seeds, 1]); a dict of arrays [examples] by seed; a data frame
         (pandas, polars) or `datasets.Dataset` with columns of usual names, one row per prediction or
         one column per run; a frame whose rows are seeds and whose columns are examples; the path of
         anything that `multiberts compare` reads; an xarray Dataset (as
@@ -122,17 +128,19 @@ def compare(
         pretrain_seed, and example. Runs of one pre-training seed are averaged, level by level; seeds
         may have different numbers of runs.
       experiment: the same for the other arm, aligned by example id. None where the base is a table, file
-        or dict that holds two arms, or a list or tuple of two arrays or frames: the first is then the
-        base. Without a second arm the design is `single`, and so is a nested list: one arm.
+        or dict that holds two arms ({"RoBERTa": ..., "Ours": ...} names them), or a list or tuple of two
+        arrays or frames: the first is then the base. Without a second arm the design is `single`, and so is
+        a nested list: one arm.
       metric: a key of `evaluate.metrics.register.METRICS`, a metric, or a function of (labels
         [examples], predictions [examples]), which is slow: it is called for every run of every
-        replicate and without each example in turn. By default `mean` of scores without labels.
+        replicate and without each example in turn. By default the metric of a task or log that names one,
+        else `accuracy` of predictions with labels, and `mean` of scores.
       design: `paired` uses the seeds that both arms have, but for repeated evaluations (logs in order of
         time), which are unpaired; `unpaired` draws the seeds of each arm separately; `fixed_baseline`
         takes the base's runs as they are; `single` has no experiment.
-      labels: one per example, where the arms do not hold them. A DataArray with example ids, a
-        Series with an index or a mapping is put in the order of the predictions by these; other
-        values count by position.
+      labels: one per example, instead of the arms' own: a DataArray with example ids, a Series with an
+        index, a mapping, a data frame of ids and labels or the path of such a table, which are put in the
+        order of the predictions. Other values count by position, and are refused beside ids.
       clusters: examples that belong together (such as sentences of one template) and are drawn
         together: the name of a coordinate or variable along `example`, or one value per example
         of the base, given as labels are. A table's column `cluster` or `template` is used without
@@ -140,7 +148,8 @@ def compare(
       missing: `omit` takes a NaN prediction as a missing cell, which its run's score leaves out, as if
         cells were missing at random.
       resample: what the result is to hold for: new seeds and new examples (`both`), or `seeds` or
-        `examples` alone, with the other held fixed.
+        `examples` alone, with the other held fixed. By default `both`, but `examples` of one run of each
+        arm and `seeds` of one score per run, as these allow no more.
       confidence_level: level of the intervals, in (0, 1).
       n_resamples: bootstrap replicates, 39 or more for intervals at 95 %.
       rng: a whole number that identifies the bootstrap draws: the same number, the same result. A
@@ -180,6 +189,12 @@ def compare(
             names = Names(base=first, experiment=second)
         elif design == "paired":
             settings = replace(settings, design="single")
+    elif experiment is not None:
+        (first, base), (second, experiment) = (
+            named_arm(role, own) for role, own in (("base", base), ("experiment", experiment))
+        )
+        if first != second:
+            names = Names(base=first, experiment=second)
     task = TaskData(base, experiment, metric, labels, clusters, missing)
     result = compare_task(task, settings, names)
     return replace(result, origin=replace(result.computed_from(), data=data))
@@ -224,20 +239,15 @@ def prepare_arms(
     given = (
         {"base": task.base} if experiment is None else {"base": task.base, "experiment": experiment}
     )
-    metric = None if task.metric is None else named_metric(task.metric)
-    tables = {name: made.table(name, data, metric) for name, data in given.items()}
-    metric = metric or logged_metric(tables)
-    if metric is None:
-        if task.labels is not None or any(table.labels is not None for table in tables.values()):
-            raise DataError("found labels without a metric; name one, such as metric='accuracy'")
-        metric = METRICS["mean"]
-    design = design_of(tables.values(), design)
+    read_for = metric_as_read(task.metric)
+    tables = {name: made.table(name, data, read_for, task.labels) for name, data in given.items()}
+    chosen = metric_of(tables, task.metric)
+    metric = named_metric(chosen)
+    design = settings_of([*tables.values()], settings).design
     check_tables(tables, design)
-    arms = [
-        made.read(name, table, task.labels, metric, task.missing) for name, table in tables.items()
-    ]
+    arms = [made.read(name, table, metric, task.missing) for name, table in tables.items()]
     if len(arms) > 1:
-        if task.labels is None and any(table.labels is None for table in tables.values()):
+        if any(table.labels is None for table in tables.values()):
             # Scores need none, and one arm's cannot be held against nothing.
             arms = [replace(arm, labels=np.zeros(arm.num_examples)) for arm in arms]
         arms = list(align(arms[0], arms[1]))
@@ -257,17 +267,11 @@ def prepare_arms(
                 f"base has seeds {list(unpaired[0].seeds)} and experiment {list(unpaired[1].seeds)}, "
                 "none in common; if they are unrelated, give design='unpaired'"
             )
-    used = bounded_mean(named_metric(task.metric or metric, arms), arms)
+    used = bounded_mean(named_metric(chosen, arms), arms)
     notes = [
         [*of_answers, *own] for of_answers, own in zip(check_labels(arms, used), notes, strict=True)
     ]
     return PreparedArms(tuple(arms), used, tuple(map(tuple, notes)))
-
-
-def logged_metric(tables: Mapping[str, ArmTable]) -> MetricLike | None:
-    """Returns the metric that logs name for their predictions, such as mcc."""
-    names = {table.read.logged_metric for table in tables.values()} - {""}
-    return named_metric(names.pop()) if len(names) == 1 else None
 
 
 def bounded_mean(metric: MetricLike, arms: Sequence[Arm]) -> MetricLike:
@@ -322,9 +326,6 @@ def _in_clusters(clusters: Any, arms: Sequence[Arm], made: SharedArms) -> list[A
     ]
 
 
-_BORROW = "borrow their spread (seed_sd='NUMBER'), "
-
-
 class ComparisonSpec:
     """Arms, a metric and a design, as jobs for the bootstrap and as a crossing of tables.
 
@@ -358,19 +359,18 @@ class ComparisonSpec:
           prior: of arms with one seed, as in `Crossing`.
         """
         arms, metric, self._notes = prepared[:3]
-        settings = replace(settings, design=design_of(arms, settings.design))
+        settings = settings_of(arms, settings)
         self.prepared, self.settings, self.prior = prepared, settings, prior
         drawn = dict(zip(("base", "experiment"), arms, strict=False))
         if settings.design == "fixed_baseline":
             del drawn["base"]
         for name, arm in drawn.items() if not prior[1] else ():
-            may_be_fixed = name == "base" and len(arms[-1].seeds) > 1
-            cure = " (or design='fixed_baseline')" * may_be_fixed
-            check_seeds({name: arm}, settings, cure, _BORROW)
-        if settings.resample != "seeds" and min(arm.num_examples for arm in arms) < 2:
-            raise DataError(
-                "found one example, expected two or more to estimate their spread; add some"
-            )
+            cures = ["borrow their spread (seed_sd='NUMBER')"] * (arm.num_examples > 1)
+            if name == "base" and len((*arms[-1].seeds, *arms[-1].left_out)) > 1:
+                is_one = "fixed_baseline' to ask about this model alone"
+                of_others = "unpaired' if seeds of one number are unrelated"
+                cures.append(f"give design='{of_others if arm.left_out else is_one}")
+            check_seeds({name: arm}, settings, cures)
         self.arms, self.metric, self.kind = tuple(arms), metric, kind_of(metric)
         pools_of: dict[Design, list[str | None]] = {
             "single": ["seeds"],
@@ -558,16 +558,24 @@ def kind_of(metric: MetricLike) -> ScoreKind:
 
 
 def check_seeds(
-    arms: Mapping[str, Arm], settings: ComparisonSettings, cure: str = "", borrow: str = ""
+    arms: Mapping[str, Arm], settings: ComparisonSettings, cures: Sequence[str] = ()
 ) -> None:
-    """Refuses an arm with a single seed where seeds are resampled; two texts are further ways out."""
+    """Refuses an arm with one seed or example where these are resampled; `cures` are further ways out."""
     for name, arm in arms.items():
-        if len(arm.seeds) < 2 and settings.resample != "examples":
+        has_examples, has_seeds = arm.num_examples > 1, len(arm.seeds) > 1
+        if not has_seeds and settings.resample != "examples":
             unit = "evaluation" if are_repeats(arm) else "seed"
+            hold = f"give resample='examples' and claim nothing beyond this {unit}"
+            *ways, last = [f"add {unit}s", *cures, *[hold] * has_examples]
+            cure = ", ".join(ways) + ", or " * bool(ways) + last
             raise DataError(
                 f"{name} has one {unit} ({arm.seeds[0]!r}){' to pair' * (settings.design == 'paired')}, "
-                f"expected two or more to estimate how {unit}s vary; add {unit}s, {borrow}or give "
-                f"resample='examples' and claim nothing beyond this {unit}{cure}"
+                f"expected two or more to estimate how {unit}s vary; {cure}"
+            )
+        if not has_examples and settings.resample != "seeds":
+            whole = ", or give resample='seeds' if these are scores of whole runs" * has_seeds
+            raise DataError(
+                f"{name} has one example, expected two or more to estimate their spread; add some{whole}"
             )
 
 
@@ -588,7 +596,7 @@ def compare_specs(
     for number, (spec, called) in enumerate(zip(specs, names, strict=True)):
         columns = slice(num_arms * number, num_arms * (number + 1))
         samples = replicates.scores[:, columns]
-        summaries = spec.summaries(samples, called, settings)
+        summaries = spec.summaries(samples, called, spec.settings)
         result = concluded(
             summaries,
             spec.crossing,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from multiberts.stats.compare.result import Readable
 from multiberts.stats.errors import check_choice
 from multiberts.stats.presentation import comparison_tables, words
+from multiberts.stats.presentation.answer import drawn
 from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results import (
@@ -24,6 +25,7 @@ from multiberts.stats.results import (
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Rows = Literal["differences", "arms"]
@@ -95,9 +97,9 @@ class ArmComparisons(RankingResult, Readable):
         """Returns the paragraph on methods for a paper, with references."""
         return words.ranking_methods(self)
 
-    def plot(self) -> Figure:
-        """Draws the scores, or the differences from one arm, beside the rank intervals."""
-        return draw_ranking(self)
+    def plot(self, ax: Axes | None = None) -> Figure | Axes:
+        """Draws the scores, or the differences from one arm, beside the rank intervals: two panels."""
+        return drawn(lambda: draw_ranking(self), ax)
 
     def to_frame(self, rows: Rows = "differences") -> pandas.DataFrame:
         """Returns a data frame with a row per difference, or per arm.

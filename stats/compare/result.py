@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import html
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from multiberts.stats.formats import decimals_for, with_decimals
 from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.metric_names import metric_name, score_format
-from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure
+from multiberts.stats.presentation.answer import drawn
+from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure, sources_figure
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.presentation.words import (
     finding,
@@ -19,10 +21,12 @@ from multiberts.stats.presentation.words import (
     needs_in_words,
     warnings,
 )
+from multiberts.stats.public_names import public
 from multiberts.stats.results import ComparisonResult, flat_values
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -108,12 +112,29 @@ class Readable(KnowsGuesses):
         """Returns the paragraph on methods for a paper, with references."""
         return methods(self.comparisons_shown())
 
-    def plot(self) -> Figure:
-        """Draws the difference with its intervals, or a row for each of several comparisons."""
+    def plot(self, ax: Axes | None = None) -> Figure | Axes:
+        """Draws the arms and their difference with its intervals, or a row for each of several comparisons.
+
+        Args:
+          ax: Matplotlib axes to draw into, which are returned; of two arms, the difference alone.
+
+        Example:
+          >>> from matplotlib.figure import Figure
+          >>> from multiberts import stats
+          >>> result = stats.compare([[1, 0, 1], [1, 1, 0]], [[1, 1, 1], [0, 1, 1]])
+          >>> result.plot(ax=Figure().subplots()).get_xlabel()
+          'accuracy (%): experiment - base'
+        """
         items = self.comparisons_shown()
-        if len(items) == 1 and "percentile" in items[0].intervals:
+        if len(items) > 1 or "percentile" not in items[0].intervals:
+            return drawn(lambda: forest_figure({item.name: item for item in items}), ax)
+        if ax is None and items[0].experiment is not None:
             return bootstrap_figure(items[0])
-        return forest_figure({item.name: item for item in items})
+        return drawn(lambda: sources_figure(items), ax)
+
+    def to_html(self, path: str | Path) -> None:
+        """Writes one HTML file with the answer, its figures and all numbers, as `compare --html` does."""
+        public("write_html")(self, path)  # it lies above, as all pages do
 
     def to_frame(self) -> pandas.DataFrame:
         """Returns a data frame with a row per comparison and a column for every single number."""
@@ -127,7 +148,7 @@ class Comparison(ComparisonResult, Readable):
     """The estimated difference experiment - base, or one arm's score (`single`), with tests.
 
     `print(result)` gives the finding in words and a small table; `to_frame()`, `to_dict()` (for JSON),
-    `latex()`, `plot()` and `methods()` (a paragraph for a paper) give the rest.
+    `latex()`, `plot()`, `to_html(path)` and `methods()` (a paragraph for a paper) give the rest.
 
     Attributes:
       name, evaluation_set, metric: what is compared, on what, by which score.
@@ -181,6 +202,7 @@ class Comparison(ComparisonResult, Readable):
       notes: what readers must know of the data, such as copies of one run under two seeds.
       over_labels: of a macro average to which answers that no label has add classes, the scores of base and
         experiment over the classes of the labels alone; empty elsewhere.
+      tasks: of a mean over tasks, their names; empty elsewhere.
       variance_parts: the mean squares behind the standard error; None where a spread of seeds is borrowed
         (`one_seed`).
       origin: what it was computed from, for `same`, `slices` and other further answers.

@@ -9,7 +9,7 @@ import numpy as np
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.stats.bootstrap.replicates import ScoreJob
 from multiberts.stats.metrics import MetricLike
-from multiberts.stats.reading import arm_of, table_of
+from multiberts.stats.reading import arm_of, labelled, labels_of, table_of
 from multiberts.stats.runs_table import Arm, clustered
 from multiberts.stats.settings import Missing
 
@@ -28,20 +28,29 @@ class SharedArms:
             self._known[key] = make(), kept
         return self._known[key][0]
 
-    def table(self, name: str, data: Any, metric: MetricLike | None) -> ArmTable:
-        """Returns the table of runs by examples; see `stats.reading.table_of`."""
+    def table(
+        self, name: str, data: Any, metric: MetricLike | None, labels: Any = None
+    ) -> ArmTable:
+        """Returns the table of runs by examples, with labels instead of its own if these are given."""
         table: ArmTable = self._once(
             ("table", id(data), metric), data, lambda: table_of(name, data, metric)
         )
-        return table
+        if labels is None:
+            return table
+        by_id = self._once(("labels", id(labels)), labels, lambda: labels_of(labels))
+        key = "labelled", id(table), id(by_id), metric is not None
+        with_labels: ArmTable = self._once(
+            key, (table, by_id), lambda: labelled(name, table, by_id, has_metric=metric is not None)
+        )
+        return with_labels
 
-    def read(self, name: str, data: Any, labels: Any, metric: MetricLike, missing: Missing) -> Arm:
+    def read(self, name: str, data: Any, metric: MetricLike, missing: Missing) -> Arm:
         """Returns the arm of the data; see `stats.reading.arm_of`."""
         table = self.table(name, data, metric)
         found: Arm = self._once(
-            ("read", id(table), id(labels), metric, missing),
-            (table, labels),
-            lambda: arm_of(name, table, labels, metric=metric, missing=missing),
+            ("read", id(table), metric, missing),
+            table,
+            lambda: arm_of(name, table, metric=metric, missing=missing),
         )
         return found
 

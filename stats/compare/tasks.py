@@ -1,13 +1,18 @@
-"""Compares several tasks at once: common draws of seeds, a macro-average, corrected p-values."""
+"""Compares several tasks at once: common draws of seeds, a mean over tasks, corrected p-values."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multiberts.evaluate.metrics.register import metrics_by_task
+from multiberts.runs.errors import counted, in_keywords
+from multiberts.stats.compare.checks import settings_of
 from multiberts.stats.compare.conclude import (
     Names,
     concluded,
@@ -24,8 +29,10 @@ from multiberts.stats.compare.result import Comparison, Readable
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
+from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
+from multiberts.stats.reading import tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
-from multiberts.stats.runs_table import Arm, sorted_seeds
+from multiberts.stats.runs_table import sorted_seeds
 from multiberts.stats.settings import (
     ComparisonSettings,
     Design,
@@ -35,20 +42,19 @@ from multiberts.stats.settings import (
 from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
 
-_MEAN_OF_SCORES = ScoreKind("mean of scores")
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskComparisons(EqualByContent, Readable):
-    """Comparisons of a family of tasks over one set of seeds.
+    """Comparisons of a family of tasks, and their mean.
 
     Attributes:
-      comparisons: by task.
-      macro_average: of the mean over tasks of their scores, each task with the same weight.
-      adjusted: two-sided p-values of the tasks corrected for their number, by method:
-        `holm` (recommended), `bonferroni`, `bh`, `by` from the recommended p. Each [tasks], in the
+      comparisons: by task; of a task that counts as the mean of several metrics by "task, metric".
+      macro_average: of the mean over tasks of their scores, each task with the same weight. Tasks are not
+        drawn: it is about these tasks.
+      adjusted: two-sided p-values of the comparisons corrected for their number, by method:
+        `holm` (recommended), `bonferroni`, `bh`, `by` from the recommended p. Each [comparisons], in the
         order of `comparisons`. Empty in a `single` design.
-      left_out: seeds of each task that other tasks lack, and which no task therefore uses.
+      left_out: seeds of each task that other tasks lack, and which the mean therefore leaves out.
 
     Example:
       >>> from xarray import DataArray
@@ -59,7 +65,7 @@ class TaskComparisons(EqualByContent, Readable):
       >>> arms = {"A": full, "B": full[:2]}
       >>> tasks = {name: stats.TaskData(arm, None, "accuracy", labels) for name, arm in arms.items()}
       >>> family = stats.compare_tasks(tasks, design="single")
-      >>> family.comparisons["A"].base.seeds, family.left_out, family.adjusted
+      >>> family.macro_average.base.seeds, family.left_out, family.adjusted
       ((0, 1), {'A': (2,)}, {})
 
     See also: `compare_tasks`.
@@ -77,10 +83,12 @@ class TaskComparisons(EqualByContent, Readable):
 
 @knows_guesses
 def compare_tasks(
-    tasks: Mapping[str, TaskData],
+    tasks: Any,
+    experiment: Any = None,
+    metric: Any = None,
     *,
     design: Design = "paired",
-    resample: Resample = "both",
+    resample: Resample | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     rng: int | np.random.Generator = 42,
@@ -90,16 +98,21 @@ def compare_tasks(
     """Compares two arms on several tasks with common draws of seeds.
 
     A seed that does well on one task may do well on another. One draw of seeds for all tasks keeps
-    that dependence in the macro-average.
+    that dependence in the mean over tasks.
 
     Args:
-      tasks: by name.
+      tasks: a `TaskData` by name; or a table, file or folder with two arms (or with the base alone) on
+        several tasks, as `stats.compare` takes it, such as a data frame with a column `task`.
+      experiment: such a table of the other arm.
+      metric: of such tables: of all tasks, or by task, `{"CoLA": "matthews", "MRPC": "accuracy+f1"}`; a task
+        with several counts as the mean of these. `glue`: as GLUE counts each task. By default as in
+        `stats.compare`.
       design: as in `stats.compare`.
       resample: as in `stats.compare`.
       confidence_level: as in `stats.compare`.
       n_resamples: as in `stats.compare`.
       rng: as in `stats.compare`.
-      base_name: name of the base in tables and texts.
+      base_name: name of the base in tables and texts, where the data name none.
       experiment_name: name of the experiment there.
 
     Raises:
@@ -126,7 +139,72 @@ def compare_tasks(
     settings = ComparisonSettings(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
-    return compare_family(tasks, settings, (base_name, experiment_name))
+    names = (base_name, experiment_name)
+    if not _are_tasks(tasks):
+        tasks, names = _tasks_of(tasks, experiment, metric, names)
+        if all(task.experiment is None for task in tasks.values()) and design == "paired":
+            settings = replace(settings, design="single")
+    elif experiment is not None or metric is not None:
+        raise DataError("found tasks by name; give each its experiment and metric in its TaskData")
+    return compare_family(tasks, settings, names)
+
+
+def _are_tasks(tasks: Any) -> bool:
+    return isinstance(tasks, Mapping) and all(isinstance(task, TaskData) for task in tasks.values())
+
+
+def _tasks_of(
+    base: Any, experiment: Any, metric: Any, names: tuple[str, str]
+) -> tuple[dict[str, TaskData], tuple[str, str]]:
+    """Returns the arms of one or two tables as tasks, and what the arms are called."""
+    by_task: dict[str, dict[str, Any]] = {}
+    for role, data in zip(names, (base, experiment), strict=True):
+        held = {} if data is None else tasks_in(data, role)
+        if held is None:
+            raise DataError(
+                f"{role}: found {type(data).__name__}, expected tasks by name, {{'RTE': stats.TaskData(base, "
+                "experiment)}, or a table, file or folder with a column or names of tasks"
+            )
+        of_table = {name for arms in held.values() for name in arms}
+        if experiment is not None and len(of_table - {""}) > 1:
+            raise DataError(
+                f"{role}: found the arms {', '.join(of_table)}, expected one in each of two tables; give one "
+                "table with both"
+            )
+        for task, arms in held.items():
+            own = by_task.setdefault(task, {})
+            own |= {name if name and name not in own else role: arms[name] for name in arms}
+    called = [*dict.fromkeys(name for arms in by_task.values() for name in arms)]
+    if len(called) > 2:
+        raise DataError(
+            f"found {len(called)} arms ({', '.join(called[:9])}), expected two; leave the rows of others out"
+        )
+    lacking = [
+        f"{name} on {task}" for task, arms in by_task.items() for name in called if name not in arms
+    ]
+    if lacking:
+        raise DataError(f"found nothing of {', '.join(lacking)}; leave these tasks out")
+    try:
+        metrics = metrics_by_task(metric, [*by_task])
+    except ValueError as error:
+        raise DataError(in_keywords(str(error))) from error
+    tasks = {
+        task: TaskData(arms[called[0]], arms.get(called[-1]) if called[1:] else None, metrics[task])
+        for task, arms in by_task.items()
+    }
+    return tasks, (called[0], called[-1])
+
+
+class CountedArms(NamedTuple):
+    """Arms that count in the mean over tasks: of one task, on one set of examples, under one metric.
+
+    Attributes:
+      examples: name of the set; those of one name are drawn together.
+    """
+
+    task: str
+    examples: str
+    prepared: PreparedArms
 
 
 def compare_family(
@@ -137,35 +215,46 @@ def compare_family(
     Args:
       tasks: by name.
     """
-    design = settings.design
     if not tasks:
         raise DataError("found no tasks, expected at least one")
-    prepared = {name: _arms(name, task, settings) for name, task in tasks.items()}
-    arms, left_out = _common_seeds({name: list(one.arms) for name, one in prepared.items()})
-    specs = {
-        name: ComparisonSpec(
-            prepared[name]._replace(arms=tuple(arms[name])), settings, task.examples_of or name
-        )
-        for name, task in tasks.items()
-    }
-    _check_shared_sets(specs)
-    average = _mean_crossing([spec.crossing for spec in specs.values()])
-    found, replicates = compare_specs(
-        list(specs.values()), settings, [Names(name, name, *names) for name in tasks]
-    )
-    shares = [
-        _mean_crossing([spec.crossings[place] for spec in specs.values()])
-        for place in range(1 if design == "single" else 2)
-    ]
-    settings = replace(settings, design=found[0].design)
-    macro_average = _macro_average(average, shares, found, replicates.undefined, settings)
-    comparisons = dict(zip(tasks, found, strict=True))
-    return TaskComparisons(comparisons, macro_average, _adjusted(found), left_out)
+    cells: dict[str, CountedArms] = {}
+    for name, task in tasks.items():
+        several = isinstance(task.metric, list | tuple)
+        for metric in task.metric if several else (task.metric,):
+            prepared = _arms(name, replace(task, metric=metric), settings)
+            key = f"{name}, {metric_name(str(metric))}" if several else name
+            cells[key] = CountedArms(name, task.examples_of or name, prepared)
+    specs = [_spec(own, settings) for own in cells.values()]
+    _check_shared_sets(dict(zip(cells, specs, strict=True)))
+    called = [Names(name, name, *names) for name in cells]
+    common, left_out = _common_seeds([*cells.values()])
+    if left_out:  # each with all of its own
+        pairs = zip(specs, called, strict=True)
+        found = [compare_specs([spec], settings, [own])[0][0] for spec, own in pairs]
+        mean = mean_over_tasks(common, settings, names)
+    else:
+        found, replicates = compare_specs(specs, settings, called)
+        every = [*zip(cells.values(), specs, strict=True)]
+        mean = _mean(every, found, replicates.undefined, names)
+    return TaskComparisons(dict(zip(cells, found, strict=True)), mean, _adjusted(found), left_out)
 
 
-def _mean_crossing(crossings: Sequence[Crossing]) -> Crossing:
-    parts = [part for crossing in crossings for part in crossing.parts]
-    return Crossing([replace(part, weight=part.weight / len(crossings)) for part in parts])
+def mean_over_tasks(
+    cells: Sequence[CountedArms], settings: ComparisonSettings, names: tuple[str, str]
+) -> Comparison:
+    """Returns the mean over tasks of their scores, from the seeds that all tasks have.
+
+    Raises:
+      DataError: they have none in common, or too few to estimate how seeds vary.
+    """
+    common, _ = _common_seeds(cells)
+    specs = [_spec(own, settings) for own in common]
+    found, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
+    return _mean([*zip(common, specs, strict=True)], found, replicates.undefined, names)
+
+
+def _spec(own: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
+    return ComparisonSpec(own.prepared, settings_of(own.prepared.arms, settings), own.examples)
 
 
 def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
@@ -176,27 +265,26 @@ def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedAr
 
 
 def _common_seeds(
-    arms: Mapping[str, list[Arm]],
-) -> tuple[dict[str, list[Arm]], dict[str, tuple]]:
-    """Keeps, for each arm, the seeds that every task has."""
-    num_arms = len(next(iter(arms.values())))
+    cells: Sequence[CountedArms],
+) -> tuple[list[CountedArms], dict[str, tuple]]:
+    """Keeps, for each arm, the seeds that every task has; also returns those of each that are left out."""
     common = []
-    for place in range(num_arms):
-        of_tasks = [set(own[place].seeds) for own in arms.values()]
-        kept = sorted_seeds(list(set.intersection(*of_tasks)))
-        if not kept:
+    for place, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
+        seeds = set.intersection(*({*own.prepared.arms[place].seeds} for own in cells))
+        if not seeds:
+            tasks = dict.fromkeys(own.task for own in cells)
             raise DataError(
-                f"tasks {', '.join(arms)} have no seed of the {('base', 'experiment')[place]} in "
-                "common; compare them separately"
+                f"tasks {', '.join(tasks)} have no seed of the {role} in common; compare them separately"
             )
-        common.append(kept)
-    kept_arms, left_out = {}, {}
-    for name, own in arms.items():
-        kept_arms[name] = [arm.with_seeds(seeds) for arm, seeds in zip(own, common, strict=True)]
-        pairs = zip(own, common, strict=True)
+        common.append(sorted_seeds([*seeds]))
+    left_out, kept = {}, []
+    for own in cells:
+        pairs = [*zip(own.prepared.arms, common, strict=True)]
         if lost := [seed for arm, seeds in pairs for seed in arm.seeds if seed not in seeds]:
-            left_out[name] = sorted_seeds(lost)
-    return kept_arms, left_out
+            left_out[own.task] = sorted_seeds(lost)
+        arms = tuple(arm if lost == [] else arm.with_seeds(seeds) for arm, seeds in pairs)
+        kept.append(own._replace(prepared=own.prepared._replace(arms=arms)))
+    return kept, left_out
 
 
 def _check_shared_sets(specs: Mapping[str, ComparisonSpec]) -> None:
@@ -211,50 +299,110 @@ def _check_shared_sets(specs: Mapping[str, ComparisonSpec]) -> None:
                 )
 
 
-def _macro_average(
-    crossing: Crossing,
-    shares: list[Crossing],
-    comparisons: list[Comparison],
+def _mean(
+    cells: Sequence[tuple[CountedArms, ComparisonSpec]],
+    comparisons: Sequence[Comparison],
     undefined: NDArray[np.bool_],
-    settings: ComparisonSettings,
+    names: tuple[str, str],
 ) -> Comparison:
-    samples = np.mean([item.samples for item in comparisons], axis=0)
-    arms = [_mean_arm([item.base for item in comparisons], samples[:, 0], shares[0], settings)]
-    experiments = [item.experiment for item in comparisons if item.experiment is not None]
-    if experiments:
-        arms.append(_mean_arm(experiments, samples[:, 1], shares[1], settings))
-    names = Names("macro-average", f"mean of {len(comparisons)} tasks", arms[0].name, arms[-1].name)
-    return concluded(
+    """Averages the metrics of each task, and then the tasks.
+
+    Args:
+      cells: with the tables that their comparisons were made from; all have the same seeds.
+      undefined: where a score was 0/0 [replicates, jobs].
+    """
+    of_task = Counter(own.task for own, _ in cells)
+    weights = np.array([1 / len(of_task) / of_task[own.task] for own, _ in cells])
+    specs = [spec for _, spec in cells]
+    settings = specs[0].settings
+    if len(drawn := {spec.settings.resample for spec in specs}) > 1:
+        raise DataError(
+            f"found tasks whose data show {' and '.join(sorted(drawn))} (resample), expected the same of "
+            "all; give tasks of as many seeds, or resample='examples'"
+        )
+    samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
+    # Metrics of one task have the same examples, which are counted once.
+    once = [
+        place
+        for place, (own, _) in enumerate(cells)
+        if own.examples not in {before.examples for before, _ in cells[:place]}
+    ]
+    arms = [
+        _mean_arm(
+            [summaries_of(item)[place] for item in comparisons],
+            weights,
+            samples[:, place],
+            _mean_crossing([spec.crossings[place] for spec in specs], weights),
+            settings,
+            once,
+        )
+        for place in range(samples.shape[1])
+    ]
+    metric = "+".join(dict.fromkeys(item.metric for item in comparisons))
+    if "+" in metric and not may_be_averaged(metric):
+        raise DataError(
+            f"found the metrics {metric.replace('+', ', ')}, whose mean has no meaning; expected metrics "
+            "whose best value is 1"
+        )
+    tasks = counted(len(of_task), "task") if len(of_task) > 1 else next(iter(of_task))
+    unpaired = [spec.unpaired for spec in specs if spec.unpaired is not None]
+    mean = concluded(
         arms,
-        crossing,
+        _mean_crossing([spec.crossing for spec in specs], weights),
         samples,
         undefined,
         settings,
-        names,
-        _MEAN_OF_SCORES,
+        Names("macro-average", f"mean of {tasks}", *names),
+        ScoreKind(metric, higher_is_better=higher_is_better(metric)),
+        unpaired=_mean_crossing(unpaired, weights) if len(unpaired) == len(specs) else None,
+        pairing=min((spec.pairing for spec in specs), key=lambda pairing: pairing != "seed number"),
+    )
+    return replace(mean, tasks=(*of_task,))
+
+
+def summaries_of(item: Comparison) -> list[ArmSummary]:
+    return [item.base] if item.experiment is None else [item.base, item.experiment]
+
+
+def _mean_crossing(crossings: Sequence[Crossing], weights: NDArray[np.float64]) -> Crossing:
+    return Crossing(
+        [
+            replace(part, weight=part.weight * weight)
+            for crossing, weight in zip(crossings, weights.tolist(), strict=True)
+            for part in crossing.parts
+        ]
     )
 
 
 def _mean_arm(
-    arms: list[ArmSummary],
+    arms: Sequence[ArmSummary],
+    weights: NDArray[np.float64],
     samples: NDArray[np.float64],
     crossing: Crossing,
     settings: ComparisonSettings,
+    once: Sequence[int],
 ) -> ArmSummary:
-    scores = np.mean([arm.seed_scores for arm in arms], axis=0)
-    estimate = float(np.mean([arm.estimate for arm in arms]))
+    """Averages one arm over tasks.
+
+    Args:
+      once: places of the comparisons whose examples are counted.
+    """
+    estimate = float(weights @ [arm.estimate for arm in arms])
     error, freedom = spread_of(crossing)
     return ArmSummary(
         arms[0].name,
         estimate,
-        interval_of_score(crossing, estimate, settings.confidence_level, _MEAN_OF_SCORES),
+        interval_of_score(crossing, estimate, settings.confidence_level, ScoreKind("")),
         percentile_of(samples, settings.confidence_level),
         arms[0].seeds,
-        scores,
-        sum(arm.num_runs for arm in arms),
-        sum(arm.num_examples for arm in arms),
+        weights @ [arm.seed_scores for arm in arms],
+        max(arm.num_runs for arm in arms),
+        1
+        if all(arm.num_examples == 1 for arm in arms)
+        else sum(arms[place].num_examples for place in once),
         standard_error=error,
         df=freedom,
+        repeats=any(arm.repeats for arm in arms),
     )
 
 

@@ -7,10 +7,11 @@ JSON and CSV loop over the answers of `answers.listed.ANSWERS` and know none of 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from multiberts.runs.figure_style import drawn_into
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.presentation.table_writer import Table
@@ -18,6 +19,8 @@ from multiberts.stats.results import ComparisonResult, EqualByContent, flat_valu
 from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from multiberts.stats.presentation.sections import ReportSection
 
 
@@ -32,6 +35,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
       occasion: of a sentence that says how often studies come out so, such as " at this look".
       list_column: heading of a column in the list of comparisons, what it holds where this was not asked,
         and what the legend says of it; empty where there is none.
+      of_means: whether it is asked of a mean over tasks, too.
       no_ranking: why three arms or more are not ranked where this is asked; empty where they are.
       comparison: that readers see it with.
     """
@@ -41,6 +45,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
     replaces: ClassVar[bool] = False
     occasion: ClassVar[str] = ""
     list_column: ClassVar[tuple[str, str, str]] = ("", "", "")
+    of_means: ClassVar[bool] = False
     no_ranking: ClassVar[str] = ""
 
     comparison: ComparisonResult = field(repr=False, compare=False)
@@ -114,10 +119,10 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         """Returns its figure."""
         return None
 
-    def plot(self) -> Any:
-        """Draws its figure; None where it has none."""
+    def plot(self, ax: Axes | None = None) -> Any:
+        """Draws its figure, or a figure of one panel into given axes, which it returns; None without one."""
         section = self.figure()
-        return None if section is None else section.make()
+        return None if section is None else drawn(section.make, ax)
 
     def _parts(self) -> tuple[list[str], Table | None]:
         notes = [f"Note: {text}" for text in self.warnings()]
@@ -139,6 +144,15 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         texts, table = self._parts()
         shown = [] if table is None else [table.html()]
         return "\n".join([*(f"<p>{html.escape(text)}</p>" for text in texts if text), *shown])
+
+
+def drawn(draw: Callable[[], Any], ax: Axes | None) -> Any:
+    """Returns the figure that a function draws, or the axes into which it drew."""
+    if ax is None:
+        return draw()
+    with drawn_into(ax):
+        draw()
+    return ax
 
 
 def finished(result: Any) -> ComparisonResult:

@@ -108,7 +108,15 @@ def summary_table(items: Sequence[ReportedComparison]) -> Table:
         "Compared", "Set", "Metric", "Base", "Experiment", f"Difference ({level})",
         f"p ({method_names(tests)})" if tests else "p", "p (sign flip)", "p (Holm)", "Result",
     )  # fmt: skip
-    return Table(columns, rows, note=unclear_beyond_zero(items))
+    return Table(
+        columns, rows, note=" ".join(filter(None, [unclear_beyond_zero(items), _of_means(items)]))
+    )
+
+
+def _of_means(items: Sequence[ReportedComparison]) -> str:
+    if not any(one.comparison.tasks and one.adjusted is not None for one in items):
+        return ""
+    return "A mean over tasks is a question of its own: its p is not corrected for the number of tasks."
 
 
 def unclear_beyond_zero(items: Sequence[ReportedComparison]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS
+from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, given_axes
 from multiberts.stats.formats import with_minus
 
 if TYPE_CHECKING:
@@ -64,12 +64,17 @@ def legend_below(
         handles, labels = axes.get_legend_handles_labels()
         known |= dict(zip(labels, handles, strict=True))
     known = {name: known[name] for name in first if name in known} | known
-    figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=ncols)
+    if (given := given_axes()) is not None:
+        given.legend(list(known.values()), list(known), loc="best", fontsize="small")
+    else:
+        figure.legend(list(known.values()), list(known), loc="outside lower left", ncols=ncols)
 
 
 def title_above(figure: Figure, title: str) -> None:
     """Puts a title above all panels, unless it is empty."""
-    if title:
+    if title and (given := given_axes()) is not None:
+        given.set_title(title)
+    elif title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
 
 

@@ -209,7 +209,7 @@ def forest_figure(
       title: a line above the figure.
       p_values: one per row, written at the right; or none.
       correction: by which these are corrected.
-      last: the macro-average, in a row of its own below a line.
+      last: the mean over tasks, in a row of its own below a line.
     """
     items = [*comparisons.values(), *([last] if last is not None else [])]
     room = 0.4 if len(p_values) else 0.0
@@ -227,14 +227,17 @@ def forest_figure(
                     fontsize=9,
                 )  # fmt: skip
         axes.axvline(0, color="black", linewidth=0.9, linestyle=":")
-        units = {score_format(item.metric, True) for item in items}
+        # A mean over tasks counts correlations and shares alike.
+        units = {score_format(item.metric, True) for item in ([last] if last else items)}
         unit = units.pop() if len(units) == 1 else ""
         drawing.show_unit(axes.xaxis, unit)
         kinds = method_names([item.ci for item in items])
         level = f"{items[0].confidence_level:.0%} CI ({kinds}; filled: it excludes 0)"
-        names = [*comparisons, "macro-average"][: len(items)]
+        names = [*comparisons, *([last.evaluation_set] if last else [])]
         label = f"{heading('difference', unit)}, {level}"
-        drawing.finish_rows(axes, names, label, title or items[0].name)
+        called = {item.name for item in items}
+        shown = title or (items[0].name if len(called) == 1 else "")
+        drawing.finish_rows(axes, names, label, shown)
     return figure
 
 

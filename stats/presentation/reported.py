@@ -101,16 +101,21 @@ def clearest(items: Sequence[ReportedComparison]) -> ReportedComparison:
     return min(items, key=lambda one: 0.0 if one.adjusted is None else one.adjusted)
 
 
+def means_of(items: Sequence[ReportedComparison]) -> list[ReportedComparison]:
+    """Returns the means over tasks, which stand below the comparisons of the tasks."""
+    return [one for one in items if one.comparison.tasks]
+
+
 def tally(items: Sequence[ReportedComparison]) -> str:
-    """Counts the results of a list, such as `better on 3, not clear on 2`."""
-    counts = Counter(one.result for one in items)
+    """Counts the results of a list but for means over tasks, such as `better on 3, not clear on 2`."""
+    counts = Counter(one.result for one in items if not one.comparison.tasks)
     results = ("better", "worse", "higher", "lower", "not clear")
     return ", ".join(f"{word} on {counts[word]}" for word in results if counts[word])
 
 
-def answer(items: Sequence[ReportedComparison]) -> str:
-    """Returns one or two sentences on a list of comparisons: how many are clear, and the clearest."""
-    first = clearest(items)
+def answer(items: Sequence[ReportedComparison], asked: ReportedComparison) -> str:
+    """Returns one or two sentences on a list of comparisons: how many are clear, and what is asked."""
+    first, number = asked, len(items) - len(means_of(items))
     item = first.comparison
     if first.adjusted is None:
         return f"{item.evaluation_set}: {first.finding()}"
@@ -120,20 +125,18 @@ def answer(items: Sequence[ReportedComparison]) -> str:
     if len(arms) > 1:
         contrast, named = f"{len(arms)} arms against {item.base.name}", f"{item.experiment.name}, "
     several = len(items) > 1
-    lead = (
-        f"{len(items)} comparisons: {tally(items)}; the clearest is"
-        if several
-        else f"{first.result}:"
-    )
+    which = "their mean is" if item.tasks else "the clearest is"
+    lead = f"{number} comparisons: {tally(items)}; {which}" if several else f"{first.result}:"
     scores = [
         score_text(arm.estimate, item.metric, interval_decimals(item.ci, item.metric))
         for arm in (item.experiment, item.base)
     ]
+    place = "" if item.tasks else f" on {item.evaluation_set}"
     sentence = (
-        f"{contrast}, {lead} {named}{metric_name(item.metric)} on {item.evaluation_set}, "
+        f"{contrast}, {lead} {named}{metric_name(item.metric)}{place}, "
         f"{' against '.join(scores)}: difference "
         f"{words.estimate_text(item, item.estimate)} ({words.level_text(item.confidence_level)} "
         f"{words.estimate_text(item, item.ci)}, {words.p_text(first.adjusted)}"
-        f"{' after correction' * several}), from {words.scope(item)}."
+        f"{' after correction' * (several and not item.tasks)}), from {words.scope(item)}."
     )
     return " ".join([sentence, *(text for each in first.answers for text in each.summary())])

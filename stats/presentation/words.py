@@ -157,7 +157,8 @@ def finding_sentences(
     further = [text for answer in answers for text in answer.sentences()]
     if experiment is None:
         return _not_empty(
-            f"Across {_seeds(base)} and {_examples(base, item)}, {metric} of {base.name} is "
+            claim(arms_of(item), item.resample),
+            f"Across {_sample(_seeds(base), item)}, {metric} of {base.name} is "
             f"{size(item.estimate)} ({level} {size(item.ci)}).",
             _over_labels(item),
             *further,
@@ -170,7 +171,7 @@ def finding_sentences(
             f"{score_text(base.estimate, item.metric)} for both, without a difference "
             f"{_NO_DIFFERENCE[item.resample]}, so there is nothing to test."
         )
-        return [same, *further]
+        return _not_empty(claim(arms_of(item), item.resample), same, *further)
     change = (
         f"{metric} of {experiment.name} is {_WAYS[None][item.estimate < 0]} than that of {base.name} by "
         f"{size(abs(item.estimate))}: {score(experiment.estimate)} against {score(base.estimate)} "
@@ -182,6 +183,7 @@ def finding_sentences(
             f"(difference 0, {level} {size(item.ci)})."
         )
     return _not_empty(
+        claim(arms_of(item), item.resample),
         f"{across}, {change}",
         _judgement(item, adjusted, answers),
         _over_labels(item),
@@ -211,15 +213,37 @@ def _is_identical(item: ComparisonResult) -> bool:
     return item.estimate == 0 and item.standard_error == 0 and not by_turns
 
 
+def claim(arms: Sequence[ArmSummary], resample: Resample) -> str:
+    """Says first what a result is about, where it is not about both new seeds and new examples."""
+    if resample == "seeds":
+        start = "Scores of whole runs: this" if arms[0].num_examples == 1 else "This"
+        return f"{start} is about new {drawn_unit(arms)}s on these examples, and not about other examples."
+    if resample == "both":
+        return ""
+    if not _are_single(arms):
+        return "This is about these models on new examples, and not about other seeds of them."
+    if len(arms) == 1:
+        return "One run: this is about this model on new examples, and not about training it again."
+    return (
+        "One run of each model: this is about these models on new examples, and not about training "
+        "them again."
+    )
+
+
+def _are_single(arms: Iterable[ArmSummary]) -> bool:
+    return all(arm.num_runs == 1 for arm in arms)
+
+
 def _about_these(item: ComparisonResult) -> str:
     """Says where the result is about the models that were compared, and not about new seeds of them."""
     base, experiment = item.base, item.experiment
+    if item.tasks:
+        return "The mean gives each task the same weight; tasks are not drawn, so it is about these tasks."
     repeats = _about_repeats(arms_of(item))
-    if experiment is None or (repeats and item.resample != "examples"):
-        return repeats
     if item.resample == "examples":
-        these = _form(max(base.num_runs, experiment.num_runs), "two models", "models")
-        return f"This is about these {these} on new examples, and not about other seeds of them."
+        return ""  # it is said first
+    if experiment is None or repeats:
+        return repeats
     if item.design == "fixed_baseline":
         these = _form(base.num_runs, "this one model", f"these {base.num_runs} runs of")
         return f"This is about {these} {base.name}, and not about other seeds of it."
@@ -289,7 +313,16 @@ def scope(item: ComparisonResult) -> str:
             f"{counted(len(item.base.seeds), 'paired seed')} "
             f"({item.base.num_runs} and {counted(item.experiment.num_runs, 'run')})"
         )
-    return f"{seeds} and {_examples(item.base, item, 'shared ')}"
+    return _sample(seeds, item, "shared ")
+
+
+def _sample(seeds: str, item: ComparisonResult, kind: str = "") -> str:
+    """Returns what a result rests on: its seeds (or single runs) and examples, where there are several."""
+    if item.resample == "examples" and _are_single(arms_of(item)):
+        seeds = "one run of each" if item.experiment is not None else "one run"
+    if item.base.num_examples > 1:
+        seeds += f" and {_examples(item.base, item, kind)}"
+    return f"{counted(len(item.tasks), 'task')}, {seeds}" if item.tasks else seeds
 
 
 def arms_of(*items: ComparisonResult) -> list[ArmSummary]:
@@ -353,10 +386,10 @@ def methods(
     metrics = dict.fromkeys(metric_name(each.metric) for each in items)
     numbers = " and ".join(str(len(arm.seeds)) for arm in arms)
     opening = [
-        f"We report {' and '.join(metrics)}, averaged over {_over_runs(arms, runs_are)}{seeds_are} "
-        f"({numbers}), with {item.confidence_level:.0%} confidence intervals that take "
+        f"We report {' and '.join(metrics)}{_averaged(arms, runs_are, f'{seeds_are} ({numbers})')}, with "
+        f"{item.confidence_level:.0%} confidence intervals that take "
         f"{_SAMPLED[item.resample].format(seeds_are)} as random samples (Sellam et al., 2022).",
-        _DESIGNS[item.design].format(item.base.name),
+        "" if item.resample == "examples" else _DESIGNS[item.design].format(item.base.name),
         _filled("Examples were drawn in {}.", _clusters(item.base)),
     ]
     closing, references = [], []
@@ -378,10 +411,13 @@ def methods(
     return _paragraph(opening, items, arms_of(*items), closing, references)
 
 
-def _over_runs(arms: Sequence[ArmSummary], runs_are: str = "runs") -> str:
-    """Returns that scores are averaged over runs first, where any seed has several."""
+def _averaged(arms: Sequence[ArmSummary], runs_are: str, seeds: str) -> str:
+    """Returns that scores are averaged over seeds, and over runs first where any seed has several."""
+    if _are_single(arms):
+        return " of single runs"
     several = any(arm.num_runs > len(arm.seeds) for arm in arms)
-    return f"the {runs_are} of each seed and over " if several else ""
+    runs = f"the {runs_are} of each seed and over " if several else ""
+    return f", averaged over {runs}{seeds}"
 
 
 def _paragraph(
@@ -418,10 +454,12 @@ def about_intervals(
 
     They are read from the intervals, so that they name what was computed.
     """
+    crossed = any(getattr(each, "resample", "both") == "both" for each in differences)
+    of_what = "the crossed design" if crossed else "a mean"
     tested = [each.ci for each in differences if each.experiment is not None]
     scored = [arm.ci for arm in arms]
     sentences = [
-        "Standard errors come from an unbiased estimate of the variance of the crossed design, with "
+        f"Standard errors come from an unbiased estimate of the variance of {of_what}, with "
         "Satterthwaite's (1946) degrees of freedom, for which mean squares are taken at the upper end of "
         "their likely range."
     ]
@@ -719,8 +757,10 @@ def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
 def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
     """Says how many seeds or examples would find a difference of this size, where that can be planned."""
     seeds = f"{_drawn(item)}s"
+    drawn = [seeds] * (item.resample != "examples") + [units_of(item)] * (item.resample != "seeds")
     if abs(item.estimate) <= item.standard_error:
-        return f"The estimate is within one standard error of zero, too close to plan further {seeds} for it."
+        close = "within one standard error of zero, too close to plan further"
+        return f"The estimate is {close} {drawn[0]} for it."
     of_seeds = seeds + " per arm" * (item.design == "unpaired")
     ways = [
         f"about {number:,} {what} ({range_text(likely, count_text)})"
@@ -731,7 +771,9 @@ def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
         if number is not None and likely is not None
     ]
     if not ways and abs(item.estimate) < detectable:
-        ways = [f"more of both {seeds} and {units_of(item)}"]
+        ways = [
+            f"more of both {' and '.join(drawn)}" if len(drawn) > 1 else f"many more {drawn[0]}"
+        ]
     # No way: the present numbers are enough.
     size = estimate_text(item, abs(item.estimate))
     takes = f"Detecting a true difference of {size} with 80 % power takes"
@@ -827,9 +869,13 @@ def ranking_finding(result: RankingResult) -> str:
     first, clear = result.arms[0], sum(item.clear for item in result.differences)
     numbers, score = _numbers_of_seeds(result), partial(_score, first.ci, result.metric)
     paired = "paired seed" if result.design == "paired" else drawn_unit(result.arms)
+    each = f"{numbers} {paired}{'' if numbers == '1' else 's'} each"
+    if first.num_examples > 1:
+        each = "one run each" if _are_single(result.arms) else each
+        each += f" and {counted(first.num_examples, 'shared example')}"
     scope = (
-        f"Among {len(result.arms)} arms with {numbers} {paired}{'' if numbers == '1' else 's'} each and "
-        f"{counted(first.num_examples, 'shared example')}, {first.name} comes first by "
+        f"{_filled('{} ', claim(result.arms, result.resample))}"
+        f"Among {len(result.arms)} arms with {each}, {first.name} comes first by "
         f"{metric_name(result.metric)}, with {score(first.estimate)} "
         f"({level_text(result.confidence_level)} {score(first.ci)})."
     )
@@ -892,10 +938,12 @@ def ranking_methods(result: RankingResult) -> str:
     level, unpaired = f"{result.confidence_level:.0%}", result.design == "unpaired"
     pairs = "all pairs" if result.against is None else f"each with {result.against}"
     opening = [
-        f"We compare {len(result.arms)} arms ({pairs}) by {metric_name(result.metric)}, averaged over "
-        f"{_over_runs(result.arms)}{_numbers_of_seeds(result)} seeds, and take "
+        f"We compare {len(result.arms)} arms ({pairs}) by {metric_name(result.metric)}"
+        f"{_averaged(result.arms, 'runs', f'{_numbers_of_seeds(result)} seeds')}, and take "
         f"{_SAMPLED[result.resample].format('seeds')} as random samples (Sellam et al., 2022).",
-        "Seeds of the arms were drawn independently."
+        ""
+        if result.resample == "examples"
+        else "Seeds of the arms were drawn independently."
         if unpaired
         else "Seeds were paired across arms.",
     ]

@@ -241,7 +241,8 @@ def _request(analysis: _Analysis, request: Mapping[str, Any], prefix: str) -> Re
             arms = [base.procedure] if ranked else [group.name for group in groups]
             name = arms[0] if ranked else request["name"]
             place += f"-{slug(arms[0])}" * bool(ranked)
-            pairs.append(Pair(prediction_sets, measure, names, name, place, planned, arms))
+            counts = prediction_sets[0].counts(measure)
+            pairs.append(Pair(prediction_sets, measure, names, name, place, planned, arms, counts))
     if not pairs:
         raise UserError(
             f"comparison {request['name']!r}: the two arms share no task, evaluation set and "

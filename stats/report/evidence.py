@@ -11,14 +11,15 @@ from functools import partial
 from typing import Any, cast, get_args
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
-from multiberts.stats.answers.listed import answers_to, settings_for, why_unranked
+from multiberts.stats.answers.listed import answers_to, asked, settings_for, why_unranked
 from multiberts.stats.compare.arms import ManyDesign, compare_given
 from multiberts.stats.compare.question import TaskData
 from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
+from multiberts.stats.compare.tasks import CountedArms, mean_over_tasks
 from multiberts.stats.errors import DataError, UndefinedScore
-from multiberts.stats.metric_names import metric_label, metric_name
+from multiberts.stats.metric_names import may_be_averaged, metric_label, metric_name
 from multiberts.stats.presentation import figures, words
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.ranking_figure import draw_ranking
@@ -27,6 +28,7 @@ from multiberts.stats.presentation.reported import (
     answer,
     clearest,
     judged,
+    means_of,
 )
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
@@ -47,6 +49,7 @@ class Pair:
       place: its figures' files begin with this.
       planned_seeds: how many seeds are planned; None where no plan is known.
       arms: names of the prediction sets in a ranking, where they are not their own.
+      counts: whether it counts in the mean over tasks.
     """
 
     prediction_sets: Sequence[PredictionSet]
@@ -56,6 +59,7 @@ class Pair:
     place: str
     planned_seeds: int | None = None
     arms: Sequence[str] = ()
+    counts: bool = False
 
     def by_arm(self) -> dict[str, PredictionSet]:
         """Returns the prediction sets by their names in a ranking."""
@@ -70,7 +74,8 @@ class Request:
     Attributes:
       questions: further ones about each, by the parameter of their answer, such as {"margin": 0.5}.
       prefix: the files of figures of all of them begin with this.
-      primary: place of the pair that is asked about; None: the clearest.
+      primary: place of the pair that is asked about; None: the mean over tasks, where all tasks count in it,
+        or the clearest.
       ranked: the design of a ranking of the arms, each of which has a pair of its own; None: those are ranked
         that have one base.
     """
@@ -93,7 +98,7 @@ class ComparedArms:
     """The answer to a request.
 
     Attributes:
-      items: one per pair.
+      items: one per pair, and then the means over tasks, if any.
       rankings: of all arms, where more than two have one base; those of a report's
         family are with the last of its comparisons.
       unranked: notes on what could not be compared or ranked.
@@ -114,7 +119,9 @@ class ComparedArms:
 
     @property
     def asked(self) -> ReportedComparison:
-        return clearest(self.items) if self.primary is None else self.items[self.primary]
+        if self.primary is not None:
+            return self.items[self.primary]
+        return clearest(self.items[: len(self.items) - len(means_of(self.items))])
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -123,7 +130,7 @@ class ComparedArms:
 
     @property
     def answer(self) -> str:
-        return answer(self.items)
+        return answer(self.items, self.asked)
 
 
 @dataclass
@@ -134,7 +141,8 @@ class _Results:
       comparisons: those that readers see, each with the answers about it.
       grids: see `ComparedArms`.
       rankings: each with the name of its figure.
-      unranked: why there is no ranking.
+      unranked: why there is no ranking, or no mean over tasks.
+      means: over tasks, each with the comparisons that count in it, and the answers about it.
     """
 
     request: Request
@@ -143,6 +151,9 @@ class _Results:
     grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
     rankings: list[tuple[str, ArmComparisons]] = field(default_factory=list)
     unranked: list[str] = field(default_factory=list)
+    means: list[tuple[Comparison, list[Comparison], list[FurtherAnswer]]] = field(
+        default_factory=list
+    )
 
 
 def compare_all(
@@ -179,6 +190,8 @@ def compare_all(
         for results, place in group:
             _compare(results, place, shared, name_of if for_page else None)
         _rank_families([one for one in group if one[1] in one[0].comparisons], shared, name_of)
+    for results in every:
+        _add_means(results)
     refused = [error for results in every for error in results.left_out.values()]
     if refused and not any(results.comparisons for results in every):
         raise refused[0]
@@ -226,6 +239,39 @@ def _compare(
             results.grids[key] = grid
 
 
+def _add_means(results: _Results) -> None:
+    """Adds the mean over tasks of each two arms that are compared on several."""
+    request, by_arms = results.request, {}
+    for place in sorted(results.comparisons):
+        if request.pairs[place].counts:
+            by_arms.setdefault(request.pairs[place].names, []).append(place)
+    kinds = asked(request.questions)
+    for names, places in by_arms.items():
+        pairs = [request.pairs[place] for place in places]
+        sets = [pair.prediction_sets[0] for pair in pairs]
+        if len({own.task for own in sets}) < 2:
+            continue
+        items = [results.comparisons[place][0] for place in places]
+        planned = [pair.planned_seeds for pair in pairs if pair.planned_seeds is not None]
+        questions = {
+            kind.parameter: request.questions.get(kind.parameter) for kind in kinds if kind.of_means
+        } | {"planned_seeds": min(planned, default=None)}
+        try:
+            if any(kind.replaces for kind in kinds):
+                raise DataError("a borrowed spread is that of one task")
+            cells = [
+                CountedArms(own.task, own.set_name, item.computed_from().spec.prepared)
+                for own, item in zip(sets, items, strict=True)
+            ]
+            mean = mean_over_tasks(cells, request.settings, names)
+            mean = replace(mean, name=pairs[0].name)
+            seen, answers = answers_to(questions, mean)
+        except DataError as error:
+            results.unranked.append(f"No mean over tasks: {error}.")
+            continue
+        results.means.append((cast("Comparison", seen), items, answers))
+
+
 def _shown(
     results: _Results,
     notes: Sequence[str],
@@ -235,19 +281,30 @@ def _shown(
 ) -> ComparedArms:
     """Returns the comparisons of a request under the names that people read."""
     request, places = results.request, sorted(results.comparisons)
-    as_made = [results.comparisons[place][0] for place in places]
+    rows = [results.comparisons[place] for place in places]
+    as_made = [item for item, _ in rows] + [mean for mean, *_ in results.means]
     items = [_named(item, name_of) for item in as_made]
     answers = [
-        [replace(answer, comparison=item) for answer in results.comparisons[place][1]]
-        for item, place in zip(items, places, strict=True)
+        [replace(answer, comparison=item) for answer in own]
+        for item, own in zip(
+            items,
+            [own for _, own in rows] + [own for *_, own in results.means],
+            strict=True,
+        )
     ]
-    pictures, overview = None, []
+    number, pictures, overview = len(rows), [[] for _ in items], []
     if for_page:
         pictures = [
-            list(_pictures(item, request.pairs[place], own, truth_of))
-            for item, place, own in zip(items, places, answers, strict=True)
+            list(pictures_of(item, request.pairs[place], own, truth_of))
+            for item, place, own in zip(items, places, answers, strict=False)
         ]
-        overview = list(_forests(request, items))
+        pictures += [
+            list(_pictures_of_mean(request, mean, [_named(item, name_of) for item in counted], own))
+            for mean, (_, counted, _), own in zip(
+                items[number:], results.means, answers[number:], strict=True
+            )
+        ]
+        overview = list(forests_of(request, items[:number]))
         overview += [
             ReportSection(name, words.ranking_caption(ranking), partial(draw_ranking, ranking))
             for name, ranking in results.rankings
@@ -257,11 +314,23 @@ def _shown(
         for item in as_made
         if (key := (item.name, item.evaluation_set)) in results.grids
     }
+    # The mean is a question of its own, and its p is not corrected for the number of tasks.
+    reported = [
+        *judged(items[:number], answers[:number], pictures[:number]),
+        *judged(items[number:], answers[number:], pictures[number:]),
+    ]
+    primary = places.index(request.primary) if request.primary in places else None
+    if request.primary is None and results.means and all(map(_is_of_means, request.pairs)):
+        primary = reported.index(clearest(reported[number:]))
     return ComparedArms(
-        request.name, request.settings.design, judged(items, answers, pictures), overview,
+        request.name, request.settings.design, reported, overview,
         [ranking for _, ranking in results.rankings], [*notes, *results.unranked], grids,
-        places.index(request.primary) if request.primary in places else None, as_made,
+        primary, as_made,
     )  # fmt: skip
+
+
+def _is_of_means(pair: Pair) -> bool:
+    return pair.counts or may_be_averaged(pair.measure)
 
 
 def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
@@ -317,7 +386,8 @@ def _rank(
 ) -> ArmComparisons | None:
     """Ranks three arms or more; None where the design has no ranking, or seeds are too few for one."""
     seeds = [set(predictions.seeds) for predictions in arms.values()]
-    too_few = settings.design == "paired" and len(set.intersection(*seeds)) < 2
+    few = settings.resample != "examples" and len(set.union(*seeds)) > 1
+    too_few = few and settings.design == "paired" and len(set.intersection(*seeds)) < 2
     if settings.design not in get_args(ManyDesign) or too_few:
         return None
     first = next(iter(arms.values()))
@@ -340,7 +410,7 @@ def _rank(
     return replace(found, name=first.set_name)
 
 
-def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
+def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
     """Yields a figure of all differences of each metric: on one axis, a slope would hide a share."""
     names = {item.name for item in items}
     for metric in dict.fromkeys(item.metric for item in items if item.experiment is not None):
@@ -359,28 +429,62 @@ def _forests(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSe
             )
 
 
-def _pictures(
+def _pictures_of_mean(
+    request: Request,
+    mean: Comparison,
+    items: Sequence[Comparison],
+    answers: Sequence[FurtherAnswer],
+) -> Iterator[ReportSection]:
+    """Yields the figures of a mean over tasks, the tasks themselves first.
+
+    Args:
+      items: of the tasks.
+    """
+    place = f"{request.prefix}-{slug(mean.name)}-mean".strip("-")
+    if mean.experiment is not None:
+        metrics = {item.metric for item in items}
+        rows = {
+            item.evaluation_set + f", {metric_name(item.metric)}" * (len(metrics) > 1): item
+            for item in items
+        }
+        yield ReportSection(
+            f"{place}-tasks",
+            f"Differences of each task and their mean: {mean.name}",
+            partial(figures.forest_figure, rows, mean.name, last=mean),
+        )
+    yield from _seeds_and_difference(mean, place, answers)
+
+
+def pictures_of(
     item: Comparison,
     pair: Pair,
     answers: Sequence[FurtherAnswer],
-    truth_of: Callable[[PredictionSet, str], float | None] | None,
+    truth_of: Callable[[PredictionSet, str], float | None] | None = None,
 ) -> Iterator[ReportSection]:
+    """Yields the figures of one comparison."""
     yield from _bias_picture(item, pair, truth_of)
+    yield from _seeds_and_difference(item, pair.place, answers)
+
+
+def _seeds_and_difference(
+    item: Comparison, place: str, answers: Sequence[FurtherAnswer]
+) -> Iterator[ReportSection]:
     yield ReportSection(
-        f"{pair.place}-seeds",
-        f"{metric_label(item.metric)} of every seed on {item.evaluation_set}",
+        f"{place}-seeds",
+        f"{metric_label(item.metric)} of every {'seed' if item.base.num_runs > 1 else 'run'} on "
+        f"{item.evaluation_set}",
         partial(figures.seed_figure, item),
     )
     if "percentile" in item.intervals:
         yield ReportSection(
-            f"{pair.place}-difference",
+            f"{place}-difference",
             f"Bootstrap distribution and {item.confidence_level:.0%} intervals of {metric_name(item.metric)} "
             f"on {item.evaluation_set}: t {words.estimate_text(item, item.ci)}, "
             f"percentile {words.estimate_text(item, item.intervals['percentile'])}",
             partial(figures.sources_figure, [item]),
         )
     for figure in filter(None, (each.figure() for each in answers)):
-        yield replace(figure, name=f"{pair.place}-{figure.name}")
+        yield replace(figure, name=f"{place}-{figure.name}")
 
 
 def _bias_picture(

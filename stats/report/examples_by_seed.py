@@ -147,14 +147,14 @@ def example_grid(
 
     Returns:
       The grid; None where no metric scores each example by itself between 0 and 1, the arms do not
-      share their examples, or predictions are missing.
+      share their examples, there is one score per run, or predictions are missing.
     """
     measure = _measure_of_examples(prediction_sets[0])
     if measure is None:
         return None
     found = [predictions.arm(measure, shared) for predictions in prediction_sets]
     arms = [arm for arm, _ in found]
-    if any(arm.observed is not None for arm in arms):
+    if any(arm.observed is not None or arm.num_examples == 1 for arm in arms):
         return None
     if len(arms) == 2:
         if set(_names(arms[0])) != set(_names(arms[1])):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation import words
 from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
+    summary_table,
     unclear_beyond_zero,
 )
-from multiberts.stats.presentation.reported import ReportedComparison
+from multiberts.stats.presentation.reported import ReportedComparison, means_of, tally
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms
 
@@ -27,50 +28,87 @@ _MOST_TOLD = 5
 
 
 def what_was_read(
-    tables: Mapping[str, ArmTable], compared: ComparedArms, base: str, task: str | None
+    tasks: Mapping[str, Mapping[str, ArmTable]],
+    compared: ComparedArms,
+    base: str,
+    task: str | None,
 ) -> str:
-    """Returns one line on what was read as what, from which files, and what was left out."""
-    alike: dict[str, list[str]] = {}
-    for name, table in tables.items():
-        text = described(table.read.columns) or "runs of multiberts finetune, by their run.json"
-        text += f", {table.read.chosen}" * bool(table.read.chosen)
-        alike.setdefault(text, []).append(name)
-    columns = "; ".join(
-        f"{', '.join(names)}: {text}" if len(alike) > 1 else text for text, names in alike.items()
+    """Returns one line on what was read as what, from which files, and what was left out.
+
+    Args:
+      tasks: tables by task and arm.
+    """
+    columns = _grouped(
+        (task, _grouped((name, _columns(table)) for name, table in arms.items()))
+        for task, arms in tasks.items()
     )
-    reads = [table.read for table in tables.values()]
+    every = [table for arms in tasks.values() for table in arms.values()]
+    reads = [table.read for table in every]
     files = [*dict.fromkeys(file for read in reads for file in read.files or ())]
     more = f" and {len(files) - 4} more files" if len(files) > 4 else ""
-    by_size: dict[str, list[str]] = {}
-    for name, table in tables.items():
-        numbers = {
-            "example": table.values.shape[1],
-            "repeat" if are_repeats(table) else "seed": len(table.seeds),
-            "run": len(table.keys),
-        }
-        size = ", ".join(counted(number, what) for what, number in numbers.items())
-        by_size.setdefault(size, []).append(name)
-    sizes = "; ".join(
-        f"{', '.join(names)}: {size}" if len(by_size) > 1 else size + " each" * (len(tables) > 1)
-        for size, names in by_size.items()
-    )
+    sizes = _sizes(tasks)
     unused = dict.fromkeys(name for read in reads for name in read.unused)
     left_out = [f"column {name!r}" for name in unused]
     for item in compared.comparisons:
-        for arm in (item.base, item.experiment):
-            if arm is not None and arm.left_out:
+        for arm in words.arms_of(item):
+            if arm.left_out:
                 seeds = ", ".join(map(str, arm.left_out))
                 left_out.append(f"{counted(len(arm.left_out), 'seed')} of {arm.name} ({seeds})")
-    measured = compared.comparisons[0].metric
+    rows = [item for item in compared.comparisons if not item.tasks]
+    measured = dict.fromkeys(item.metric for item in rows)
     scores = sorted({read.columns["score"] for read in reads if "score" in read.columns})
     of_column = (
-        f" of {' and '.join(map(repr, scores))}" if measured in ("mean", "share") and scores else ""
+        f" of {' and '.join(map(repr, scores))}"
+        if {*measured} & {"mean", "share"} and scores
+        else ""
+    )
+    called = (
+        counted(len(tasks), "task") if len(tasks) > 1 else f"task {_task_of(reads, base, task)}"
     )
     return (
         f"{columns}; from {', '.join(files[:4]) or base}{more}; {sizes}; metric "
-        f"{metric_name(measured)}{of_column}, task {_task_of(reads, base, task)}; "
+        f"{', '.join(map(metric_name, measured))}{of_column}, {called}; "
         f"left out: {', '.join(dict.fromkeys(left_out)) or 'nothing'}."
     )
+
+
+def _columns(table: ArmTable) -> str:
+    text = described(table.read.columns) or "runs of multiberts finetune, by their run.json"
+    return text + f", {table.read.chosen}" * bool(table.read.chosen)
+
+
+def _grouped(texts: Iterable[tuple[str, str]]) -> str:
+    """Returns the text that all arms or tasks have, or each text with the names of those that have it."""
+    alike: dict[str, dict[str, None]] = {}
+    for name, text in texts:
+        alike.setdefault(text, {})[name] = None
+    return "; ".join(
+        f"{', '.join(names)}: {text}" if len(alike) > 1 else text for text, names in alike.items()
+    )
+
+
+def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
+    """Returns the numbers of examples, seeds and runs of each arm, by task where they differ."""
+    by_task = {}
+    for task, arms in tasks.items():
+        runs = {
+            name: f"{counted(len(own.seeds), 'repeat' if are_repeats(own) else 'seed')}, "
+            f"{counted(len(own.keys), 'run')}"
+            for name, own in arms.items()
+        }
+        examples = {name: counted(own.values.shape[1], "example") for name, own in arms.items()}
+        by_task[task] = examples, runs
+    if len(tasks) > 1 and all(len({*examples.values()}) == 1 for examples, _ in by_task.values()):
+        runs_of = [_grouped(runs.items()) for _, runs in by_task.values()]
+        if len({*runs_of}) == 1:
+            found = [f"{next(iter(own.values()))} of {task}" for task, (own, _) in by_task.items()]
+            return f"{', '.join(found)}; {runs_of[0]} each"
+    found = []
+    for task, (examples, runs) in by_task.items():
+        sizes = {name: f"{examples[name]}, {runs[name]}" for name in runs}
+        is_each = len(sizes) > 1 and len({*sizes.values()}) == 1
+        found.append(f"{task}: " * bool(task) + _grouped(sizes.items()) + " each" * is_each)
+    return "; ".join(found)
 
 
 def _task_of(reads: Sequence[ReadAs], base: str, task: str | None) -> str:
@@ -85,7 +123,8 @@ def as_json(compared: ComparedArms, read: str) -> str:
     for record, item in zip(records, compared.items, strict=True):
         record["p_holm"] = item.adjusted
         record |= {answer.key: answer.record() for answer in item.answers}
-        record["read"] = read
+        about = words.claim(words.arms_of(item.comparison), item.comparison.resample)
+        record["read"] = f"{about} {read}".lstrip()
         for role in ("base", "experiment") if ranked else ():
             arm = ranked[record[role]["name"]]
             record[role] |= {"ranks": [arm.rank_low, arm.rank_high], "groups": list(arm.groups)}
@@ -98,10 +137,62 @@ def as_text(compared: ComparedArms, read: str) -> str:
     With `-v`, it has the chance that one seed misleads, gains of twice the seeds, and limits, too.
     """
     items, is_long = compared.comparisons, console.is_verbose()
+    means = means_of(compared.items)
     told, passed_over = told_in_words(compared.items)
+    if means:
+        told = means
+        passed_over = f"Task by task, corrected for their number (Holm): {tally(compared.items)}."
     findings = [one.finding(pairing=False) for one in told]
-    metric, level = items[0].metric, f"{items[0].confidence_level:.0%} CI"  # one of all items
-    decimals = metric_decimals(items)[metric]
+    claims = {words.claim(words.arms_of(item), item.resample) for item in items}
+    about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # said once for all
+    sets = dict.fromkeys(item.evaluation_set for item in items)
+    table = _table_of_tasks(compared.items) if len(sets) > 1 else _table_of_arms(compared.items)
+    warned: dict[str, dict[str, None]] = {}
+    for one in compared.items:
+        for text in words.warnings(one.comparison, len(items) == 1, one.answers):
+            warned.setdefault(text, {})[one.comparison.evaluation_set] = None
+    parts = ["\n".join(text.removeprefix(about).lstrip() for text in findings)]
+    if table is not None:
+        shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
+        # The table of many comparisons is what a reader looks for first.
+        if means:
+            parts += [*shown, passed_over if means[0].adjusted is not None else ""]
+        else:
+            parts = [*shown, *parts, passed_over] if passed_over else [*parts, *shown]
+    parts = [about, *parts]
+    for shown_table in tables_of_answers(compared.items):
+        parts += [shown_table.aligned(), f"Note: {shown_table.note}"]
+    for ranking in [] if means else compared.rankings:
+        parts += [words.ranking_finding(ranking).removeprefix(about).lstrip()]
+        parts += [ranking.table().aligned()]
+        parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
+    is_one_of_many = len(items) > 1 and len(means) != 1
+    reports = {one.comparison.name: words.interval_to_report(one.comparison) for one in told}
+    parts += [
+        f"{name}: {text}" if is_one_of_many else text for name, text in reports.items() if text
+    ]
+    limits = [*filter(None, dict.fromkeys(map(words.unseen_failures, items)))]
+    for one in told:
+        item = one.comparison
+        name = f"{item.name}: " if is_one_of_many else ""
+        needs = [words.what_is_needed(item, one.adjusted, one.answers)]
+        if is_long:
+            needs = words.needs_in_words(item, one.adjusted, one.answers)
+        parts += [name + text for text in needs if text and text not in limits]
+    parts += limits if is_long else []
+    parts += [f"Note: {text}" for text in compared.unranked]
+    for text, own in warned.items():
+        where = f" This concerns {', '.join(own)}." if len(own) < len(sets) else ""
+        parts.append(f"Note: {text}{where}")
+    parts.append(f"Read: {read}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table_of_arms(items: Sequence[ReportedComparison]) -> Table | None:
+    """Returns the comparisons of one task, a row each; None of a single arm."""
+    [metric] = {one.comparison.metric for one in items}
+    level = f"{items[0].comparison.confidence_level:.0%} CI"
+    decimals = metric_decimals([one.comparison for one in items])[metric]
     records: list[dict[str, Cell]] = [
         {
             "Compared": item.name, "Base": item.base.estimate,
@@ -109,7 +200,8 @@ def as_text(compared: ComparedArms, read: str) -> str:
             "p": item.p_value, "p (Holm)": one.adjusted,
             "Result": one.result,
         }
-        for item, one in zip(items, compared.items, strict=True)
+        for one in items
+        for item in [one.comparison]
         if item.experiment is not None
     ]  # fmt: skip
     formats = {
@@ -117,39 +209,23 @@ def as_text(compared: ComparedArms, read: str) -> str:
         **dict.fromkeys(("Difference", level), with_decimals(score_format(metric, True), decimals)),
         **dict.fromkeys(("p", "p (Holm)"), "p"),
     }
-    table = Table.from_records(records, formats) if records else None
-    warned = dict.fromkeys(
-        text
-        for one in compared.items
-        for text in words.warnings(one.comparison, len(items) == 1, one.answers)
+    return Table.from_records(records, formats) if records else None
+
+
+def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
+    """Returns the comparisons of several tasks, a row each."""
+    table = summary_table(items)
+    left_out = {"p (sign flip)"}
+    if len({one.comparison.name for one in items}) == 1:
+        left_out.add("Compared")
+    if all(one.adjusted is None for one in items):
+        left_out |= {*table.columns[4:]}
+    places = [place for place, name in enumerate(table.columns) if name not in left_out]
+    names = {"Set": "Task", "Base": "Score" if len(places) < 5 else "Base"}
+    return Table(
+        [names.get(table.columns[place], table.columns[place]) for place in places],
+        [[row[place] for place in places] for row in table.rows],
     )
-    parts = ["\n".join(findings)]
-    if table is not None:
-        shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
-        # The table of many comparisons is what a reader looks for first.
-        parts = [*shown, *parts, passed_over] if passed_over else [*parts, *shown]
-    for shown_table in tables_of_answers(compared.items):
-        parts += [shown_table.aligned(), f"Note: {shown_table.note}"]
-    for ranking in compared.rankings:
-        parts += [words.ranking_finding(ranking), ranking.table().aligned()]
-        parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
-    reports = {one.comparison.name: words.interval_to_report(one.comparison) for one in told}
-    parts += [
-        f"{name}: {text}" if len(items) > 1 else text for name, text in reports.items() if text
-    ]
-    limits = [*filter(None, dict.fromkeys(map(words.unseen_failures, items)))]
-    for one in told:
-        item = one.comparison
-        name = f"{item.name}: " if len(items) > 1 else ""
-        needs = [words.what_is_needed(item, one.adjusted, one.answers)]
-        if is_long:
-            needs = words.needs_in_words(item, one.adjusted, one.answers)
-        parts += [name + text for text in needs if text and text not in limits]
-    parts += limits if is_long else []
-    parts += [f"Note: {text}" for text in compared.unranked]
-    parts += [f"Note: {text}" for text in warned]
-    parts.append(f"Read: {read}")
-    return "\n\n".join(part for part in parts if part)
 
 
 def tables_of_answers(items: Sequence[ReportedComparison]) -> list[Table]:

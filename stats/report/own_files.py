@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.evaluate.metrics.register import METRICS, default_metric, known_name
 from multiberts.evaluate.prediction_files.run_file import find_runs
-from multiberts.evaluate.readers.columns import SliceNames
+from multiberts.evaluate.readers.columns import RowNames, SliceNames
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
-from multiberts.evaluate.readers.reading import NoTaskError, read_arms
+from multiberts.evaluate.readers.log_folders import only_task
+from multiberts.evaluate.readers.reading import (
+    NoTaskError,
+    check_names_of_tasks,
+    described_paths,
+    labels_by_id,
+    read_arms_by_task,
+)
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import UserError, counted, in_keywords
 from multiberts.stats.errors import DataError
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, table_of
+from multiberts.stats.reading import arms_in, labelled, metric_of, named_arm, table_of
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     PredictionSetReader,
@@ -43,8 +48,8 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
         arrays (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; of
         outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
         `evaluate.readers.reading.read_arms`). Or a list of such paths, whose names say seed and arm. Or a
-        table in memory: a data frame (pandas, polars), a `datasets.Dataset`, a dict of columns, or of arrays
-        as a `.npz` file holds them.
+        table in memory: a data frame (pandas, polars) or a list or dict of frames, an arm each, a
+        `datasets.Dataset`, a list of rows, a dict of columns, or of arrays as a `.npz` file holds them.
       task: one of several tasks in files, or in a column `task`; of finished runs,
         "<task>/<evaluation set>" or either.
       **columns: names of columns that do not have their usual names: any of `arm`, `seed`, `run`,
@@ -81,12 +86,15 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     except UserError as error:
         raise DataError(in_keywords(str(error))) from error
     arms = arms_in(data, what, task=task, columns=columns)
+    if arms is not None:
+        arms = {name: named_arm(name, own, columns=columns)[1] for name, own in arms.items()}
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
             f"found {type(data).__name__}, expected a path or a table with columns; stats.compare takes "
             "arrays, DataArrays and Datasets as they are"
         )
-    return {name: arm.dataset() for name, arm in arms.items()}
+    sets = {name: arm.dataset() for name, arm in arms.items()}
+    return {name: own.assign_attrs({"name": name} if name else {}) for name, own in sets.items()}
 
 
 _ROLES = [field.name for field in fields(SliceNames)]
@@ -98,50 +106,54 @@ def _holds_runs(data: Any) -> bool:
     return is_folder and next(iter(find_runs(data)), None) is not None
 
 
-def _arms_at(
+def _tasks_at(
     paths: Sequence[str],
     task: str | None,
     columns: Mapping[str, str | None],
     steps: Sequence[int] = (),
-) -> dict[str, Any]:
-    """Reads a path, or seeds of arms, for the commands, whose messages name flags."""
+) -> dict[str, dict[str, Any]]:
+    """Reads a path, or seeds of arms, for the commands, whose messages name flags: arms by task."""
     if _holds_runs(paths[0]):
-        return _arms_of_runs(paths[0], task, steps)
+        return _tasks_of_runs(paths[0], task, steps)
     if steps:
         raise UserError(
             f"{paths[0]} holds no finished runs, which alone have steps; leave --step out"
         )
-    return dict(read_arms(paths, SliceNames(**columns), task))
+    by_task = read_arms_by_task(paths, SliceNames(**columns), task)
+    check_names_of_tasks(by_task, described_paths(paths))
+    return {own: dict(arms) for own, arms in by_task.items()}
 
 
-def _arms_of_each(
+def _tasks_of_each(
     groups: Sequence[Sequence[str]],
     task: str | None,
     columns: Sequence[Mapping[str, str | None]],
     steps: Sequence[int],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, dict[str, Any]]]:
     """Reads groups of paths; those that name no task are of the wanted one where another names it."""
-    arms: list[dict[str, Any]] = []
+    found: list[dict[str, dict[str, Any]]] = []
     refusals: list[NoTaskError] = []
     for paths, own in zip(groups, columns, strict=True):
         try:
-            arms.append(_arms_at(paths, task, own, steps))
+            found.append(_tasks_at(paths, task, own, steps))
         except NoTaskError as error:
             refusals.append(error)
             if len(refusals) == len(groups):
                 raise
-            arms.append(_arms_at(paths, None, own, steps))
-    return arms
+            found.append(_tasks_at(paths, None, own, steps))
+    return found
 
 
-def _arms_of_runs(
+def _tasks_of_runs(
     path: str,
     task: str | None,
     steps: Sequence[int] = (),
     seeds: SeedKind = "pretrain",
     is_alone: bool = True,
-) -> dict[str, xarray.Dataset]:
-    """Reads finished runs as arms: of procedures, or with fine-tuning seeds of checkpoints, at one rate each.
+) -> dict[str, dict[str, xarray.Dataset]]:
+    """Reads finished runs by task, as arms of procedures, or of checkpoints with fine-tuning seeds.
+
+    Each is read at one learning rate.
 
     Args:
       steps: of pre-training; none: the last of each procedure.
@@ -161,13 +173,16 @@ def _arms_of_runs(
         words = [group.runs[0].steps, choice.in_words() if choice else rates]
         chosen = ", ".join(filter(None, words))
         every += [(reader(group, name), chosen) for name in group.evaluation_sets()]
-    wanted = _one_set([predictions for predictions, _ in every], path, task)
-    found = [(own, chosen) for own, chosen in every if own.set_name == wanted]
-    has_steps = len({own.procedure for own, _ in found}) < len(found)
-    return {
-        own.name if has_steps else own.procedure: own.data.assign_attrs(chosen=chosen)
-        for own, chosen in found
-    }
+    wanted = {own.set_name for own in _wanted_sets([own for own, _ in every], path, task)}
+    tasks: dict[str, dict[str, xarray.Dataset]] = {}
+    for name in dict.fromkeys(own.set_name for own, _ in every if own.set_name in wanted):
+        found = [(own, chosen) for own, chosen in every if own.set_name == name]
+        has_steps = len({own.procedure for own, _ in found}) < len(found)
+        tasks[name] = {
+            own.name if has_steps else own.procedure: own.data.assign_attrs(chosen=chosen)
+            for own, chosen in found
+        }
+    return tasks
 
 
 def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
@@ -177,38 +192,50 @@ def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
     return [predictions for predictions in prediction_sets if predictions.set_name == chosen]
 
 
-def _one_set(prediction_sets: Sequence[PredictionSet], path: str, task: str | None) -> str:
-    """Returns the name of the one evaluation set that the task stands for, or refuses."""
-    known = {predictions.set_name for predictions in prediction_sets}
-    sets = {
-        predictions.set_name
+def _wanted_sets(
+    prediction_sets: Sequence[PredictionSet], path: str, task: str | None
+) -> list[PredictionSet]:
+    """Returns those of the wanted task or evaluation set, or all; refuses an unknown one."""
+    sets = [
+        predictions
         for predictions in prediction_sets
         if task in (None, predictions.set_name, predictions.evaluation_set, predictions.task)
-    }
-    if len(sets) != 1:
-        found = "no such task" if not sets else f"{len(sets)} evaluation sets"
+    ]
+    if not sets:
+        known = sorted({predictions.set_name for predictions in prediction_sets})
         raise UserError(
-            f"{path}: found {found} ({', '.join(sorted(known)[:20])}); choose one, such as "
-            f"--task={min(known)}"
+            f"{path}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
+            f"--task={known[0]}"
         )
+    return sets
+
+
+def _one_set(prediction_sets: Sequence[PredictionSet], path: str, task: str | None) -> str:
+    """Returns the name of the one evaluation set that the task stands for, or refuses."""
+    sets = {own.set_name for own in _wanted_sets(prediction_sets, path, task)}
+    only_task(sorted(sets), path)
     return sets.pop()
 
 
-def arms_of(
+def tasks_of(
     paths: Sequence[str],
     task: str | None,
     columns: Mapping[str, str | None],
     seeds: SeedKind = "pretrain",
     steps: Sequence[int] = (),
-) -> dict[str, Any]:
-    """Returns the arms of all paths as `stats.compare` takes them, the base first.
+) -> dict[str, dict[str, Any]]:
+    """Returns by task the arms of all paths as `stats.compare` takes them, the base first.
 
     Args:
       paths: files or folders, an arm each; or the seeds of one arm or several, whose names differ in the
         seed (`base_seed0.csv base_seed1.csv`), as a shell's glob gives them.
+      task: the only one that is wanted.
       seeds: of which training of finished runs the seeds are; files of others name them in a column.
       columns: names of columns by role; one for all paths, or one for each, separated by commas.
       steps: of pre-training, of finished runs; none: the last of each procedure.
+
+    Returns:
+      The task "" where there is one, whatever the files call it.
     """
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
@@ -217,47 +244,60 @@ def arms_of(
         groups = [[*paths]]
     each = columns_of_each([names[0] for names in groups], columns)
     if seeds == "finetune":
-        found = [_arms_of_runs(path, task, steps, seeds, len(paths) == 1) for path in paths]
+        found = [_tasks_of_runs(path, task, steps, seeds, len(paths) == 1) for path in paths]
     else:
-        found = _arms_of_each(groups, task, each, steps)
+        found = _tasks_of_each(groups, task, each, steps)
+    if max(map(len, found)) == 1:
+        found = [{"": next(iter(own.values()))} for own in found]
     if len(groups) == 1:
-        return {name or name_of_all(paths): data for name, data in found[0].items()}
-    arms: dict[str, Any] = {}
-    for path, own, names in zip(paths, found, each, strict=True):
-        if len(own) != 1:
+        return {
+            own: {name or name_of_all(paths): data for name, data in arms.items()}
+            for own, arms in found[0].items()
+        }
+    tasks: dict[str, dict[str, Any]] = {}
+    for path, own_tasks, names in zip(paths, found, each, strict=True):
+        called = [*dict.fromkeys(name for arms in own_tasks.values() for name in arms)]
+        if len(called) != 1:
             raise UserError(
-                f"{path} holds {counted(len(own), 'arm')} ({', '.join(own)}), expected one where "
+                f"{path} holds {counted(len(called), 'arm')} ({', '.join(called)}), expected one where "
                 "several paths are given; give this path alone, or one arm per path"
             )
-        [(name, data)] = own.items()
-        name = name or name_of_all([path])
-        if (by := each[0].get("by")) != names.get("by"):
-            data = data.rename({names["by"]: by})
-        arms[name if name not in arms else path] = data
-    return arms
+        name = called[0] or name_of_all([path])
+        if any(name in arms for arms in tasks.values()):
+            name = path
+        for own, arms in own_tasks.items():
+            [data] = arms.values()
+            if (by := each[0].get("by")) != names.get("by"):
+                data = data.rename({names["by"]: by})
+            tasks.setdefault(own, {})[name] = data
+    return tasks
 
 
-def _default_metric(name: str, data: Any, table: ArmTable) -> str:
-    of_task = [
-        *getattr(data, "attrs", {}).get("metrics", ())
-    ]  # of finished runs, its main one first
-    if of_task and of_task[0] in METRICS:
-        return str(of_task[0])
-    predictions = table.values if table.kind == "prediction" else None
-    try:
-        return default_metric(predictions, table.labels, table.read.logged_metric)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
+def with_labels(
+    arms: Mapping[str, Any], path: str, names: RowNames, *, has_metric: bool
+) -> dict[str, Any]:
+    """Returns arms with the labels of a table, joined by id, instead of their own.
+
+    Args:
+      names: of the table's columns, where they are not usual ones.
+      has_metric: see `stats.reading.labelled`.
+    """
+    found: dict[str, Any] = {}
+    for name, data in arms.items():
+        table = table_of(name, data)
+        labels, called = labels_by_id(path, names, path, table.read.columns.get("example", ""))
+        table = labelled(name, table, labels, called, has_metric=has_metric)
+        # Of finished runs, their other variables stay.
+        is_table = isinstance(data, ArmTable)
+        found[name] = table if is_table else data.assign(label=("example", table.labels))
+    return found
 
 
-def metric_of(arms: Mapping[str, Any], given: str | None) -> str:
-    """Returns the metric that is asked for, a task's or log's, or `mean` of scores, `accuracy` of classes."""
-    tables = [table_of(name, data) for name, data in arms.items()]
-    scores = {table.read.columns.get("score", "") for table in tables}
-    if given is None or {known_name(given)} == {*map(known_name, scores)}:  # such as a log's acc
-        # The mean where there are both kinds.
-        return max(starmap(_default_metric, zip(arms, arms.values(), tables, strict=True)))
-    return named_metric(given).name
+def metric_of_arms(arms: Mapping[str, Any], given: str | None) -> str:
+    """Returns the name of the metric that is asked for or inferred (see `stats.reading.metric_of`)."""
+    return named_metric(
+        metric_of({name: table_of(name, own) for name, own in arms.items()}, given)
+    ).name
 
 
 def columns_of_each(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from multiberts.evaluate.metrics.register import known_name
+from multiberts.evaluate.metrics.register import counted_metrics, known_name, metrics_by_task
 from multiberts.evaluate.readers.columns import ROLES, SliceNames
+from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.evaluate.readers.rows import BY_TIME, ArmTable
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import write_atomically
@@ -38,7 +39,12 @@ from multiberts.stats.report.own_answer import (
     tables_of_answers,
     what_was_read,
 )
-from multiberts.stats.report.own_files import arms_of, columns_of_each, metric_of
+from multiberts.stats.report.own_files import (
+    columns_of_each,
+    metric_of_arms,
+    tasks_of,
+    with_labels,
+)
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import SEEDS, SeedKind
@@ -56,23 +62,26 @@ class OwnComparison(SliceNames):
         of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed.
       experiment: the same for the other arm, or for several; or the other seeds, where names differ in the
         seed (`base_seed*.csv new_seed*.csv`).
+      labels: a table of ids and labels, instead of labels in the files themselves; `example` and `label` may
+        name its columns.
       base: the arm that the others are compared with; by default the first.
       metric: a metric such as `accuracy`, `f1`, `matthews_correlation`; by default `mean` of scores,
-        and `accuracy` of predictions.
+        and `accuracy` of predictions. Of several tasks that of each, `MRPC:accuracy+f1,accuracy`, where one
+        with two counts as their mean; `glue` counts as GLUE does.
       html: where to write a page with the answer and its figures, one file.
       latex: where to write the table in LaTeX.
       csv: where to write every number.
       json: print every number as JSON instead of text.
       design: `paired` for runs that share their seeds, `unpaired`, `fixed_baseline`. Repeated evaluations,
         known as logs in order of time, are always unpaired.
-      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one seed allows;
-        `seeds` holds the examples fixed.
+      resample: `both`; `examples` holds the seeds fixed and claims nothing beyond them, as one run of each
+        allows; `seeds` holds the examples fixed, as one score per run allows. By default what the data allow.
       seeds: of which training of finished runs the seeds are: `pretrain`, or `finetune`, which compares
         single checkpoints; files of other programs name their seeds in a column.
       step: of finished runs, the steps of pre-training that are compared; by default the last of each
         procedure.
       names: what the arms are called in text, page and LaTeX, in the order of the files: "RoBERTa,Ours".
-      task: one of several tasks in the files.
+      task: one of several tasks in the files; by default all, and their mean.
       task_name: what the task is called in text, page and LaTeX.
       missing: `omit` leaves a missing prediction out of its run's score, as if it were missing at
         random.
@@ -99,6 +108,7 @@ class OwnComparison(SliceNames):
 
     results: str
     experiment: Sequence[str] = ()
+    labels: str | None = None
     base: str | None = None
     metric: str | None = None
     html: str | None = None
@@ -106,7 +116,7 @@ class OwnComparison(SliceNames):
     csv: str | None = None
     json: bool = False
     design: Design = "paired"
-    resample: Resample = ComparisonSettings.resample
+    resample: Resample | None = None
     seeds: SeedKind = "pretrain"
     step: Sequence[NonNegativeInt] = ()
     names: Sequence[str] = ()
@@ -121,7 +131,14 @@ class OwnComparison(SliceNames):
 
     @property
     def columns(self) -> dict[str, str | None]:
-        return {role: getattr(self, role) for role in (*ROLES, "by")}
+        """Returns the names of columns of the predictions, by role."""
+        label = self.label if self.labels is None else None
+        return {role: getattr(self, role) for role in (*ROLES, "by")} | {"label": label}
+
+    @property
+    def inputs(self) -> list[str]:
+        """Returns every path that is read."""
+        return [self.results, *self.experiment, *([self.labels] if self.labels else [])]
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
@@ -151,23 +168,35 @@ def compare_files(settings: OwnComparison) -> str:
     Raises:
       UserError: a file cannot be read as predictions, or the arms do not fit together.
     """
-    inputs = {Path(path).resolve() for path in (settings.results, *settings.experiment)}
+    inputs = {Path(path).resolve() for path in settings.inputs}
     for flag in ("html", "latex", "csv"):
         path = getattr(settings, flag)
         if path is not None and (Path(path).is_dir() or Path(path).resolve() in inputs):
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.results, *settings.experiment]
-    arms = arms_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+    tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
     if known_name(settings.metric or "") == "loss" and settings.score is None:
         # Beside predictions and labels a column of scores is left out.
-        unused = {name for name, arm in arms.items() for name in table_of(name, arm).read.unused}
+        every = [(name, arm) for arms in tasks.values() for name, arm in arms.items()]
+        unused = {name for own, arm in every for name in table_of(own, arm).read.unused}
         if losses := [name for name in unused if name.lower() == "loss"]:
             settings = replace(settings, score=losses[0])
-            arms = arms_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
-    arms = _base_first(_renamed(arms, settings.names), settings.base)
-    tables = {name: table_of(name, data) for name, data in arms.items()}
-    compared = _compare_arms(arms, settings)
+            tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+    if settings.names:
+        tasks = _renamed(tasks, settings.names)
+    if settings.labels is not None:
+        has_metric = settings.metric is not None
+        only_task([*tasks], settings.results)
+        tasks = {
+            task: with_labels(arms, settings.labels, settings, has_metric=has_metric)
+            for task, arms in tasks.items()
+        }
+    tables = {
+        task: {name: table_of(name, data) for name, data in arms.items()}
+        for task, arms in tasks.items()
+    }
+    compared = _compare_tasks(tasks, settings)
     read = what_was_read(tables, compared, settings.results, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
@@ -185,64 +214,96 @@ def compare_files(settings: OwnComparison) -> str:
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
-def _renamed(arms: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Returns the arms under the names that were given, if any."""
-    if not names:
-        return arms
+def _renamed(
+    tasks: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the arms under the names that were given."""
+    arms = dict.fromkeys(name for own in tasks.values() for name in own)
     if len({*names}) != len(arms) or len(names) != len(arms):
         raise UserError(
             f"--names={','.join(names)} holds {counted(len({*names}), 'name')}, but there are {len(arms)} "
             f"arms ({', '.join(arms)}); give one name for each, in this order"
         )
-    return dict(zip(names, arms.values(), strict=True))
+    new = dict(zip(arms, names, strict=True))
+    return {task: {new[name]: data for name, data in own.items()} for task, own in tasks.items()}
 
 
-def _base_first(arms: dict[str, Any], base: str | None) -> dict[str, Any]:
+def _base_first(arms: Iterable[str], base: str | None) -> list[str]:
     """Returns the arms with the base, where one is named, before the others."""
-    if base is None:
-        return arms
-    if base not in arms:
-        raise UserError(f"found no arm --base={base}, only {', '.join(arms)}; give one of them")
-    return {base: arms[base], **arms}
+    every = [*dict.fromkeys(arms)]
+    if base is not None and base not in every:
+        raise UserError(f"found no arm --base={base}, only {', '.join(every)}; give one of them")
+    return every if base is None else [base, *(name for name in every if name != base)]
 
 
-def _compare_arms(arms: Mapping[str, Any], settings: OwnComparison) -> ComparedArms:
-    """Compares every other arm with the first; a single arm is described."""
-    (base_name, _), *others = arms.items()
-    metric = metric_of(arms, settings.metric)
-    evaluation_set = settings.task_name or settings.task or Path(settings.results).name
+def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparison) -> ComparedArms:
+    """Compares every other arm with the first, on each task; a single arm is described."""
+    names = (name for arms in tasks.values() for name in arms)
+    base_name, *others = _base_first(names, settings.base)
     [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})
     questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
-    prediction_sets = {
-        name: PredictionSet(
-            "", evaluation_set, name, None, (metric,), data, settings.missing,
-            "cluster" if "cluster" in table_of(name, data).of_examples else None,
+    try:
+        metrics = metrics_by_task(settings.metric, [*tasks])
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    pairs: list[Pair] = []
+    lacking: list[str] = []
+    for task, arms in tasks.items():
+        called = task or settings.task_name or settings.task or Path(settings.results).name
+        # Of finished runs, whose tasks have several sets, as a report counts them.
+        of_task = [*getattr(next(iter(arms.values())), "attrs", {}).get("metrics", ())]
+        own, _, set_name = (task if of_task else "").partition("/")
+        every = metrics[task]
+        if every is None and own:
+            every = counted_metrics(own, of_task)
+        every = every if isinstance(every, tuple) else (every,)
+        measures = [metric_of_arms(arms, metric) for metric in every]
+        sets = {
+            name: PredictionSet(
+                own or task, set_name or called, name, None, (*measures,), data, settings.missing,
+                "cluster" if "cluster" in table_of(name, data).of_examples else None,
+            )
+            for name, data in arms.items()
+        }  # fmt: skip
+        lacking += [f"{name} on {task}" for name in (base_name, *others) if name not in sets]
+        for name in others or [""]:
+            if base_name not in sets or (name and name not in sets):
+                continue
+            pair = [sets[base_name], *([sets[name]] if name else [])]
+            title = f"{name} against {base_name}" if name else base_name
+            pairs += [
+                Pair(
+                    pair, measure, (base_name, name), title, str(len(pairs) + number),
+                    counts=not own or pair[0].counts(measure),
+                )
+                for number, measure in enumerate(measures, start=1)
+            ]  # fmt: skip
+    if not pairs:
+        raise UserError(
+            f"{settings.results}: found no task of both {base_name} and {', '.join(others)}; give "
+            "predictions of the same tasks"
         )
-        for name, data in arms.items()
-    }  # fmt: skip
-    pairs = [
-        Pair((prediction_sets[base_name], prediction_sets[name]), metric, (base_name, name),
-             f"{name} against {base_name}", str(number))
-        for number, (name, _) in enumerate(others, start=1)
-    ]  # fmt: skip
-    if not others:
-        pairs = [Pair((prediction_sets[base_name],), metric, (base_name, ""), base_name, "1")]
-    title = pairs[0].name if len(pairs) == 1 else f"All against {base_name}"
+    titles = {pair.name for pair in pairs}
+    title = titles.pop() if len(titles) == 1 else f"All against {base_name}"
     how = settings.of_comparison(settings.design if others else "single")
     request = Request(title, how, pairs, questions)
-    return compare_all([request], for_page=settings.html is not None)[0]
+    [compared] = compare_all([request], for_page=settings.html is not None)
+    if lacking:
+        compared.unranked.append(f"Left out, as there are no predictions: {', '.join(lacking)}.")
+    return compared
 
 
 def _pages(
     compared: ComparedArms,
     settings: OwnComparison,
     read: str,
-    tables: Mapping[str, ArmTable],
+    tasks: Mapping[str, Mapping[str, ArmTable]],
 ) -> dict[str, str]:
     """Returns the page of a report that has these comparisons alone, and those that it links to."""
     bootstrap = settings.of_comparison(compared.comparisons[0].design)
+    tables = [table for arms in tasks.values() for table in arms.values()]
     names = {
-        role: {(table.read.columns or own).get(role) for table in tables.values()}
+        role: {(table.read.columns or own).get(role) for table in tables}
         for role, own in (("seed", {"seed": "pretrain_seed"}), ("run", {"run": "finetune_seed"}))
     }
     content = ReportContent(
@@ -256,7 +317,7 @@ def _pages(
         runs_are="fine-tuning runs" if names["run"] == {"finetune_seed"} else "runs",
     )  # fmt: skip
     path = Path(settings.html or "index.html")
-    places = [Path(given) for given in (settings.results, *settings.experiment)]
+    places = [Path(given) for given in settings.inputs]
     files = [
         file for place in places for file in ([place] if place.is_file() else place.rglob("*"))
     ]

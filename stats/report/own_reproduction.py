@@ -6,12 +6,13 @@ import json as json_format
 from dataclasses import dataclass, fields
 
 from multiberts.evaluate.readers.columns import RowNames
+from multiberts.evaluate.readers.log_folders import only_task
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.stats.answers.published_number import reproduce
 from multiberts.stats.compare.question import compare
 from multiberts.stats.reading import table_of
-from multiberts.stats.report.own_files import arms_of, metric_of
+from multiberts.stats.report.own_files import metric_of_arms, tasks_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,9 @@ def reproduce_files(settings: OwnReproduction) -> str:
       UserError: the files cannot be read, hold several arms or one run, or the number does not fit.
     """
     columns = {field.name: getattr(settings, field.name) for field in fields(RowNames)}
-    arms = arms_of([settings.results], settings.task, columns)
+    tasks = tasks_of([settings.results], settings.task, columns)
+    only_task([*tasks], settings.results)
+    [arms] = tasks.values()
     if len(arms) > 1:
         raise UserError(
             f"{settings.results} holds {len(arms)} arms ({', '.join([*arms][:9])}), expected the runs of "
@@ -71,7 +74,7 @@ def reproduce_files(settings: OwnReproduction) -> str:
     [(name, data)] = arms.items()
     result = compare(
         data,
-        metric=metric_of(arms, settings.metric),
+        metric=metric_of_arms(arms, settings.metric),
         design="single",
         resample="seeds" if len(table_of(name, data).seeds) > 1 else "examples",
     )

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.runs.errors import counted
 from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.files import replaced, write_atomically
 from multiberts.runs.web_page.rendering import render
-from multiberts.stats.compare.result import Comparison
+from multiberts.stats.compare.result import Comparison, Readable
+from multiberts.stats.errors import DataError
 from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals, with_minus
 from multiberts.stats.metric_names import (
     interval_decimals,
@@ -28,12 +30,18 @@ from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
     summary_table,
 )
-from multiberts.stats.presentation.provenance import made_with
-from multiberts.stats.presentation.reported import ReportedComparison, tally
+from multiberts.stats.presentation.provenance import data_facts, made_with
+from multiberts.stats.presentation.reported import ReportedComparison, judged, tally
 from multiberts.stats.presentation.sections import ReportSection, drawn_figure, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
-from multiberts.stats.report.evidence import ComparedArms
+from multiberts.stats.report.evidence import (
+    ComparedArms,
+    Pair,
+    Request,
+    forests_of,
+    pictures_of,
+)
 from multiberts.stats.report.examples_by_seed import ExampleGrid
 from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
 from multiberts.stats.settings import ComparisonSettings
@@ -136,6 +144,61 @@ def page_files(
         text = json.dumps(made_from).replace("<", "\\u003c")
         page = page.replace("</main>", f"{MADE_FROM}{text}</script>\n</main>")
     return {**files, f"{name}.html": page.encode()}
+
+
+def write_html(result: Readable, path: str | Path) -> None:
+    """Writes a finished comparison as one HTML file, the page of `multiberts compare --html`.
+
+    Args:
+      result: of `compare`, or of `compare_tasks`, whose mean over tasks is a list of its own.
+      path: of the file, which is replaced.
+
+    Example:
+      >>> from multiberts import stats
+      >>> result = stats.compare([[1, 0, 1], [1, 1, 0]], [[1, 1, 1], [0, 1, 1]])
+      >>> page = getfixture("tmp_path") / "page.html"
+      >>> stats.write_html(result.named("RoBERTa", "Ours"), page)
+      >>> "Ours against RoBERTa" in page.read_text()
+      True
+
+    See also: `compare`, `Comparison`.
+    """
+    items = [item for item in result.comparisons_shown() if isinstance(item, Comparison)]
+    if not items:
+        raise DataError(
+            f"found {type(result).__name__}, which has no page; write result.table().html(), or give the "
+            "data to the command: multiberts compare FILE --html=PAGE"
+        )
+    first, place = items[0], 0
+    settings = ComparisonSettings(
+        first.design, first.resample, first.n_resamples, first.rng, first.confidence_level
+    )
+    # A mean of tasks is none of the tasks for whose number p-values are corrected.
+    lists = [items] if len(items) == 1 else [items[:-1], items[-1:]]
+    compared: list[ComparedArms] = []
+    for own in lists:
+        shown, pictures = [], []
+        for item in own:
+            place += 1
+            names = [arm.name for arm in words.arms_of(item)]
+            # A comparison of tasks has their names twice.
+            is_named = item.name not in ("", item.evaluation_set)
+            called = item.name if is_named else " against ".join(dict.fromkeys(reversed(names)))
+            where = item.evaluation_set or counted(item.num_examples, "example", ",")
+            shown.append(item.named(name=called, evaluation_set=where))
+            pair = Pair((), item.metric, (names[0], names[-1]), called, str(place))
+            pictures.append(list(pictures_of(shown[-1], pair, ())))
+        title = shown[0].name
+        overview = list(forests_of(Request(title, settings, []), shown))
+        compared.append(ComparedArms(title, first.design, judged(shown, None, pictures), overview))
+    reads = [item.origin.spec.arms for item in items if item.origin and item.origin.spec]
+    files = {Path(file) for arms in reads for arm in arms for file in arm.read.files or ()}
+    made_by = {"Made by": f"{type(result).__name__}.to_html, in Python"}
+    if files and all(file.is_file() for file in files):
+        made_by |= data_facts([*files], "the files compared")
+    content = ReportContent(compared, [], [], [], [], seeds_are="seeds", runs_are="runs")
+    made = page_files(compared[0].name, content, settings, "dev", made_by, name="page")
+    write_atomically(Path(path), made["page.html"].decode())
 
 
 def write_page(path: Path, files: Mapping[str, bytes]) -> None:

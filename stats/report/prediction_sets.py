@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.column_metric import Metric
 from multiberts.evaluate.metrics.ranks import RankMetric
-from multiberts.evaluate.metrics.register import METRICS, metric_input, metric_variables
+from multiberts.evaluate.metrics.register import (
+    METRICS,
+    counted_metrics,
+    metric_input,
+    metric_variables,
+)
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES, occupation_scores
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.pseudo_values import arm_table
@@ -25,6 +30,7 @@ from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.errors import DataError, UndefinedScore
 from multiberts.stats.intervals import Interval
+from multiberts.stats.metric_names import may_be_averaged
 from multiberts.stats.presentation.figures import Curve, OccupationScores
 from multiberts.stats.reading import table_of
 from multiberts.stats.runs_table import Arm, align, pair, sorted_seeds
@@ -118,6 +124,15 @@ class PredictionSet:
     @property
     def name(self) -> str:
         return self.procedure if self.step is None else f"{self.procedure}, {step_name(self.step)}"
+
+    def counts(self, measure: str) -> bool:
+        """Returns whether a metric counts in a mean over tasks: the task's own, on its development set."""
+        name = self.evaluation_set.lower()
+        return (
+            (name.startswith(("dev", "valid")) or name == self.task.lower())
+            and measure in counted_metrics(self.task, self.measures)
+            and may_be_averaged(measure)
+        )
 
     def measured(self, measure: str) -> tuple[xarray.Dataset, Metric | RankMetric]:
         if measure in OCCUPATION_MEASURES:
@@ -249,7 +264,7 @@ class PredictionSet:
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
         missing: Missing = "refuse" if self.missing == "refuse" else "omit"
-        arm = (shared or SharedArms()).read(name, data, None, metric, missing)
+        arm = (shared or SharedArms()).read(name, data, metric, missing)
         try:
             metric.bind(arm.labels, arm.predictions)
         except ValueError as error:

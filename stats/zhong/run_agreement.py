@@ -18,7 +18,7 @@ paper's table 3. With rounding instead, the value would depend on where the clas
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -33,7 +33,7 @@ from multiberts.stats.interval_rule import (
     scored,
 )
 from multiberts.stats.intervals import Interval
-from multiberts.stats.reading import arm_of
+from multiberts.stats.reading import arm_of, table_of
 from multiberts.stats.runs_table import Arm
 from multiberts.stats.variance.crossing import Crossing
 from multiberts.stats.variance.score_tables import TablePart, score_table
@@ -114,11 +114,9 @@ def agreement(
 
     Reference: Sellam et al. (2022), The MultiBERTs: BERT Reproductions for Robustness Analysis.
     """
-    import xarray
-
     answers = data["prediction_text" if "prediction_text" in data else "prediction"]
-    unused = xarray.DataArray(np.zeros(data.sizes.get("example", 0)), dims="example")
-    arm = arm_of("predictions", answers, unused)
+    table = table_of("predictions", answers)
+    arm = arm_of("predictions", replace(table, labels=np.zeros(table.values.shape[1])))  # unused
     if kind is not None:
         check_choice("kind", kind, Kind)
     if len(arm.run_seeds) < 2 or arm.num_examples < 2:

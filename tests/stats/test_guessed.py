@@ -25,7 +25,7 @@ NAMES = {
     "groups": np.arange(60) // 2, "y_true": np.ones(60), "statistic": "accuracy", "power": 0.9,
     "p_values": [0.01, 0.2], "seeds_at_looks": [3, 5], "planned_seeds": 5,
     "margin": 10, "by": np.arange(60) % 2, "seed_sd": 2, "base_name": "old", "experiment_name": "new",
-    "name": "new against old", "evaluation_set": "dev",
+    "names": ("old", "new"), "name": "new against old", "evaluation_set": "dev",
     "data": {"seed": [0, 0, 1, 1], "id": [0, 1, 0, 1], "score": [0, 1, 1, 1]},
 }  # fmt: skip
 

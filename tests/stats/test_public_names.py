@@ -31,6 +31,16 @@ def test_a_name_imports_what_it_needs_and_no_more():
 
 
 @pytest.mark.processes
+def test_the_package_has_the_functions_that_most_people_need():
+    assert not loaded("import multiberts\nassert multiberts.__version__") & {"numpy", "ast"}
+    names = loaded(
+        "import multiberts\nassert multiberts.compare([[1, 0], [1, 1]]).design == 'single'\n"
+        "assert multiberts.read is multiberts.stats.read\nassert not hasattr(multiberts, 'no_name')"
+    )
+    assert not names & {"matplotlib", "pandas", "tensorflow"}
+
+
+@pytest.mark.processes
 def test_files_are_compared_without_labelled_arrays(tmp_path):
     file = tmp_path / "scores.csv"
     file.write_text("id,old_seed0,old_seed1,new_seed0,new_seed1\na,0,1,1,1\nb,1,0,1,1\nc,1,1,1,0\n")

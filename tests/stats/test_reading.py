@@ -17,6 +17,7 @@ from multiberts.stats.report.own_predictions import compare_files
 SEEDS, EXAMPLES = 4, 30
 LABELS = np.random.default_rng(0).integers(0, 2, EXAMPLES)
 IDS = [f"id {place}" for place in range(EXAMPLES)]
+BY_ID = pandas.Series(LABELS, IDS)
 OPTIONS = {"n_resamples": 50}
 
 
@@ -65,9 +66,9 @@ def test_every_form_gives_the_numbers_of_arrays(expected):
     )
     forms = [
         (lambda values: values.tolist(), LABELS.tolist()),
-        (with_ids, LABELS),
+        (with_ids, BY_ID),
         (pandas.DataFrame, pandas.Series(LABELS)),
-        (lambda values: pandas.DataFrame(values, columns=IDS), pandas.Series(LABELS, IDS)),
+        (lambda values: pandas.DataFrame(values, columns=IDS), BY_ID),
         (lambda values: pandas.DataFrame(values).astype("Int64"), LABELS),
         (lambda values: values[:, None], LABELS),
     ]
@@ -143,8 +144,56 @@ def test_what_people_have_gives_the_numbers_of_the_command(tmp_path):
             == tuple(printed["ci"][end] for end in ("low", "high"))
         )
         assert found.base.num_clusters == 10
-        named = (found.base.name, found.experiment.name)
-        assert named == (("old", "new") if len(form) == 1 else ("base", "experiment"))
+        assert (found.base.name, found.experiment.name) == ("old", "new")
+
+
+def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are():
+    """Two columns of a frame indexed by (seed, id) were two examples, and 54 % became 51 %."""
+    frames = {
+        name: long(values).drop(columns=["arm", "run", "template"])
+        for name, values in (("old", BASE), ("new", EXPERIMENT))
+    }
+    expected = compare(*frames.values(), **OPTIONS)
+    assert (expected.base.name, expected.experiment.name) == ("base", "experiment")
+    right = [
+        frame.assign(score=frame["prediction"] == frame["label"]).set_index(["seed", "example"])[
+            "score"
+        ]
+        for frame in frames.values()
+    ]
+    keys = ["seed", "example"]
+    indexed = [frame.set_index(keys) for frame in frames.values()]
+    forms = [
+        indexed, [own.set_index("seed") for own in frames.values()],
+        [own.set_index("example") for own in frames.values()], right,
+        [own.to_dict("records") for own in frames.values()],
+        [frames], [[*frames.values()]],
+        [{name: own.to_dict("list") for name, own in frames.items()}],
+        [{name: own.to_dict("records") for name, own in frames.items()}],
+        [pandas.concat(dict(zip(frames, indexed, strict=True)), names=["model"])],
+        [read([*frames.values()])[name] for name in ("base", "experiment")],
+        [read(frames)],
+        [own for one in indexed for own in read(
+            one.rename_axis(["s", "nr"]), seed="s", example="nr").values()],
+    ]  # fmt: skip
+    for form in forms:
+        found = compare(*form, **OPTIONS)
+        assert found.ci == pytest.approx(expected.ci) and found.base.num_examples == EXAMPLES
+    assert {*read(frames)} == {"old", "new"}
+    named = [own.copy() for own in frames.values()]
+    for own, name in zip(named, frames, strict=True):
+        own.attrs["name"] = name
+    for found in (
+        compare(*named, **OPTIONS),
+        compare(named, **OPTIONS),
+        compare(frames, **OPTIONS),
+    ):
+        assert (found.base.name, found.experiment.name) == ("old", "new")
+    assert [arm.name for arm in compare_arms(named, **OPTIONS).arms] == ["new", "old"]
+    with pytest.raises(
+        DataError, match="no column of predictions or scores among 'seed', 'example'"
+    ):
+        compare([{"seed": 0, "example": "a"}, {"seed": 1, "example": "a"}])
 
 
 def test_tensors_and_dicts_by_seed_give_the_numbers_of_arrays(expected):
@@ -197,8 +246,7 @@ def test_scores_need_no_labels():
     assert family.macro_average.estimate == pytest.approx(expected.estimate)
     with pytest.raises(UserError, match="no labels, .*f1"):
         compare(*right, "f1")
-    with pytest.raises(UserError, match="labels without a metric"):
-        compare(BASE, EXPERIMENT, labels=LABELS)
+    same(compare(BASE, EXPERIMENT, labels=LABELS, **OPTIONS), expected)
 
 
 def test_labels_and_clusters_are_put_in_order_by_their_coordinates(expected):
@@ -214,7 +262,6 @@ def test_labels_and_clusters_are_put_in_order_by_their_coordinates(expected):
         same(compare(*arms, "accuracy", labels=labels, **OPTIONS), expected)
     template = np.arange(EXAMPLES) // 5
     for clusters in (
-        template,
         xarray.DataArray(template[order], coordinates, "example"),
         pandas.Series(template[order], np.array(IDS)[order]),
     ):
@@ -245,11 +292,82 @@ def test_ids_that_do_not_agree_are_refused():
     with pytest.raises(UserError, match="example id appears twice"):
         compare(base, experiment, "accuracy", labels=pandas.Series([*LABELS, 1], [*IDS, "id 3"]))
     with pytest.raises(UserError, match="clusters: 2 of 30"):
-        compare(base, experiment, "accuracy", labels=LABELS, clusters=short)
+        compare(base, experiment, "accuracy", labels=BY_ID, clusters=short)
     with pytest.raises(UserError, match="base has example ids .*experiment"):
-        compare(base, EXPERIMENT, "accuracy", labels=LABELS)
+        compare(base, EXPERIMENT, "mean")
     with pytest.raises(UserError, match=r"dims \('x',\), .*\(example,\)"):
         compare(base, experiment, "accuracy", labels=xarray.DataArray(LABELS, dims="x"))
+
+
+def test_labels_apart_are_joined_by_id_in_every_form(tmp_path, expected):
+    order = np.random.default_rng(2).permutation(EXAMPLES)
+    numbers = pandas.DataFrame({"idx": order, "gold": LABELS[order], "note": "n"})
+    path = tmp_path / "gold.tsv"
+    numbers.to_csv(path, sep="\t", index=False)
+    for make in (int, str):  # ids as numbers, and as texts of them
+        ids = ("example", np.array([make(place) for place in range(EXAMPLES)]))
+        arms = [with_ids(values).assign_coords(example_id=ids) for values in (BASE, EXPERIMENT)]
+        for labels in (path, str(path), numbers, numbers.set_index("idx")):
+            same(compare(*arms, labels=labels, **OPTIONS), expected)
+    found = compare_arms(dict(zip("ab", arms, strict=True)), labels=path, **OPTIONS)
+    assert found.metric == "accuracy"
+    assert abs(found.differences[0].estimate) == pytest.approx(abs(expected.estimate))
+    frames = [long(values).drop(columns=["arm", "label"]) for values in (BASE, EXPERIMENT)]
+    with pytest.raises(DataError, match="labels: 30 of 30 .*'id .*30 are of other"):
+        compare(*frames, labels=path)
+    named = pandas.DataFrame({"nr": IDS, "class": LABELS})
+    with pytest.raises(DataError, match=r"no column of labels among 'nr', 'class'; .*set_index"):
+        compare(*frames, labels=named)
+    by_id = named.set_index("nr")["class"]
+    assert compare(*frames, labels=by_id, **OPTIONS).estimate == pytest.approx(expected.estimate)
+    with pytest.raises(DataError, match="scores .'right'., which are not compared with labels"):
+        compare(*(own.rename(columns={"prediction": "right"}) for own in frames), labels=by_id)
+
+
+def test_values_by_position_beside_ids_are_refused_unless_these_count():
+    """Frames are read in the order of their rows: 30.5 % of three classes, and no word of it."""
+    frames = [long(values).drop(columns=["arm", "label"]) for values in (BASE, EXPERIMENT)]
+    for values in (
+        LABELS.tolist(),
+        LABELS,
+        pandas.Series(LABELS),
+        xarray.DataArray(LABELS, dims="example"),
+    ):
+        with pytest.raises(DataError, match="labels are in an order .*'id .* by id"):
+            compare(*frames, "accuracy", labels=values)
+        with pytest.raises(DataError, match="clusters are in an order .*'id .* by id"):
+            compare(*frames, "accuracy", labels=BY_ID, clusters=values)
+    shuffled = with_ids(BASE).assign_coords(example_id=("example", np.arange(EXAMPLES)[::-1]))
+    with pytest.raises(DataError, match="labels are in an order"):
+        compare(shuffled, labels=LABELS)
+    for first in (0, 1):
+        counts = with_ids(BASE).assign_coords(example_id=("example", np.arange(EXAMPLES) + first))
+        score = compare(counts, labels=LABELS, **OPTIONS).estimate
+        assert score == pytest.approx((BASE == LABELS).mean())
+
+
+def test_the_metric_is_inferred_as_the_command_infers_it(tmp_path):
+    """Without labels, predictions were averaged; with labels, a metric had to be named."""
+    frames = {"base": long(BASE), "new": long(EXPERIMENT)}
+    runs = xarray.Dataset(
+        {"prediction": (("run", "example"), BASE), "label": ("example", LABELS)},
+        {"pretrain_seed": ("run", range(SEEDS))}, {"metrics": ["matthews", "accuracy"]},
+    )  # fmt: skip
+    files = []
+    for name, frame in frames.items():
+        frame = frame.drop(columns=["arm", "run"])
+        files.append(str(tmp_path / f"{name}.csv"))
+        frame.to_csv(files[-1], index=False)
+    (printed,) = json.loads(compare_files(base=files[0], experiment=files[1:], json=True))
+    for found in (compare(*frames.values()), compare(*files), compare_arms(frames)):
+        assert found.metric == printed["metric"] == "accuracy"
+    assert compare_tasks({"t": TaskData(*files)}).comparisons["t"].metric == "accuracy"
+    assert compare(runs, **OPTIONS).metric == "matthews"
+    unlabelled = [frame.drop(columns="label") for frame in frames.values()]
+    with pytest.raises(DataError, match="no labels, which accuracy .*labels='FILE'"):
+        compare(*unlabelled)
+    with pytest.raises(DataError, match="fractions, .*metric='NAME'"):
+        compare(BASE + 0.5, labels=LABELS)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
@@ -323,8 +441,8 @@ def test_one_arm_alone_is_described():
 
 def test_two_arrays_in_a_list_are_two_arms_and_a_nested_list_is_one(expected):
     compared = {"metric": "accuracy", "labels": LABELS, **OPTIONS}
-    for make in (np.asarray, pandas.DataFrame, with_ids):
-        same(compare([make(BASE), make(EXPERIMENT)], **compared), expected)
+    for make, labels in ((np.asarray, LABELS), (pandas.DataFrame, LABELS), (with_ids, BY_ID)):
+        same(compare([make(BASE), make(EXPERIMENT)], **compared | {"labels": labels}), expected)
     same(compare((BASE, EXPERIMENT), **compared), expected)
     with pytest.raises(DataError, match="3 arms .arm 1, arm 2, arm 3.*compare_arms"):
         compare([BASE, EXPERIMENT, BASE], **compared)
@@ -335,8 +453,7 @@ def test_two_arrays_in_a_list_are_two_arms_and_a_nested_list_is_one(expected):
 
 def test_one_dimension_is_the_examples_of_one_seed():
     right = [(values == LABELS).astype(float) for values in (BASE, EXPERIMENT)]
-    with pytest.raises(DataError, match="base has one seed .*resample='examples'"):
-        compare(right[0][0], right[1][0])
+    assert compare(right[0][0], right[1][0]).resample == "examples"
     rows, tables = (
         compare(*arms, resample="examples", **OPTIONS)
         for arms in ((values[0] for values in right), (values[:1] for values in right))
@@ -523,7 +640,7 @@ def test_seeds_that_are_one_number_pair_however_they_are_written(tmp_path, expec
         (with_ids(BASE), with_ids(EXPERIMENT).assign_coords(pretrain_seed=seeds)),
     ]  # fmt: skip
     for place, (one, other) in enumerate(pairs):
-        labels = None if place < 3 else LABELS
+        labels = None if place < 3 else BY_ID if place == 5 else LABELS
         found = compare(one, other, labels=labels, **compared)
         assert found.ci == pytest.approx(expected.ci) and found.base.seeds == (*range(SEEDS),)
 

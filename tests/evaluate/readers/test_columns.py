@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from multiberts.evaluate.readers.columns import ColumnNames
-from multiberts.evaluate.readers.reading import read_arms, read_rows, rows_in_memory
+from multiberts.evaluate.readers.reading import read_arms, read_rows, tasks_in_memory
 from multiberts.evaluate.readers.rows import Rows
 from multiberts.runs.errors import UserError
 
@@ -312,12 +312,13 @@ def test_columns_of_runs_are_read_as_rows_are(tmp_path: Path) -> None:
     """Ids kept their spaces, and 1.0 stood beside True where a seed lacked one value."""
     frame = wide("seed_{seed}", [""]).assign(seed_0=True, seed_1=[None, *[False] * 29])
     frame.loc[3, "id"] += " "
-    found = rows_in_memory(frame.astype({"seed_1": object}), "table").roles
+    [rows] = tasks_in_memory(frame.astype({"seed_1": object}), "table").values()
+    found = rows.roles
     assert found["example"].tolist() == [f"x{number}" for number in range(30)] * 2
     assert found["score"].dtype == float and found["score"].sum() == 30
     with pytest.raises(UserError, match=r"\[1, 2\] in column 'seed_0 \.\.\. seed_1', row 4, "):
         frame["seed_1"] = [0, 1, 1, [1, 2], *[0] * 26]
-        rows_in_memory(frame, "table")
+        tasks_in_memory(frame, "table")
 
 
 def test_an_arm_may_begin_with_such_a_word(tmp_path: Path) -> None:
@@ -381,4 +382,4 @@ def test_a_second_column_of_a_role_is_said_to_be_left_out(tmp_path: Path) -> Non
     named = read(
         frame, tmp_path, prediction="predicted_label", label="gold", seed="seed", score=None
     )
-    assert named.read.unused == ["f1"]
+    assert named.read.unused == ["prediction", "label", "trial", "f1"]

@@ -234,7 +234,7 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("a,b\n1,2\n", "seeds among 'a', 'b'; .*--seed=COLUMN"),
+        ("a,b\n1,2\n", "seeds or of predictions or scores among 'a', 'b'; .*--seed=COLUMN --prediction"),
         ("seed,b\n1,2\n", "scores among 'seed', 'b'; .*--prediction=COLUMN"),
         ("", "is empty; "),
         (" []\n", "is empty; "),

@@ -122,7 +122,7 @@ def test_answers_take_a_finished_comparison_or_an_answer_about_one():
 def test_one_seed_is_compared_with_seeds_held_fixed_and_then_borrows():
     answers, labels = [(scores(1, key=key) > -1).astype(int) for key in (0, 1)], np.ones(200, int)
     with pytest.raises(DataError, match=r"base has one seed \(0\) .*seed_sd"):
-        stats.compare(*answers, "accuracy", labels=labels, **FEW)
+        stats.compare(*answers, "accuracy", labels=labels, resample="both", **FEW)
     several = stats.compare(scores(3), scores(3, key=1), **FEW)
     with pytest.raises(DataError, match="resample='both', expected resample='examples'"):
         stats.one_seed(several, 0.1)

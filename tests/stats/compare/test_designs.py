@@ -3,8 +3,10 @@ and the exact standard error against the samples."""
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 import scipy.stats
 import sklearn.metrics
@@ -37,6 +39,10 @@ def arm(skill=0.7, seeds=5, runs=2, num_examples=40, key=0, first_seed=0, contin
             "example_id": ("example", [f"9/{n}" for n in range(num_examples)]),
         },
     )
+
+
+def along(data, values):
+    return pandas.Series(values, data["example_id"])
 
 
 def score_of_seeds(data, score, seeds, examples):
@@ -123,7 +129,7 @@ def test_clusters_are_drawn_whole():
     base, experiment = arm(0.6), arm(0.75, key=1)
     template = np.array([f"t{n}" for n in np.repeat(np.arange(9), [1, 2, 3, 4, 5, 6, 7, 8, 4])])
     members = [np.flatnonzero(template == name) for name in np.unique(template)]
-    by_values = compare(base, experiment, "f1", clusters=template, n_resamples=FEW)
+    by_values = compare(base, experiment, "f1", clusters=along(base, template), n_resamples=FEW)
     f1 = sklearn.metrics.f1_score
     examples = (" examples", members)
     expected = plain_loop(
@@ -168,8 +174,8 @@ def test_ranks_take_clusters_and_equal_the_libraries(metric):
     codes = np.arange(40) // 2
     members = [np.flatnonzero(codes == code) for code in range(20)]
     item = compare(
-        base["prediction"], experiment["prediction"], metric, labels=base["label"], clusters=codes,
-        n_resamples=FEW, rng=3,
+        base["prediction"], experiment["prediction"], metric, labels=base["label"],
+        clusters=along(base, codes),        n_resamples=FEW, rng=3,
     )  # fmt: skip
     sets = ((" examples", members),) * 2
     expected = plain_loop(
@@ -336,15 +342,40 @@ def test_as_many_tasks_as_there_are_have_corrected_p_values():
     assert (family.adjusted["holm"] < 0.05).any()
 
 
-def test_seeds_that_a_task_lacks_are_left_out_and_named():
+def test_the_mean_leaves_out_seeds_that_a_task_lacks_and_names_them():
     tasks = tasks_of()
     tasks["three"] = TaskData(
         arm(0.6, seeds=3, first_seed=1), arm(0.7, seeds=3, first_seed=1, key=1), "accuracy"
     )
     family = compare_tasks(tasks, n_resamples=200)
-    assert {item.base.seeds for item in family.comparisons.values()} == {(1, 2, 3)}
+    assert family.macro_average.base.seeds == (1, 2, 3)
     assert family.left_out["one"] == (0, 4)
     assert "three" not in family.left_out
+    # A task's own result does not depend on other tasks.
+    alone = compare(tasks["one"].base, tasks["one"].experiment, "accuracy", n_resamples=200)
+    assert family.comparisons["one"].ci == alone.ci
+
+
+def test_a_task_with_two_metrics_counts_as_their_mean():
+    """As MRPC does in GLUE: its accuracy and F1 have a half each of the task's weight."""
+    tasks = tasks_of()
+    first, second = tasks.values()
+    family = compare_tasks(
+        {"one": replace(first, metric=("accuracy", "f1")), "two": second},
+        n_resamples=NUM_BOOTSTRAP,
+    )
+    parts = [item.differences for item in family.comparisons.values()]
+    assert [*family.comparisons] == ["one, accuracy", "one, F1", "two"]
+    weights = np.array([0.25, 0.25, 0.5])
+    np.testing.assert_allclose(family.macro_average.differences, weights @ parts)
+    assert agrees_with_exact_error(family.macro_average)
+    assert family.macro_average.tasks == ("one", "two")
+    arms = [
+        family.macro_average.base,
+        family.comparisons["one, F1"].base,
+        family.comparisons["two"].base,
+    ]
+    assert arms[0].num_examples == arms[1].num_examples + arms[2].num_examples
 
 
 def test_bad_tasks_are_refused_by_name():
@@ -369,17 +400,17 @@ def test_bad_designs_are_refused():
     with pytest.raises(UserError, match="no coordinate 'template'"):
         compare(base, experiment, "accuracy", clusters="template")
     with pytest.raises(UserError, match="all examples are in"):
-        compare(base, experiment, "accuracy", clusters=np.zeros(40))
+        compare(base, experiment, "accuracy", clusters=along(base, np.zeros(40)))
     with pytest.raises(UserError, match="each of 40 examples"):
         compare(base, experiment, "accuracy", clusters=np.zeros(39))
     with pytest.raises(UserError, match="has one seed.*fixed_baseline"):
         compare(arm(seeds=1), experiment, "accuracy", design="unpaired")
     with (
         warnings.catch_warnings(),
-        pytest.raises(UserError, match="one example"),
+        pytest.raises(UserError, match="one example.*resample='seeds'"),
     ):
         warnings.simplefilter("error")
-        compare(np.ones((3, 1)), np.zeros((3, 1)))
+        compare(np.ones((3, 1)), np.zeros((3, 1)), resample="both")
     with pytest.raises(UserError, match="auc needs the scores"):
         compare(base, experiment, "auc")
     with pytest.raises(UserError, match="found metric 3"):

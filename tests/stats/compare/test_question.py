@@ -122,8 +122,8 @@ def test_one_seed_speaks_about_examples_only():
     base, experiment = arm(0.6, seeds=(3,)), arm(0.8, seeds=(3,), key=1)
     for design in ("paired", "unpaired"):
         with pytest.raises(UserError, match="one seed .3.*resample='examples'"):
-            compare(base, experiment, "accuracy", design=design)
-    only = compare(base, experiment, "accuracy", resample="examples", n_resamples=100)
+            compare(base, experiment, "accuracy", design=design, resample="both")
+    only = compare(base, experiment, "accuracy", n_resamples=100)
     correct = [(side["prediction"] == side["label"]).mean("run") for side in (base, experiment)]
     difference = (correct[1] - correct[0]).to_numpy()
     assert only.standard_error == pytest.approx(difference.std(ddof=1) / np.sqrt(60))

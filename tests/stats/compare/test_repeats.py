@@ -67,10 +67,10 @@ def test_repeats_of_three_models_are_ranked(tmp_path: Path) -> None:
 def test_one_log_of_each_model_shows_nothing_of_repeats(tmp_path: Path) -> None:
     write_logs(tmp_path, runs=1)
     with pytest.raises(DataError, match=r"has one evaluation .*how evaluations vary; .*resample="):
-        stats.compare(tmp_path)
-    assert stats.compare(tmp_path, resample="examples").design == "unpaired"
-    text = compare_files(results=str(tmp_path), resample="examples")
-    assert "This is about these two models on new examples" in text
+        stats.compare(tmp_path, resample="both")
+    assert stats.compare(tmp_path).design == "unpaired"
+    text = compare_files(results=str(tmp_path))
+    assert text.startswith("One run of each model: this is about these models on new examples")
 
 
 def test_unlike_numbers_of_repeats_are_compared(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import xarray
 
-from multiberts.stats import TaskData, compare, compare_tasks
+from multiberts.runs.errors import UserError
+from multiberts.stats import TaskData, compare, compare_arms, compare_tasks
+from multiberts.stats.errors import DataError
 
 RANDOM = np.random.default_rng(0)
 BASE, EXPERIMENT = (
@@ -37,6 +39,58 @@ def test_print_gives_the_finding_and_a_table():
     assert "\\toprule" in result.latex() and "\\midrule" in result.latex()
     assert "Sellam" in result.methods() and "10 clusters" in result.methods()
     assert result.plot().axes
+
+
+def test_a_result_is_drawn_into_axes_that_are_given():
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    first, second, third = figure.subplots(1, 3)
+    result, alone = make(), compare(BASE, n_resamples=60)
+    assert result.plot(ax=first) is first and figure.axes == [first, second, third]
+    (low, high), *_ = (line.get_xdata() for line in first.lines if line.get_linewidth() == 2)
+    assert (low, high) == pytest.approx(tuple(result.ci))
+    tasks = {name: TaskData(BASE[:5], EXPERIMENT[:5]) for name in "ab"}
+    compare_tasks(tasks, n_resamples=60).plot(ax=second)
+    assert [text.get_text() for text in second.get_yticklabels()] == ["a", "b", "macro-average"]
+    assert alone.plot(ax=third).get_xlabel() == "mean (%): base"
+    assert first.get_legend() and not figure.legends and not figure.get_suptitle()
+    assert len(alone.plot().axes) == 1  # one arm has no panel of a difference
+    arms = compare_arms({"a": BASE, "b": EXPERIMENT[:5], "c": BASE}, n_resamples=60)
+    with pytest.raises(UserError, match="2 panels, .*leave ax out"):
+        arms.plot(ax=first)
+
+
+def test_a_result_is_written_as_the_page_of_the_command(tmp_path):
+    result = compare({"RoBERTa": BASE, "Ours <b>": EXPERIMENT[:5]}, n_resamples=60)
+    page = tmp_path / "page.html"
+    result.to_html(page)
+    text = page.read_text()
+    assert [*tmp_path.iterdir()] == [page] and '<h1 id="top">Ours &lt;b&gt; against RoBERTa' in text
+    assert (
+        text.count("<svg") == 2
+        and f"{100 * result.ci.low:.1f} to {100 * result.ci.high:.1f}" in text
+    )
+    assert "Comparison.to_html, in Python" in text and "SHA-256" not in text
+    files = [tmp_path / "old.csv", tmp_path / "new.csv"]
+    for file, values in zip(files, (BASE, EXPERIMENT), strict=True):
+        rows = [
+            f"{seed},{place},{right}"
+            for seed, row in enumerate(values)
+            for place, right in enumerate(row)
+        ]
+        file.write_text("\n".join(["seed,id,score", *rows]))
+    compare(*files, n_resamples=60).to_html(str(page))
+    assert "new against old" in page.read_text() and "files compared (2)" in page.read_text()
+    tasks = {name: TaskData(BASE[:5], EXPERIMENT[:5]) for name in ("RTE", "CoLA")}
+    family = compare_tasks(tasks, n_resamples=60)
+    family.to_html(page)
+    text = page.read_text()
+    assert all(name in text for name in ("RTE", "CoLA", "macro-average"))
+    assert f"{family.adjusted['holm'][0]:.2g}" in text
+    arms = compare_arms({"a": BASE, "b": EXPERIMENT[:5], "c": BASE}, n_resamples=60)
+    with pytest.raises(DataError, match="ArmComparisons, which has no page; .*--html=PAGE"):
+        arms.to_html(page)
 
 
 def test_clusters_are_called_by_their_name():

@@ -104,18 +104,18 @@ def test_shares_are_in_per_cent_in_sentences_and_from_0_to_1_in_results(comparis
 
 def test_the_answer_is_one_sentence_on_the_clearest(comparison):
     other = dataclasses.replace(comparison, evaluation_set="test", estimate=-1.0)
-    text = answer(
-        [
-            ReportedComparison(other, 0.9, "not clear"),
-            ReportedComparison(comparison, 0.002, "better"),
-        ]
-    )
+    items = [
+        ReportedComparison(other, 0.9, "not clear"),
+        ReportedComparison(comparison, 0.002, "better"),
+    ]
+    text = answer(items, items[1])
     assert text.startswith("new against old, 2 comparisons: better on 1, not clear on 1;")
     assert "accuracy on dev, 9" in text and " % against " in text and " points (95 % CI " in text
     assert "p = 0.002 after correction" in text
     assert re.search(r"5 paired seeds \(5 and 5 runs\) .*40 shared examples\.$", text)
     assert text.count(". ") == 0
-    alone = answer([ReportedComparison(comparison, 0.3, "not clear")])
+    lone = ReportedComparison(comparison, 0.3, "not clear")
+    alone = answer([lone], lone)
     assert alone.startswith("new against old, not clear: accuracy")
 
 

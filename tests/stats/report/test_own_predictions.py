@@ -273,7 +273,7 @@ def test_two_files_and_what_does_not_fit(arms: Path, tmp_path: Path) -> None:
 def test_nothing_is_written_where_a_side_is_refused(tmp_path: Path) -> None:
     write_arms(tmp_path / "a.csv", {"a": 0.0}, num_seeds=1)
     write_arms(tmp_path / "b.csv", {"b": 0.0}, num_seeds=1)
-    done = warm.run(["compare", "a.csv", "b.csv", "--html=page.html"], tmp_path)
+    done = warm.run(["compare", "a.csv", "b.csv", "--resample=both", "--html=page.html"], tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: b against a on a.csv, ") and done.stderr.count("\n") == 1
     assert not (tmp_path / "page.html").exists()
