@@ -159,7 +159,9 @@ def _tasks_of_runs(
       steps: of pre-training; none: the last of each procedure.
       is_alone: whether the rates of one checkpoint are arms, with no other path to compare it with.
     """
-    runs = at_steps(finished_runs(path), steps, path)
+    runs = finished_runs(path)
+    of_task = [run for run in runs if run.facts["task"] == (task or "").partition("/")[0]]
+    runs = at_steps(of_task or runs, steps, path)
     groups = make_groups(by_checkpoint(runs) if seeds == "finetune" else runs)
     if seeds == "finetune" and len({group.procedure for group in groups}) == 1:
         groups = [replace(group, procedure="") for group in groups]
@@ -167,7 +169,8 @@ def _tasks_of_runs(
             groups = [own for group in groups for own in group.by_learning_rate()]
     reader, every = PredictionSetReader(), []
     for group, choice in [choose_learning_rate(group, reader) for group in groups]:
-        words = [group.runs[0].steps, choice.in_words() if choice else ""]
+        rates = ", ".join(f"learning rate {rate:g}" for rate in group.learning_rates if rate)
+        words = [group.runs[0].steps, choice.in_words() if choice else rates]
         chosen = ", ".join(filter(None, words))
         every += [(reader(group, name), chosen) for name in group.evaluation_sets()]
     wanted = {own.set_name for own in _wanted_sets([own for own, _ in every], path, task)}
