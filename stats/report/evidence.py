@@ -364,7 +364,8 @@ def _pictures(
     yield from _bias_picture(item, pair, truth_of)
     yield ReportSection(
         f"{pair.place}-seeds",
-        f"{metric_label(item.metric)} of every {'seed' if item.base.num_runs > 1 else 'run'} on {item.evaluation_set}",
+        f"{metric_label(item.metric)} of every {'seed' if item.base.num_runs > 1 else 'run'} on "
+        f"{item.evaluation_set}",
         partial(figures.seed_figure, item),
     )
     if "percentile" in item.intervals:
