@@ -260,7 +260,7 @@ def _guessed(
     numbers = [name for name in values if frame[name].dtype.kind in "biuf"]
     # A score for each of few rows is that of a whole run.
     distinct = frame[keys].nunique()
-    are_whole = all(frame[name].dtype.kind == "f" for name in values) and distinct.max() <= 50
+    are_whole = {frame[name].dtype.kind for name in values} == {"f"} and distinct.max() <= 50
     for name in distinct.sort_values(ascending=False, kind="stable").index:
         role = "seed" if frame[name].dtype.kind in "iu" else "arm"
         roles.setdefault("example" if "example" not in roles and not are_whole else role, name)
