@@ -448,13 +448,10 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
 
 
 def may_be_ids(column: pandas.Series, position: NDArray) -> bool:
-    """Returns whether a column of examples, one in each row, tells them apart in an order of its own."""
-    is_index = INDEX.fullmatch(str(column.name)) is not None
-    is_number_or_text = column.dtype.kind in "iuOT"
-    return (
-        not is_index and not is_text(column.name) and is_number_or_text and column.is_unique
-        and not _counts(column, position)
-    )  # fmt: skip
+    """Returns whether a column has another value in each row, in an order of its own."""
+    is_other = INDEX.fullmatch(str(column.name)) or is_text(column.name)
+    one_run = np.zeros(len(column), np.int64)
+    return not is_other and _tells_apart(one_run, column) and not _counts(column, position)
 
 
 def _counts(column: pandas.Series, position: NDArray) -> bool:
