@@ -127,6 +127,7 @@ def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
     Args:
       given: a metric of all tasks; metrics by task; or both as a text, `MRPC:accuracy+f1,accuracy`, where
         `+` joins the metrics of one task, and `glue` stands for those of GLUE.
+      tasks: names of all tasks.
 
     Raises:
       ValueError: a task or metric is not known.
