@@ -91,9 +91,10 @@ class Reproduction(FurtherAnswer):
             score_text(value, metric) for value in (*self.ci, arm.estimate, self.published)
         )
         warned = [_MEAN_LIMIT] if self.of == "mean" and self.num_published > 1 else []
+        drawn = [counted(number, "seed")]
+        drawn += [counted(arm.num_examples, "example")] * (arm.num_examples > 1)
         return [
-            f"Across {counted(number, 'seed')}"
-            f"{f' and {arm.num_examples} examples' * (arm.num_examples > 1)}, "
+            f"Across {' and '.join(drawn)}, "
             f"{metric_name(metric)} of {arm.name} is {mean}{' on average' * (number > 1)} ({spread}). With "
             f"probability {100 * self.ci.level:g} % {new} of the same law, scored on the same examples, "
             f"lies between {low} and {high}. The published {published} lies "
