@@ -309,7 +309,9 @@ def _read_files(
     without: list[Path] = []
     for source in sources:
         try:
-            parts.append(_read_file(source.path, names, source.seed))
+            # A number in the name of a file alone may be a year.
+            is_seed = len(sources) > 1 or not source.is_numbered
+            parts.append(_read_file(source.path, names, source.seed if is_seed else None))
         except (UnfinishedLogError, NoPredictionsError) as error:
             if source == sources[-1] and not parts:
                 raise

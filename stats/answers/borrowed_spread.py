@@ -173,7 +173,7 @@ def one_seed(
     Seeds are unpaired, as nothing is known of pairs; arms with several seeds keep the spread of their own.
 
     Args:
-      result: of `compare(..., resample="examples")`, which takes one seed.
+      result: of `compare`; with one seed beside several, of `compare(..., resample="examples")`.
       seed_sd: the standard deviation over seeds of the score on one evaluation set, in the unit that readers
         see (points for scores in per cent); `"0.8/24"` with its degrees of freedom (4 are assumed), or a
         `SeedSpread`.
@@ -186,7 +186,7 @@ def one_seed(
       >>> import numpy as np
       >>> from multiberts import stats
       >>> right = np.random.default_rng(0).random((2, 1, 2000)) < 0.8  # arms x one seed x examples
-      >>> result = stats.compare(*right, resample="examples")
+      >>> result = stats.compare(*right)
       >>> answer = stats.one_seed(result, "0.8/24")  # points, of 25 seeds
       >>> round(answer.comparison.standard_error / result.standard_error, 2)
       1.34

@@ -91,8 +91,10 @@ class Reproduction(FurtherAnswer):
             score_text(value, metric) for value in (*self.ci, arm.estimate, self.published)
         )
         warned = [_MEAN_LIMIT] if self.of == "mean" and self.num_published > 1 else []
+        drawn = [counted(number, "seed")]
+        drawn += [counted(arm.num_examples, "example")] * (arm.num_examples > 1)
         return [
-            f"Across {counted(number, 'seed')} and {counted(arm.num_examples, 'example')}, "
+            f"Across {' and '.join(drawn)}, "
             f"{metric_name(metric)} of {arm.name} is {mean}{' on average' * (number > 1)} ({spread}). With "
             f"probability {100 * self.ci.level:g} % {new} of the same law, scored on the same examples, "
             f"lies between {low} and {high}. The published {published} lies "
@@ -121,7 +123,7 @@ def reproduce(
     The published runs must have been scored on the same examples.
 
     Args:
-      result: these runs: `compare(runs)` of one arm; of one seed with `resample="examples"`.
+      result: these runs: `compare(runs)` of one arm.
       published: the number, in the metric's own unit: .874 of accuracy, not 87.4.
       of: what it is: `mean`, `best` or `median`, with the number of runs, such as `best:5`; without it as
         many as these.
