@@ -455,11 +455,6 @@ def labels_of(labels: Any) -> Any:
         ) from error
 
 
-def _named(table: ArmTable, role: str) -> str:
-    name = table.read.columns.get(role)
-    return f" ({name!r})" if name else ""
-
-
 def labelled(
     name: str, table: ArmTable, labels: Any, called: str = "", *, has_metric: bool
 ) -> ArmTable:
@@ -473,8 +468,8 @@ def labelled(
     """
     if table.kind == "score" and not has_metric:
         raise DataError(
-            f"{name}: found scores{_named(table, 'score')}, which are not compared with labels; give no "
-            "labels, or name the predictions with prediction='COLUMN'"
+            f"{name}: found scores ({table.read.columns.get('score', 'score')!r}), which are not compared "
+            "with labels; give no labels, or name the predictions with prediction='COLUMN'"
         )
     what = f"{name}: labels{called and f' ({called})'}"
     number = table.values.shape[1]
@@ -551,15 +546,12 @@ def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> Give
         raise DataError(f"found the metrics {found}; name one, metric='{min(logged)}'")
     # Plain arrays are what the metric reads: predictions where labels are, else scores.
     are_labelled = any(table.labels is not None for table in tables.values())
+    kinds = ("prediction", "") if are_labelled else ("prediction",)
     metrics: set[str] = set()
     for name, table in tables.items():
-        is_of_classes = table.kind == "prediction" or (table.kind == "" and are_labelled)
+        classes = table.values if table.kind in kinds else None
         try:
-            metrics.add(
-                default_metric(
-                    table.values if is_of_classes else None, table.labels, next(iter(logged), "")
-                )
-            )
+            metrics.add(default_metric(classes, table.labels, "".join(logged)))
         except ValueError as error:
             raise DataError(f"{name}: {in_keywords(str(error))}") from error
     return max(metrics)  # the mean where there are both kinds, which are refused
@@ -681,7 +673,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     keys = [(seed, *level) for seed, level in zip(seeds, levels, strict=True)]
     read = ReadAs.of(data.attrs)
     of_task = [*data.attrs.get("metrics", ())]  # of finished runs, its main one first
-    if of_task and of_task[0] in METRICS:
+    if kind == "prediction" and of_task and of_task[0] in METRICS:
         read = replace(read, logged_metric=str(of_task[0]))
     table = ArmTable(values, kind, keys, ids, own, of_examples, lineage, read)
     return _without_missing_runs(table, len(run_dims))
