@@ -450,9 +450,10 @@ def labels_of(labels: Any) -> Any:
     try:
         return labels_by_id(labels, RowNames(), f"labels {labels}" if is_path else "labels")[0]
     except UserError as error:
-        raise DataError(
-            f"{str(error).partition(';')[0]}; or give a Series by id: table.set_index('ID')['LABEL']"
-        ) from error
+        line, _, cure = in_keywords(str(error)).partition("; ")
+        if "no column" in line:  # there are no keywords for these
+            cure = "give a Series by id: table.set_index('ID')['LABEL']"
+        raise DataError(f"{line}; {cure}") from error
 
 
 def labelled(
