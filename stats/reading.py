@@ -155,9 +155,9 @@ def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
     Args:
       given: names of columns that are not usual ones.
     """
-    levels = [
-        name for name in getattr(getattr(data, "index", None), "names", ()) if name is not None
-    ]
+    held = [str(name) for name in getattr(data, "columns", ())]
+    names = getattr(getattr(data, "index", None), "names", ())
+    levels = [name for name in names if name is not None and str(name) not in held]
     roles = {
         role
         for role in ("arm", "seed", "run", "example")
@@ -165,7 +165,7 @@ def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
         if str(name).lower() in USUAL_NAMES[role]
     }
     of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
-    columns = {str(name).lower() for name in getattr(data, "columns", ())}
+    columns = {*map(str.lower, held)}
     is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
     return levels if is_long or {*levels} & {*given} else []
 
