@@ -181,9 +181,9 @@ def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
     Args:
       given: names of columns that are not usual ones.
     """
-    levels = [
-        name for name in getattr(getattr(data, "index", None), "names", ()) if name is not None
-    ]
+    held = [str(name) for name in getattr(data, "columns", ())]
+    names = getattr(getattr(data, "index", None), "names", ())
+    levels = [name for name in names if name is not None and str(name) not in held]
     roles = {
         role
         for role in ("arm", "seed", "run", "example")
@@ -191,7 +191,7 @@ def _long_levels(data: Any, given: Collection[str | None] = ()) -> list[Any]:
         if str(name).lower() in USUAL_NAMES[role]
     }
     of_rows = [name for role in ("seed", "example", *_VALUES) for name in USUAL_NAMES[role]]
-    columns = {str(name).lower() for name in getattr(data, "columns", ())}
+    columns = {*map(str.lower, held)}
     is_long = {"seed", "example"} <= roles or (bool(roles) and bool(columns & {*of_rows}))
     return levels if is_long or {*levels} & {*given} else []
 
@@ -477,14 +477,10 @@ def labels_of(labels: Any) -> Any:
     try:
         return labels_by_id(labels, RowNames(), f"labels {labels}" if is_path else "labels")[0]
     except UserError as error:
-        raise DataError(
-            f"{str(error).partition(';')[0]}; or give a Series by id: table.set_index('ID')['LABEL']"
-        ) from error
-
-
-def _named(table: ArmTable, role: str) -> str:
-    name = table.read.columns.get(role)
-    return f" ({name!r})" if name else ""
+        line, _, cure = in_keywords(str(error)).partition("; ")
+        if "no column" in line:  # there are no keywords for these
+            cure = "give a Series by id: table.set_index('ID')['LABEL']"
+        raise DataError(f"{line}; {cure}") from error
 
 
 def labelled(
@@ -500,8 +496,8 @@ def labelled(
     """
     if table.kind == "score" and not has_metric:
         raise DataError(
-            f"{name}: found scores{_named(table, 'score')}, which are not compared with labels; give no "
-            "labels, or name the predictions with prediction='COLUMN'"
+            f"{name}: found scores ({table.read.columns.get('score', 'score')!r}), which are not compared "
+            "with labels; give no labels, or name the predictions with prediction='COLUMN'"
         )
     what = f"{name}: labels{called and f' ({called})'}"
     number = table.values.shape[1]
@@ -578,15 +574,12 @@ def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> Give
         raise DataError(f"found the metrics {found}; name one, metric='{min(logged)}'")
     # Plain arrays are what the metric reads: predictions where labels are, else scores.
     are_labelled = any(table.labels is not None for table in tables.values())
+    kinds = ("prediction", "") if are_labelled else ("prediction",)
     metrics: set[str] = set()
     for name, table in tables.items():
-        is_of_classes = table.kind == "prediction" or (table.kind == "" and are_labelled)
+        classes = table.values if table.kind in kinds else None
         try:
-            metrics.add(
-                default_metric(
-                    table.values if is_of_classes else None, table.labels, next(iter(logged), "")
-                )
-            )
+            metrics.add(default_metric(classes, table.labels, "".join(logged)))
         except ValueError as error:
             raise DataError(f"{name}: {in_keywords(str(error))}") from error
     return max(metrics)  # the mean where there are both kinds, which are refused
@@ -708,7 +701,7 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     keys = [(seed, *level) for seed, level in zip(seeds, levels, strict=True)]
     read = ReadAs.of(data.attrs)
     of_task = [*data.attrs.get("metrics", ())]  # of finished runs, its main one first
-    if of_task and of_task[0] in METRICS:
+    if kind == "prediction" and of_task and of_task[0] in METRICS:
         read = replace(read, logged_metric=str(of_task[0]))
     table = ArmTable(values, kind, keys, ids, own, of_examples, lineage, read)
     return _without_missing_runs(table, len(run_dims))

@@ -165,7 +165,8 @@ def test_tables_in_memory_are_read_wherever_their_seeds_and_ids_are():
     indexed = [frame.set_index(keys) for frame in frames.values()]
     forms = [
         indexed, [own.set_index("seed") for own in frames.values()],
-        [own.set_index("example") for own in frames.values()], right,
+        [own.set_index("example") for own in frames.values()],
+        [own.set_index("example", drop=False) for own in frames.values()], right,
         [own.to_dict("records") for own in frames.values()],
         [frames], [[*frames.values()]],
         [{name: own.to_dict("list") for name, own in frames.items()}],
