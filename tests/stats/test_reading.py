@@ -358,7 +358,7 @@ def test_the_metric_is_inferred_as_the_command_infers_it(tmp_path):
         frame = frame.drop(columns=["arm", "run"])
         files.append(str(tmp_path / f"{name}.csv"))
         frame.to_csv(files[-1], index=False)
-    (printed,) = json.loads(compare_files(base=files[0], experiment=files[1:], json=True))
+    (printed,) = json.loads(compare_files(results=files[0], experiment=files[1:], json=True))
     for found in (compare(*frames.values()), compare(*files), compare_arms(frames)):
         assert found.metric == printed["metric"] == "accuracy"
     assert compare_tasks({"t": TaskData(*files)}).comparisons["t"].metric == "accuracy"
