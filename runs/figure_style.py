@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from multiberts.runs.errors import UserError
 
@@ -98,7 +98,8 @@ def canvas(
         )
     with matplotlib.rc_context(_SETTINGS):
         if given is not None:
-            yield given.figure, given if options.get("squeeze", True) else np.array([[given]])
+            figure = cast("Figure", given.figure)
+            yield figure, given if options.get("squeeze", True) else np.array([[given]])
             return
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)

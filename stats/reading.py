@@ -439,7 +439,7 @@ def along_examples(what: str, values: Any, ids: NDArray | None, number: int) -> 
             raise DataError(
                 f"{what} are in an order of their own, and the examples have ids (such as "
                 f"{ids.tolist()[0]!r}), whose order may be another; give them by id: "
-                "pandas.Series(values, index=ids), or a dict"
+                "a table with a column of ids, a Series whose index they are, or a dict"
             )
         return np.asarray(array)
     if own.shape == ids.shape and (own == ids).all():
@@ -504,7 +504,13 @@ def labelled(
             "labels, or name the predictions with prediction='COLUMN'"
         )
     what = f"{name}: labels{called and f' ({called})'}"
-    values = along_examples(what, labels, table.example_ids, table.values.shape[1])
+    number = table.values.shape[1]
+    values = along_examples(what, labels, table.example_ids, number)
+    if values.shape != (number,):
+        raise DataError(
+            f"{what}: found labels of shape {values.shape} for {number} examples; give one for each, or a "
+            "table of ids and labels, with names of its columns in the first line"
+        )
     columns, unused = dict(table.read.columns), [*table.read.unused]
     if called:
         unused += [columns["label"]] if "label" in columns else []

@@ -179,7 +179,7 @@ def _is_one_run(frame: pandas.DataFrame, columns: Mapping[str, str]) -> bool:
         keys = [columns["example"], *(columns[role] for role in ("arm",) if role in columns)]
         tasks = [name for name in ("task", "evaluation_set") if name in frame]
         return not frame[[*keys, *tasks]].duplicated().any()
-    # Scores that are no answers may be those of whole runs.
+    # Other scores than right or wrong may be those of whole runs.
     return "prediction" in columns or bool(frame[columns["score"]].dropna().isin((0, 1)).all())
 
 
@@ -207,10 +207,11 @@ def _refuse_summaries(frame: pandas.DataFrame, columns: Mapping[str, str], what:
 def _ask(
     frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], what: str
 ) -> UserError:
-    """Returns which roles a table lacks, with the columns that have them by their values."""
+    """Returns which roles a table lacks, with the columns that may have them by their values."""
     guessed, numbers = _guessed(frame, columns) if len(frame) > 1 else ({}, [])
     found = f"{what}: found no column of {' or of '.join(lacks)} among {listed(frame)}"
-    if "seeds" not in lacks and "arm" not in {**columns, **guessed} and len(numbers) > 1:
+    may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
+    if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
         models = ", ".join(map(repr, numbers[:9]))
         return UserError(
             f"{found}; give --arm={COLUMNS} if {models} are models, otherwise name it with "
@@ -220,11 +221,11 @@ def _ask(
     flags += ["--seed=COLUMN"] * ("seeds" in lacks and "seed" not in guessed)
     if not {"prediction", "score"} & {*columns, *guessed}:
         flags.append("--prediction=COLUMN or --score=COLUMN")
-    guess = ", a guess by their values" * bool(guessed)
+    it, its = ("it", "its") if len(flags) == 1 else ("them", "their")
+    guess = f", a guess by {its} values" * bool(guessed)
     more = ", or give a folder of files with one seed each, named by it (seed_0.csv)"
     return UserError(
-        f"{found}; name {'it' if len(flags) == 1 else 'them'} with {' '.join(flags)}{guess}"
-        f"{more * (lacks == ['seeds'])}"
+        f"{found}; name {it} with {' '.join(flags)}{guess}{more * (lacks == ['seeds'])}"
     )
 
 
@@ -240,31 +241,35 @@ def _guessed(
     others = [
         name
         for name in frame
-        if name not in columns.values() and re.fullmatch(r"[^\s;(),']+", str(name))
+        if name not in columns.values()
+        and re.fullmatch(r"[^\s;(),']+", str(name))
+        and (frame[name].dtype.kind in "biuf" or frame[name].map(type).eq(str).all())
     ]
-    may_distinguish = [name for name in others if frame[name].dtype.kind in "iuOT"]
+    may_distinguish = [name for name in others if frame[name].dtype.kind not in "bf"][:8]
     known = [columns[role] for role in ("arm", "seed", "run", "example") if role in columns]
     keys: list[str] = next(
         (
             [*names]
             for size in range(4)
             for names in itertools.combinations(may_distinguish, size)
-            if [*known, *names] and not frame[[*known, *names]].astype(str).duplicated().any()
+            if [*known, *names] and not frame[[*known, *names]].duplicated().any()
         ),
         [],
     )
     values = [name for name in others if name not in keys]
     numbers = [name for name in values if frame[name].dtype.kind in "biuf"]
     # A score for each of few rows is that of a whole run.
-    distinct = frame[keys].astype(str).nunique()
-    are_whole = all(frame[name].dtype.kind == "f" for name in values) and distinct.max() <= 50
+    distinct = frame[keys].nunique()
+    are_whole = {frame[name].dtype.kind for name in values} == {"f"} and distinct.max() <= 50
     for name in distinct.sort_values(ascending=False, kind="stable").index:
         role = "seed" if frame[name].dtype.kind in "iu" else "arm"
         roles.setdefault("example" if "example" not in roles and not are_whole else role, name)
     if not {"prediction", "score"} & {*roles}:
         if "example" in roles and values:
-            varies = frame.groupby(roles["example"])[values].nunique().max() > 1
-            for label, value in itertools.permutations(values, 2):
+            labels = [columns["label"]] if "label" in columns else values
+            of_examples = frame.groupby(roles["example"])[[*dict.fromkeys([*labels, *values])]]
+            varies = of_examples.nunique().max() > 1
+            for label, value in itertools.product(labels, values):
                 if varies[value] and not varies[label] and {*frame[value]} <= {*frame[label]}:
                     roles = {"label": label, "prediction": value} | roles
         if "prediction" not in roles and "label" not in columns and len(numbers) == 1:
@@ -443,13 +448,10 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
 
 
 def may_be_ids(column: pandas.Series, position: NDArray) -> bool:
-    """Returns whether a column of examples, one in each row, tells them apart in an order of its own."""
-    is_index = INDEX.fullmatch(str(column.name)) is not None
-    is_number_or_text = column.dtype.kind in "iuOT"
-    return (
-        not is_index and not is_text(column.name) and is_number_or_text and column.is_unique
-        and not _counts(column, position)
-    )  # fmt: skip
+    """Returns whether a column has another value in each row, in an order of its own."""
+    is_other = INDEX.fullmatch(str(column.name)) or is_text(column.name)
+    one_run = np.zeros(len(column), np.int64)
+    return not is_other and _tells_apart(one_run, column) and not _counts(column, position)
 
 
 def _counts(column: pandas.Series, position: NDArray) -> bool:

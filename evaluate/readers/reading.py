@@ -458,7 +458,14 @@ def _read_file(
             return standard(_table_of_json(path, parsed), names, path, seed)
         content = text.encode()
         del data, text  # each as large as the table
-        return standard(_read_text_table(content), names, path, seed)
+        try:
+            frame = _read_text_table(content)
+        except ValueError:
+            # Quotation marks of texts are not doubled in GLUE's TSV, where no cell has tabs or ends of lines.
+            if len({line.count(b"\t") or line for line in content.splitlines() if line}) > 1:
+                raise
+            frame = _read_text_table(content, quoting=csv.QUOTE_NONE)
+        return standard(frame, names, path, seed)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read ({error}); expected {KINDS}") from error
 
@@ -524,7 +531,7 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     return pandas.DataFrame(content)
 
 
-def _read_text_table(content: bytes) -> pandas.DataFrame:
+def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
     """Reads CSV, separated by commas or semicolons, or TSV, in UTF-8.
 
     Where semicolons separate, the decimal sign of a column is the comma or the point.
@@ -536,7 +543,7 @@ def _read_text_table(content: bytes) -> pandas.DataFrame:
     first = re.search(rb"[^\r\n]*\S[^\r\n]*", content)
     header = first[0].decode() if first else ""
     separator = max("\t,;", key=header.count)  # a stray tab may stand between commas
-    options: dict[str, Any] = {"sep": separator if separator in header else ",", "index_col": False}
+    options |= {"sep": separator if separator in header else ",", "index_col": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         try:
@@ -744,7 +751,8 @@ def labels_by_id(
     called = f"{columns['label']} of {what}"
     if "example" not in columns:
         order = np.arange(len(frame))
-        rivals = [name for name in frame if may_be_ids(frame[name], order)]
+        others = frame.drop(columns=columns["label"])
+        rivals = [name for name in others if may_be_ids(others[name], order)]
         if rivals:
             raise UserError(
                 f"{what}: found no column of ids, but {str(rivals[0])!r} differs in every row; write the ids "

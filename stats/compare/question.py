@@ -573,7 +573,10 @@ def check_seeds(
                 f"expected two or more to estimate how {unit}s vary; {cure}"
             )
         if not has_examples and settings.resample != "seeds":
-            whole = ", or give resample='seeds' if these are scores of whole runs" * has_seeds
+            whole = (
+                ", or give resample='seeds' and no seed_sd if these are scores of whole runs"
+                * has_seeds
+            )
             raise DataError(
                 f"{name} has one example, expected two or more to estimate their spread; add some{whole}"
             )

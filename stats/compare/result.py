@@ -123,7 +123,7 @@ class Readable(KnowsGuesses):
           >>> from multiberts import stats
           >>> result = stats.compare([[1, 0, 1], [1, 1, 0]], [[1, 1, 1], [0, 1, 1]])
           >>> result.plot(ax=Figure().subplots()).get_xlabel()
-          'accuracy (%): experiment - base'
+          'mean (points): experiment - base'
         """
         items = self.comparisons_shown()
         if len(items) > 1 or "percentile" not in items[0].intervals:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from multiberts.runs.figure_style import drawn_into
 from multiberts.stats.errors import DataError
@@ -20,6 +20,7 @@ from multiberts.stats.settings import ComparisonSettings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from multiberts.stats.presentation.sections import ReportSection
 
@@ -122,7 +123,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
     def plot(self, ax: Axes | None = None) -> Any:
         """Draws its figure, or a figure of one panel into given axes, which it returns; None without one."""
         section = self.figure()
-        return None if section is None else drawn(section.make, ax)
+        return None if section is None else drawn(cast("Callable[[], Figure]", section.make), ax)
 
     def _parts(self) -> tuple[list[str], Table | None]:
         notes = [f"Note: {text}" for text in self.warnings()]
@@ -146,7 +147,7 @@ class FurtherAnswer(EqualByContent, KnowsGuesses):
         return "\n".join([*(f"<p>{html.escape(text)}</p>" for text in texts if text), *shown])
 
 
-def drawn(draw: Callable[[], Any], ax: Axes | None) -> Any:
+def drawn(draw: Callable[[], Figure], ax: Axes | None) -> Figure | Axes:
     """Returns the figure that a function draws, or the axes into which it drew."""
     if ax is None:
         return draw()

@@ -287,7 +287,7 @@ def with_labels(
         table = table_of(name, data)
         labels, called = labels_by_id(path, names, path, table.read.columns.get("example", ""))
         table = labelled(name, table, labels, called, has_metric=has_metric)
-        # Of finished runs, their other variables stay.
+        # The probabilities of finished runs stay.
         is_table = isinstance(data, ArmTable)
         found[name] = table if is_table else data.assign(label=("example", table.labels))
     return found

@@ -246,7 +246,7 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
         metrics = metrics_by_task(settings.metric, [*tasks])
     except ValueError as error:
         raise UserError(str(error)) from error
-    pairs: list[Pair] = []
+    by_arm: dict[str, list[Pair]] = {name: [] for name in others or [""]}
     lacking: list[str] = []
     for task, arms in tasks.items():
         called = task or settings.task_name or settings.task or Path(settings.results).name
@@ -266,18 +266,20 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
             for name, data in arms.items()
         }  # fmt: skip
         lacking += [f"{name} on {task}" for name in (base_name, *others) if name not in sets]
-        for name in others or [""]:
+        for name, own_pairs in by_arm.items():
             if base_name not in sets or (name and name not in sets):
                 continue
             pair = [sets[base_name], *([sets[name]] if name else [])]
             title = f"{name} against {base_name}" if name else base_name
-            pairs += [
+            own_pairs += [
                 Pair(
-                    pair, measure, (base_name, name), title, str(len(pairs) + number),
+                    pair, measure, (base_name, name), title, "",
                     counts=not own or pair[0].counts(measure),
                 )
-                for number, measure in enumerate(measures, start=1)
+                for measure in measures
             ]  # fmt: skip
+    every_pair = [pair for own_pairs in by_arm.values() for pair in own_pairs]
+    pairs = [replace(pair, place=str(number)) for number, pair in enumerate(every_pair, start=1)]
     if not pairs:
         raise UserError(
             f"{settings.results}: found no task of both {base_name} and {', '.join(others)}; give "

@@ -249,6 +249,7 @@ def _filters(
         "metrics": _metrics,
         "name": metric_name,
         "warnings": _warnings,
+        "row_name": _row_name,
         "meaning": metric_meaning,
         "label": metric_label,
         "slug": slug,
@@ -287,6 +288,15 @@ def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedCompar
         unit = "in %, differences in points" if shares else "in the metric's own unit"
         found.setdefault(unit, []).append((number, item))
     return found
+
+
+def _row_name(item: Comparison, compared: ComparedArms) -> str:
+    """Returns what a row of the list is called: by its set, its arms, or both where both differ."""
+    names, sets = (
+        {getattr(one, key) for one in compared.comparisons} for key in ("name", "evaluation_set")
+    )
+    parts = [item.name] * (len(names) > 1) + [item.evaluation_set] * (len(sets) > 1)
+    return ": ".join(parts) or item.evaluation_set
 
 
 def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:

@@ -101,8 +101,8 @@ def report(
       title: heading of the page; by default the name of the first comparison.
       comparisons: what to compare, each a dict with `name`, `base` and `experiment` (dicts of
         `procedure` and optionally `step`, `task`, `learning_rate`; without a step the last
-        one), `design` (default `paired`), `resample` (default `both`), `margin`, the largest difference
-        that does not matter, in points for scores in per cent, and `primary`, the
+        one), `design` (default `paired`), `resample` (default: what the data allow), `margin`, the largest
+        difference that does not matter, in points for scores in per cent, and `primary`, the
         "<evaluation set>/<metric>" that the page opens with (default: the clearest of the first
         comparison). Without `experiment` the design is `single`. None: all procedures.
       truth: JSON file {"<evaluation set>/<metric>": {"<procedure>": value}} of values known from
@@ -285,7 +285,7 @@ def _checked_request(request: Mapping[str, Any]) -> dict[str, Any]:
     check_types(f"comparison {shortened(request['name'])}", request, _COMPARISON_FIELDS)
     single = request.get("experiment") is None
     design = "single" if single else "paired"
-    settings: dict[str, Any] = {"design": design, "resample": "both"}
+    settings: dict[str, Any] = {"design": design, "resample": None}
     settings |= {name: request[name] for name in settings if name in request}
     checked = {"experiment": None, "margin": None, **request, **settings}
     try:

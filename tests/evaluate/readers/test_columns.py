@@ -383,3 +383,42 @@ def test_a_second_column_of_a_role_is_said_to_be_left_out(tmp_path: Path) -> Non
         frame, tmp_path, prediction="predicted_label", label="gold", seed="seed", score=None
     )
     assert named.read.unused == ["prediction", "label", "trial", "f1"]
+
+
+def test_all_roles_are_asked_for_at_once_and_guessed_by_values(tmp_path: Path) -> None:
+    odd = rows().set_axis(["w", "x", "y", "z"], axis=1)
+    for frame, flags in (
+        (odd, "--seed=w --example=x --label=z --prediction=y, a guess"),
+        (odd.iloc[:, ::-1], "--seed=w --example=x --label=z --prediction=y, a guess"),
+        (odd.rename(columns={"x": "id", "z": "label"}), "--seed=w --prediction=y, a guess"),
+        (odd.assign(x=1), "--seed=COLUMN --prediction=COLUMN or --score=COLUMN"),
+        (odd.assign(y=[[1, 2]] * 90, z=[{}] * 90), "--seed=w --example=x --prediction=COLUMN or"),
+    ):
+        with pytest.raises(UserError, match=f"seeds or of predictions or scores among .* {flags}"):
+            rows_in_memory(frame, "data")
+
+
+def test_rows_without_seeds_are_one_run_where_every_one_is_of_another_example(
+    tmp_path: Path,
+) -> None:
+    one = rows(num_seeds=1).drop(columns="seed")
+    assert read(one, tmp_path).frame()["seed"].nunique() == 1
+    assert "no column names seeds" in read(one, tmp_path).read.columns["seed"]
+    whole = pd.DataFrame({"model": ["a", "b"] * 5, "accuracy": np.linspace(0.8, 0.9, 10)})
+    for frame in (rows().drop(columns="seed"), whole):
+        with pytest.raises(UserError, match="no column of seeds"):
+            read(frame, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mean", "Average", " std", "total (n=3)"])
+@pytest.mark.parametrize("role", ["seed", "id"])
+def test_a_row_that_sums_up_others_is_named(name: str, role: str, tmp_path: Path) -> None:
+    frame = rows().assign(id=np.tile(np.arange(30), 3)).astype({role: str})
+    frame.loc[90] = frame.loc[89]
+    frame.loc[90, role] = name
+    with pytest.raises(
+        UserError, match=f"{re.escape(repr(name))} in column '{role}', row 91, .*remove"
+    ):
+        read(frame, tmp_path)
+    words = rows().assign(id=[*"abcdefghijklmnopqrstuvwxyzäöü", "total"] * 3)
+    assert len(read(words, tmp_path)) == 90

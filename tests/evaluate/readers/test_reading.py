@@ -239,7 +239,7 @@ def test_statistics_of_helm(tmp_path: Path) -> None:
         ("", "is empty; "),
         (" []\n", "is empty; "),
         ("0,ex0,1,1\n0,ex1,1,0\n", "'0', 'ex0', '1'; the first line "),
-        ('seed\tid\tscore\ttext\n0\ta\t1\t"x\n0\tb\t1\ty\n0\tc\t1\t"z\n', "'text' .*quotation mark"),
+        ('seed\tid\tscore\ttext\n0\ta\t1\t"x\n0\tb\t1\n0\tc\t1\t"z\n', "'text' .*quotation mark"),
         ('{"seed": 1, "score": 1}\n{"seed": 2, "sc', "line 2 is not .*JSON"),
         ('{"seed": [1, 2], "score": [1]}', r"found {'seed': \[1, 2\], "),
         ("[" * 100_000, "nested too deep"),
@@ -253,6 +253,15 @@ def test_a_wrong_file_gets_one_line(text: str, line: str, tmp_path: Path) -> Non
     with pytest.raises(UserError, match=line) as caught:
         read_rows(str(path))
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_marks_of_glue_that_are_not_doubled_are_letters(tmp_path: Path) -> None:
+    """Its TSV has neither cells of several lines nor marks around cells, so that two marks hid rows."""
+    path = tmp_path / "dev.tsv"
+    path.write_text('seed\tid\tscore\ttext\n0\ta\t1\t"x\n0\tb\t0\ty\n0\tc\t1\t"z\n')
+    found = read_rows(str(path)).frame()
+    assert found[["example", "score", "text"]].to_numpy().tolist() == [
+        ["a", 1, '"x'], ["b", 0, "y"], ["c", 1, '"z']]  # fmt: skip
 
 
 def test_words_for_missing_numbers_are_words_among_words(tmp_path: Path) -> None:

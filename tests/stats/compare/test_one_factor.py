@@ -76,7 +76,7 @@ def _texts(result: Comparison) -> list[str]:
 
 def test_what_is_asked_for_is_not_inferred():
     with pytest.raises(
-        DataError, match="has one example.*resample='seeds' if these are scores of whole"
+        DataError, match="has one example.*resample='seeds' and no seed_sd if these"
     ):
         stats.compare(table(), resample="both")
     with pytest.raises(DataError, match="has one seed.*resample='examples'"):

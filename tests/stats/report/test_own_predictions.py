@@ -77,6 +77,26 @@ def test_the_answer_is_that_of_compare(arms: Path) -> None:
     assert second["p_holm"] == second["p_value"] > 0.05
 
 
+@pytest.mark.parametrize(("kind", "other"), [("examples", "seeds"), ("seeds", "examples")])
+def test_page_and_record_say_first_what_is_drawn(kind: str, other: str, tmp_path: Path) -> None:
+    write_arms(
+        tmp_path / "t.csv", {"old": 0.0, "new": 1.5}, num_seeds=1 if kind == "examples" else 5
+    )
+    if kind == "seeds":
+        table = pd.read_csv(tmp_path / "t.csv").groupby(["model", "seed"], sort=False)["correct"]
+        table.mean().reset_index().to_csv(tmp_path / "t.csv", index=False)
+    compare_files(base=str(tmp_path / "t.csv"), html=str(tmp_path / "p.html"))
+    page = (tmp_path / "p.html").read_text()
+    start = "One run of each model: " if kind == "examples" else "Scores of whole runs: "
+    answer = re.search('<p class="answer">(.*?)</p>', page, re.DOTALL)
+    assert answer is not None and answer[1].startswith(start) and "difference" in answer[1]
+    assert f"over the choice of {kind}. p" in page and f"drawing {kind} with replacement" in page
+    assert "seeds and examples" not in page and f"further {other}" not in page
+    assert ("which decide nothing" in page) == (kind == "examples")
+    [record] = json.loads(compare_files(base=str(tmp_path / "t.csv"), json=True))
+    assert record["read"].startswith(start) and record["resample"] == kind
+
+
 def test_words_table_and_files(arms: Path, tmp_path: Path) -> None:
     page, table, numbers = tmp_path / "page.html", tmp_path / "table.tex", tmp_path / "all.csv"
     text = compare_files(results=str(arms), html=str(page), latex=str(table), csv=str(numbers))
