@@ -274,9 +274,8 @@ def read_tasks(
             if "task" not in each.roles or own in {*each.roles["task"]}
         }
         called = own if "task" in roles else ""
-        read = replace(
-            part.read, task=called, files=[*files], logged_metric=next(iter(files.values()), "")
-        )
+        logged = part.read.logged_metric or next(iter(files.values()), "")
+        read = replace(part.read, task=called, files=[*files], logged_metric=logged)
         tasks[own] = replace(part, read=read)
         _warn_of_near_misses(part, what)
     return tasks

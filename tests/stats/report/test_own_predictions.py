@@ -85,7 +85,7 @@ def test_page_and_record_say_first_what_is_drawn(kind: str, other: str, tmp_path
     if kind == "seeds":
         table = pd.read_csv(tmp_path / "t.csv").groupby(["model", "seed"], sort=False)["correct"]
         table.mean().reset_index().to_csv(tmp_path / "t.csv", index=False)
-    compare_files(base=str(tmp_path / "t.csv"), html=str(tmp_path / "p.html"))
+    compare_files(results=str(tmp_path / "t.csv"), html=str(tmp_path / "p.html"))
     page = (tmp_path / "p.html").read_text()
     start = "One run of each model: " if kind == "examples" else "Scores of whole runs: "
     answer = re.search('<p class="answer">(.*?)</p>', page, re.DOTALL)
@@ -93,7 +93,7 @@ def test_page_and_record_say_first_what_is_drawn(kind: str, other: str, tmp_path
     assert f"over the choice of {kind}. p" in page and f"drawing {kind} with replacement" in page
     assert "seeds and examples" not in page and f"further {other}" not in page
     assert ("which decide nothing" in page) == (kind == "examples")
-    [record] = json.loads(compare_files(base=str(tmp_path / "t.csv"), json=True))
+    [record] = json.loads(compare_files(results=str(tmp_path / "t.csv"), json=True))
     assert record["read"].startswith(start) and record["resample"] == kind
 
 
