@@ -141,7 +141,7 @@ def _no_scores(path: Path, metric: str, lines: Sequence[Mapping[str, Any]]) -> U
         values = [line.get(metric) for line in lines]
         wrong = next(value for value in values if not isinstance(value, bool | int | float))
         reason = f"{metric} {shortened(wrong)}, which is not a score of one example"
-    kind = UserError if others else NoPredictionsError
+    kind = NoPredictionsError if metric in _OF_LIKELIHOODS and not others else UserError
     return kind(f"{path}: found {reason}; {cure}")
 
 

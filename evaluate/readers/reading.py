@@ -274,7 +274,7 @@ def read_tasks(
             if "task" not in each.roles or own in {*each.roles["task"]}
         }
         called = own if "task" in roles else ""
-        logged = part.read.logged_metric or next(iter(files.values()), "")
+        logged = next(iter(files.values()), "") or part.read.logged_metric
         read = replace(part.read, task=called, files=[*files], logged_metric=logged)
         tasks[own] = replace(part, read=read)
         _warn_of_near_misses(part, what)

@@ -28,7 +28,6 @@ from multiberts.stats.presentation.reported import (
     answer,
     clearest,
     judged,
-    means_of,
 )
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
@@ -121,7 +120,7 @@ class ComparedArms:
     def asked(self) -> ReportedComparison:
         if self.primary is not None:
             return self.items[self.primary]
-        return clearest(self.items[: len(self.items) - len(means_of(self.items))])
+        return clearest([one for one in self.items if not one.comparison.tasks] or self.items)
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -412,21 +411,28 @@ def _rank(
 
 def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[ReportSection]:
     """Yields a figure of all differences of each metric: on one axis, a slope would hide a share."""
-    names = {item.name for item in items}
+    called = {id(item): name for item, name in zip(items, names_of_rows(items), strict=True)}
     for metric in dict.fromkeys(item.metric for item in items if item.experiment is not None):
-        rows = {
-            item.evaluation_set if len(names) == 1 else item.name: item
-            for item in items
-            if item.metric == metric
-        }
+        rows = {called[id(item)]: item for item in items if item.metric == metric}
         if len(rows) > 1:
             name = metric_name(metric)
-            what = "on all evaluation sets: " if len(names) == 1 else "of all arms: "
+            are_sets = len({item.name for item in items}) == 1
+            what = "on all evaluation sets: " if are_sets else "of all arms: "
             yield ReportSection(
                 request.file(f"all-{slug(name)}"),
                 f"Differences of {name} {what}{request.name}",
                 partial(figures.forest_figure, rows, f"{request.name}: {name}"),
             )
+
+
+def names_of_rows(items: Sequence[Comparison]) -> list[str]:
+    """Returns what the rows of a list are called: by their arms, their sets, or both where both differ."""
+    names, sets = {item.name for item in items}, {item.evaluation_set for item in items}
+    parts = (
+        [item.name] * (len(names) > 1) + [item.evaluation_set] * (len(sets) > 1 or len(names) == 1)
+        for item in items
+    )
+    return [*map(": ".join, parts)]
 
 
 def _pictures_of_mean(

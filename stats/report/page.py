@@ -40,6 +40,7 @@ from multiberts.stats.report.evidence import (
     Pair,
     Request,
     forests_of,
+    names_of_rows,
     pictures_of,
 )
 from multiberts.stats.report.examples_by_seed import ExampleGrid
@@ -249,7 +250,7 @@ def _filters(
         "metrics": _metrics,
         "name": metric_name,
         "warnings": _warnings,
-        "row_name": _row_name,
+        "row_names": lambda compared: names_of_rows(compared.comparisons),
         "meaning": metric_meaning,
         "label": metric_label,
         "slug": slug,
@@ -288,15 +289,6 @@ def _by_unit(compared: ComparedArms) -> dict[str, list[tuple[int, ReportedCompar
         unit = "in %, differences in points" if shares else "in the metric's own unit"
         found.setdefault(unit, []).append((number, item))
     return found
-
-
-def _row_name(item: Comparison, compared: ComparedArms) -> str:
-    """Returns what a row of the list is called: by its set, its arms, or both where both differ."""
-    names, sets = (
-        {getattr(one, key) for one in compared.comparisons} for key in ("name", "evaluation_set")
-    )
-    parts = [item.name] * (len(names) > 1) + [item.evaluation_set] * (len(sets) > 1)
-    return ": ".join(parts) or item.evaluation_set
 
 
 def _by_width(figures: Sequence[ReportSection]) -> tuple[list[ReportSection], list[ReportSection]]:

@@ -395,7 +395,7 @@ def test_all_roles_are_asked_for_at_once_and_guessed_by_values(tmp_path: Path) -
         (odd.assign(y=[[1, 2]] * 90, z=[{}] * 90), "--seed=w --example=x --prediction=COLUMN or"),
     ):
         with pytest.raises(UserError, match=f"seeds or of predictions or scores among .* {flags}"):
-            rows_in_memory(frame, "data")
+            tasks_in_memory(frame, "data")
 
 
 def test_rows_without_seeds_are_one_run_where_every_one_is_of_another_example(
