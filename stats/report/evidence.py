@@ -240,7 +240,8 @@ def _compare(
 
 def _add_means(results: _Results) -> None:
     """Adds the mean over tasks of each two arms that are compared on several."""
-    request, by_arms = results.request, {}
+    request = results.request
+    by_arms: dict[tuple[str, str], list[int]] = {}
     for place in sorted(results.comparisons):
         if request.pairs[place].counts:
             by_arms.setdefault(request.pairs[place].names, []).append(place)
@@ -291,7 +292,9 @@ def _shown(
             strict=True,
         )
     ]
-    number, pictures, overview = len(rows), [[] for _ in items], []
+    number = len(rows)
+    pictures: list[list[ReportSection]] = [[] for _ in items]
+    overview: list[ReportSection] = []
     if for_page:
         pictures = [
             list(pictures_of(item, request.pairs[place], own, truth_of))
