@@ -82,12 +82,12 @@ if TYPE_CHECKING:
     import pandas
 
 
-def read_arms(
+def read_arms_by_task(
     path: str | Path | Sequence[str | Path],
     names: ColumnNames | None = None,
     task: str | None = None,
-) -> dict[str, ArmTable]:
-    """Reads predictions or scores of many runs, by arm ("" where the files name none).
+) -> dict[str, dict[str, ArmTable]]:
+    """Reads predictions or scores of many runs, by task and arm ("" where the files name none).
 
     Args:
       path: one of
@@ -102,26 +102,8 @@ def read_arms(
         (`per_instance_stats.json`) or Hugging Face `datasets`, one folder per seed.
         Or several of these that belong together (see `evaluate.readers.layout.are_seeds_of_arms`).
       names: of columns, where they are not the usual ones.
-      task: one of several tasks in the files; a column `task` or `evaluation_set`, the harness's name for
+      task: one of several, by default all: a column `task` or `evaluation_set`, the name a harness has for
         it, or what the files' names have after the seed.
-    """
-    what = described_paths(path)
-    if task is None:
-        only_task(tasks_of_logs(_listed(path)), what)  # of another task they may need other names
-    by_task = read_arms_by_task(path, names, task)
-    check_names_of_tasks(by_task, what)
-    only_task([*by_task], what)
-    return next(iter(by_task.values()))
-
-
-def read_arms_by_task(
-    path: str | Path | Sequence[str | Path],
-    names: ColumnNames | None = None,
-    task: str | None = None,
-) -> dict[str, dict[str, ArmTable]]:
-    """Reads predictions or scores of one task or all, by task ("" where none is named) and arm.
-
-    The arguments are those of `read_arms`.
     """
     paths = _listed(path)
     file = Path(paths[0])
@@ -168,17 +150,6 @@ def _with_steps(rows: Rows) -> Rows:
     return rows
 
 
-def read_rows(
-    path: str | Path | Sequence[str | Path],
-    names: ColumnNames | None = None,
-    task: str | None = None,
-) -> Rows:
-    """Reads one row per run and example of one task; see `read_arms`."""
-    by_task = read_tasks(_listed(path), names or ColumnNames(), task)
-    only_task([*by_task], described_paths(path))
-    return _with_steps(next(iter(by_task.values())))
-
-
 def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], what: str) -> None:
     """Refuses tasks of one arm that only the names of files tell, unless they are known tasks.
 
@@ -198,7 +169,7 @@ def read_tasks(
     *,
     may_name: bool = False,
 ) -> dict[str, Rows]:
-    """Reads predictions of one task or all, by task; see `read_arms`.
+    """Reads predictions of one task or all, by task; see `read_arms_by_task`.
 
     Args:
       task: the one that is wanted; None: all.

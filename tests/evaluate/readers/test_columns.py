@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from multiberts.evaluate.readers.columns import ColumnNames
-from multiberts.evaluate.readers.reading import read_arms, read_rows, tasks_in_memory
+from multiberts.evaluate.readers.reading import tasks_in_memory
 from multiberts.evaluate.readers.rows import Rows
 from multiberts.runs.errors import UserError
+from multiberts.tests.evaluate.readers.one_task import read_arms, read_rows
 
 LABELS = np.random.default_rng(0).integers(0, 2, 30)
 

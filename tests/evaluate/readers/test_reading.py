@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 
 from multiberts.evaluate.readers.columns import ColumnNames, SliceNames
-from multiberts.evaluate.readers.reading import read_arms, read_rows
 from multiberts.evaluate.readers.rows import BY_TIME, POSITION
 from multiberts.runs.errors import UserError
+from multiberts.tests.evaluate.readers.one_task import read_arms, read_rows
 
 SEEDS, EXAMPLES = (0, 3), ("a", "b", "c")
 PREDICTIONS = np.array([[1, 0, 1], [0, 0, 1]])
