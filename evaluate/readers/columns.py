@@ -13,13 +13,9 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.rows import (
     ARM_COLUMNS,
-    BY_COLUMNS,
-    BY_MODEL,
     BY_NAME,
-    BY_TIME,
     FACT_NAMES,
     INDEX,
-    NUMBERED,
     ONE_RUN,
     ONE_SCORE,
     POSITION,
@@ -132,11 +128,12 @@ def standard_rows(
     frame = frame.drop(columns=indices)
     has_seeds = seed is not None or "seed" in columns
     frame, columns, more = long_table(frame, header, columns, given, what, has_seeds=has_seeds)
+    has_seeds |= "seed" in columns
     frame = with_plain_cells(frame, columns, what).reset_index(drop=True)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
     has_values = bool({"prediction", "score"} & {*columns})
-    is_one = seed is None and "seed" not in columns and has_values and _is_one_run(frame, columns)
-    lacks = ["seeds"] * (seed is None and "seed" not in columns and not is_one)
+    is_one = not has_seeds and has_values and _is_one_run(frame, columns)
+    lacks = ["seeds"] * (not has_seeds and not is_one)
     lacks += ["predictions or scores"] * (not has_values)
     if lacks:
         raise _ask(frame, columns, lacks, what)
@@ -158,16 +155,15 @@ def standard_rows(
         )
     further = frame[[name for name in frame if name not in columns.values()]]
     further.columns = further.columns.map(str)
-    rows = Rows(roles, further, ReadAs(columns=read, unused=[*more, *unused]))
-    if further.empty:
-        return rows
+    rows = Rows(roles, further)
     # Texts and facts are kept, and what could be ids.
-    texts, runs = [*filter(is_text, further)], rows.runs
-    ids = [name for name in further if name not in texts and _tells_apart(runs, further[name])]
-    kept = [name for name in further if name in texts or name in ids]
-    passed_over = {*further} - {*kept, *rows.read.unused, "task", "evaluation_set", given.get("by")}
-    unused = [*rows.read.unused, *(name for name in further if name in passed_over)]
-    read_as = replace(rows.read, unused=unused)
+    runs = rows.runs
+    ids = [name for name in further if not is_text(name) and _tells_apart(runs, further[name])]
+    kept = [name for name in further if is_text(name) or name in ids]
+    unused = [*more, *unused]
+    known = {*kept, *unused, "task", "evaluation_set", given.get("by")}
+    unused += [name for name in further if name not in known]
+    read_as = ReadAs(columns=read, unused=unused)
     return replace(rows, further=further[kept], possible_ids=ids, read=read_as)
 
 
@@ -459,24 +455,6 @@ def _counts(column: pandas.Series, position: NDArray) -> bool:
     if column.dtype.kind not in "iu":
         return False
     return bool(np.isin(column.to_numpy() - position, (0, 1)).all())
-
-
-def described(columns: Mapping[str, str]) -> str:
-    """Returns which column was read as what.
-
-    Example:
-      >>> described({"prediction": "y_pred", "seed": BY_NAME})
-      "prediction = 'y_pred', seed = names of files"
-    """
-    order = (
-        "prediction", "score", "label", "example", "seed", "run", "arm", "task", "cluster", "by"
-    )  # fmt: skip
-    by = (POSITION, ONE_SCORE, ONE_RUN, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
-    return ", ".join(
-        f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
-        for role in order
-        if role in columns
-    )
 
 
 def columns_by_role(

@@ -23,14 +23,10 @@ _RUN_WORDS = re.compile(
 )
 
 
-class SeveralTasksError(UserError):
-    """Files or a table of several tasks where one is compared."""
-
-
 def only_task(tasks: Sequence[str], what: object, cure: str = "") -> None:
     """Asks which of several tasks is wanted."""
     if len(tasks) > 1:
-        raise SeveralTasksError(
+        raise UserError(
             f"{what} holds {len(tasks)} tasks ({', '.join(tasks[:20])}); choose one, such as "
             f"--task={tasks[0]}{cure}"
         )
