@@ -172,7 +172,7 @@ def _is_one_run(frame: pandas.DataFrame, columns: Mapping[str, str]) -> bool:
     if "run" in columns:
         return False
     if "example" in columns:
-        keys = [columns["example"], *(columns[role] for role in ("arm",) if role in columns)]
+        keys = [columns[role] for role in ("arm", "example") if role in columns]
         tasks = [name for name in ("task", "evaluation_set") if name in frame]
         return not frame[[*keys, *tasks]].duplicated().any()
     # Other scores than right or wrong may be those of whole runs.

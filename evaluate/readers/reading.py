@@ -233,12 +233,12 @@ def read_tasks(
             roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
     unused = dict.fromkeys(name for part in parts for name in part.read.unused)
-    read = ReadAs(columns=columns, unused=[*unused], files=[str(source.path) for source in sources])
     distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
+    read = ReadAs(columns=columns, unused=[*unused])
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
-    by_task = _by_task(rows, task, what)
-    tasks = {own: settled(part, names, what) for own, part in by_task.items()}
-    for own, part in tasks.items():
+    tasks: dict[str, Rows] = {}
+    for own, unsettled in _by_task(rows, task, what).items():
+        part = settled(unsettled, names, what)
         metric_of_file = {
             str(source.path): each.read.logged_metric
             for source, each in zip(sources, parts, strict=True)
@@ -348,13 +348,11 @@ def _refuse_parts(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> None:
 
 
 def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column: str) -> None:
-    """Refuses a file whose name has the number of another seed than its rows."""
     numbers = {held for seed in seeds if isinstance(held := number_of(seed), int)}
     if numbers and number not in numbers:
         raise UserError(
-            f"{file}: the path names seed {number}, but its column of seeds "
-            f"({column!r}) says {', '.join(map(str, seeds[:5]))}; correct the one that "
-            "is wrong"
+            f"{file}: the path names seed {number}, but its column of seeds ({column!r}) says "
+            f"{', '.join(map(str, seeds[:5]))}; correct the one that is wrong"
         )
 
 
@@ -468,15 +466,16 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     """Returns a list of rows, or an object of columns, as a table."""
     import pandas
 
-    if isinstance(content, dict) and {"columns", "data"} <= {
-        *content
-    }:  # of W&B, and orient="split"
+    # Of W&B, and of pandas with orient="split".
+    if isinstance(content, dict) and {"columns", "data"} <= {*content}:
         return pandas.DataFrame(content["data"], columns=content["columns"])
     of_one = next(iter(content.values() if isinstance(content, dict) else content))
     of_one = of_one[0] if isinstance(of_one, list) and of_one else of_one
     for fields in (content, of_one):
         refuse_fields(path, fields if isinstance(fields, dict) else ())
-    if isinstance(content, dict) and not any(map(_has_parts, content.values())):
+    if isinstance(content, dict) and not any(
+        isinstance(value, list | dict) for value in content.values()
+    ):
         if len(content) > 1 and all(isinstance(value, str) for value in content.values()):
             raise NoPredictionsError(
                 f"{path} holds a text for each of {len(content)} names, as SQuAD's scorer takes answers; "
@@ -610,22 +609,16 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
     frame = frame[last].drop(columns="epochs").reset_index(drop=True)
     if "label" in frame and frame["label"].isna().all():
         frame = frame.drop(columns="label")
-    columns = {
-        "arm": "procedure", "seed": "pretrain_seed", "run": "finetune_seed", "example": "example_id",
-        "prediction": "prediction", "label": "label",
-    }  # fmt: skip
     given = {role: name for role, name in asdict(names).items() if name is not None}
-    for role, name in given.items():
-        if name not in frame:
-            raise UserError(
-                f"{what}: found no column {name!r} for --{role}, only {', '.join(frame.columns)}; name "
-                "one of these"
-            )
+    columns, _ = columns_by_role(frame, given, what)
+    # Scores and groups of examples are further columns, unless they are named.
     columns = {
         role: name
-        for role, name in {**columns, **given}.items()
-        if name in frame and (role in given or name not in given.values())
+        for role, name in columns.items()
+        if role in given or role not in ("score", "cluster")
     }
+    if given.get("by") in frame:
+        columns["by"] = given["by"]
     roles = frame[[*columns.values()]].set_axis([*columns], axis=1)
     roles["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
     if not isinstance(roles["arm"].iloc[0], str):
@@ -649,10 +642,6 @@ def _is_whole(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _has_parts(value: Any) -> bool:
-    return isinstance(value, list | dict)
 
 
 def tasks_in_memory(
@@ -709,9 +698,9 @@ def labels_by_id(
     frame = table.to_pandas() if hasattr(table, "to_pandas") else table
     if not is_counted(frame.index):
         frame = frame.reset_index(names=frame.index.name or "example_id")
-    ids = [name for name in (names.example, usual_id) if name in frame]
-    wanted = {"example": next(iter(ids), None), "label": names.label}
-    given = {role: name for role, name in wanted.items() if name is not None}
+    given = {} if names.label is None else {"label": names.label}
+    if ids := [name for name in (names.example, usual_id) if name in frame]:
+        given["example"] = ids[0]
     columns, _ = columns_by_role(frame, given, what)
     if "label" not in columns:
         raise UserError(
@@ -719,7 +708,7 @@ def labels_by_id(
         )
     roles = {role: name for role, name in columns.items() if role in ("example", "label")}
     frame = with_plain_cells(frame, roles, what)
-    labels = frame[columns["label"]].rename(columns["label"])
+    labels = frame[columns["label"]]
     called = f"{columns['label']} of {what}"
     if "example" not in columns:
         order = np.arange(len(frame))
