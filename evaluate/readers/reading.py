@@ -560,6 +560,8 @@ def _standard(
 ) -> Rows:
     """Returns the rows of a table, with the task of each if a column holds it."""
     refuse_fields(Path(path), frame.columns)
+    if not len(frame):
+        raise UserError(f"{path} has no rows below the names of its columns; write the predictions")
     if set(frame.columns) >= _EXPORTED:
         return _trained(frame, names, str(path))
     rows = standard_rows(frame, names, str(path), seed)

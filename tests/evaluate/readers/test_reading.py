@@ -496,3 +496,11 @@ def test_an_export_without_columns_that_are_all_alike_is_read(tmp_path: Path) ->
     pd.DataFrame(rows).to_csv(tmp_path / "export.csv", index=False)
     frame = read_rows(tmp_path / "export.csv")
     assert len(frame) == 4 and frame.frame()["prediction"].tolist() == [1] * 4
+    by_label = read_rows(tmp_path / "export.csv", SliceNames(by="label")).roles
+    assert by_label["by"].tolist() == by_label["label"].tolist() == [1] * 4
+
+
+def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("seed,id,prediction,label\n")
+    with pytest.raises(UserError, match=r"a\.csv has no rows"):
+        read_rows(tmp_path / "a.csv")
