@@ -242,7 +242,7 @@ def read_tasks(
         metric_of_file = {
             str(source.path): each.read.logged_metric
             for source, each in zip(sources, parts, strict=True)
-            if "task" not in each.roles or own in {*each.roles["task"]}
+            if "task" not in each.roles or own in each.roles["task"].unique()
         }
         called = own if "task" in roles else ""
         logged = next(iter(metric_of_file.values()), "") or part.read.logged_metric
