@@ -187,7 +187,10 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
             "seed, such as seed_0"
         )
     entries = []
-    for number, entry in enumerate(_list_in(path), 1):
+    content = parse_json(read_bytes(path, REWRITE), str(path), REWRITE)
+    if not isinstance(content, list):
+        raise UserError(f"{path}: found {shortened(content)}, expected a list; {REWRITE}")
+    for number, entry in enumerate(content, 1):
         where = f"{path}, instance {number}"
         check_record(entry, _INSTANCE_OF_HELM, where)
         for statistic in entry["stats"]:
@@ -240,13 +243,6 @@ def facts_of_helm(path: Path) -> tuple[str, str]:
     models = [part for part in settings.split(",") if part.startswith("model=")]
     task = f"{scenario}:{','.join(parts)}" if parts else scenario
     return task, models[0].removeprefix("model=") if models else ""
-
-
-def _list_in(path: Path) -> list[Any]:
-    content = parse_json(read_bytes(path, REWRITE), str(path), REWRITE)
-    if not isinstance(content, list):
-        raise UserError(f"{path}: found {shortened(content)}, expected a list; {REWRITE}")
-    return content
 
 
 def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import math
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -176,8 +178,13 @@ def facts_of_log(path: Path) -> tuple[str, str] | None:
         with open_archive(path) as archive:
             header = _member(archive, "header.json") if "header.json" in archive.names else None
         facts = header.get("eval") if isinstance(header, dict) else None
-    elif path.suffix == ".json":
-        with path.open("rb") as file:
+    elif path.name.removesuffix(".gz").endswith(".json"):
+        start = ""
+        is_packed = path.suffix == ".gz"
+        with (
+            contextlib.suppress(OSError, EOFError, zlib.error),
+            gzip.open(path) if is_packed else path.open("rb") as file,
+        ):
             start = file.read(_HEADER_BYTES).decode(errors="replace")
         found = re.search(r'"eval":\s*(?={)', start)
         with contextlib.suppress(ValueError):

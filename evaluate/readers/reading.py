@@ -39,7 +39,6 @@ from multiberts.evaluate.readers.layout import (
     SourceFile,
     by_name,
     is_known_task,
-    name_of,
     name_of_all,
     root_of,
     source_files,
@@ -47,7 +46,7 @@ from multiberts.evaluate.readers.layout import (
     warn_of_doubtful,
     warn_of_left_out,
 )
-from multiberts.evaluate.readers.log_folders import arrange_logs, only_task
+from multiberts.evaluate.readers.log_folders import arrange_logs, chosen_tasks, only_task
 from multiberts.evaluate.readers.other_kinds import (
     NoPredictionsError,
     refuse_archive,
@@ -116,10 +115,8 @@ def read_arms_by_task(
             _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
         return {"": {"": replace(table, read=replace(table.read, files=paths))}}
     by_task = read_tasks(paths, names or ColumnNames(), task)
-    return {
-        rows.read.task: arms_of_rows(_with_steps(rows), described_paths(paths))
-        for rows in by_task.values()
-    }
+    what = described_paths(paths)
+    return {own: arms_of_rows(_with_steps(rows), what) for own, rows in by_task.items()}
 
 
 class NoTaskError(UserError):
@@ -176,8 +173,8 @@ def read_tasks(
       may_name: whether `task` is the name for files that name none.
 
     Returns:
-      Rows by task; by the path's name where the files name no task. The further column `source_file` is where
-      each was found. From files of `multiberts export`: the rows of trained models, with all columns.
+      Rows by task, "" where none is named; `source_file`, if they may be named, is where each was found.
+      From files of `multiberts export`: the rows of trained models, with all columns.
     """
     import pandas
 
@@ -244,9 +241,8 @@ def read_tasks(
             for source, each in zip(sources, parts, strict=True)
             if "task" not in each.roles or own in each.roles["task"].unique()
         }
-        called = own if "task" in roles else ""
         logged = next(iter(metric_of_file.values()), "") or part.read.logged_metric
-        read = replace(part.read, task=called, files=[*metric_of_file], logged_metric=logged)
+        read = replace(part.read, task=own, files=[*metric_of_file], logged_metric=logged)
         tasks[own] = replace(part, read=read)
         _warn_of_near_misses(part, what)
     return tasks
@@ -374,11 +370,11 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
 
 
 def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
-    """Returns the rows of the tasks, without the column that names them."""
+    """Returns the rows of the tasks ("" where none is named), without the column that names them."""
     if "task" not in rows.roles:
         if task is not None:
             raise NoTaskError(path)
-        return {name_of(path): rows}
+        return {"": rows}
     column = rows.roles["task"]
     known = [str(name) for name in column.dropna().unique()]
     if task is None and column.isna().any():
@@ -386,12 +382,8 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
             f"{path}: some files name no task, others {', '.join(known[:20])}; choose one, such as "
             f"--task={known[0]}, or let the names of all files have one (seed0_rte.csv)"
         )
-    chosen = [name for name in known if task in (None, *name.split("/"))]
-    chosen = [task] if task in known else chosen
-    if not chosen:
-        raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
     rest = replace(rows, roles=rows.roles.drop(columns="task"))
-    return {name: rest.where(column == name) for name in chosen}
+    return {name: rest.where(column == name) for name in chosen_tasks(task, known, path)}
 
 
 def _read_file(
@@ -667,10 +659,7 @@ def tasks_in_memory(
     names = names or ColumnNames()
     rows = _standard(table, names, what, None)
     by_task = _by_task(rows, task, what)
-    return {
-        name if "task" in rows.roles else "": settled(own, names, what)
-        for name, own in by_task.items()
-    }
+    return {name: settled(own, names, what) for name, own in by_task.items()}
 
 
 def labels_by_id(

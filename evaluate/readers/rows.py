@@ -322,7 +322,7 @@ def _table(rows: Rows) -> ArmTable:
     import pandas
 
     roles = rows.roles
-    keys = ["seed", *(["run"] if "run" in roles else [])]
+    keys = [name for name in ("seed", "run") if name in roles]
     runs = rows.runs
     codes, ids = pandas.factorize(roles["example"])
     cells = runs * len(ids) + codes

@@ -139,7 +139,8 @@ def test_runs_of_helm_name_their_task_and_their_model(
         "org_b": ([1, 2], pytest.approx(2 / 3)),
     }
     assert capsys.readouterr().err == ""
-    assert [*read_arms(str(tmp_path), task="mmlu:subject=logic,method=joint")] == [""]
+    for part in ("mmlu:subject=logic,method=joint", "subject=logic,method=joint"):
+        assert [*read_arms(str(tmp_path), task=part)] == [""]
     assert "left out is org_b, without a log of mmlu:subject=logic" in capsys.readouterr().err
 
 

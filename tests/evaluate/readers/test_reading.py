@@ -415,7 +415,8 @@ def test_evaluations_again_of_one_seed_are_its_runs(tmp_path: Path) -> None:
     assert means.tolist() == [1.0, pytest.approx(7 / 12)]  # in order of time, not of names
 
 
-def test_logs_of_one_seed_may_have_unlike_numbers_of_epochs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["json", "json.gz"])
+def test_logs_of_one_seed_may_have_unlike_numbers_of_epochs(ending: str, tmp_path: Path) -> None:
     """Two epochs, then one: three runs. The settings of another task make no arms."""
     for seed in (1, 2):
         [path] = SAMPLES.glob(f"inspect/json/seed_{seed}/*.json")
@@ -427,7 +428,10 @@ def test_logs_of_one_seed_may_have_unlike_numbers_of_epochs(tmp_path: Path) -> N
         other["eval"] |= {"task": "other", "task_args": {"shots": 3}}
         for day, log in enumerate((first, second, other), 1):
             log["eval"]["created"] = f"2026-01-0{day}T10:00:00+00:00"
-            (folder / f"2026-01-0{day}T10-00-00_sums_{day}.json").write_text(json.dumps(log))
+            content = json.dumps(log).encode()
+            (folder / f"2026-01-0{day}T10-00-00_sums_{day}.{ending}").write_bytes(
+                gzip.compress(content) if ending.endswith("gz") else content
+            )
     found = read_rows(str(tmp_path), ColumnNames(score="includes"), first["eval"]["task"])
     assert found.frame().groupby("seed")["run"].unique().map(list).to_dict() == {
         1: [1, 2, 3],
