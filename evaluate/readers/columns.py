@@ -204,7 +204,9 @@ def _ask(
     frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], what: str
 ) -> UserError:
     """Returns which roles a table lacks, with the columns that may have them by their values."""
-    guessed, numbers = _guessed(frame, columns) if len(frame) > 1 else ({}, [])
+    guessed = _guessed(frame, columns) if len(frame) > 1 else {}
+    used = {**columns, **guessed}.values()
+    numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
     found = f"{what}: found no column of {' or of '.join(lacks)} among {listed(frame)}"
     may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
     if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
@@ -225,14 +227,8 @@ def _ask(
     )
 
 
-def _guessed(
-    frame: pandas.DataFrame, columns: Mapping[str, str]
-) -> tuple[dict[str, str], list[str]]:
-    """Guesses the role of columns by their values: those that distinguish rows are arm, seed and example.
-
-    Returns:
-      A column by role; and those of numbers that distinguish no rows.
-    """
+def _guessed(frame: pandas.DataFrame, columns: Mapping[str, str]) -> dict[str, str]:
+    """Guesses the role of columns by their values: those that distinguish rows are arm, seed and example."""
     roles = dict(columns)
     others = [
         name
@@ -253,7 +249,6 @@ def _guessed(
         [],
     )
     values = [name for name in others if name not in keys]
-    numbers = [name for name in values if frame[name].dtype.kind in "biuf"]
     # A score for each of few rows is that of a whole run.
     distinct = frame[keys].nunique()
     are_whole = {frame[name].dtype.kind for name in values} == {"f"} and distinct.max() <= 50
@@ -268,10 +263,10 @@ def _guessed(
             for label, value in itertools.product(labels, values):
                 if varies[value] and not varies[label] and {*frame[value]} <= {*frame[label]}:
                     roles = {"label": label, "prediction": value} | roles
+        numbers = [name for name in values if frame[name].dtype.kind in "biuf"]
         if "prediction" not in roles and "label" not in columns and len(numbers) == 1:
             roles["score"] = numbers[0]
-    order = ("arm", "seed", "example", "label", "prediction", "score")
-    return {role: roles[role] for role in order if role in {*roles} - {*columns}}, numbers
+    return {role: roles[role] for role in ROLES if role in roles and role not in columns}
 
 
 def stripped(column: pandas.Series) -> pandas.Series:

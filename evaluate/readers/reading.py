@@ -397,14 +397,12 @@ def _read_file(
         if path.is_dir() or _first_bytes(path)[:4] in (b"PAR1", _ARROW_STREAM):
             return standard(_read_columns(path), names, path, seed)
         start = _first_bytes(path)
-        if start[:2] == b"PK":
-            with open_archive(path) as archive:
-                is_log = "header.json" in archive.names
-                if is_log:
-                    log = by_inspect(path) or samples_of_archive(archive)
-                    return inspect_rows(path, log, names, seed)
         if _is_of_arrays(path):
             return rows_of_table(_read_npz(path, names, seed))
+        if start[:2] == b"PK":
+            with open_archive(path) as archive:
+                log = by_inspect(path) or samples_of_archive(archive)
+            return inspect_rows(path, log, names, seed)
         data = read_bytes(path, f"expected {KINDS}", is_packed=start[:2] == b"\x1f\x8b")
         refuse_bytes(path, data[:1024])
         utf_16 = _utf_16(data)
@@ -461,14 +459,14 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     # Of W&B, and of pandas with orient="split".
     if isinstance(content, dict) and {"columns", "data"} <= {*content}:
         return pandas.DataFrame(content["data"], columns=content["columns"])
-    of_one = next(iter(content.values() if isinstance(content, dict) else content))
-    of_one = of_one[0] if isinstance(of_one, list) and of_one else of_one
-    for fields in (content, of_one):
+    is_object = isinstance(content, dict)
+    parts: list[Any] = [*content.values()] if is_object else content
+    first = parts[0] if parts else None
+    first = first[0] if isinstance(first, list) and first else first
+    for fields in (content, first):
         refuse_fields(path, fields if isinstance(fields, dict) else ())
-    if isinstance(content, dict) and not any(
-        isinstance(value, list | dict) for value in content.values()
-    ):
-        if len(content) > 1 and all(isinstance(value, str) for value in content.values()):
+    if is_object and not any(isinstance(part, list | dict) for part in parts):
+        if len(parts) > 1 and all(isinstance(part, str) for part in parts):
             raise NoPredictionsError(
                 f"{path} holds a text for each of {len(content)} names, as SQuAD's scorer takes answers; "
                 "make runs of it with `multiberts import-predictions --layout=squad` and compare these"
@@ -477,16 +475,12 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
             f"{path}: found one value per name ({shortened(', '.join(content))}), expected one per "
             "example; save the scores of the examples, too"
         )
-    kinds = {type(part) for part in (content.values() if isinstance(content, dict) else content)}
+    kinds = {*map(type, parts)}
     # One value beside columns is that of all rows.
-    is_table = kinds == {dict} or (isinstance(content, dict) and dict not in kinds)
-    lengths = (
-        {len(part) for part in content.values() if isinstance(part, list)}
-        if is_table and isinstance(content, dict)
-        else set()
-    )
+    is_table = kinds == {dict} or (is_object and dict not in kinds)
+    lengths = {len(part) for part in parts if isinstance(part, list)}
     if not is_table or len(lengths) > 1:
-        refuse = NoPredictionsError if isinstance(content, dict) and not is_table else UserError
+        refuse = NoPredictionsError if is_object and not is_table else UserError
         raise refuse(
             f"{path}: found {shortened(content)}, expected one object per example, or an object with a list "
             "of one length for each column; write the file anew"
@@ -763,9 +757,8 @@ def _read_npz(path: Path, names: ColumnNames, seed: int | None) -> ArmTable:
     """Reads arrays [seeds, examples]; those of one row are of the seed that the file's name has."""
     arrays = read_arrays(path)
     if "" in arrays:  # of a .npy
-        if {"pred", "preds", "prediction", "predictions"} & {
-            *re.split(r"[^a-z]+", path.stem.lower())
-        }:
+        words = re.split(r"[^a-z]+", path.stem.lower())
+        if {"pred", "preds", "prediction", "predictions"} & {*words}:
             raise UserError(
                 f"{path} is called predictions, and one array has no labels beside them; save both in one "
                 "file, np.savez('seed_0.npz', y_pred=..., y_true=...), or each example's score"
