@@ -62,16 +62,12 @@ def lm_eval_rows(
             f"{path}: found no metric {metric!r}, only {', '.join(metrics)}; name one with "
             f"--score={metrics[0]}"
         )
-    if not wanted and len(filters) > 1:
-        raise UserError(
-            f"{path} holds the filters {', '.join(filters)}; choose one with "
-            f"--score={metric},{filters[0]}"
-        )
-    wanted = wanted or filters[0]
+    if not wanted and len(filters) == 1:
+        wanted = filters[0]
     if wanted not in filters:
+        found = f": found no filter {wanted!r}, only" if wanted else " holds the filters"
         raise UserError(
-            f"{path}: found no filter {wanted!r}, only {', '.join(filters)}; choose one with "
-            f"--score={metric},{filters[0]}"
+            f"{path}{found} {', '.join(filters)}; choose one with --score={metric},{filters[0]}"
         )
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
     read_as = {"example": "doc_id", "score": metric}
@@ -107,7 +103,6 @@ _OF_LIKELIHOODS = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per
 
 
 def _are_pairs(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether the values of a metric are a label and a prediction."""
     values = [line.get(metric) for line in lines]
     return metric in _OF_CLASSES and all(
         isinstance(value, list)

@@ -79,10 +79,6 @@ def _member(archive: Archive, name: str) -> Any:
     return parse_json(archive.read(name), f"{archive.path}, {name},", REWRITE)
 
 
-def is_inspect_log(content: Any) -> bool:
-    return isinstance(content, Mapping) and {"eval", "samples"} <= set(content)
-
-
 def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: int | None) -> Rows:
     """Reads a log of Inspect; epochs are runs of one seed (Inspect's page "Log Files")."""
     check_record(log, _LOG_OF_INSPECT, str(path))
@@ -135,7 +131,6 @@ def _values_of(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warn_of_errors(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
-    """Says which samples ended in an error: they have no score, and are missing."""
     errors = [sample["error"] for sample in samples if isinstance(sample.get("error"), Mapping)]
     if errors:
         lines = str(errors[0].get("message", "")).splitlines() or [""]

@@ -211,14 +211,11 @@ def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
         files = sorted(folder.rglob(pattern))
         if files:
             return sorted({file.parent for file in files}) if "arrow" in pattern else files, []
-    every = [
-        file
-        for file in sorted(folder.rglob("*"))
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    ]
     files = []
     others: list[Path] = []
-    for file in every:
+    for file in sorted(folder.rglob("*")):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+            continue
         if file.is_symlink() and not file.exists():
             console.warn(f"{file} is left out: it is a link to a file that does not exist")
         elif file.is_file():

@@ -34,7 +34,7 @@ def only_task(tasks: Sequence[str], what: object, cure: str = "") -> None:
 
 def chosen_tasks(task: str | None, known: Sequence[str], what: object) -> list[str]:
     """Returns the task of a name, or several of which it is a part; all for None."""
-    if task in known:
+    if task is not None and task in known:
         return [task]
     chosen = [name for name in known if task in (None, *re.split("[/:]", name))]
     if known and not chosen:

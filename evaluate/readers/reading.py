@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 import json
@@ -31,7 +32,6 @@ from multiberts.evaluate.readers.inspect_logs import (
     UnfinishedLogError,
     by_inspect,
     inspect_rows,
-    is_inspect_log,
     samples_of_archive,
 )
 from multiberts.evaluate.readers.layout import (
@@ -411,7 +411,7 @@ def _read_file(
             raise UserError(f"{path} is empty; expected {KINDS}")
         if text.lstrip()[:1] in ("{", "["):
             parsed = _parse_json(path, text)
-            if is_inspect_log(parsed):
+            if isinstance(parsed, dict) and {"eval", "samples"} <= {*parsed}:
                 return inspect_rows(path, by_inspect(path) or parsed, names, seed)
             if path.name.startswith("samples_") and isinstance(parsed, list):
                 return lm_eval_rows(path, parsed, names, seed)
@@ -619,17 +619,11 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
 def _parse_json(path: Path, text: str) -> Any:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     cure = "write the file anew"
-    if len(lines) > 1 and _is_whole(lines[0][1]):
-        return [parse_json(line, f"{path} line {number}", cure) for number, line in lines]
+    if len(lines) > 1:
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(lines[0][1])
+            return [parse_json(line, f"{path} line {number}", cure) for number, line in lines]
     return parse_json(text, str(path), cure)
-
-
-def _is_whole(line: str) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def tasks_in_memory(
@@ -684,7 +678,7 @@ def labels_by_id(
     if not is_counted(frame.index):
         frame = frame.reset_index(names=frame.index.name or "example_id")
     given = {} if names.label is None else {"label": names.label}
-    if ids := [name for name in (names.example, usual_id) if name in frame]:
+    if ids := [name for name in (names.example or "", usual_id) if name in frame]:
         given["example"] = ids[0]
     columns, _ = columns_by_role(frame, given, what)
     if "label" not in columns:
