@@ -419,11 +419,11 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
                 f"--example={name}"
             )
     told_apart = [name for name in candidates if name in texts or name not in (own, *roles)]
-    examples = roles["example"].nunique()
+    num_examples = roles["example"].nunique()
     identifying = [  # a rank in each run identifies none
         name
         for name in told_apart
-        if len(further[[name]].assign(**{"": roles["example"]}).drop_duplicates()) <= examples
+        if len(further[[name]].assign(**{"": roles["example"]}).drop_duplicates()) <= num_examples
     ]
     for name in [fact for fact in FACT_NAMES if fact in further]:
         values = further[name].groupby(roles["example"]).nunique()

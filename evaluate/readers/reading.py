@@ -456,7 +456,7 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     """Returns a list of rows, or an object of columns, as a table."""
     import pandas
 
-    # Of W&B, and of pandas with orient="split".
+    # As W&B writes tables, and pandas with orient="split".
     if isinstance(content, dict) and {"columns", "data"} <= {*content}:
         return pandas.DataFrame(content["data"], columns=content["columns"])
     is_object = isinstance(content, dict)
