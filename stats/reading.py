@@ -46,7 +46,7 @@ from multiberts.evaluate.readers.rows import (
     table_of_arrays,
 )
 from multiberts.runs.errors import UserError, counted, in_keywords
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.runs_table import Arm, check_kinds, make_arm, places_of
 from multiberts.stats.settings import Missing
@@ -578,10 +578,8 @@ def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> Give
     metrics: set[str] = set()
     for name, table in tables.items():
         classes = table.values if table.kind in kinds else None
-        try:
+        with as_data_errors(name):
             metrics.add(default_metric(classes, table.labels, "".join(logged)))
-        except ValueError as error:
-            raise DataError(f"{name}: {in_keywords(str(error))}") from error
     return max(metrics)  # the mean where there are both kinds, which are refused
 
 
@@ -646,10 +644,8 @@ def _as_taken_by(metric: MetricLike | None, name: str, cells: NDArray, table: Ar
     """Returns cells of a table as what a metric takes; arrays, which have no cells, as they are."""
     if "prediction" not in table.read.columns:
         return cells
-    try:
+    with as_data_errors(name):
         return values_of_cells(metric, cells, "prediction" if cells is table.values else "label")
-    except ValueError as error:
-        raise DataError(f"{name}: {in_keywords(str(error))}") from error
 
 
 def _is_empty(values: NDArray) -> bool:
@@ -739,11 +735,9 @@ def _read_by(
     if "prediction" not in data:
         return "score", data["score"], data.get("label")
     label, prediction = "label", "prediction"
-    try:
-        if metric is not None:
+    if metric is not None:
+        with as_data_errors(name):
             label, prediction = metric_variables(cast("Metric", metric), data)
-    except ValueError as error:
-        raise DataError(f"{name}: {error}") from error
     predictions, labels = data[prediction], data.get(label)
     if metric is None or metric.uses in ("prediction", "text"):
         return "prediction", predictions, labels
@@ -752,10 +746,8 @@ def _read_by(
     scores = None
     if "scores" in data:
         scores = data["scores"].transpose(*predictions.dims, "class")
-    try:
+    with as_data_errors(name):
         values = metric_input(cast("Metric", metric), predictions, scores)
-    except ValueError as error:
-        raise DataError(f"{name}: {error}") from error
     dims = [*predictions.dims, "class"][: values.ndim]
     coords = {key: predictions.coords[key] for key in predictions.coords}
     return "prediction", xarray.DataArray(values, dims=dims, coords=coords), labels

@@ -46,7 +46,7 @@ from multiberts.stats.compare.question import (
 )
 from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.errors import DataError, as_data_errors, check_choice
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
@@ -275,10 +275,8 @@ def _prepared(
     prepared: dict[str, Arm] = {}
     notes: list[str] = []
     for name, data in others:
-        try:
+        with as_data_errors(f"{name} (experiment) against {first} (base)"):
             found = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared)
-        except ValueError as error:
-            raise DataError(f"{name} (experiment) against {first} (base): {error}") from error
         prepared |= dict(zip((first, name), found.arms, strict=True))
         notes += named_notes(found.notes, (first, name))
     arms = {name: prepared[name] for name in tables}

@@ -19,7 +19,7 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.readers.rows import BY_TIME, FACT_NAMES, POSITION, UNNAMED, ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
-from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
 from multiberts.stats.metric_names import difference_text, metric_at_start, metric_name, score_text
 from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.presentation.words import seed_names
@@ -174,12 +174,10 @@ def answers_of(arms: Sequence[Arm], metric: MetricLike) -> list[Answers]:
 def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
     """Looks at the answers of each arm against the labels; see `check_answers`."""
     answers = answers_of(arms, metric)
-    try:
-        return (
-            check_answers(metric.name, arms[0].labels, answers) if answers else [[] for _ in arms]
-        )
-    except ValueError as error:
-        raise DataError(str(error)) from error
+    if not answers:
+        return [[] for _ in arms]
+    with as_data_errors():
+        return check_answers(metric.name, arms[0].labels, answers)
 
 
 def check_named(values: NDArray, what: str, cure: str) -> None:

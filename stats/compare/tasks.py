@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import metrics_by_task
-from multiberts.runs.errors import counted, in_keywords
+from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import settings_of
 from multiberts.stats.compare.conclude import (
     Names,
@@ -26,7 +26,7 @@ from multiberts.stats.compare.question import (
     prepare_arms,
 )
 from multiberts.stats.compare.result import Comparison, Readable
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
@@ -184,10 +184,8 @@ def _tasks_of(
     ]
     if lacking:
         raise DataError(f"found nothing of {', '.join(lacking)}; leave these tasks out")
-    try:
+    with as_data_errors():
         metrics = metrics_by_task(metric, [*by_task])
-    except ValueError as error:
-        raise DataError(in_keywords(str(error))) from error
     tasks = {
         task: TaskData(arms[called[0]], arms.get(called[-1]) if called[1:] else None, metrics[task])
         for task, arms in by_task.items()
@@ -221,7 +219,8 @@ def compare_family(
     for name, task in tasks.items():
         several = isinstance(task.metric, list | tuple)
         for metric in task.metric if several else (task.metric,):
-            prepared = _arms(name, replace(task, metric=metric), settings)
+            with as_data_errors(f"task {name!r}"):
+                prepared = prepare_arms(replace(task, metric=metric), settings)
             key = f"{name}, {metric_name(str(metric))}" if several else name
             cells[key] = CountedArms(name, task.examples_of or name, prepared)
     specs = [_spec(own, settings) for own in cells.values()]
@@ -255,13 +254,6 @@ def mean_over_tasks(
 
 def _spec(own: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
     return ComparisonSpec(own.prepared, settings_of(own.prepared.arms, settings), own.examples)
-
-
-def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
-    try:
-        return prepare_arms(task, settings)
-    except ValueError as error:
-        raise DataError(f"task {name!r}: {error}") from error
 
 
 def _common_seeds(

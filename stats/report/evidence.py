@@ -18,7 +18,7 @@ from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.tasks import CountedArms, mean_over_tasks
-from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
 from multiberts.stats.metric_names import may_be_averaged, metric_label, metric_name
 from multiberts.stats.presentation import figures, words
 from multiberts.stats.presentation.answer import FurtherAnswer
@@ -224,11 +224,8 @@ def _compare(
     except UndefinedScore as error:
         results.left_out[place] = error
         return
-    try:
+    with as_data_errors(f"{item.name} on {item.evaluation_set}, {pair.measure}"):
         seen, answers = answers_to({**request.questions, "planned_seeds": pair.planned_seeds}, item)
-    except DataError as error:
-        where = f"{item.name} on {item.evaluation_set}, {pair.measure}"
-        raise DataError(f"{where}: {error}") from error
     results.comparisons[place] = cast("Comparison", seen), answers
     key = seen.name, seen.evaluation_set  # other metrics have the same examples
     if name_of is not None and key not in results.grids:
@@ -399,13 +396,10 @@ def _rank(
         None, None, measured[next(iter(arms))][1], clusters=clusters,
         missing="refuse" if first.missing == "refuse" else "omit",
     )  # fmt: skip
-    try:
+    with as_data_errors(f"ranking {first.set_name}"):
         found = compare_given(
             {name: data for name, (data, _) in measured.items()}, task, settings, None, shared
         )
-    except ValueError as error:
-        kind = UndefinedScore if isinstance(error, UndefinedScore) else DataError
-        raise kind(f"ranking {first.set_name}: {error}") from error
     return replace(found, name=first.set_name)
 
 

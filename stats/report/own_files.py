@@ -19,8 +19,8 @@ from multiberts.evaluate.readers.reading import (
     read_arms_by_task,
 )
 from multiberts.evaluate.readers.rows import ArmTable
-from multiberts.runs.errors import UserError, counted, in_keywords
-from multiberts.stats.errors import DataError
+from multiberts.runs.errors import UserError, counted
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
 from multiberts.stats.reading import arms_in, labelled, metric_of, named_arm, table_of
@@ -80,11 +80,9 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     """
     what = str(data) if isinstance(data, str | Path) else "data"
     refuse_unknown("read", columns, _ROLES)
-    try:
+    with as_data_errors():
         if _holds_runs(data):
             return {own.name: own.data for own in _own_prediction_sets(what, task)}
-    except UserError as error:
-        raise DataError(in_keywords(str(error))) from error
     arms = arms_in(data, what, task=task, columns=columns)
     if arms is not None:
         arms = {name: named_arm(name, own, columns=columns)[1] for name, own in arms.items()}

@@ -28,7 +28,7 @@ from multiberts.stats.compare.conclude import Names
 from multiberts.stats.compare.question import TaskData, compare_task
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.intervals import Interval
 from multiberts.stats.metric_names import may_be_averaged
 from multiberts.stats.presentation.figures import Curve, OccupationScores
@@ -148,12 +148,10 @@ class PredictionSet:
     def scores_of_runs(self, measure: str) -> NDArray[np.float64]:
         """Returns the score of every run [runs], each on all examples."""
         data, metric = self.measured(measure)
-        try:
+        with as_data_errors(f"{self.set_name}, {self.name}"):
             label, prediction = metric_variables(metric, data)
             given = metric_input(metric, data[prediction], data.get("scores"))
             return metric.score(data[label].to_numpy(), given)
-        except ValueError as error:
-            raise DataError(f"{self.set_name}, {self.name}: {error}") from error
 
     def run_scores(self, measure: str, name: str = "") -> RunScores:
         """Scores all runs under a measure, sorted by pre-training seed.
@@ -265,10 +263,8 @@ class PredictionSet:
         name = f"{self.set_name}, {self.name}"
         missing: Missing = "refuse" if self.missing == "refuse" else "omit"
         arm = (shared or SharedArms()).read(name, data, metric, missing)
-        try:
+        with as_data_errors(name):
             metric.bind(arm.labels, arm.predictions)
-        except ValueError as error:
-            raise DataError(f"{name}: {error}") from error
         return arm, metric
 
 
@@ -302,11 +298,8 @@ def compare_prediction_sets(
     """
     name = f"{names[1]} against {names[0]}" if name is None else name
     task = task_of(base, experiment, measure=measure)
-    try:
+    with as_data_errors(f"{name} on {base.set_name}, {measure}"):
         return compare_task(task, settings, Names(name, base.set_name, *names), shared)
-    except ValueError as error:
-        kind = UndefinedScore if isinstance(error, UndefinedScore) else DataError
-        raise kind(f"{name} on {base.set_name}, {measure}: {error}") from error
 
 
 def task_of(
