@@ -93,10 +93,7 @@ def arms_in(
     if hasattr(data, "coords"):  # a Dataset is a mapping, too
         return None
     if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
-        arms = [named_arm(role, own, by, columns) for role, own in arms_of_arrays(data).items()]
-        if len({name for name, _ in arms}) < len(arms):
-            arms = list(zip(arms_of_arrays(data), [own for _, own in arms], strict=True))
-        return dict(arms)
+        return named_arms(arms_of_arrays(data), by, columns)
     tables = tasks_in(data, what, by, task=task, columns=columns)
     if tables is not None and len(tables) > 1:
         try:
@@ -135,21 +132,47 @@ def tasks_in(
         raise DataError(_in_keywords(error, columns is None)) from error
 
 
-def named_arm(
-    role: str, data: Any, by: str | None = None, columns: Mapping[str, str | None] | None = None
-) -> tuple[str, Any]:
-    """Returns the name that an arm's data carry, else its role, and the data, as a table if they are one.
+def named_arms(
+    data_of: Mapping[str, Any],
+    by: str | None = None,
+    columns: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
+    """Returns data of one arm each, as tables if they are that, by the names that they carry.
 
-    A name is the one value of a column of models, `attrs["name"]`, or that of a file or folder.
+    Args:
+      data_of: by role, such as base, which names an arm whose data carry no name, and all where two names
+        are alike.
+      by: as in `arms_in`.
+      columns: as in `arms_in`.
     """
-    arms = arms_in(data, role, by, columns=columns) or {}
-    name, arm = next(iter(arms.items())) if len(arms) == 1 else ("", data)
+    named: list[tuple[str, Any]] = []
+    for role, data in data_of.items():
+        arms = arms_in(data, role, by, columns=columns) or {}
+        table = next(iter(arms.values())) if len(arms) == 1 else data
+        named.append((name_carried(data, arms) or role, table))
+    names = distinct_names([name for name, _ in named], [*data_of])
+    return dict(zip(names, (table for _, table in named), strict=True))
+
+
+def distinct_names(names: Sequence[str], roles: Sequence[str]) -> Sequence[str]:
+    """Returns the names of arms, or their roles where two names are alike."""
+    return names if len({*names}) == len(names) else roles
+
+
+def name_carried(data: Any, arms: Collection[str]) -> str:
+    """Returns the name that the data of one arm carry, or nothing.
+
+    It is the one value of a column of models, `attrs["name"]`, or that of a file or folder.
+
+    Args:
+      arms: names in the data.
+    """
     named = getattr(data, "attrs", {}).get("name")
-    if not name and isinstance(named, str):
-        name = named
-    if not name and isinstance(data, str | Path):
-        name = name_of_all([str(data)])
-    return name or role, arm
+    if len(arms) == 1 and (name := next(iter(arms))):
+        return name
+    if isinstance(named, str) and named:
+        return named
+    return name_of_all([str(data)]) if isinstance(data, str | Path) else ""
 
 
 def arms_of_arrays(data: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ from multiberts.stats.reading import (
     arms_of_arrays,
     metric_as_read,
     metric_of,
-    named_arm,
+    named_arms,
     values_of_clusters,
 )
 from multiberts.stats.results import ArmSummary, Pairing
@@ -190,11 +190,9 @@ def compare(
         elif design == "paired":
             settings = replace(settings, design="single")
     elif experiment is not None:
-        (first, base), (second, experiment) = (
-            named_arm(role, own) for role, own in (("base", base), ("experiment", experiment))
-        )
-        if first != second:
-            names = Names(base=first, experiment=second)
+        held = named_arms({"base": base, "experiment": experiment})
+        (first, base), (second, experiment) = held.items()
+        names = Names(base=first, experiment=second)
     task = TaskData(base, experiment, metric, labels, clusters, missing)
     result = compare_task(task, settings, names)
     return replace(result, origin=replace(result.computed_from(), data=data))

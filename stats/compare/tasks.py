@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import metrics_by_task
+from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import settings_of
 from multiberts.stats.compare.conclude import (
@@ -30,7 +31,7 @@ from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
-from multiberts.stats.reading import tasks_in
+from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
 from multiberts.stats.runs_table import sorted_seeds
 from multiberts.stats.settings import (
@@ -154,26 +155,33 @@ def _are_tasks(tasks: Any) -> bool:
 
 
 def _tasks_of(
-    base: Any, experiment: Any, metric: Any, names: tuple[str, str]
+    base: Any, experiment: Any, metric: Any, roles: tuple[str, str]
 ) -> tuple[dict[str, TaskData], tuple[str, str]]:
     """Returns the arms of one or two tables as tasks, and what the arms are called."""
-    by_task: dict[str, dict[str, Any]] = {}
-    for role, data in zip(names, (base, experiment), strict=True):
-        held = {} if data is None else tasks_in(data, role)
+    tables: list[dict[str, dict[str, ArmTable]]] = []
+    names: list[str] = []
+    given = [base] if experiment is None else [base, experiment]
+    for role, data in zip(roles, given, strict=False):
+        held = tasks_in(data, role)
         if held is None:
             raise DataError(
                 f"{role}: found {type(data).__name__}, expected tasks by name, {{'RTE': stats.TaskData(base, "
                 "experiment)}, or a table, file or folder with a column or names of tasks"
             )
-        of_table = {name for arms in held.values() for name in arms}
-        if experiment is not None and len(of_table - {""}) > 1:
+        of_table = [*dict.fromkeys(name for arms in held.values() for name in arms if name)]
+        has_several = len(of_table) > 1 or max(map(len, held.values())) > 1
+        if len(given) > 1 and has_several:
             raise DataError(
                 f"{role}: found the arms {', '.join(of_table)}, expected one in each of two tables; give one "
                 "table with both"
             )
+        tables.append(held)
+        names.append("" if has_several else name_carried(data, of_table) or role)
+    by_task: dict[str, dict[str, ArmTable]] = {}
+    for held, role, of_one in zip(tables, roles, distinct_names(names, roles), strict=False):
         for task, arms in held.items():
-            own = by_task.setdefault(task, {})
-            own |= {name if name and name not in own else role: arms[name] for name in arms}
+            own = {of_one or name or role: arm for name, arm in arms.items()}
+            by_task.setdefault(task, {}).update(own)
     called = [*dict.fromkeys(name for arms in by_task.values() for name in arms)]
     if len(called) > 2:
         raise DataError(

@@ -23,7 +23,14 @@ from multiberts.runs.errors import UserError, counted
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, labelled, metric_of, named_arm, table_of
+from multiberts.stats.reading import (
+    arms_in,
+    labelled,
+    metric_of,
+    name_carried,
+    named_arms,
+    table_of,
+)
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     PredictionSetReader,
@@ -85,7 +92,10 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
             return {own.name: own.data for own in _own_prediction_sets(what, task)}
     arms = arms_in(data, what, task=task, columns=columns)
     if arms is not None:
-        arms = {name: named_arm(name, own, columns=columns)[1] for name, own in arms.items()}
+        arms = {
+            name: next(iter(named_arms({name: own}, columns=columns).values()))
+            for name, own in arms.items()
+        }
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
             f"found {type(data).__name__}, expected a path or a table with columns; stats.compare takes "
@@ -260,7 +270,7 @@ def tasks_of(
                 f"{path} holds {counted(len(called), 'arm')} ({', '.join(called)}), expected one where "
                 "several paths are given; give this path alone, or one arm per path"
             )
-        name = called[0] or name_of_all([path])
+        name = name_carried(path, called)
         if any(name in arms for arms in tasks.values()):
             name = path
         for own, arms in own_tasks.items():
