@@ -31,6 +31,7 @@ from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
+from multiberts.stats.presentation.words import arms_of
 from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
 from multiberts.stats.runs_table import sorted_seeds
@@ -329,7 +330,7 @@ def _mean(
     ]
     arms = [
         _mean_arm(
-            [summaries_of(item)[place] for item in comparisons],
+            [arms_of(item)[place] for item in comparisons],
             weights,
             samples[:, place],
             _mean_crossing([spec.crossings[place] for spec in specs], weights),
@@ -358,10 +359,6 @@ def _mean(
         pairing=min((spec.pairing for spec in specs), key=lambda pairing: pairing != "seed number"),
     )
     return replace(mean, tasks=(*of_task,))
-
-
-def summaries_of(item: Comparison) -> list[ArmSummary]:
-    return [item.base] if item.experiment is None else [item.base, item.experiment]
 
 
 def _mean_crossing(crossings: Sequence[Crossing], weights: NDArray[np.float64]) -> Crossing:
