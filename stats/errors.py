@@ -18,12 +18,16 @@ class UndefinedScore(DataError):
 
 
 @contextmanager
-def as_data_errors(where: str = "") -> Iterator[None]:
-    """Raises any error of bad input as a `DataError`, which speaks keywords, with `where` before it."""
+def as_data_errors(where: str = "", which: str = "") -> Iterator[None]:
+    """Raises any error of bad input as a `DataError`, which speaks keywords, with `where` before it.
+
+    Args:
+      which: keywords of which function; see `in_keywords`.
+    """
     try:
         yield
     except (UserError, ValueError) as error:
-        line = str(error) if isinstance(error, DataError) else in_keywords(str(error))
+        line = str(error) if isinstance(error, DataError) else in_keywords(str(error), which)
         kind = UndefinedScore if isinstance(error, UndefinedScore) else DataError
         raise kind(f"{where}: {line}" if where else line) from error
 

@@ -62,6 +62,8 @@ GivenMetric = str | MetricLike | ScoreFunction
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
 _VALUES = ("prediction", "score", "label")
+# Said where keywords are named that the function called does not have.
+_OF_READ = " (keywords of stats.read)"
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
 
@@ -100,17 +102,13 @@ def arms_in(
             check_names_of_tasks(tables, what)
             only_task([*tables], what)
         except UserError as error:
-            cure = ", or give all to stats.compare_tasks"
-            raise DataError(f"{_in_keywords(error, columns is None)}{cure}") from error
+            line = in_keywords(str(error), _OF_READ * (columns is None))
+            raise DataError(f"{line}, or give all to stats.compare_tasks") from error
     if tables is not None:
         return dict(next(iter(tables.values())))
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
         return {str(name): own for name, own in data.items()}
     return None
-
-
-def _in_keywords(error: UserError, asks_read: bool) -> str:
-    return in_keywords(str(error), " (keywords of stats.read)" * asks_read)
 
 
 def tasks_in(
@@ -126,10 +124,33 @@ def tasks_in(
     The arguments are those of `arms_in`. None of other data.
     """
     names = SliceNames(**{"by": by, **(columns or {})})
-    try:
-        return _tables_in(data, what, names, task, columns is not None)
-    except UserError as error:
-        raise DataError(_in_keywords(error, columns is None)) from error
+    with as_data_errors(which=_OF_READ * (columns is None)):
+        if isinstance(data, str | Path) or _are_paths(data):
+            if holds_runs(data):
+                raise DataError(
+                    f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
+                )
+            return read_arms_by_task(data, names, task)
+        table: Any = None
+        data = _with_columns(data, {*asdict(names).values()})
+        if isinstance(data, Mapping):
+            if {"predictions", "scores"} & {*data}:
+                if task is not None:
+                    raise NoTaskError(what)
+                arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
+                return {"": {"": table_of_arrays(arrays, what)}}
+            if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):
+                import pandas
+
+                table = pandas.DataFrame({name: _as_array(own) for name, own in data.items()})
+        elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
+            table = data.to_pandas()
+        elif hasattr(data, "columns") and (columns is not None or is_table_of_runs(data.columns)):
+            table = data
+        if table is None:
+            return None
+        by_task = tasks_in_memory(table, what, names, task)
+        return {own: arms_of_rows(rows, what) for own, rows in by_task.items()}
 
 
 def named_arms(
@@ -231,37 +252,9 @@ def _with_columns(data: Any, given: Collection[str | None] = ()) -> Any:
     return data.reset_index(level=levels) if levels else data
 
 
-def _tables_in(
-    data: Any, what: str, names: SliceNames, task: str | None, is_table: bool
-) -> dict[str, dict[str, ArmTable]] | None:
-    """Returns the arms of a file, folder, table or dict of columns, by task; None of other data."""
-    if isinstance(data, str | Path) or _are_paths(data):
-        is_folder = isinstance(data, str | Path) and Path(data).is_dir()
-        if is_folder and next(iter(find_runs(data)), None) is not None:
-            raise DataError(
-                f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
-            )
-        return read_arms_by_task(data, names, task)
-    table: Any = None
-    data = _with_columns(data, {*asdict(names).values()})
-    if isinstance(data, Mapping):
-        if {"predictions", "scores"} & {*data}:
-            if task is not None:
-                raise NoTaskError(what)
-            arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
-            return {"": {"": table_of_arrays(arrays, what)}}
-        if is_table_of_runs(data) or (is_table and all(map(_is_row, data.values()))):
-            import pandas
-
-            table = pandas.DataFrame({name: _as_array(own) for name, own in data.items()})
-    elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
-        table = data.to_pandas()
-    elif hasattr(data, "columns") and (is_table or is_table_of_runs(data.columns)):
-        table = data
-    if table is None:
-        return None
-    by_task = tasks_in_memory(table, what, names, task)
-    return {own: arms_of_rows(rows, what) for own, rows in by_task.items()}
+def holds_runs(data: Any) -> bool:
+    is_folder = isinstance(data, str | Path) and Path(data).is_dir()
+    return is_folder and next(iter(find_runs(data)), None) is not None
 
 
 def _are_paths(data: Any) -> bool:
@@ -672,7 +665,6 @@ def _as_taken_by(metric: MetricLike | None, name: str, cells: NDArray, table: Ar
 
 
 def _is_empty(values: NDArray) -> bool:
-    """Returns whether no value is there."""
     return all(value is None or value != value for value in values)
 
 

@@ -53,7 +53,7 @@ from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, metric_as_read, metric_of
 from multiberts.stats.results import ArmDifference, ArmSummary
-from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
+from multiberts.stats.runs_table import Arm, common_seeds, with_common_seeds
 from multiberts.stats.settings import (
     ComparisonSettings,
     Missing,
@@ -281,7 +281,7 @@ def _prepared(
         notes += named_notes(found.notes, (first, name))
     arms = {name: prepared[name] for name in tables}
     if settings.design == "paired":
-        common = sorted_seeds(list(set.intersection(*(set(arm.seeds) for arm in arms.values()))))
+        common = common_seeds(arms.values())
         if not common:
             raise DataError(
                 f"found no seed that all of {', '.join(arms)} have; give design='unpaired'"

@@ -34,7 +34,7 @@ from multiberts.stats.metric_names import higher_is_better, may_be_averaged, met
 from multiberts.stats.presentation.words import arms_of
 from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
-from multiberts.stats.runs_table import sorted_seeds
+from multiberts.stats.runs_table import common_seeds, sorted_seeds
 from multiberts.stats.settings import (
     ComparisonSettings,
     Design,
@@ -271,13 +271,13 @@ def _common_seeds(
     """Keeps, for each arm, the seeds that every task has; also returns those of each that are left out."""
     common = []
     for place, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
-        seeds = set.intersection(*({*own.prepared.arms[place].seeds} for own in cells))
+        seeds = common_seeds(own.prepared.arms[place] for own in cells)
         if not seeds:
             tasks = dict.fromkeys(own.task for own in cells)
             raise DataError(
                 f"tasks {', '.join(tasks)} have no seed of the {role} in common; compare them separately"
             )
-        common.append(sorted_seeds([*seeds]))
+        common.append(seeds)
     left_out, kept = {}, []
     for own in cells:
         pairs = [*zip(own.prepared.arms, common, strict=True)]

@@ -384,19 +384,12 @@ def _rank(
     if settings.design not in get_args(ManyDesign) or too_few:
         return None
     first = next(iter(arms.values()))
-    measured = {name: predictions.measured(measure) for name, predictions in arms.items()}
-    clusters = next(
-        (predictions.clusters for predictions in arms.values() if predictions.clusters),
-        None,
-    )
-    task = TaskData(
-        None, None, measured[next(iter(arms))][1], clusters=clusters,
-        missing="refuse" if first.missing == "refuse" else "omit",
-    )  # fmt: skip
+    data = {name: predictions.measured(measure)[0] for name, predictions in arms.items()}
+    clusters = next((own.clusters for own in arms.values() if own.clusters), None)
+    metric = first.measured(measure)[1]
+    task = TaskData(None, None, metric, clusters=clusters, missing=first.missing)
     with as_data_errors(f"ranking {first.set_name}"):
-        found = compare_given(
-            {name: data for name, (data, _) in measured.items()}, task, settings, None, shared
-        )
+        found = compare_given(data, task, settings, None, shared)
     return replace(found, name=first.set_name)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.evaluate.readers.columns import described
-from multiberts.evaluate.readers.rows import ArmTable, ReadAs
+from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import are_repeats
@@ -62,9 +62,10 @@ def what_was_read(
         if {*measured} & {"mean", "share"} and scores
         else ""
     )
-    called = (
-        counted(len(tasks), "task") if len(tasks) > 1 else f"task {_task_of(reads, base, task)}"
-    )
+    named = " and ".join(sorted({read.task for read in reads if read.task}))
+    called = f"task {task or named or f'not named ({Path(base).name})'}"
+    if len(tasks) > 1:
+        called = counted(len(tasks), "task")
     return (
         f"{columns}; from {', '.join(files[:4]) or base}{more}; {sizes}; metric "
         f"{', '.join(map(metric_name, measured))}{of_column}, {called}; "
@@ -109,11 +110,6 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
         is_each = len(sizes) > 1 and len({*sizes.values()}) == 1
         found.append(f"{task}: " * bool(task) + _grouped(sizes.items()) + " each" * is_each)
     return "; ".join(found)
-
-
-def _task_of(reads: Sequence[ReadAs], base: str, task: str | None) -> str:
-    named = {read.task for read in reads if read.task}
-    return task or " and ".join(sorted(named)) or f"not named ({Path(base).name})"
 
 
 def as_json(compared: ComparedArms, read: str) -> str:

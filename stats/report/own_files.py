@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import RowNames, SliceNames
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
 from multiberts.evaluate.readers.log_folders import only_task
@@ -25,6 +24,7 @@ from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
 from multiberts.stats.reading import (
     arms_in,
+    holds_runs,
     labelled,
     metric_of,
     name_carried,
@@ -88,7 +88,7 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     what = str(data) if isinstance(data, str | Path) else "data"
     refuse_unknown("read", columns, _ROLES)
     with as_data_errors():
-        if _holds_runs(data):  # an arm of each procedure and step
+        if holds_runs(data):  # an arm of each procedure and step
             every, _ = prediction_sets_of_runs(finished_runs(what))
             sets = _wanted_sets(every, what, task)
             only_task(sorted({own.set_name for own in sets}), what)
@@ -111,12 +111,6 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
 _ROLES = [field.name for field in fields(SliceNames)]
 
 
-def _holds_runs(data: Any) -> bool:
-    """Returns whether data are the folder of finished runs."""
-    is_folder = isinstance(data, str | Path) and Path(data).is_dir()
-    return is_folder and next(iter(find_runs(data)), None) is not None
-
-
 def _tasks_of_each(
     groups: Sequence[Sequence[str]],
     task: str | None,
@@ -130,7 +124,7 @@ def _tasks_of_each(
     """
 
     def tasks_at(paths: Sequence[str], own: Mapping[str, str | None], task: str | None) -> Any:
-        if seeds == "finetune" or _holds_runs(paths[0]):
+        if seeds == "finetune" or holds_runs(paths[0]):
             return _tasks_of_runs(paths[0], task, steps, seeds, len(groups) == 1)
         if steps:
             raise UserError(
@@ -231,7 +225,7 @@ def tasks_of(
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
     groups = [[path] for path in paths]
-    if are_seeds_of_arms(paths) and not any(map(_holds_runs, paths)):
+    if are_seeds_of_arms(paths) and not any(map(holds_runs, paths)):
         groups = [[*paths]]
     each = columns_of_each([names[0] for names in groups], columns)
     found = _tasks_of_each(groups, task, each, seeds, steps)

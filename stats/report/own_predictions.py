@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,14 +176,15 @@ def compare_files(settings: OwnComparison) -> str:
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.results, *settings.experiment]
-    tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+    read_tasks = partial(tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step)
+    tasks = read_tasks(settings.columns)
     if known_name(settings.metric or "") == "loss" and settings.score is None:
         # Beside predictions and labels a column of scores is left out.
-        every = [(name, arm) for arms in tasks.values() for name, arm in arms.items()]
-        unused = {name for own, arm in every for name in table_of(own, arm).read.unused}
-        if losses := [name for name in unused if name.lower() == "loss"]:
+        reads = [table.read for arms in _tables(tasks).values() for table in arms.values()]
+        losses = [name for read in reads for name in read.unused if name.lower() == "loss"]
+        if losses:
             settings = replace(settings, score=losses[0])
-            tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+            tasks = read_tasks(settings.columns)
     if settings.names:
         tasks = _renamed(tasks, settings.names)
     if settings.labels is not None:
@@ -192,10 +194,7 @@ def compare_files(settings: OwnComparison) -> str:
             task: with_labels(arms, settings.labels, settings, has_metric=has_metric)
             for task, arms in tasks.items()
         }
-    tables = {
-        task: {name: table_of(name, data) for name, data in arms.items()}
-        for task, arms in tasks.items()
-    }
+    tables = _tables(tasks)
     compared = _compare_tasks(tasks, settings)
     read = what_was_read(tables, compared, settings.results, settings.task_name or settings.task)
     texts = {}
@@ -214,10 +213,16 @@ def compare_files(settings: OwnComparison) -> str:
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
+def _tables(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, ArmTable]]:
+    return {
+        task: {name: table_of(name, data) for name, data in arms.items()}
+        for task, arms in tasks.items()
+    }
+
+
 def _renamed(
     tasks: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Returns the arms under the names that were given."""
     arms = dict.fromkeys(name for own in tasks.values() for name in own)
     if len({*names}) != len(arms) or len(names) != len(arms):
         raise UserError(

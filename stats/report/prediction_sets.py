@@ -261,8 +261,7 @@ class PredictionSet:
         """Returns the runs, checked to suit the measure, and the metric."""
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
-        missing: Missing = "refuse" if self.missing == "refuse" else "omit"
-        arm = (shared or SharedArms()).read(name, data, metric, missing)
+        arm = (shared or SharedArms()).read(name, data, metric, self.missing)
         with as_data_errors(name):
             metric.bind(arm.labels, arm.predictions)
         return arm, metric
