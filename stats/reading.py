@@ -603,11 +603,7 @@ def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> Give
 
 
 def arm_of(
-    name: str,
-    data: Any,
-    *,
-    metric: MetricLike | None = None,
-    missing: Missing = "refuse",
+    name: str, data: Any, *, metric: MetricLike | None = None, missing: Missing = "refuse"
 ) -> Arm:
     """Builds an arm.
 

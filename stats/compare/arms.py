@@ -54,12 +54,7 @@ from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, metric_as_read, metric_of
 from multiberts.stats.results import ArmDifference, ArmSummary
 from multiberts.stats.runs_table import Arm, common_seeds, with_common_seeds
-from multiberts.stats.settings import (
-    ComparisonSettings,
-    Missing,
-    Resample,
-    whole_number,
-)
+from multiberts.stats.settings import ComparisonSettings, Missing, Resample, whole_number
 from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart
@@ -259,10 +254,7 @@ def _by_name(arms: Any) -> dict[str, Any]:
 
 
 def _prepared(
-    tables: Mapping[str, ArmTable],
-    task: TaskData,
-    settings: ComparisonSettings,
-    shared: SharedArms,
+    tables: Mapping[str, ArmTable], task: TaskData, settings: ComparisonSettings, shared: SharedArms
 ) -> tuple[dict[str, Arm], MetricLike, tuple[str, ...]]:
     """Aligns all arms with the first one, and keeps the seeds that all have where these are paired.
 

@@ -32,11 +32,7 @@ from multiberts.stats.compare.checks import (
     notes_of_undefined,
     settings_of,
 )
-from multiberts.stats.compare.conclude import (
-    Names,
-    concluded,
-    percentile_of,
-)
+from multiberts.stats.compare.conclude import Names, concluded, percentile_of
 from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
@@ -54,13 +50,7 @@ from multiberts.stats.reading import (
 )
 from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
-from multiberts.stats.settings import (
-    ComparisonSettings,
-    Design,
-    Missing,
-    Resample,
-    whole_number,
-)
+from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample, whole_number
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart, rows_of
 
@@ -199,10 +189,7 @@ def compare(
 
 
 def compare_task(
-    task: TaskData,
-    settings: ComparisonSettings,
-    names: Names,
-    shared: SharedArms | None = None,
+    task: TaskData, settings: ComparisonSettings, names: Names, shared: SharedArms | None = None
 ) -> Comparison:
     """Compares the two arms of one task; see `compare`."""
     shared = shared or SharedArms()
@@ -413,12 +400,7 @@ class ComparisonSpec:
         weights = [1.0] if len(tables) == 1 else [-1.0, 1.0]
         return [
             TablePart(
-                table,
-                weight,
-                job.pool,
-                job.examples,
-                scored_counts(job),
-                job.arm.cluster_sizes,
+                table, weight, job.pool, job.examples, scored_counts(job), job.arm.cluster_sizes
             )
             for table, job, weight in zip(tables, self.jobs, weights, strict=True)
         ]
@@ -581,9 +563,7 @@ def check_seeds(
 
 
 def compare_specs(
-    specs: Sequence[ComparisonSpec],
-    settings: ComparisonSettings,
-    names: Sequence[Names],
+    specs: Sequence[ComparisonSpec], settings: ComparisonSettings, names: Sequence[Names]
 ) -> tuple[list[Comparison], Replicates]:
     """Compares the arms of each spec, with bootstrap draws that all specs share.
 

@@ -14,11 +14,7 @@ from multiberts.evaluate.metrics.register import metrics_by_task
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import settings_of
-from multiberts.stats.compare.conclude import (
-    Names,
-    concluded,
-    percentile_of,
-)
+from multiberts.stats.compare.conclude import Names, concluded, percentile_of
 from multiberts.stats.compare.question import (
     ComparisonSpec,
     PreparedArms,
@@ -35,12 +31,7 @@ from multiberts.stats.presentation.words import arms_of
 from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
 from multiberts.stats.runs_table import common_seeds, sorted_seeds
-from multiberts.stats.settings import (
-    ComparisonSettings,
-    Design,
-    Resample,
-    whole_number,
-)
+from multiberts.stats.settings import ComparisonSettings, Design, Resample, whole_number
 from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
 
@@ -265,9 +256,7 @@ def _spec(own: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
     return ComparisonSpec(own.prepared, settings_of(own.prepared.arms, settings), own.examples)
 
 
-def _common_seeds(
-    cells: Sequence[CountedArms],
-) -> tuple[list[CountedArms], dict[str, tuple]]:
+def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict[str, tuple]]:
     """Keeps, for each arm, the seeds that every task has; also returns those of each that are left out."""
     common = []
     for place, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):

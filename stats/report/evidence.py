@@ -23,12 +23,7 @@ from multiberts.stats.metric_names import may_be_averaged, metric_label, metric_
 from multiberts.stats.presentation import figures, words
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.ranking_figure import draw_ranking
-from multiberts.stats.presentation.reported import (
-    ReportedComparison,
-    answer,
-    clearest,
-    judged,
-)
+from multiberts.stats.presentation.reported import ReportedComparison, answer, clearest, judged
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets

@@ -28,10 +28,7 @@ _MOST_TOLD = 5
 
 
 def what_was_read(
-    tasks: Mapping[str, Mapping[str, ArmTable]],
-    compared: ComparedArms,
-    base: str,
-    task: str | None,
+    tasks: Mapping[str, Mapping[str, ArmTable]], compared: ComparedArms, base: str, task: str | None
 ) -> str:
     """Returns one line on what was read as what, from which files, and what was left out.
 
@@ -229,9 +226,7 @@ def tables_of_answers(items: Sequence[ReportedComparison]) -> list[Table]:
     return [*filter(None, (answer.table() for one in items for answer in one.answers))]
 
 
-def told_in_words(
-    items: Sequence[ReportedComparison],
-) -> tuple[Sequence[ReportedComparison], str]:
+def told_in_words(items: Sequence[ReportedComparison]) -> tuple[Sequence[ReportedComparison], str]:
     """Chooses the comparisons that have sentences of their own, and says which have not.
 
     All of a few; of many, those with a result, at most as many as of a few.

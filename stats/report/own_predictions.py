@@ -28,24 +28,9 @@ from multiberts.stats.presentation.comparison_tables import full_table, summary_
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.reading import table_of
 from multiberts.stats.report.analysis import ReportContent
-from multiberts.stats.report.evidence import (
-    ComparedArms,
-    Pair,
-    Request,
-    compare_all,
-)
-from multiberts.stats.report.own_answer import (
-    as_json,
-    as_text,
-    tables_of_answers,
-    what_was_read,
-)
-from multiberts.stats.report.own_files import (
-    columns_of_each,
-    metric_of_arms,
-    tasks_of,
-    with_labels,
-)
+from multiberts.stats.report.evidence import ComparedArms, Pair, Request, compare_all
+from multiberts.stats.report.own_answer import as_json, as_text, tables_of_answers, what_was_read
+from multiberts.stats.report.own_files import columns_of_each, metric_of_arms, tasks_of, with_labels
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import SEEDS, SeedKind
