@@ -138,7 +138,7 @@ def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
     """
     if not isinstance(given, str | Mapping):
         return dict.fromkeys(tasks, given)
-    parts = given
+    parts: Mapping[str, Any] = {} if isinstance(given, str) else given
     if isinstance(given, str):
         pairs = [part.strip().rpartition(":") for part in given.split(",")]
         parts = {task: metric for task, _, metric in pairs}
@@ -158,7 +158,7 @@ def _metrics_of(task: str, given: Any) -> Any:
     if given == "glue":
         if not _glue_name(task):
             raise ValueError(
-                f"found metric 'glue', and {task} is no task of GLUE; name its own with "
+                f"found metric 'glue', which has no task {task}; name its own with "
                 f"--metric={task}:accuracy,glue"
             )
         given = _OF_GLUE.get(_glue_name(task), "accuracy")

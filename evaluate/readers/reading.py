@@ -268,14 +268,14 @@ def read_tasks(
     by_task = _by_task(rows, task, what)
     tasks = {own: settled(part, names, what) for own, part in by_task.items()}
     for own, part in tasks.items():
-        files = {
+        metric_of_file = {
             str(source.path): each.read.logged_metric
             for source, each in zip(sources, parts, strict=True)
-            if "task" not in each.roles or own in {*each.roles["task"]}
+            if "task" not in each.roles or own in each.roles["task"].unique()
         }
         called = own if "task" in roles else ""
-        logged = next(iter(files.values()), "") or part.read.logged_metric
-        read = replace(part.read, task=called, files=[*files], logged_metric=logged)
+        logged = next(iter(metric_of_file.values()), "") or part.read.logged_metric
+        read = replace(part.read, task=called, files=[*metric_of_file], logged_metric=logged)
         tasks[own] = replace(part, read=read)
         _warn_of_near_misses(part, what)
     return tasks
@@ -581,7 +581,7 @@ def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
     return frame
 
 
-# Other names of columns that tell tasks apart, where they have several values.
+# Other names of columns of tasks, where they have several values.
 _TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
 
 

@@ -217,11 +217,11 @@ def compare_family(
         raise DataError("found no tasks, expected at least one")
     cells: dict[str, CountedArms] = {}
     for name, task in tasks.items():
-        several = isinstance(task.metric, list | tuple)
-        for metric in task.metric if several else (task.metric,):
+        metrics = task.metric if isinstance(task.metric, list | tuple) else [task.metric]
+        for metric in metrics:
             with as_data_errors(f"task {name!r}"):
                 prepared = prepare_arms(replace(task, metric=metric), settings)
-            key = f"{name}, {metric_name(str(metric))}" if several else name
+            key = f"{name}, {metric_name(str(metric))}" if len(metrics) > 1 else name
             cells[key] = CountedArms(name, task.examples_of or name, prepared)
     specs = [_spec(own, settings) for own in cells.values()]
     _check_shared_sets(dict(zip(cells, specs, strict=True)))
@@ -307,8 +307,8 @@ def _mean(
     settings = specs[0].settings
     if len(drawn := {spec.settings.resample for spec in specs}) > 1:
         raise DataError(
-            f"found tasks whose data show {' and '.join(sorted(drawn))} (resample), expected the same of "
-            "all; give tasks of as many seeds, or resample='examples'"
+            f"found tasks whose data show {' and '.join(sorted(map(str, drawn)))} (resample), expected the "
+            "same of all; give tasks of as many seeds, or resample='examples'"
         )
     samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
     # Metrics of one task have the same examples, which are counted once.

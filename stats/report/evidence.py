@@ -243,7 +243,8 @@ def _compare(
 
 def _add_means(results: _Results) -> None:
     """Adds the mean over tasks of each two arms that are compared on several."""
-    request, by_arms = results.request, {}
+    request = results.request
+    by_arms: dict[tuple[str, str], list[int]] = {}
     for place in sorted(results.comparisons):
         if request.pairs[place].counts:
             by_arms.setdefault(request.pairs[place].names, []).append(place)
@@ -288,7 +289,9 @@ def _shown(
     named = [row.named(name_of) for row in rows]
     means = [row.named(name_of) for row in results.means]
     items = [row.comparison for row in named]
-    of_rows = of_means = overview = None
+    of_rows: list[list[ReportSection]] = []
+    of_means: list[list[ReportSection]] = []
+    overview: list[ReportSection] = []
     if for_page:
         of_rows = [
             list(pictures_of(row.comparison, request.pairs[place], row.answers, truth_of))
@@ -315,7 +318,7 @@ def _shown(
     if request.primary is None and means and is_of_means:
         primary = reported.index(clearest(judged_means))
     return ComparedArms(
-        request.name, request.settings.design, reported, overview or [],
+        request.name, request.settings.design, reported, overview,
         [ranking for _, ranking in results.rankings], [*notes, *results.unranked], grids,
         primary, as_made,
     )  # fmt: skip

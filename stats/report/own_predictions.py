@@ -240,7 +240,7 @@ def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparis
     lacking: list[str] = []
     for task, arms in tasks.items():
         called = task or settings.task_name or settings.task or Path(settings.results).name
-        # Of finished runs, whose tasks have several sets, as a report counts them.
+        # Tasks of finished runs have several sets, which count as in a report.
         of_task = [*getattr(next(iter(arms.values())), "attrs", {}).get("metrics", ())]
         own, _, set_name = (task if of_task else "").partition("/")
         every = metrics[task]

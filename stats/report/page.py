@@ -102,7 +102,7 @@ def page_files(
     }
     if content.is_ranked:
         texts[RANKINGS] = "\n\n".join(
-            f"{ranking.name}: {words.ranking_finding(ranking)}\n\n{ranking.table().markdown()}"
+            f"{ranking.name}: {words.ranking_finding(ranking)}\n\n{ranking.table().markdown().rstrip()}"
             for ranking in content.asked.rankings
         )
     files |= {f"tables/{file_name}": text.encode() for file_name, text in texts.items()}

@@ -406,7 +406,7 @@ def test_rows_without_seeds_are_one_run_where_every_one_is_of_another_example(
     assert "no column names seeds" in read(one, tmp_path).read.columns["seed"]
     whole = pd.DataFrame({"model": ["a", "b"] * 5, "accuracy": np.linspace(0.8, 0.9, 10)})
     for frame in (rows().drop(columns="seed"), whole):
-        for name in ("a.csv", "results_2026.csv"):  # a year is no seed
+        for name in ("a.csv", "results_2026.csv"):  # a year is not a seed
             frame.to_csv(tmp_path / name, index=False)
             with pytest.raises(UserError, match="no column of seeds"):
                 read_rows(str(tmp_path / name))
