@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
-from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
 from multiberts.stats.compare.checks import (
     check_defined,
@@ -41,6 +40,7 @@ from multiberts.stats.compare.question import (
     kind_of,
     named_notes,
     pairing_of,
+    part_of,
     prepare_arms,
     summarise_arm,
 )
@@ -298,10 +298,7 @@ def _scored_arms(
             pool = None
         job = shared.job(arm, metric, pool, examples)
         check_defined(name, job)
-        part = TablePart(
-            job_table(job), 1.0, pool, examples, scored_counts(job), sizes=arm.cluster_sizes
-        )
-        scored[name] = _ScoredArm(job, part)
+        scored[name] = _ScoredArm(job, part_of(job))
     return scored
 
 

@@ -52,7 +52,7 @@ from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
 from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample, whole_number
 from multiberts.stats.variance.crossing import Crossing, Term
-from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart, rows_of
+from multiberts.stats.variance.score_tables import Array, TablePart, rows_of
 
 
 @dataclass(frozen=True)
@@ -376,7 +376,10 @@ class ComparisonSpec:
         ]
         for name, scored in zip(("base", "experiment"), self.jobs, strict=False):
             check_defined(name, scored)
-        parts = self._parts([job_table(job) for job in self.jobs])
+        weights = [1.0] if len(arms) == 1 else [-1.0, 1.0]
+        parts = self._parts = [
+            part_of(job, weight) for job, weight in zip(self.jobs, weights, strict=True)
+        ]
         self.crossing = Crossing(parts, prior)
         # An arm with several seeds shows their spread itself.
         priors = [prior if part.table.shape[0] == 1 else (0.0, 0.0) for part in parts]
@@ -395,16 +398,6 @@ class ComparisonSpec:
             )
         self.pairing = pairing_of(arms, settings)
 
-    def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
-        """Weights the tables of the arms [seeds, examples]."""
-        weights = [1.0] if len(tables) == 1 else [-1.0, 1.0]
-        return [
-            TablePart(
-                table, weight, job.pool, job.examples, scored_counts(job), job.arm.cluster_sizes
-            )
-            for table, job, weight in zip(tables, self.jobs, weights, strict=True)
-        ]
-
     def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
         """Returns the crossing without failed seeds; None where none failed, or too few are left.
 
@@ -418,13 +411,13 @@ class ComparisonSpec:
             failed = [set().union(*failed)] * len(failed)  # pairs
         if not any(failed):
             return None
-        tables = []
-        for job, lost in zip(self.jobs, failed, strict=True):
-            kept = [place for place, seed in enumerate(job.arm.seeds) if seed not in lost]
-            if len(kept) < (1 if job.pool is None else 2):
+        parts = []
+        for part, arm, lost in zip(self._parts, self.arms, failed, strict=True):
+            kept = [place for place, seed in enumerate(arm.seeds) if seed not in lost]
+            if len(kept) < (1 if part.pool is None else 2):
                 return None
-            tables.append(rows_of(job_table(job), kept))
-        return Crossing(self._parts(tables), self.prior)
+            parts.append(replace(part, table=rows_of(part.table, kept)))
+        return Crossing(parts, self.prior)
 
     def over_labels(self) -> tuple[float, ...]:
         """Returns what `Comparison.over_labels` holds."""
@@ -451,6 +444,12 @@ class ComparisonSpec:
                 self.jobs, self.crossings, samples.T, called, strict=False
             )
         ]
+
+
+def part_of(job: ScoreJob, weight: float = 1.0) -> TablePart:
+    """Returns the table of an arm [seeds, examples] as a part of a sum."""
+    pools = job.pool, job.examples
+    return TablePart(job_table(job), weight, *pools, scored_counts(job), job.arm.cluster_sizes)
 
 
 def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[str, ...]:

@@ -104,8 +104,10 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
             f"found {type(data).__name__}, expected a path or a table with columns; stats.compare takes "
             "arrays, DataArrays and Datasets as they are"
         )
-    sets = {name: arm.dataset() for name, arm in arms.items()}
-    return {name: own.assign_attrs({"name": name} if name else {}) for name, own in sets.items()}
+    return {
+        name: arm.dataset().assign_attrs({"name": name} if name else {})
+        for name, arm in arms.items()
+    }
 
 
 _ROLES = [field.name for field in fields(SliceNames)]

@@ -128,11 +128,7 @@ class OwnComparison(SliceNames):
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
-            design=design,
-            resample=self.resample,
-            n_resamples=self.n_resamples,
-            rng=self.rng,
-            confidence_level=self.confidence_level,
+            design, self.resample, self.n_resamples, self.rng, self.confidence_level
         )
 
 

@@ -162,11 +162,7 @@ class PredictionSet:
         """
         scores = self.scores_of_runs(measure)
         seeds = self.data["pretrain_seed"].to_numpy().tolist()
-        by_seed = {
-            seed: scores[[row for row, own in enumerate(seeds) if own == seed]]
-            for seed in sorted_seeds(seeds)
-        }
-        return RunScores(name or self.name, by_seed)
+        return RunScores(name or self.name, _by_seed(scores, seeds))
 
     def occupation_scores(
         self,
@@ -201,10 +197,7 @@ class PredictionSet:
         keys = tuple((row,) for row in range(len(arm.keys)))  # each run as a seed of its own
         runs = replace(arm, keys=keys, levels=arm.levels[:1])
         table = np.concatenate(list(arm_table(runs, metric).blocks()), axis=1)
-        rows = {
-            seed: table[[row for row, own in enumerate(arm.run_seeds) if own == seed]]
-            for seed in arm.seeds
-        }
+        rows = _by_seed(table, arm.run_seeds)
         if max(map(len, rows.values())) > 1:
             return nested_variance_components(rows)
         return variance_components(table)
@@ -265,6 +258,14 @@ class PredictionSet:
         with as_data_errors(name):
             metric.bind(arm.labels, arm.predictions)
         return arm, metric
+
+
+def _by_seed(values: NDArray, seeds: Sequence[Hashable]) -> dict[Hashable, NDArray]:
+    """Returns the values of each seed, sorted; `seeds` are those of the runs, the first axis."""
+    return {
+        seed: values[[row for row, own in enumerate(seeds) if own == seed]]
+        for seed in sorted_seeds(seeds)
+    }
 
 
 def step_name(step: int) -> str:
