@@ -22,7 +22,6 @@ from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
 from multiberts.stats.metric_names import may_be_averaged, metric_label, metric_name
 from multiberts.stats.presentation import figures, words
 from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.ranking_figure import draw_ranking
 from multiberts.stats.presentation.reported import ReportedComparison, answer, clearest, judged
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
@@ -300,7 +299,9 @@ def _shown(
         of_means = [list(_pictures_of_mean(request, row)) for row in means]
         overview = list(forests_of(request, items))
         overview += [
-            ReportSection(name, words.ranking_caption(ranking), partial(draw_ranking, ranking))
+            ReportSection(
+                name, words.ranking_caption(ranking), partial(figures.draw_ranking, ranking)
+            )
             for name, ranking in results.rankings
         ]
     grids = {

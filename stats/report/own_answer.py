@@ -14,7 +14,7 @@ from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import are_repeats
 from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.metric_names import metric_name, score_format
-from multiberts.stats.presentation import words
+from multiberts.stats.presentation import planning, words
 from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
     summary_table,
@@ -168,9 +168,9 @@ def as_text(compared: ComparedArms, read: str) -> str:
     for one in told:
         item = one.comparison
         name = f"{item.name}: " if is_one_of_many else ""
-        needs = [words.what_is_needed(item, one.adjusted, one.answers)]
+        needs = [planning.what_is_needed(item, one.adjusted, one.answers)]
         if is_long:
-            needs = words.needs_in_words(item, one.adjusted, one.answers)
+            needs = planning.needs_in_words(item, one.adjusted, one.answers)
         parts += [name + text for text in needs if text and text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]

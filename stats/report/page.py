@@ -24,7 +24,7 @@ from multiberts.stats.metric_names import (
     metric_name,
     score_format,
 )
-from multiberts.stats.presentation import words
+from multiberts.stats.presentation import planning, words
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
     metric_decimals,
@@ -261,7 +261,7 @@ def _filters(
         # The limits of all comparisons are said once.
         "needs": lambda item: [
             with_minus(text)
-            for text in words.needs_in_words(item.comparison, item.adjusted, item.answers)
+            for text in planning.needs_in_words(item.comparison, item.adjusted, item.answers)
             if text != words.unseen_failures(item.comparison)
         ],
         "note": lambda origin: origin.get(NOTE, ""),
