@@ -167,22 +167,21 @@ def compare(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
     data, names = base, Names()
-    if experiment is None and design != "single":
+    held: dict[str, Any] = {}
+    if experiment is not None:
+        held = named_arms({"base": base, "experiment": experiment})
+    elif design != "single":
         held = arms_in(base, "base") or arms_of_arrays(base)
         if len(held) > 2:
             raise DataError(
                 f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
                 "stats.compare_arms, or one as base and one as experiment"
             )
-        if len(held) == 2:
-            (first, base), (second, experiment) = held.items()
-            names = Names(base=first, experiment=second)
-        elif design == "paired":
-            settings = replace(settings, design="single")
-    elif experiment is not None:
-        held = named_arms({"base": base, "experiment": experiment})
+    if len(held) == 2:
         (first, base), (second, experiment) = held.items()
         names = Names(base=first, experiment=second)
+    elif design == "paired":
+        settings = replace(settings, design="single")
     task = TaskData(base, experiment, metric, labels, clusters, missing)
     result = compare_task(task, settings, names)
     return replace(result, origin=replace(result.computed_from(), data=data))
@@ -316,7 +315,7 @@ class ComparisonSpec:
 
     Attributes:
       prepared, settings: what it is made of.
-      sets: for each arm the set its examples are drawn from, or None.
+      examples: the set that the examples are drawn from, or None.
       jobs: for each arm the bootstrap of its score.
       crossing: tables whose sum is the estimate.
       crossings: for each arm the crossing of its table alone.
@@ -364,15 +363,12 @@ class ComparisonSpec:
             "fixed_baseline": [None, "seeds"],
         }
         pools = pools_of[settings.design]
-        sets: list[str | None] = [f"{examples} examples", f"{examples} examples"]
         if settings.resample == "examples":
             pools = [None, None]
-        if settings.resample == "seeds":
-            sets = [None, None]
-        self.sets = sets[: len(arms)]
+        self.examples = None if settings.resample == "seeds" else f"{examples} examples"
         job = (shared or SharedArms()).job
         self.jobs = [
-            job(arm, metric, pool, name) for arm, pool, name in zip(arms, pools, sets, strict=False)
+            job(arm, metric, pool, self.examples) for arm, pool in zip(arms, pools, strict=False)
         ]
         for name, scored in zip(("base", "experiment"), self.jobs, strict=False):
             check_defined(name, scored)
