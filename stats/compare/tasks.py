@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
 from multiberts.stats.runs_table import common_seeds, sorted_seeds
 from multiberts.stats.settings import ComparisonSettings, Design, Resample, whole_number
-from multiberts.stats.significance import adjusted_p_values
+from multiberts.stats.significance import Method, adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
 
 
@@ -133,17 +133,16 @@ def compare_tasks(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
     names = (base_name, experiment_name)
-    if not _are_tasks(tasks):
+    are_by_name = isinstance(tasks, Mapping) and all(
+        isinstance(task, TaskData) for task in tasks.values()
+    )
+    if not are_by_name:
         tasks, names = _tasks_of(tasks, experiment, metric, names)
         if all(task.experiment is None for task in tasks.values()) and design == "paired":
             settings = replace(settings, design="single")
     elif experiment is not None or metric is not None:
         raise DataError("found tasks by name; give each its experiment and metric in its TaskData")
     return compare_family(tasks, settings, names)
-
-
-def _are_tasks(tasks: Any) -> bool:
-    return isinstance(tasks, Mapping) and all(isinstance(task, TaskData) for task in tasks.values())
 
 
 def _tasks_of(
@@ -394,8 +393,5 @@ def _mean_arm(
 
 def _adjusted(items: list[Comparison]) -> dict[str, NDArray[np.float64]]:
     p_values = [item.p_value for item in items if item.p_value is not None]
-    if not p_values:
-        return {}
-    return {
-        method: adjusted_p_values(p_values, method) for method in ("bonferroni", "holm", "bh", "by")
-    }
+    methods = get_args(Method) if p_values else ()
+    return {method: adjusted_p_values(p_values, method) for method in methods}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -214,18 +214,14 @@ def _renamed(
     return {task: {new[name]: data for name, data in own.items()} for task, own in tasks.items()}
 
 
-def _base_first(arms: Iterable[str], base: str | None) -> list[str]:
-    """Returns the arms with the base, where one is named, before the others."""
-    every = [*dict.fromkeys(arms)]
-    if base is not None and base not in every:
-        raise UserError(f"found no arm --base={base}, only {', '.join(every)}; give one of them")
-    return every if base is None else [base, *(name for name in every if name != base)]
-
-
 def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first, on each task; a single arm is described."""
-    names = (name for arms in tasks.values() for name in arms)
-    base_name, *others = _base_first(names, settings.base)
+    every_arm = [*dict.fromkeys(name for arms in tasks.values() for name in arms)]
+    if settings.base is not None and settings.base not in every_arm:
+        known = ", ".join(every_arm)
+        raise UserError(f"found no arm --base={settings.base}, only {known}; give one of them")
+    base_name = every_arm[0] if settings.base is None else settings.base
+    others = [name for name in every_arm if name != base_name]
     [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})
     questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
     try:
