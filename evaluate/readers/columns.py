@@ -381,6 +381,10 @@ def _refuse_classes(rows: Rows, what: str) -> None:
         )
 
 
+# Of fewer rows a column that distinguishes them may as well name models.
+_FEWEST_IDS = 10
+
+
 def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
     """Finds ids where the table names none, and which columns must agree with another table's."""
     roles, further, columns = rows.roles, rows.further, dict(rows.read.columns)
@@ -399,6 +403,19 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
         and _tells_apart(runs, further[name])
         and not _counts(further[name], position)
     ]
+    most_rows = int(position.max()) + 1  # of a run
+    if "example" not in roles and most_rows < _FEWEST_IDS:
+        guessed = [
+            name
+            for name in candidates
+            if name in rows.possible_ids and not INDEX.fullmatch(str(name))
+        ]
+        if guessed and most_rows > 1:
+            raise UserError(
+                f"{what}: found {most_rows} rows of a run, which the column {guessed[0]!r} distinguishes; "
+                f"give --arm={guessed[0]} if it names models, or --example={guessed[0]} if it names examples"
+            )
+        candidates = [name for name in candidates if name not in guessed]
     own = columns.get(
         "example", candidates[0] if candidates else POSITION if position.any() else ONE_SCORE
     )

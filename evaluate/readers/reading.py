@@ -550,6 +550,7 @@ def _standard(
         raise UserError(f"{path} has no rows below the names of its columns; write the predictions")
     if set(frame.columns) >= _EXPORTED:
         return _trained(frame, names, str(path))
+    frame = _with_rows_of_tasks(frame, names)
     rows = standard_rows(frame, names, str(path), seed)
     rows = replace(rows, distinguishing=_distinguishing(frame, rows))
     columns = [name for name in ("task", "evaluation_set") if name in frame] or [
@@ -562,6 +563,18 @@ def _standard(
         parts = [frame[name].astype(str).take(places).reset_index(drop=True) for name in columns]
         rows = replace(rows, roles=rows.roles.assign(task=parts[0].str.cat(parts[1:], sep="/")))
     return rows
+
+
+def _with_rows_of_tasks(frame: pandas.DataFrame, names: ColumnNames) -> pandas.DataFrame:
+    """Returns a table whose columns are scores on known tasks with a row for each task."""
+    of_tasks = [
+        name for name in frame if is_known_task(str(name)) and frame[name].dtype.kind in "iuf"
+    ]
+    has_values = names.score or names.prediction or {*USUAL_NAMES["prediction"], "task"} & {*frame}
+    if len(of_tasks) < 2 or has_values:
+        return frame
+    others = [name for name in frame if name not in of_tasks]
+    return frame.melt(others, of_tasks, "task", "score")
 
 
 def _distinguishing(frame: pandas.DataFrame, rows: Rows) -> list[str]:

@@ -408,6 +408,21 @@ def forests_of(request: Request, items: Sequence[Comparison]) -> Iterator[Report
             )
 
 
+def compared_of(items: Sequence[Comparison], settings: ComparisonSettings) -> ComparedArms:
+    """Returns finished comparisons as those of a request, a mean over the tasks of the others among them."""
+    rows = [item for item in items if not item.tasks]
+    pairs = [
+        Pair((), item.metric, (item.base.name, ""), item.name, str(place), counts=True)
+        for place, item in enumerate(rows, start=1)
+    ]
+    results = _Results(
+        Request(rows[0].name, settings, pairs),
+        {place: _Answered(item, []) for place, item in enumerate(rows)},
+        means=[_Answered(item, [], rows) for item in items if item.tasks],
+    )
+    return _shown(results, [], None, str, True)
+
+
 def names_of_rows(items: Sequence[Comparison]) -> list[str]:
     """Returns what the rows of a list are called: by their arms, their sets, or both where both differ."""
     names, sets = {item.name for item in items}, {item.evaluation_set for item in items}

@@ -24,6 +24,7 @@ from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.evidence import ComparedArms
 
 _MOST_TOLD = 5
+_MOST_TASKS = 8  # whose examples are counted
 
 
 def what_was_read(
@@ -99,7 +100,8 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
         runs_of = [_grouped(runs.items()) for _, runs in by_task.values()]
         if len({*runs_of}) == 1:
             found = [f"{next(iter(own.values()))} of {task}" for task, (own, _) in by_task.items()]
-            return f"{', '.join(found)}; {runs_of[0]} each"
+            more = f" and {len(found) - _MOST_TASKS} more tasks" * (len(found) > _MOST_TASKS)
+            return f"{', '.join(found[:_MOST_TASKS])}{more}; {runs_of[0]} each"
     found = []
     for task, (examples, runs) in by_task.items():
         sizes = {name: f"{examples[name]}, {runs[name]}" for name in runs}

@@ -31,17 +31,14 @@ from multiberts.stats.presentation.comparison_tables import (
     summary_table,
 )
 from multiberts.stats.presentation.provenance import data_facts, made_with
-from multiberts.stats.presentation.reported import ReportedComparison, judged, tally
+from multiberts.stats.presentation.reported import ReportedComparison, tally
 from multiberts.stats.presentation.sections import ReportSection, drawn_figure, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.analysis import ReportContent
 from multiberts.stats.report.evidence import (
     ComparedArms,
-    Pair,
-    Request,
-    forests_of,
+    compared_of,
     names_of_rows,
-    pictures_of,
 )
 from multiberts.stats.report.examples_by_seed import ExampleGrid
 from multiberts.stats.report.selection import RULE_TEXTS, LearningRateRule
@@ -151,7 +148,7 @@ def write_html(result: Readable, path: str | Path) -> None:
     """Writes a finished comparison as one HTML file, the page of `multiberts compare --html`.
 
     Args:
-      result: of `compare`, or of `compare_tasks`, whose mean over tasks is a list of its own.
+      result: of `compare`, or of `compare_tasks`, whose page opens with the mean over tasks.
       path: of the file, which is replaced.
 
     Example:
@@ -174,23 +171,15 @@ def write_html(result: Readable, path: str | Path) -> None:
     settings = ComparisonSettings(
         first.design, first.resample, first.n_resamples, first.rng, first.confidence_level
     )
-    shown, pictures = [], []
-    for place, item in enumerate(items, start=1):
+    shown = []
+    for item in items:
         names = [arm.name for arm in words.arms_of(item)]
-        # A comparison of tasks has their names twice.
-        is_named = item.name not in ("", item.evaluation_set)
+        # A comparison of tasks has their names twice, and their mean is of the same arms.
+        is_named = item.name not in ("", item.evaluation_set) and not item.tasks
         called = item.name if is_named else " against ".join(dict.fromkeys(reversed(names)))
         where = item.evaluation_set or counted(item.num_examples, "example", ",")
         shown.append(item.named(name=called, evaluation_set=where))
-        pair = Pair((), item.metric, (names[0], names[-1]), called, str(place))
-        pictures.append(list(pictures_of(shown[-1], pair, ())))
-    compared: list[ComparedArms] = []
-    # A mean of tasks is none of the tasks for whose number p-values are corrected.
-    for part in [slice(None)] if len(items) == 1 else [slice(-1), slice(-1, None)]:
-        title = shown[part][0].name
-        overview = list(forests_of(Request(title, settings, []), shown[part]))
-        reported = judged(shown[part], None, pictures[part])
-        compared.append(ComparedArms(title, first.design, reported, overview))
+    compared = [compared_of(shown, settings)]
     reads = [item.origin.spec.arms for item in items if item.origin and item.origin.spec]
     files = {Path(file) for arms in reads for arm in arms for file in arm.read.files or ()}
     made_by = {"Made by": f"{type(result).__name__}.to_html, in Python"}
