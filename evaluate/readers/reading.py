@@ -631,12 +631,6 @@ def tasks_in_memory(
 ) -> dict[str, Rows]:
     """Returns the rows of a table in memory by task, as `read_tasks` returns those of a file.
 
-    Args:
-      table: long, or with one column per run.
-      what: names it in error messages.
-      names: of columns, where they are not the usual ones.
-      task: one of several in a column `task` or `evaluation_set`.
-
     Example:
       >>> import pandas
       >>> table = pandas.DataFrame({"random_seed": [0, 1], "doc_id": ["a", "a"], "acc": [1, 0]})
@@ -659,7 +653,6 @@ def labels_by_id(
       table: a data frame, or the path of a file of one.
       names: of its columns of ids (`example`) and labels, where they are not usual ones; a name of ids that
         it does not have is passed over, as it may be of the predictions alone.
-      what: names it in error messages.
       usual_id: a name of its column of ids that is usual beside its predictions.
 
     Returns:
