@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, get_args
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, in_keywords
 
 
 class DataError(UserError, ValueError):
@@ -13,6 +15,21 @@ class DataError(UserError, ValueError):
 
 class UndefinedScore(DataError):
     """An arm without a score, such as 0/0 in every run: there is nothing to compare."""
+
+
+@contextmanager
+def as_data_errors(where: str = "", which: str = "") -> Iterator[None]:
+    """Raises any error of bad input as a `DataError`, which speaks keywords, with `where` before it.
+
+    Args:
+      which: keywords of which function; see `in_keywords`.
+    """
+    try:
+        yield
+    except (UserError, ValueError) as error:
+        line = str(error) if isinstance(error, DataError) else in_keywords(str(error), which)
+        kind = UndefinedScore if isinstance(error, UndefinedScore) else DataError
+        raise kind(f"{where}: {line}" if where else line) from error
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:

@@ -463,9 +463,7 @@ def near_bounds_difference(
 
 
 def difference_of_intervals(
-    base: tuple[float, Interval],
-    experiment: tuple[float, Interval],
-    correlation: float = 0.0,
+    base: tuple[float, Interval], experiment: tuple[float, Interval], correlation: float = 0.0
 ) -> Interval:
     """Computes the interval of a difference from the arms' own estimates and intervals.
 

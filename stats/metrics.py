@@ -12,7 +12,7 @@ from multiberts.evaluate.metrics.classification import is_binary
 from multiberts.evaluate.metrics.column_metric import UNBOUNDED, Metric, Uses
 from multiberts.evaluate.metrics.ranks import RankMetric
 from multiberts.evaluate.metrics.register import METRICS, metric_named
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.runs_table import Arm
 
 ScoreFunction = Callable[[NDArray, NDArray], Any]
@@ -65,10 +65,8 @@ def named_metric(metric: str | MetricLike | ScoreFunction, arms: Sequence[Arm] =
     `arms`.
     """
     if isinstance(metric, str):
-        try:
+        with as_data_errors():
             return metric_named(metric)
-        except ValueError as error:
-            raise DataError(str(error)) from error
     if isinstance(metric, Metric | RankMetric | FunctionMetric):
         return metric
     if not callable(metric):

@@ -46,7 +46,7 @@ from multiberts.evaluate.readers.rows import (
     table_of_arrays,
 )
 from multiberts.runs.errors import UserError, counted, in_keywords
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.runs_table import Arm, check_kinds, make_arm, places_of
 from multiberts.stats.settings import Missing
@@ -62,6 +62,8 @@ GivenMetric = str | MetricLike | ScoreFunction
 _ID_NAMES = ("example_id", "example")
 _LINEAGE_NAMES = ("parent", "procedure", "lineage")
 _VALUES = ("prediction", "score", "label")
+# Said where keywords are named that the function called does not have.
+_OF_READ = " (keywords of stats.read)"
 _SEED_NAMES, _EXAMPLE_NAMES = {"seed", "pretrain_seed"}, {"example", "example_id"}
 
 
@@ -93,27 +95,20 @@ def arms_in(
     if hasattr(data, "coords"):  # a Dataset is a mapping, too
         return None
     if isinstance(data, list | tuple) and len(data) > 1 and all(map(_is_frame, data)):
-        arms = [named_arm(role, own, by, columns) for role, own in arms_of_arrays(data).items()]
-        if len({name for name, _ in arms}) < len(arms):
-            arms = list(zip(arms_of_arrays(data), [own for _, own in arms], strict=True))
-        return dict(arms)
+        return named_arms(arms_of_arrays(data), by, columns)
     tables = tasks_in(data, what, by, task=task, columns=columns)
     if tables is not None and len(tables) > 1:
         try:
             check_names_of_tasks(tables, what)
             only_task([*tables], what)
         except UserError as error:
-            cure = ", or give all to stats.compare_tasks"
-            raise DataError(f"{_in_keywords(error, columns is None)}{cure}") from error
+            line = in_keywords(str(error), _OF_READ * (columns is None))
+            raise DataError(f"{line}, or give all to stats.compare_tasks") from error
     if tables is not None:
         return dict(next(iter(tables.values())))
     if isinstance(data, Mapping) and not all(map(_is_row, data.values())):
         return {str(name): own for name, own in data.items()}
     return None
-
-
-def _in_keywords(error: UserError, asks_read: bool) -> str:
-    return in_keywords(str(error), " (keywords of stats.read)" * asks_read)
 
 
 def tasks_in(
@@ -129,27 +124,76 @@ def tasks_in(
     The arguments are those of `arms_in`. None of other data.
     """
     names = SliceNames(**{"by": by, **(columns or {})})
-    try:
-        return _tables_in(data, what, names, task, columns is not None)
-    except UserError as error:
-        raise DataError(_in_keywords(error, columns is None)) from error
+    with as_data_errors(which=_OF_READ * (columns is None)):
+        if isinstance(data, str | Path) or _are_paths(data):
+            if holds_runs(data):
+                raise DataError(
+                    f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
+                )
+            return read_arms_by_task(data, names, task)
+        table: Any = None
+        data = _with_columns(data, {*asdict(names).values()})
+        if isinstance(data, Mapping):
+            if {"predictions", "scores"} & {*data}:
+                if task is not None:
+                    raise NoTaskError(what)
+                arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
+                return {"": {"": table_of_arrays(arrays, what)}}
+            if is_table_of_runs(data) or (columns is not None and all(map(_is_row, data.values()))):
+                import pandas
+
+                table = pandas.DataFrame({name: _as_array(own) for name, own in data.items()})
+        elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
+            table = data.to_pandas()
+        elif hasattr(data, "columns") and (columns is not None or is_table_of_runs(data.columns)):
+            table = data
+        if table is None:
+            return None
+        by_task = tasks_in_memory(table, what, names, task)
+        return {own: arms_of_rows(rows, what) for own, rows in by_task.items()}
 
 
-def named_arm(
-    role: str, data: Any, by: str | None = None, columns: Mapping[str, str | None] | None = None
-) -> tuple[str, Any]:
-    """Returns the name that an arm's data carry, else its role, and the data, as a table if they are one.
+def named_arms(
+    data_of: Mapping[str, Any],
+    by: str | None = None,
+    columns: Mapping[str, str | None] | None = None,
+) -> dict[str, Any]:
+    """Returns data of one arm each, as tables if they are that, by the names that they carry.
 
-    A name is the one value of a column of models, `attrs["name"]`, or that of a file or folder.
+    Args:
+      data_of: by role, such as base, which names an arm whose data carry no name, and all where two names
+        are alike.
+      by: as in `arms_in`.
+      columns: as in `arms_in`.
     """
-    arms = arms_in(data, role, by, columns=columns) or {}
-    name, arm = next(iter(arms.items())) if len(arms) == 1 else ("", data)
+    named: list[tuple[str, Any]] = []
+    for role, data in data_of.items():
+        arms = arms_in(data, role, by, columns=columns) or {}
+        table = next(iter(arms.values())) if len(arms) == 1 else data
+        named.append((name_carried(data, arms) or role, table))
+    names = distinct_names([name for name, _ in named], [*data_of])
+    return dict(zip(names, (table for _, table in named), strict=True))
+
+
+def distinct_names(names: Sequence[str], roles: Sequence[str]) -> Sequence[str]:
+    """Returns the names of arms, or their roles where two names are alike."""
+    return names if len({*names}) == len(names) else roles
+
+
+def name_carried(data: Any, arms: Collection[str]) -> str:
+    """Returns the name that the data of one arm carry, or nothing.
+
+    It is the one value of a column of models, `attrs["name"]`, or that of a file or folder.
+
+    Args:
+      arms: names in the data.
+    """
     named = getattr(data, "attrs", {}).get("name")
-    if not name and isinstance(named, str):
-        name = named
-    if not name and isinstance(data, str | Path):
-        name = name_of_all([str(data)])
-    return name or role, arm
+    if len(arms) == 1 and (name := next(iter(arms))):
+        return name
+    if isinstance(named, str) and named:
+        return named
+    return name_of_all([str(data)]) if isinstance(data, str | Path) else ""
 
 
 def arms_of_arrays(data: Any) -> dict[str, Any]:
@@ -208,37 +252,9 @@ def _with_columns(data: Any, given: Collection[str | None] = ()) -> Any:
     return data.reset_index(level=levels) if levels else data
 
 
-def _tables_in(
-    data: Any, what: str, names: SliceNames, task: str | None, is_table: bool
-) -> dict[str, dict[str, ArmTable]] | None:
-    """Returns the arms of a file, folder, table or dict of columns, by task; None of other data."""
-    if isinstance(data, str | Path) or _are_paths(data):
-        is_folder = isinstance(data, str | Path) and Path(data).is_dir()
-        if is_folder and next(iter(find_runs(data)), None) is not None:
-            raise DataError(
-                f"{what}: {data} holds finished runs; give an arm of stats.read({str(data)!r})"
-            )
-        return read_arms_by_task(data, names, task)
-    table: Any = None
-    data = _with_columns(data, {*asdict(names).values()})
-    if isinstance(data, Mapping):
-        if {"predictions", "scores"} & {*data}:
-            if task is not None:
-                raise NoTaskError(what)
-            arrays = {name: np.asarray(_as_array(own)) for name, own in data.items()}
-            return {"": {"": table_of_arrays(arrays, what)}}
-        if is_table_of_runs(data) or (is_table and all(map(_is_row, data.values()))):
-            import pandas
-
-            table = pandas.DataFrame({name: _as_array(own) for name, own in data.items()})
-    elif hasattr(data, "to_pandas"):  # datasets.Dataset, pyarrow.Table, polars.DataFrame
-        table = data.to_pandas()
-    elif hasattr(data, "columns") and (is_table or is_table_of_runs(data.columns)):
-        table = data
-    if table is None:
-        return None
-    by_task = tasks_in_memory(table, what, names, task)
-    return {own: arms_of_rows(rows, what) for own, rows in by_task.items()}
+def holds_runs(data: Any) -> bool:
+    is_folder = isinstance(data, str | Path) and Path(data).is_dir()
+    return is_folder and next(iter(find_runs(data)), None) is not None
 
 
 def _are_paths(data: Any) -> bool:
@@ -578,10 +594,8 @@ def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> Give
     metrics: set[str] = set()
     for name, table in tables.items():
         classes = table.values if table.kind in kinds else None
-        try:
+        with as_data_errors(name):
             metrics.add(default_metric(classes, table.labels, "".join(logged)))
-        except ValueError as error:
-            raise DataError(f"{name}: {in_keywords(str(error))}") from error
     return max(metrics)  # the mean where there are both kinds, which are refused
 
 
@@ -589,11 +603,7 @@ def metric_of(tables: Mapping[str, ArmTable], given: GivenMetric | None) -> Give
 
 
 def arm_of(
-    name: str,
-    data: Any,
-    *,
-    metric: MetricLike | None = None,
-    missing: Missing = "refuse",
+    name: str, data: Any, *, metric: MetricLike | None = None, missing: Missing = "refuse"
 ) -> Arm:
     """Builds an arm.
 
@@ -646,14 +656,11 @@ def _as_taken_by(metric: MetricLike | None, name: str, cells: NDArray, table: Ar
     """Returns cells of a table as what a metric takes; arrays, which have no cells, as they are."""
     if "prediction" not in table.read.columns:
         return cells
-    try:
+    with as_data_errors(name):
         return values_of_cells(metric, cells, "prediction" if cells is table.values else "label")
-    except ValueError as error:
-        raise DataError(f"{name}: {in_keywords(str(error))}") from error
 
 
 def _is_empty(values: NDArray) -> bool:
-    """Returns whether no value is there."""
     return all(value is None or value != value for value in values)
 
 
@@ -739,11 +746,9 @@ def _read_by(
     if "prediction" not in data:
         return "score", data["score"], data.get("label")
     label, prediction = "label", "prediction"
-    try:
-        if metric is not None:
+    if metric is not None:
+        with as_data_errors(name):
             label, prediction = metric_variables(cast("Metric", metric), data)
-    except ValueError as error:
-        raise DataError(f"{name}: {error}") from error
     predictions, labels = data[prediction], data.get(label)
     if metric is None or metric.uses in ("prediction", "text"):
         return "prediction", predictions, labels
@@ -752,10 +757,8 @@ def _read_by(
     scores = None
     if "scores" in data:
         scores = data["scores"].transpose(*predictions.dims, "class")
-    try:
+    with as_data_errors(name):
         values = metric_input(cast("Metric", metric), predictions, scores)
-    except ValueError as error:
-        raise DataError(f"{name}: {error}") from error
     dims = [*predictions.dims, "class"][: values.ndim]
     coords = {key: predictions.coords[key] for key in predictions.coords}
     return "prediction", xarray.DataArray(values, dims=dims, coords=coords), labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias, TypeVar
@@ -511,8 +511,13 @@ def align(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
 
 def pair(base: Arm, experiment: Arm) -> tuple[Arm, Arm]:
     """Keeps the seeds that both arms have, and notes in `left_out` those that are lost."""
-    common = sorted_seeds([seed for seed in base.seeds if seed in experiment.seeds])
+    common = common_seeds([base, experiment])
     return with_common_seeds(base, common), with_common_seeds(experiment, common)
+
+
+def common_seeds(arms: Iterable[Arm]) -> tuple[Hashable, ...]:
+    """Returns the seeds that all arms have, sorted."""
+    return sorted_seeds([*set.intersection(*({*arm.seeds} for arm in arms))])
 
 
 def with_common_seeds(arm: Arm, common: Sequence[Hashable]) -> Arm:

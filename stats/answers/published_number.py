@@ -19,12 +19,7 @@ from multiberts.stats.interval_rule import clipped_interval, interval_of_sum
 from multiberts.stats.intervals import ConfidenceInterval, Interval
 from multiberts.stats.metric_names import difference_text, metric_name, score_text
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
-from multiberts.stats.presentation.words import (
-    about_seeds,
-    p_text,
-    rate_text,
-    unseen_failures_of,
-)
+from multiberts.stats.presentation.words import about_seeds, p_text, rate_text, unseen_failures_of
 from multiberts.stats.results import ComparisonResult, plain_value
 from multiberts.stats.variance.crossing import VarianceEstimate
 

@@ -27,11 +27,7 @@ from multiberts.stats.formats import Cell, heading
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference, interval_of_sum
 from multiberts.stats.intervals import ConfidenceInterval
-from multiberts.stats.metric_names import (
-    metric_at_start,
-    metric_label,
-    score_format,
-)
+from multiberts.stats.metric_names import metric_at_start, metric_label, score_format
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.answer import FurtherAnswer, finished
 from multiberts.stats.presentation.sections import ReportSection

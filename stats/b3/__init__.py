@@ -10,13 +10,6 @@ if TYPE_CHECKING:
     from multiberts.stats.b3.leakage import binomial_matrix, leakage_levels
     from multiberts.stats.b3.model import B3CrossValidator, estimate
 
-__all__ = [
-    "B3CrossValidator",
-    "binomial_matrix",
-    "estimate",
-    "leakage_levels",
-    "search",
-    "solve",
-]
+__all__ = ["B3CrossValidator", "binomial_matrix", "estimate", "leakage_levels", "search", "solve"]
 
 sys.modules[__name__].__class__ = LazyPackage

@@ -198,11 +198,7 @@ class LeakageDesign:
                 f"max_injection {sampling.max_injection}",
                 "a share in (0, 1]",
             ),
-            (
-                not 0 <= sampling.rng < 2**64,
-                f"rng {sampling.rng}",
-                "0 to 2**64 - 1",
-            ),
+            (not 0 <= sampling.rng < 2**64, f"rng {sampling.rng}", "0 to 2**64 - 1"),
             (
                 not (sizes >= 2).any(),
                 "only observed clusters of one sample in groups",

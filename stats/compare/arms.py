@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike
 from multiberts.evaluate.readers.rows import ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.answer_pairs import paired_answers
-from multiberts.stats.bootstrap.pseudo_values import job_table, scored_counts
 from multiberts.stats.bootstrap.replicates import ScoreJob, bootstrap, draws_of
 from multiberts.stats.compare.checks import (
     check_defined,
@@ -41,25 +40,21 @@ from multiberts.stats.compare.question import (
     kind_of,
     named_notes,
     pairing_of,
+    part_of,
     prepare_arms,
     summarise_arm,
 )
 from multiberts.stats.compare.ranking import ArmComparisons, ranked
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.errors import DataError, check_choice
+from multiberts.stats.errors import DataError, as_data_errors, check_choice
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import interval_of_difference
 from multiberts.stats.intervals import ConfidenceInterval
 from multiberts.stats.metrics import MetricLike, ScoreFunction, named_metric
 from multiberts.stats.reading import arms_in, metric_as_read, metric_of
 from multiberts.stats.results import ArmDifference, ArmSummary
-from multiberts.stats.runs_table import Arm, sorted_seeds, with_common_seeds
-from multiberts.stats.settings import (
-    ComparisonSettings,
-    Missing,
-    Resample,
-    whole_number,
-)
+from multiberts.stats.runs_table import Arm, common_seeds, with_common_seeds
+from multiberts.stats.settings import ComparisonSettings, Missing, Resample, whole_number
 from multiberts.stats.significance import adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing, Term
 from multiberts.stats.variance.score_tables import TablePart
@@ -259,10 +254,7 @@ def _by_name(arms: Any) -> dict[str, Any]:
 
 
 def _prepared(
-    tables: Mapping[str, ArmTable],
-    task: TaskData,
-    settings: ComparisonSettings,
-    shared: SharedArms,
+    tables: Mapping[str, ArmTable], task: TaskData, settings: ComparisonSettings, shared: SharedArms
 ) -> tuple[dict[str, Arm], MetricLike, tuple[str, ...]]:
     """Aligns all arms with the first one, and keeps the seeds that all have where these are paired.
 
@@ -275,15 +267,13 @@ def _prepared(
     prepared: dict[str, Arm] = {}
     notes: list[str] = []
     for name, data in others:
-        try:
+        with as_data_errors(f"{name} (experiment) against {first} (base)"):
             found = prepare_arms(replace(task, base=base, experiment=data), unpaired, shared)
-        except ValueError as error:
-            raise DataError(f"{name} (experiment) against {first} (base): {error}") from error
         prepared |= dict(zip((first, name), found.arms, strict=True))
         notes += named_notes(found.notes, (first, name))
     arms = {name: prepared[name] for name in tables}
     if settings.design == "paired":
-        common = sorted_seeds(list(set.intersection(*(set(arm.seeds) for arm in arms.values()))))
+        common = common_seeds(arms.values())
         if not common:
             raise DataError(
                 f"found no seed that all of {', '.join(arms)} have; give design='unpaired'"
@@ -308,10 +298,7 @@ def _scored_arms(
             pool = None
         job = shared.job(arm, metric, pool, examples)
         check_defined(name, job)
-        part = TablePart(
-            job_table(job), 1.0, pool, examples, scored_counts(job), sizes=arm.cluster_sizes
-        )
-        scored[name] = _ScoredArm(job, part)
+        scored[name] = _ScoredArm(job, part_of(job))
     return scored
 
 

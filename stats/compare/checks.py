@@ -5,7 +5,7 @@ Every comparison passes here, from files or from arrays (`stats.compare.question
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +19,12 @@ from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.readers.rows import BY_TIME, FACT_NAMES, POSITION, UNNAMED, ArmTable
 from multiberts.runs.errors import counted
 from multiberts.stats.bootstrap.replicates import ScoreJob
-from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
 from multiberts.stats.metric_names import difference_text, metric_at_start, metric_name, score_text
 from multiberts.stats.metrics import FunctionMetric, MetricLike
 from multiberts.stats.presentation.words import seed_names
 from multiberts.stats.runs_table import Arm
-from multiberts.stats.settings import ComparisonSettings, Design
+from multiberts.stats.settings import ComparisonSettings
 
 # With fewer examples two good models may well agree on all.
 _FEWEST_EXAMPLES = 20
@@ -35,14 +35,6 @@ def are_repeats(data: ArmTable | Arm) -> bool:
     return data.read.columns.get("seed") == BY_TIME
 
 
-def design_of(data: Iterable[ArmTable | Arm], design: Design) -> Design:
-    """Returns the design that is asked for, or `unpaired` in place of `paired` where seeds are repeats.
-
-    The first log of one model and the first of another have nothing in common.
-    """
-    return "unpaired" if design == "paired" and any(map(are_repeats, data)) else design
-
-
 def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) -> ComparisonSettings:
     """Returns the settings with the design of the data, and what these allow to resample if it is not given.
 
@@ -51,10 +43,14 @@ def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) ->
     Args:
       data: the base, then the others.
     """
-    design, resample = design_of(data, settings.design), settings.resample
+    design, resample = settings.design, settings.resample
+    # The first log of one model and the first of another have nothing in common.
+    if design == "paired" and any(map(are_repeats, data)):
+        design = "unpaired"
     # Seeds that pairing left out are of the data, too.
     seeds = [{*arm.seeds, *getattr(arm, "left_out", ())} for arm in data]
-    if resample is None and all(_num_examples(arm) == 1 for arm in data):
+    sizes = {arm.num_examples if isinstance(arm, Arm) else arm.values.shape[1] for arm in data}
+    if resample is None and sizes == {1}:
         resample = "seeds"
     elif resample is None and all(len(own) == 1 for own in seeds[design == "fixed_baseline" :]):
         resample = "examples"
@@ -62,10 +58,6 @@ def settings_of(data: Sequence[ArmTable | Arm], settings: ComparisonSettings) ->
         if design == "paired" and seeds.count(seeds[0]) < len(seeds):
             design = "unpaired"
     return replace(settings, design=design, resample=resample or "both")
-
-
-def _num_examples(arm: ArmTable | Arm) -> int:
-    return arm.num_examples if isinstance(arm, Arm) else int(arm.values.shape[1])
 
 
 def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
@@ -78,8 +70,10 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
         return
     kinds = {name: table.kind for name, table in tables.items() if table.kind}
     if len({*kinds.values()}) > 1:
+        columns = {name: tables[name].read.columns.get(kind) for name, kind in kinds.items()}
         found = " and ".join(
-            f"{kind}s of {name}{_column(tables[name], kind)}" for name, kind in kinds.items()
+            f"{kind}s of {name}" + f" ({columns[name]!r})" * bool(columns[name])
+            for name, kind in kinds.items()
         )
         raise DataError(
             f"found {found}, expected the same of all; give predictions and labels of both "
@@ -100,11 +94,6 @@ def check_tables(tables: Mapping[str, ArmTable], design: str) -> None:
             f"found {found}, and {known}, so that pairs may be of different seeds; "
             "name the seeds (a column or coordinate, files seed_0.csv), or use design='unpaired'"
         )
-
-
-def _column(table: ArmTable, role: str) -> str:
-    name = table.read.columns.get(role)
-    return f" ({name!r})" if name else ""
 
 
 def check_aligned(arms: Sequence[Arm]) -> None:
@@ -174,12 +163,10 @@ def answers_of(arms: Sequence[Arm], metric: MetricLike) -> list[Answers]:
 def check_labels(arms: Sequence[Arm], metric: MetricLike) -> list[list[str]]:
     """Looks at the answers of each arm against the labels; see `check_answers`."""
     answers = answers_of(arms, metric)
-    try:
-        return (
-            check_answers(metric.name, arms[0].labels, answers) if answers else [[] for _ in arms]
-        )
-    except ValueError as error:
-        raise DataError(str(error)) from error
+    if not answers:
+        return [[] for _ in arms]
+    with as_data_errors():
+        return check_answers(metric.name, arms[0].labels, answers)
 
 
 def check_named(values: NDArray, what: str, cure: str) -> None:

@@ -32,11 +32,7 @@ from multiberts.stats.compare.checks import (
     notes_of_undefined,
     settings_of,
 )
-from multiberts.stats.compare.conclude import (
-    Names,
-    concluded,
-    percentile_of,
-)
+from multiberts.stats.compare.conclude import Names, concluded, percentile_of
 from multiberts.stats.compare.failures import failures_of
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
@@ -49,20 +45,14 @@ from multiberts.stats.reading import (
     arms_of_arrays,
     metric_as_read,
     metric_of,
-    named_arm,
+    named_arms,
     values_of_clusters,
 )
 from multiberts.stats.results import ArmSummary, Pairing
 from multiberts.stats.runs_table import Arm, align, pair
-from multiberts.stats.settings import (
-    ComparisonSettings,
-    Design,
-    Missing,
-    Resample,
-    whole_number,
-)
+from multiberts.stats.settings import ComparisonSettings, Design, Missing, Resample, whole_number
 from multiberts.stats.variance.crossing import Crossing, Term
-from multiberts.stats.variance.score_tables import Array, ScoreTable, TablePart, rows_of
+from multiberts.stats.variance.score_tables import Array, TablePart, rows_of
 
 
 @dataclass(frozen=True)
@@ -177,34 +167,28 @@ def compare(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
     data, names = base, Names()
-    if experiment is None and design != "single":
+    held: dict[str, Any] = {}
+    if experiment is not None:
+        held = named_arms({"base": base, "experiment": experiment})
+    elif design != "single":
         held = arms_in(base, "base") or arms_of_arrays(base)
         if len(held) > 2:
             raise DataError(
                 f"found {len(held)} arms ({', '.join([*held][:9])}), expected two; give them to "
                 "stats.compare_arms, or one as base and one as experiment"
             )
-        if len(held) == 2:
-            (first, base), (second, experiment) = held.items()
-            names = Names(base=first, experiment=second)
-        elif design == "paired":
-            settings = replace(settings, design="single")
-    elif experiment is not None:
-        (first, base), (second, experiment) = (
-            named_arm(role, own) for role, own in (("base", base), ("experiment", experiment))
-        )
-        if first != second:
-            names = Names(base=first, experiment=second)
+    if len(held) == 2:
+        (first, base), (second, experiment) = held.items()
+        names = Names(base=first, experiment=second)
+    elif design == "paired":
+        settings = replace(settings, design="single")
     task = TaskData(base, experiment, metric, labels, clusters, missing)
     result = compare_task(task, settings, names)
     return replace(result, origin=replace(result.computed_from(), data=data))
 
 
 def compare_task(
-    task: TaskData,
-    settings: ComparisonSettings,
-    names: Names,
-    shared: SharedArms | None = None,
+    task: TaskData, settings: ComparisonSettings, names: Names, shared: SharedArms | None = None
 ) -> Comparison:
     """Compares the two arms of one task; see `compare`."""
     shared = shared or SharedArms()
@@ -331,7 +315,7 @@ class ComparisonSpec:
 
     Attributes:
       prepared, settings: what it is made of.
-      sets: for each arm the set its examples are drawn from, or None.
+      examples: the set that the examples are drawn from, or None.
       jobs: for each arm the bootstrap of its score.
       crossing: tables whose sum is the estimate.
       crossings: for each arm the crossing of its table alone.
@@ -379,19 +363,19 @@ class ComparisonSpec:
             "fixed_baseline": [None, "seeds"],
         }
         pools = pools_of[settings.design]
-        sets: list[str | None] = [f"{examples} examples", f"{examples} examples"]
         if settings.resample == "examples":
             pools = [None, None]
-        if settings.resample == "seeds":
-            sets = [None, None]
-        self.sets = sets[: len(arms)]
+        self.examples = None if settings.resample == "seeds" else f"{examples} examples"
         job = (shared or SharedArms()).job
         self.jobs = [
-            job(arm, metric, pool, name) for arm, pool, name in zip(arms, pools, sets, strict=False)
+            job(arm, metric, pool, self.examples) for arm, pool in zip(arms, pools, strict=False)
         ]
         for name, scored in zip(("base", "experiment"), self.jobs, strict=False):
             check_defined(name, scored)
-        parts = self._parts([job_table(job) for job in self.jobs])
+        weights = [1.0] if len(arms) == 1 else [-1.0, 1.0]
+        parts = self._parts = [
+            part_of(job, weight) for job, weight in zip(self.jobs, weights, strict=True)
+        ]
         self.crossing = Crossing(parts, prior)
         # An arm with several seeds shows their spread itself.
         priors = [prior if part.table.shape[0] == 1 else (0.0, 0.0) for part in parts]
@@ -410,21 +394,6 @@ class ComparisonSpec:
             )
         self.pairing = pairing_of(arms, settings)
 
-    def _parts(self, tables: Sequence[ScoreTable]) -> list[TablePart]:
-        """Weights the tables of the arms [seeds, examples]."""
-        weights = [1.0] if len(tables) == 1 else [-1.0, 1.0]
-        return [
-            TablePart(
-                table,
-                weight,
-                job.pool,
-                job.examples,
-                scored_counts(job),
-                job.arm.cluster_sizes,
-            )
-            for table, job, weight in zip(tables, self.jobs, weights, strict=True)
-        ]
-
     def without(self, summaries: Sequence[ArmSummary]) -> Crossing | None:
         """Returns the crossing without failed seeds; None where none failed, or too few are left.
 
@@ -438,13 +407,13 @@ class ComparisonSpec:
             failed = [set().union(*failed)] * len(failed)  # pairs
         if not any(failed):
             return None
-        tables = []
-        for job, lost in zip(self.jobs, failed, strict=True):
-            kept = [place for place, seed in enumerate(job.arm.seeds) if seed not in lost]
-            if len(kept) < (1 if job.pool is None else 2):
+        parts = []
+        for part, arm, lost in zip(self._parts, self.arms, failed, strict=True):
+            kept = [place for place, seed in enumerate(arm.seeds) if seed not in lost]
+            if len(kept) < (1 if part.pool is None else 2):
                 return None
-            tables.append(rows_of(job_table(job), kept))
-        return Crossing(self._parts(tables), self.prior)
+            parts.append(replace(part, table=rows_of(part.table, kept)))
+        return Crossing(parts, self.prior)
 
     def over_labels(self) -> tuple[float, ...]:
         """Returns what `Comparison.over_labels` holds."""
@@ -471,6 +440,12 @@ class ComparisonSpec:
                 self.jobs, self.crossings, samples.T, called, strict=False
             )
         ]
+
+
+def part_of(job: ScoreJob, weight: float = 1.0) -> TablePart:
+    """Returns the table of an arm [seeds, examples] as a part of a sum."""
+    pools = job.pool, job.examples
+    return TablePart(job_table(job), weight, *pools, scored_counts(job), job.arm.cluster_sizes)
 
 
 def named_notes(notes: Sequence[Iterable[str]], names: Sequence[str]) -> tuple[str, ...]:
@@ -583,9 +558,7 @@ def check_seeds(
 
 
 def compare_specs(
-    specs: Sequence[ComparisonSpec],
-    settings: ComparisonSettings,
-    names: Sequence[Names],
+    specs: Sequence[ComparisonSpec], settings: ComparisonSettings, names: Sequence[Names]
 ) -> tuple[list[Comparison], Replicates]:
     """Compares the arms of each spec, with bootstrap draws that all specs share.
 

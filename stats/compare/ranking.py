@@ -13,7 +13,7 @@ from multiberts.stats.compare.result import Readable
 from multiberts.stats.errors import check_choice
 from multiberts.stats.presentation import comparison_tables, words
 from multiberts.stats.presentation.answer import drawn
-from multiberts.stats.presentation.ranking_figure import draw_ranking
+from multiberts.stats.presentation.figures import draw_ranking
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.results import (
     ArmDifference,

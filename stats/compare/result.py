@@ -13,14 +13,9 @@ from multiberts.stats.guessed import KnowsGuesses
 from multiberts.stats.metric_names import metric_name, score_format
 from multiberts.stats.presentation.answer import drawn
 from multiberts.stats.presentation.figures import bootstrap_figure, forest_figure, sources_figure
+from multiberts.stats.presentation.planning import needs_in_words
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.presentation.words import (
-    finding,
-    method_names,
-    methods,
-    needs_in_words,
-    warnings,
-)
+from multiberts.stats.presentation.words import arms_of, finding, method_names, methods, warnings
 from multiberts.stats.public_names import public
 from multiberts.stats.results import ComparisonResult, flat_values
 
@@ -47,21 +42,16 @@ class Readable(KnowsGuesses):
         items = self.comparisons_shown()
         for item in items:
             where = [item.name or item.metric] if len(items) > 1 else []
-            arms = [item.base, *([item.experiment] if item.experiment else [])]
+            arms = arms_of(item)
             for arm in arms:
                 rows.append((*where, arm.name, arm.estimate, arm.ci, len(arm.seeds), None))
             if item.experiment is not None:
                 seeds = min(len(arm.seeds) for arm in arms)
                 rows.append((*where, "difference", item.estimate, item.ci, seeds, item.p_value))
-                if (
-                    len(items) == 1
-                    and "unpaired" in item.p_values
-                    and item.pairing == "seed number"
-                ):
-                    p = item.p_values["unpaired"].two_sided
-                    rows.append(
-                        ("... unpaired", item.estimate, item.intervals["unpaired"], seeds, p)
-                    )
+                is_by_number = "unpaired" in item.p_values and item.pairing == "seed number"
+                if len(items) == 1 and is_by_number:
+                    interval, p = item.intervals["unpaired"], item.p_values["unpaired"].two_sided
+                    rows.append(("... unpaired", item.estimate, interval, seeds, p))
         intervals = [row[-3] for row in rows]
         tests = [item.ci for item in items if item.experiment is not None]
         level = f"{items[0].confidence_level:.0%} CI ({method_names(intervals)})"
@@ -250,18 +240,14 @@ class Comparison(ComparisonResult, Readable):
           >>> result.named("RoBERTa").base.name
           'RoBERTa'
         """
-        arms: dict[str, Any] = {"base": self.base, "experiment": self.experiment}
+        arms = {"base": self.base, "experiment": self.experiment}
         for role, called in (("base", base), ("experiment", experiment)):
             arm = arms[role]
             if called is not None and arm is not None:
                 arms[role] = dataclasses.replace(arm, name=called)
-        origin, notes = self.origin, self.notes
-        if origin is not None and origin.spec is not None:
-            notes = origin.spec.notes([arm for arm in arms.values() if arm is not None])
-        return dataclasses.replace(
-            self,
-            **arms,
-            notes=notes,
-            name=self.name if name is None else name,
-            evaluation_set=self.evaluation_set if evaluation_set is None else evaluation_set,
-        )
+        others = {"name": name, "evaluation_set": evaluation_set}
+        others = {key: value for key, value in others.items() if value is not None}
+        result = dataclasses.replace(self, **cast("dict[str, Any]", arms | others))
+        if self.origin is None or self.origin.spec is None:
+            return result
+        return dataclasses.replace(result, notes=self.origin.spec.notes(arms_of(result)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from multiberts.stats.metrics import MetricLike
 from multiberts.stats.reading import arm_of, labelled, labels_of, table_of
 from multiberts.stats.runs_table import Arm, clustered
 from multiberts.stats.settings import Missing
+
+_Made = TypeVar("_Made")
 
 
 class SharedArms:
@@ -23,57 +26,38 @@ class SharedArms:
     def __init__(self) -> None:
         self._known: dict[tuple, tuple[Any, Any]] = {}
 
-    def _once(self, key: tuple, kept: Any, make: Any) -> Any:
+    def _once(self, key: tuple, kept: Any, make: Callable[[], _Made]) -> _Made:
         if key not in self._known:
             self._known[key] = make(), kept
-        return self._known[key][0]
+        return cast("_Made", self._known[key][0])
 
     def table(
         self, name: str, data: Any, metric: MetricLike | None, labels: Any = None
     ) -> ArmTable:
         """Returns the table of runs by examples, with labels instead of its own if these are given."""
-        table: ArmTable = self._once(
-            ("table", id(data), metric), data, lambda: table_of(name, data, metric)
-        )
+        key: tuple = ("table", id(data), metric)
+        table = self._once(key, data, lambda: table_of(name, data, metric))
         if labels is None:
             return table
         by_id = self._once(("labels", id(labels)), labels, lambda: labels_of(labels))
         key = "labelled", id(table), id(by_id), metric is not None
-        with_labels: ArmTable = self._once(
+        return self._once(
             key, (table, by_id), lambda: labelled(name, table, by_id, has_metric=metric is not None)
         )
-        return with_labels
 
     def read(self, name: str, data: Any, metric: MetricLike, missing: Missing) -> Arm:
         """Returns the arm of the data; see `stats.reading.arm_of`."""
         table = self.table(name, data, metric)
-        found: Arm = self._once(
-            ("read", id(table), metric, missing),
-            table,
-            lambda: arm_of(name, table, metric=metric, missing=missing),
-        )
-        return found
+        key = "read", id(table), metric, missing
+        return self._once(key, table, lambda: arm_of(name, table, metric=metric, missing=missing))
 
     def clustered(self, arm: Arm, values: Any, name: str, called: str) -> Arm:
         """Returns the arm with its examples in clusters; see `stats.runs_table.clustered`."""
         # Clusters of different names may be the same groups of examples.
-        key = tuple(np.asarray(values).tolist())
-        found: Arm = self._once(
-            ("clustered", id(arm), key, called), arm, lambda: clustered(arm, values, name, called)
-        )
-        return found
+        key = "clustered", id(arm), tuple(np.asarray(values).tolist()), called
+        return self._once(key, arm, lambda: clustered(arm, values, name, called))
 
-    def job(
-        self,
-        arm: Arm,
-        metric: MetricLike,
-        pool: str | None,
-        examples: str | None,
-    ) -> ScoreJob:
+    def job(self, arm: Arm, metric: MetricLike, pool: str | None, examples: str | None) -> ScoreJob:
         """Returns the bootstrap of an arm's score, which remembers its replicates."""
-        found: ScoreJob = self._once(
-            ("job", id(arm), metric, pool, examples),
-            arm,
-            lambda: ScoreJob(arm, metric, pool, examples),
-        )
-        return found
+        key = "job", id(arm), metric, pool, examples
+        return self._once(key, arm, lambda: ScoreJob(arm, metric, pool, examples))

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiberts.evaluate.metrics.register import metrics_by_task
-from multiberts.runs.errors import counted, in_keywords
+from multiberts.evaluate.readers.rows import ArmTable
+from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import settings_of
-from multiberts.stats.compare.conclude import (
-    Names,
-    concluded,
-    percentile_of,
-)
+from multiberts.stats.compare.conclude import Names, concluded, percentile_of
 from multiberts.stats.compare.question import (
     ComparisonSpec,
     PreparedArms,
@@ -26,20 +23,16 @@ from multiberts.stats.compare.question import (
     prepare_arms,
 )
 from multiberts.stats.compare.result import Comparison, Readable
-from multiberts.stats.errors import DataError
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
-from multiberts.stats.reading import tasks_in
+from multiberts.stats.presentation.words import arms_of
+from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
-from multiberts.stats.runs_table import sorted_seeds
-from multiberts.stats.settings import (
-    ComparisonSettings,
-    Design,
-    Resample,
-    whole_number,
-)
-from multiberts.stats.significance import adjusted_p_values
+from multiberts.stats.runs_table import common_seeds, sorted_seeds
+from multiberts.stats.settings import ComparisonSettings, Design, Resample, whole_number
+from multiberts.stats.significance import Method, adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
 
 
@@ -140,7 +133,10 @@ def compare_tasks(
         design, resample, n_resamples, whole_number(rng), confidence_level
     )
     names = (base_name, experiment_name)
-    if not _are_tasks(tasks):
+    are_by_name = isinstance(tasks, Mapping) and all(
+        isinstance(task, TaskData) for task in tasks.values()
+    )
+    if not are_by_name:
         tasks, names = _tasks_of(tasks, experiment, metric, names)
         if all(task.experiment is None for task in tasks.values()) and design == "paired":
             settings = replace(settings, design="single")
@@ -149,31 +145,34 @@ def compare_tasks(
     return compare_family(tasks, settings, names)
 
 
-def _are_tasks(tasks: Any) -> bool:
-    return isinstance(tasks, Mapping) and all(isinstance(task, TaskData) for task in tasks.values())
-
-
 def _tasks_of(
-    base: Any, experiment: Any, metric: Any, names: tuple[str, str]
+    base: Any, experiment: Any, metric: Any, roles: tuple[str, str]
 ) -> tuple[dict[str, TaskData], tuple[str, str]]:
     """Returns the arms of one or two tables as tasks, and what the arms are called."""
-    by_task: dict[str, dict[str, Any]] = {}
-    for role, data in zip(names, (base, experiment), strict=True):
-        held = {} if data is None else tasks_in(data, role)
+    tables: list[dict[str, dict[str, ArmTable]]] = []
+    names: list[str] = []
+    given = [base] if experiment is None else [base, experiment]
+    for role, data in zip(roles, given, strict=False):
+        held = tasks_in(data, role)
         if held is None:
             raise DataError(
                 f"{role}: found {type(data).__name__}, expected tasks by name, {{'RTE': stats.TaskData(base, "
                 "experiment)}, or a table, file or folder with a column or names of tasks"
             )
-        of_table = {name for arms in held.values() for name in arms}
-        if experiment is not None and len(of_table - {""}) > 1:
+        of_table = [*dict.fromkeys(name for arms in held.values() for name in arms if name)]
+        has_several = len(of_table) > 1 or max(map(len, held.values())) > 1
+        if len(given) > 1 and has_several:
             raise DataError(
                 f"{role}: found the arms {', '.join(of_table)}, expected one in each of two tables; give one "
                 "table with both"
             )
+        tables.append(held)
+        names.append("" if has_several else name_carried(data, of_table) or role)
+    by_task: dict[str, dict[str, ArmTable]] = {}
+    for held, role, of_one in zip(tables, roles, distinct_names(names, roles), strict=False):
         for task, arms in held.items():
-            own = by_task.setdefault(task, {})
-            own |= {name if name and name not in own else role: arms[name] for name in arms}
+            own = {of_one or name or role: arm for name, arm in arms.items()}
+            by_task.setdefault(task, {}).update(own)
     called = [*dict.fromkeys(name for arms in by_task.values() for name in arms)]
     if len(called) > 2:
         raise DataError(
@@ -184,10 +183,8 @@ def _tasks_of(
     ]
     if lacking:
         raise DataError(f"found nothing of {', '.join(lacking)}; leave these tasks out")
-    try:
+    with as_data_errors():
         metrics = metrics_by_task(metric, [*by_task])
-    except ValueError as error:
-        raise DataError(in_keywords(str(error))) from error
     tasks = {
         task: TaskData(arms[called[0]], arms.get(called[-1]) if called[1:] else None, metrics[task])
         for task, arms in by_task.items()
@@ -221,7 +218,8 @@ def compare_family(
     for name, task in tasks.items():
         metrics = task.metric if isinstance(task.metric, list | tuple) else [task.metric]
         for metric in metrics:
-            prepared = _arms(name, replace(task, metric=metric), settings)
+            with as_data_errors(f"task {name!r}"):
+                prepared = prepare_arms(replace(task, metric=metric), settings)
             key = f"{name}, {metric_name(str(metric))}" if len(metrics) > 1 else name
             cells[key] = CountedArms(name, task.examples_of or name, prepared)
     specs = [_spec(own, settings) for own in cells.values()]
@@ -257,26 +255,17 @@ def _spec(own: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
     return ComparisonSpec(own.prepared, settings_of(own.prepared.arms, settings), own.examples)
 
 
-def _arms(name: str, task: TaskData, settings: ComparisonSettings) -> PreparedArms:
-    try:
-        return prepare_arms(task, settings)
-    except ValueError as error:
-        raise DataError(f"task {name!r}: {error}") from error
-
-
-def _common_seeds(
-    cells: Sequence[CountedArms],
-) -> tuple[list[CountedArms], dict[str, tuple]]:
+def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict[str, tuple]]:
     """Keeps, for each arm, the seeds that every task has; also returns those of each that are left out."""
     common = []
     for place, role in enumerate(("base", "experiment")[: len(cells[0].prepared.arms)]):
-        seeds = set.intersection(*({*own.prepared.arms[place].seeds} for own in cells))
+        seeds = common_seeds(own.prepared.arms[place] for own in cells)
         if not seeds:
             tasks = dict.fromkeys(own.task for own in cells)
             raise DataError(
                 f"tasks {', '.join(tasks)} have no seed of the {role} in common; compare them separately"
             )
-        common.append(sorted_seeds([*seeds]))
+        common.append(seeds)
     left_out, kept = {}, []
     for own in cells:
         pairs = [*zip(own.prepared.arms, common, strict=True)]
@@ -290,9 +279,9 @@ def _common_seeds(
 def _check_shared_sets(specs: Mapping[str, ComparisonSpec]) -> None:
     seen: dict[str, tuple[str, int]] = {}
     for name, spec in specs.items():
-        for key, arm in zip(spec.sets, spec.arms, strict=True):
-            other, number = seen.setdefault(key or "", (name, arm.num_units))
-            if key is not None and number != arm.num_units:
+        for arm in spec.arms:
+            other, number = seen.setdefault(spec.examples or "", (name, arm.num_units))
+            if spec.examples is not None and number != arm.num_units:
                 raise DataError(
                     f"tasks {other!r} and {name!r} share their examples by examples_of and have "
                     f"{number} and {arm.num_units}; give them different names in examples_of"
@@ -329,7 +318,7 @@ def _mean(
     ]
     arms = [
         _mean_arm(
-            [summaries_of(item)[place] for item in comparisons],
+            [arms_of(item)[place] for item in comparisons],
             weights,
             samples[:, place],
             _mean_crossing([spec.crossings[place] for spec in specs], weights),
@@ -358,10 +347,6 @@ def _mean(
         pairing=min((spec.pairing for spec in specs), key=lambda pairing: pairing != "seed number"),
     )
     return replace(mean, tasks=(*of_task,))
-
-
-def summaries_of(item: Comparison) -> list[ArmSummary]:
-    return [item.base] if item.experiment is None else [item.base, item.experiment]
 
 
 def _mean_crossing(crossings: Sequence[Crossing], weights: NDArray[np.float64]) -> Crossing:
@@ -408,8 +393,5 @@ def _mean_arm(
 
 def _adjusted(items: list[Comparison]) -> dict[str, NDArray[np.float64]]:
     p_values = [item.p_value for item in items if item.p_value is not None]
-    if not p_values:
-        return {}
-    return {
-        method: adjusted_p_values(p_values, method) for method in ("bonferroni", "holm", "bh", "by")
-    }
+    methods = get_args(Method) if p_values else ()
+    return {method: adjusted_p_values(p_values, method) for method in methods}

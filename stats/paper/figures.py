@@ -278,10 +278,7 @@ def _draw_shares(axes: Axes, parts: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def power_figure(
-    effects: Sequence[float],
-    numbers_of_seeds: ArrayLike,
-    plan: Plan,
-    title: str = "",
+    effects: Sequence[float], numbers_of_seeds: ArrayLike, plan: Plan, title: str = ""
 ) -> Figure:
     """Draws power against the number of pre-training seeds, one curve per effect.
 

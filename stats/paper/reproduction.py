@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from multiberts.runs.figure_style import FigureKind
 from multiberts.runs.identity import Identity, Values
-from multiberts.runs.parameters import (
-    NonNegativeInt,
-    PositiveInt,
-    takes_fields_of,
-)
+from multiberts.runs.parameters import NonNegativeInt, PositiveInt, takes_fields_of
 from multiberts.stats.errors import DataError
 from multiberts.stats.paper.catalogue import (
     BIAS,
@@ -49,11 +45,7 @@ from multiberts.stats.paper.tables import (
     score_table,
 )
 from multiberts.stats.presentation.comparison_tables import full_table
-from multiberts.stats.presentation.figures import (
-    bootstrap_figure,
-    sources_figure,
-    training_figure,
-)
+from multiberts.stats.presentation.figures import bootstrap_figure, sources_figure, training_figure
 from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.page_run import write_page_of_runs

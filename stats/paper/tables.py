@@ -26,12 +26,7 @@ from multiberts.stats.zhong.run_agreement import Agreement
 
 Direction = Literal["greater", "less"]
 _PREFIXES = {"Set": "", "Experiment": "experiment ", "Base": "base "}
-CORRECTION_NAMES = {
-    "bonferroni": "Bonferroni",
-    "holm": "Holm",
-    "bh": "BH",
-    "by": "BY",
-}
+CORRECTION_NAMES = {"bonferroni": "Bonferroni", "holm": "Holm", "bh": "BH", "by": "BY"}
 COMPONENT_NAMES = {
     "seed": "pre-training seed",
     "run": "fine-tuning run",
@@ -42,9 +37,7 @@ COMPONENT_NAMES = {
 
 
 def comparison_table(
-    comparisons: Sequence[Comparison],
-    title: str = "",
-    direction: Direction = "greater",
+    comparisons: Sequence[Comparison], title: str = "", direction: Direction = "greater"
 ) -> Table:
     """Makes the columns of the paper's tables 1, 2 and 4, and the recommended ones.
 

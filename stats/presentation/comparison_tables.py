@@ -8,12 +8,7 @@ from statistics import median_high
 from multiberts.runs.errors import counted
 from multiberts.stats.formats import NONE, Cell, format_cell, with_decimals
 from multiberts.stats.intervals import PValues
-from multiberts.stats.metric_names import (
-    interval_decimals,
-    metric_label,
-    metric_name,
-    score_format,
-)
+from multiberts.stats.metric_names import interval_decimals, metric_label, metric_name, score_format
 from multiberts.stats.presentation.answer import FurtherAnswer
 from multiberts.stats.presentation.reported import ReportedComparison
 from multiberts.stats.presentation.table_writer import Table

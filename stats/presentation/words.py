@@ -1,4 +1,4 @@
-"""Comparisons, and rankings of many arms, in plain words."""
+"""Comparisons, and rankings of many arms, in plain words; what more is needed is in `planning`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from multiberts.stats.metric_names import (
     metric_name,
     score_text,
 )
-from multiberts.stats.variance.plan import detectable_text, range_text, too_few
 
 if TYPE_CHECKING:
     from multiberts.stats.intervals import ConfidenceInterval, Interval
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
         RankingResult,
     )
     from multiberts.stats.settings import Design, Resample
-    from multiberts.stats.variance.needs import Needs
 
 # A rate of failures above this hides in few seeds, and lowers the coverage of intervals (calibration.md).
 _HARMFUL_RATE = 0.1
@@ -156,7 +154,7 @@ def finding_sentences(
     size, level = partial(estimate_text, item), level_text(item.confidence_level)
     further = [text for answer in answers for text in answer.sentences()]
     if experiment is None:
-        return _not_empty(
+        return not_empty(
             claim(arms_of(item), item.resample),
             f"Across {_sample(_seeds(base), item)}, {metric} of {base.name} is "
             f"{size(item.estimate)} ({level} {size(item.ci)}).",
@@ -171,7 +169,7 @@ def finding_sentences(
             f"{score_text(base.estimate, item.metric)} for both, without a difference "
             f"{_NO_DIFFERENCE[item.resample]}, so there is nothing to test."
         )
-        return _not_empty(claim(arms_of(item), item.resample), same, *further)
+        return not_empty(claim(arms_of(item), item.resample), same, *further)
     change = (
         f"{metric} of {experiment.name} is {_WAYS[None][item.estimate < 0]} than that of {base.name} by "
         f"{size(abs(item.estimate))}: {score(experiment.estimate)} against {score(base.estimate)} "
@@ -182,7 +180,7 @@ def finding_sentences(
             f"{metric} is the same for {experiment.name} and {base.name}, {score(base.estimate)} "
             f"(difference 0, {level} {size(item.ci)})."
         )
-    return _not_empty(
+    return not_empty(
         claim(arms_of(item), item.resample),
         f"{across}, {change}",
         _judgement(item, adjusted, answers),
@@ -193,11 +191,11 @@ def finding_sentences(
     )
 
 
-def _not_empty(*texts: str) -> list[str]:
+def not_empty(*texts: str) -> list[str]:
     return [text for text in texts if text]
 
 
-def _filled(template: str, value: object) -> str:
+def filled(template: str, value: object) -> str:
     """Returns a template with a value in it; nothing where the value is empty."""
     return template.format(value) if value else ""
 
@@ -358,14 +356,14 @@ def _unpaired(item: ComparisonResult) -> tuple[str, str] | None:
 
 
 def _examples(arm: ArmSummary, item: ComparisonResult, kind: str = "") -> str:
-    return f"{arm.num_examples} {kind}{units_of(item)}{_filled(' in {}', _clusters(arm))}"
+    return f"{arm.num_examples} {kind}{units_of(item)}{filled(' in {}', _clusters(arm))}"
 
 
 def _clusters(arm: ArmSummary) -> str:
     """Returns the number of clusters of an arm's examples with their name; nothing without clusters."""
     if arm.num_clusters is None:
         return ""
-    return f"{counted(arm.num_clusters, 'cluster')}{_filled(' ({})', arm.cluster_name)}"
+    return f"{counted(arm.num_clusters, 'cluster')}{filled(' ({})', arm.cluster_name)}"
 
 
 def methods(
@@ -390,7 +388,7 @@ def methods(
         f"{item.confidence_level:.0%} confidence intervals that take "
         f"{_SAMPLED[item.resample].format(seeds_are)} as random samples (Sellam et al., 2022).",
         "" if item.resample == "examples" else _DESIGNS[item.design].format(item.base.name),
-        _filled("Examples were drawn in {}.", _clusters(item.base)),
+        filled("Examples were drawn in {}.", _clusters(item.base)),
     ]
     closing, references = [], []
     if any(each.pooled_seeds for each in items):
@@ -440,10 +438,10 @@ def _paragraph(
         *opening,
         repeated if any(arm.repeats for arm in arms) else "",
         *intervals,
-        _filled(of_missing, " and ".join(missing.values())),
+        filled(of_missing, " and ".join(missing.values())),
         *closing,
     ]
-    text = " ".join(_not_empty(*sentences))
+    text = " ".join(not_empty(*sentences))
     return f"{text}\n\nReferences: {' '.join([_SELLAM, *of_intervals, *references])}"
 
 
@@ -472,7 +470,7 @@ def about_intervals(
         kinds = [f"{_INTERVALS[name]} ({number} of {len(intervals)})" for name, number in counts]
         if len(counts) == 1:
             kinds = [_INTERVALS[counts[0][0]]]
-        sentences += _not_empty(_filled(f"{start} {{}}.", " and ".join(kinds)))
+        sentences += not_empty(filled(f"{start} {{}}.", " and ".join(kinds)))
     used = dict.fromkeys(interval.method for interval in (*tested, *scored))
     return sentences, [_SATTERTHWAITE, *(_REFERENCES[name] for name in used if name in _REFERENCES)]
 
@@ -514,12 +512,12 @@ def verdict(
       better: whether a higher score is better; None where neither way is.
       answers: to further questions; one of them may decide instead of p.
     """
-    if not _is_clear(item, adjusted, answers) or item.estimate == 0:
+    if not is_clear(item, adjusted, answers) or item.estimate == 0:
         return "not clear"
     return _WAYS[better][item.estimate < 0]
 
 
-def _is_clear(item: ComparisonResult, p: float, answers: Sequence[FurtherAnswer] = ()) -> bool:
+def is_clear(item: ComparisonResult, p: float, answers: Sequence[FurtherAnswer] = ()) -> bool:
     decided = [answer.clear for answer in answers if answer.clear is not None]
     # Rounded: 1 - 0.95 is above 0.05.
     return [*decided, p < round(1 - item.confidence_level, 12)][0]
@@ -545,7 +543,7 @@ def _judgement(
     test = f"The {_TESTS.get(item.ci.method, 'two-sided t test')} over {drawn} gives {p_text(p)}"
     if adjusted is not None and format_cell(adjusted, "p") != format_cell(p, "p"):
         test += f", and {p_text(adjusted)} after Holm's correction"
-    if not _is_clear(item, p if adjusted is None else adjusted, answers):
+    if not is_clear(item, p if adjusted is None else adjusted, answers):
         test += ": the data do not rule out zero difference"
         if item.ci.low < 0 < item.ci.high and math.isfinite(item.ci.high - item.ci.low):
             low, high = estimate_text(item, item.ci).split(" to ")
@@ -683,117 +681,10 @@ def unseen_failures_of_all(items: Sequence[ComparisonResult]) -> str:
     concerned = [item for item in items if unseen_failures(item)]
     limits = {len(arm.seeds): high for arm, high in _failure_limits(arms_of(*concerned))}
     rates = " or ".join(f"{100 * high:.0f} % (of {number})" for number, high in limits.items())
-    return _filled(
+    return filled(
         "Where none of an arm's seeds failed to train, its failure rate may still be up to "
         f"{{}}, {level_text(items[0].confidence_level)}. Intervals do not cover failed runs.",
         rates,
-    )
-
-
-def needs_in_words(
-    item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
-) -> list[str]:
-    """Says whether one seed would have misled, what these data can show, and what more is needed.
-
-    Args:
-      adjusted, answers: as in `finding`.
-
-    Returns:
-      A paragraph of answers, where there are any, and that of `unseen_failures`, where it has something
-      to say.
-    """
-    needs = item.needs
-    if needs is None or item.standard_error == 0:
-        return _not_empty(unseen_failures(item))
-    opposite = ""
-    if needs.opposite_chance is not None:
-        unit = _drawn(item)
-        one = (
-            f"One random {unit} per arm" if item.design == "unpaired" else f"A single random {unit}"
-        )
-        chance = 100 * needs.opposite_chance
-        shown = f"{chance:.0f}" if chance >= 1 else "below 1"
-        opposite = f"{one} would have shown the opposite sign with probability {shown} %."
-    sentences = (opposite, what_is_needed(item, adjusted, answers), _doubled(item, needs))
-    return _not_empty(" ".join(_not_empty(*sentences)), unseen_failures(item))
-
-
-def what_is_needed(
-    item: ComparisonResult, adjusted: float | None = None, answers: Sequence[FurtherAnswer] = ()
-) -> str:
-    """Says what difference these data can show and what it takes to show more; nothing where nothing varies.
-
-    Args:
-      adjusted, answers: as in `finding`.
-    """
-    needs = item.needs
-    if needs is None or item.standard_error == 0:
-        return ""
-    if needs.detectable_difference is None:
-        number, units = _too_few(item, needs)
-        return f"Nothing can be planned from {number:,g} {units}, which do not show how much {units} vary."
-    text = partial(estimate_text, item)
-    smallest = detectable_text(
-        needs.detectable_difference, needs.detectable_difference_range, "80 %", text
-    )
-    more = "" if item.significant else _needed(item, needs, needs.detectable_difference)
-    if item.significant and adjusted is not None and not _is_clear(item, adjusted):
-        more = "Significant on its own, but not after correcting for the number of comparisons."
-    further = (text for answer in answers for text in answer.more_needed())
-    return " ".join([f"The {smallest}.", *_not_empty(more), *further])
-
-
-def _too_few(item: ComparisonResult, needs: Needs) -> tuple[float, str]:
-    """Returns the number of what there is too little of to plan from, and its name."""
-    if item.variance_parts is None or too_few(item.variance_parts) == "seeds":
-        return needs.num_seeds, f"{_drawn(item)}s"
-    arm = min(arms_of(item), key=lambda arm: arm.num_scored)
-    clusters = units_of(item) if arm.num_clusters is None else "clusters"
-    if arm.num_scored < arm.num_units:
-        return arm.num_scored, f"{clusters} that the score rests on"
-    return arm.num_units, clusters
-
-
-def _needed(item: ComparisonResult, needs: Needs, detectable: float) -> str:
-    """Says how many seeds or examples would find a difference of this size, where that can be planned."""
-    seeds = f"{_drawn(item)}s"
-    drawn = [seeds] * (item.resample != "examples") + [units_of(item)] * (item.resample != "seeds")
-    if abs(item.estimate) <= item.standard_error:
-        close = "within one standard error of zero, too close to plan further"
-        return f"The estimate is {close} {drawn[0]} for it."
-    of_seeds = seeds + " per arm" * (item.design == "unpaired")
-    ways = [
-        f"about {number:,} {what} ({range_text(likely, count_text)})"
-        for number, likely, what in (
-            (needs.seeds_needed, needs.seeds_needed_range, of_seeds),
-            (needs.examples_needed, needs.examples_needed_range, units_of(item)),
-        )
-        if number is not None and likely is not None
-    ]
-    if not ways and abs(item.estimate) < detectable:
-        ways = [
-            f"more of both {' and '.join(drawn)}" if len(drawn) > 1 else f"many more {drawn[0]}"
-        ]
-    # No way: the present numbers are enough.
-    size = estimate_text(item, abs(item.estimate))
-    takes = f"Detecting a true difference of {size} with 80 % power takes"
-    return _filled(f"{takes} {{}}.", " or ".join(ways))
-
-
-def _doubled(item: ComparisonResult, needs: Needs) -> str:
-    """Says what twice the seeds or examples would do for the standard error, the better one first."""
-    pairs = (
-        (needs.error_of_twice_the_seeds, f"{_drawn(item)}s"),
-        (needs.error_of_twice_the_examples, units_of(item)),
-    )
-    errors = sorted((error, what) for error, what in pairs if error is not None)
-    if needs.detectable_difference is None or not errors:
-        return ""
-    now, (first, *others) = error_text(item, item.standard_error), errors
-    more = "".join(f", doubling the {what} to {error_text(item, error)}" for error, what in others)
-    return (
-        f"Doubling the {first[1]} would reduce the standard error from {now} to "
-        f"{error_text(item, first[0])}{more}."
     )
 
 
@@ -874,7 +765,7 @@ def ranking_finding(result: RankingResult) -> str:
         each = "one run each" if _are_single(result.arms) else each
         each += f" and {counted(first.num_examples, 'shared example')}"
     scope = (
-        f"{_filled('{} ', claim(result.arms, result.resample))}"
+        f"{filled('{} ', claim(result.arms, result.resample))}"
         f"Among {len(result.arms)} arms with {each}, {first.name} comes first by "
         f"{metric_name(result.metric)}, with {score(first.estimate)} "
         f"({level_text(result.confidence_level)} {score(first.ci)})."
@@ -906,7 +797,7 @@ def _numbers_of_seeds(result: RankingResult) -> str:
 def _names(names: Sequence[str]) -> str:
     if len(names) > _MOST_NAMES:
         names = [*names[: _MOST_NAMES - 1], f"{len(names) - _MOST_NAMES + 1} more"]
-    return " and ".join(_not_empty(", ".join(names[:-1]), names[-1]))
+    return " and ".join(not_empty(", ".join(names[:-1]), names[-1]))
 
 
 def rank_text(arm: RankedArm) -> str:
@@ -930,7 +821,7 @@ def ranking_notes(result: RankingResult) -> list[str]:
         texts += about_seeds(arm, result.metric, result.confidence_level)
     if result.pairing == "seed number":
         texts.append(f"{_PAIRED_BY_NUMBER} If they are unrelated, use the unpaired design.")
-    return _not_empty(*texts, _about_repeats(result.arms))
+    return not_empty(*texts, _about_repeats(result.arms))
 
 
 def ranking_methods(result: RankingResult) -> str:
@@ -968,8 +859,8 @@ def ranking_caption(result: RankingResult) -> str:
     score = partial(_score, result.arms[0].ci, result.metric)
     arms = "; ".join(
         f"{arm.name} {score(arm.estimate)}, rank {rank_text(arm)}"
-        f"{_filled(', group {}', ''.join(arm.groups))}"
+        f"{filled(', group {}', ''.join(arm.groups))}"
         for arm in result.arms
     )
-    where, level = _filled(" on {}", result.name), f"{result.confidence_level:.0%}"
+    where, level = filled(" on {}", result.name), f"{result.confidence_level:.0%}"
     return f"Ranking by {metric_name(result.metric)}{where} with {level} rank intervals: {arms}"

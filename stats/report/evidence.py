@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.stats.answers.listed import answers_to, asked, settings_for, why_unranked
@@ -18,17 +18,11 @@ from multiberts.stats.compare.ranking import ArmComparisons
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
 from multiberts.stats.compare.tasks import CountedArms, mean_over_tasks
-from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.errors import DataError, UndefinedScore, as_data_errors
 from multiberts.stats.metric_names import may_be_averaged, metric_label, metric_name
 from multiberts.stats.presentation import figures, words
 from multiberts.stats.presentation.answer import FurtherAnswer
-from multiberts.stats.presentation.ranking_figure import draw_ranking
-from multiberts.stats.presentation.reported import (
-    ReportedComparison,
-    answer,
-    clearest,
-    judged,
-)
+from multiberts.stats.presentation.reported import ReportedComparison, answer, clearest, judged
 from multiberts.stats.presentation.sections import ReportSection, slug
 from multiberts.stats.report.examples_by_seed import ExampleGrid, example_grid
 from multiberts.stats.report.prediction_sets import PredictionSet, compare_prediction_sets
@@ -132,27 +126,38 @@ class ComparedArms:
         return answer(self.items, self.asked)
 
 
+class _Answered(NamedTuple):
+    """A comparison that readers see, with the answers about it; of a mean also those that count in it."""
+
+    comparison: Comparison
+    answers: list[FurtherAnswer]
+    counted: Sequence[Comparison] = ()
+
+    def named(self, name_of: Callable[[str], str]) -> _Answered:
+        """Returns it under the names that people read."""
+        item = _named(self.comparison, name_of)
+        answers = [replace(answer, comparison=item) for answer in self.answers]
+        return _Answered(item, answers, [_named(one, name_of) for one in self.counted])
+
+
 @dataclass
 class _Results:
     """Results of a request, under names of code; by the place of the pair where it is a number.
 
     Attributes:
-      comparisons: those that readers see, each with the answers about it.
       grids: see `ComparedArms`.
       rankings: each with the name of its figure.
       unranked: why there is no ranking, or no mean over tasks.
-      means: over tasks, each with the comparisons that count in it, and the answers about it.
+      means: over tasks.
     """
 
     request: Request
-    comparisons: dict[int, tuple[Comparison, list[FurtherAnswer]]] = field(default_factory=dict)
+    comparisons: dict[int, _Answered] = field(default_factory=dict)
     left_out: dict[int, UndefinedScore] = field(default_factory=dict)
     grids: dict[tuple[str, str], ExampleGrid] = field(default_factory=dict)
     rankings: list[tuple[str, ArmComparisons]] = field(default_factory=list)
     unranked: list[str] = field(default_factory=list)
-    means: list[tuple[Comparison, list[Comparison], list[FurtherAnswer]]] = field(
-        default_factory=list
-    )
+    means: list[_Answered] = field(default_factory=list)
 
 
 def compare_all(
@@ -224,12 +229,9 @@ def _compare(
     except UndefinedScore as error:
         results.left_out[place] = error
         return
-    try:
+    with as_data_errors(f"{item.name} on {item.evaluation_set}, {pair.measure}"):
         seen, answers = answers_to({**request.questions, "planned_seeds": pair.planned_seeds}, item)
-    except DataError as error:
-        where = f"{item.name} on {item.evaluation_set}, {pair.measure}"
-        raise DataError(f"{where}: {error}") from error
-    results.comparisons[place] = cast("Comparison", seen), answers
+    results.comparisons[place] = _Answered(cast("Comparison", seen), answers)
     key = seen.name, seen.evaluation_set  # other metrics have the same examples
     if name_of is not None and key not in results.grids:
         arms = [name_of(name) for name in pair.names[: len(pair.prediction_sets)]]
@@ -251,7 +253,7 @@ def _add_means(results: _Results) -> None:
         sets = [pair.prediction_sets[0] for pair in pairs]
         if len({own.task for own in sets}) < 2:
             continue
-        items = [results.comparisons[place][0] for place in places]
+        items = [results.comparisons[place].comparison for place in places]
         planned = [pair.planned_seeds for pair in pairs if pair.planned_seeds is not None]
         questions = {
             kind.parameter: request.questions.get(kind.parameter) for kind in kinds if kind.of_means
@@ -269,7 +271,7 @@ def _add_means(results: _Results) -> None:
         except DataError as error:
             results.unranked.append(f"No mean over tasks: {error}.")
             continue
-        results.means.append((cast("Comparison", seen), items, answers))
+        results.means.append(_Answered(cast("Comparison", seen), answers, items))
 
 
 def _shown(
@@ -282,33 +284,24 @@ def _shown(
     """Returns the comparisons of a request under the names that people read."""
     request, places = results.request, sorted(results.comparisons)
     rows = [results.comparisons[place] for place in places]
-    as_made = [item for item, _ in rows] + [mean for mean, *_ in results.means]
-    items = [_named(item, name_of) for item in as_made]
-    answers = [
-        [replace(answer, comparison=item) for answer in own]
-        for item, own in zip(
-            items,
-            [own for _, own in rows] + [own for *_, own in results.means],
-            strict=True,
-        )
-    ]
-    number = len(rows)
-    pictures: list[list[ReportSection]] = [[] for _ in items]
+    as_made = [row.comparison for row in (*rows, *results.means)]
+    named = [row.named(name_of) for row in rows]
+    means = [row.named(name_of) for row in results.means]
+    items = [row.comparison for row in named]
+    of_rows: list[list[ReportSection]] = []
+    of_means: list[list[ReportSection]] = []
     overview: list[ReportSection] = []
     if for_page:
-        pictures = [
-            list(pictures_of(item, request.pairs[place], own, truth_of))
-            for item, place, own in zip(items, places, answers, strict=False)
+        of_rows = [
+            list(pictures_of(row.comparison, request.pairs[place], row.answers, truth_of))
+            for row, place in zip(named, places, strict=True)
         ]
-        pictures += [
-            list(_pictures_of_mean(request, mean, [_named(item, name_of) for item in counted], own))
-            for mean, (_, counted, _), own in zip(
-                items[number:], results.means, answers[number:], strict=True
-            )
-        ]
-        overview = list(forests_of(request, items[:number]))
+        of_means = [list(_pictures_of_mean(request, row)) for row in means]
+        overview = list(forests_of(request, items))
         overview += [
-            ReportSection(name, words.ranking_caption(ranking), partial(draw_ranking, ranking))
+            ReportSection(
+                name, words.ranking_caption(ranking), partial(figures.draw_ranking, ranking)
+            )
             for name, ranking in results.rankings
         ]
     grids = {
@@ -317,22 +310,19 @@ def _shown(
         if (key := (item.name, item.evaluation_set)) in results.grids
     }
     # The mean is a question of its own, and its p is not corrected for the number of tasks.
-    reported = [
-        *judged(items[:number], answers[:number], pictures[:number]),
-        *judged(items[number:], answers[number:], pictures[number:]),
-    ]
+    judged_means = judged(
+        [row.comparison for row in means], [row.answers for row in means], of_means
+    )
+    reported = [*judged(items, [row.answers for row in named], of_rows), *judged_means]
     primary = places.index(request.primary) if request.primary in places else None
-    if request.primary is None and results.means and all(map(_is_of_means, request.pairs)):
-        primary = reported.index(clearest(reported[number:]))
+    is_of_means = all(pair.counts or may_be_averaged(pair.measure) for pair in request.pairs)
+    if request.primary is None and means and is_of_means:
+        primary = reported.index(clearest(judged_means))
     return ComparedArms(
         request.name, request.settings.design, reported, overview,
         [ranking for _, ranking in results.rankings], [*notes, *results.unranked], grids,
         primary, as_made,
     )  # fmt: skip
-
-
-def _is_of_means(pair: Pair) -> bool:
-    return pair.counts or may_be_averaged(pair.measure)
 
 
 def _named(item: Comparison, name_of: Callable[[str], str]) -> Comparison:
@@ -393,22 +383,12 @@ def _rank(
     if settings.design not in get_args(ManyDesign) or too_few:
         return None
     first = next(iter(arms.values()))
-    measured = {name: predictions.measured(measure) for name, predictions in arms.items()}
-    clusters = next(
-        (predictions.clusters for predictions in arms.values() if predictions.clusters),
-        None,
-    )
-    task = TaskData(
-        None, None, measured[next(iter(arms))][1], clusters=clusters,
-        missing="refuse" if first.missing == "refuse" else "omit",
-    )  # fmt: skip
-    try:
-        found = compare_given(
-            {name: data for name, (data, _) in measured.items()}, task, settings, None, shared
-        )
-    except ValueError as error:
-        kind = UndefinedScore if isinstance(error, UndefinedScore) else DataError
-        raise kind(f"ranking {first.set_name}: {error}") from error
+    data = {name: predictions.measured(measure)[0] for name, predictions in arms.items()}
+    clusters = next((own.clusters for own in arms.values() if own.clusters), None)
+    metric = first.measured(measure)[1]
+    task = TaskData(None, None, metric, clusters=clusters, missing=first.missing)
+    with as_data_errors(f"ranking {first.set_name}"):
+        found = compare_given(data, task, settings, None, shared)
     return replace(found, name=first.set_name)
 
 
@@ -438,30 +418,22 @@ def names_of_rows(items: Sequence[Comparison]) -> list[str]:
     return [*map(": ".join, parts)]
 
 
-def _pictures_of_mean(
-    request: Request,
-    mean: Comparison,
-    items: Sequence[Comparison],
-    answers: Sequence[FurtherAnswer],
-) -> Iterator[ReportSection]:
-    """Yields the figures of a mean over tasks, the tasks themselves first.
-
-    Args:
-      items: of the tasks.
-    """
+def _pictures_of_mean(request: Request, row: _Answered) -> Iterator[ReportSection]:
+    """Yields the figures of a mean over tasks, the tasks themselves first."""
+    mean = row.comparison
     place = f"{request.prefix}-{slug(mean.name)}-mean".strip("-")
     if mean.experiment is not None:
-        metrics = {item.metric for item in items}
+        metrics = {item.metric for item in row.counted}
         rows = {
             item.evaluation_set + f", {metric_name(item.metric)}" * (len(metrics) > 1): item
-            for item in items
+            for item in row.counted
         }
         yield ReportSection(
             f"{place}-tasks",
             f"Differences of each task and their mean: {mean.name}",
             partial(figures.forest_figure, rows, mean.name, last=mean),
         )
-    yield from _seeds_and_difference(mean, place, answers)
+    yield from _seeds_and_difference(mean, place, row.answers)
 
 
 def pictures_of(

@@ -22,11 +22,7 @@ from multiberts.stats.presentation.sections import Report, ReportSection, slug
 from multiberts.stats.presentation.table_writer import Table
 from multiberts.stats.report.page_run import write_page_of_runs
 from multiberts.stats.report.prediction_sets import PredictionSet
-from multiberts.stats.report.selection import (
-    FinishedRun,
-    finished_runs,
-    prediction_sets_of_runs,
-)
+from multiberts.stats.report.selection import FinishedRun, finished_runs, prediction_sets_of_runs
 from multiberts.stats.zhong.example_learning import Learning, learning
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.evaluate.readers.rows import ArmTable, ReadAs, described
+from multiberts.evaluate.readers.rows import ArmTable, described
 from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import are_repeats
 from multiberts.stats.formats import NONE, Cell, with_decimals
 from multiberts.stats.metric_names import metric_name, score_format
-from multiberts.stats.presentation import words
+from multiberts.stats.presentation import planning, words
 from multiberts.stats.presentation.comparison_tables import (
     metric_decimals,
     summary_table,
@@ -27,10 +27,7 @@ _MOST_TOLD = 5
 
 
 def what_was_read(
-    tasks: Mapping[str, Mapping[str, ArmTable]],
-    compared: ComparedArms,
-    base: str,
-    task: str | None,
+    tasks: Mapping[str, Mapping[str, ArmTable]], compared: ComparedArms, base: str, task: str | None
 ) -> str:
     """Returns one line on what was read as what, from which files, and what was left out.
 
@@ -61,9 +58,10 @@ def what_was_read(
         if {*measured} & {"mean", "share"} and scores
         else ""
     )
-    called = (
-        counted(len(tasks), "task") if len(tasks) > 1 else f"task {_task_of(reads, base, task)}"
-    )
+    named = " and ".join(sorted({read.task for read in reads if read.task}))
+    called = f"task {task or named or f'not named ({Path(base).name})'}"
+    if len(tasks) > 1:
+        called = counted(len(tasks), "task")
     return (
         f"{columns}; from {', '.join(files[:4]) or base}{more}; {sizes}; metric "
         f"{', '.join(map(metric_name, measured))}{of_column}, {called}; "
@@ -108,11 +106,6 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
         is_each = len(sizes) > 1 and len({*sizes.values()}) == 1
         found.append(f"{task}: " * bool(task) + _grouped(sizes.items()) + " each" * is_each)
     return "; ".join(found)
-
-
-def _task_of(reads: Sequence[ReadAs], base: str, task: str | None) -> str:
-    named = {read.task for read in reads if read.task}
-    return task or " and ".join(sorted(named)) or f"not named ({Path(base).name})"
 
 
 def as_json(compared: ComparedArms, read: str) -> str:
@@ -174,9 +167,9 @@ def as_text(compared: ComparedArms, read: str) -> str:
     for one in told:
         item = one.comparison
         name = f"{item.name}: " if is_one_of_many else ""
-        needs = [words.what_is_needed(item, one.adjusted, one.answers)]
+        needs = [planning.what_is_needed(item, one.adjusted, one.answers)]
         if is_long:
-            needs = words.needs_in_words(item, one.adjusted, one.answers)
+            needs = planning.needs_in_words(item, one.adjusted, one.answers)
         parts += [name + text for text in needs if text and text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
@@ -232,9 +225,7 @@ def tables_of_answers(items: Sequence[ReportedComparison]) -> list[Table]:
     return [*filter(None, (answer.table() for one in items for answer in one.answers))]
 
 
-def told_in_words(
-    items: Sequence[ReportedComparison],
-) -> tuple[Sequence[ReportedComparison], str]:
+def told_in_words(items: Sequence[ReportedComparison]) -> tuple[Sequence[ReportedComparison], str]:
     """Chooses the comparisons that have sentences of their own, and says which have not.
 
     All of a few; of many, those with a result, at most as many as of a few.

@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.evaluate.prediction_files.run_file import find_runs
 from multiberts.evaluate.readers.columns import RowNames, SliceNames
 from multiberts.evaluate.readers.layout import are_seeds_of_arms, name_of_all
 from multiberts.evaluate.readers.log_folders import only_task
@@ -19,11 +18,19 @@ from multiberts.evaluate.readers.reading import (
     read_arms_by_task,
 )
 from multiberts.evaluate.readers.rows import ArmTable
-from multiberts.runs.errors import UserError, counted, in_keywords
-from multiberts.stats.errors import DataError
+from multiberts.runs.errors import UserError, counted
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
-from multiberts.stats.reading import arms_in, labelled, metric_of, named_arm, table_of
+from multiberts.stats.reading import (
+    arms_in,
+    holds_runs,
+    labelled,
+    metric_of,
+    name_carried,
+    named_arms,
+    table_of,
+)
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import (
     PredictionSetReader,
@@ -80,76 +87,70 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
     """
     what = str(data) if isinstance(data, str | Path) else "data"
     refuse_unknown("read", columns, _ROLES)
-    try:
-        if _holds_runs(data):
-            return {own.name: own.data for own in _own_prediction_sets(what, task)}
-    except UserError as error:
-        raise DataError(in_keywords(str(error))) from error
+    with as_data_errors():
+        if holds_runs(data):  # an arm of each procedure and step
+            every, _ = prediction_sets_of_runs(finished_runs(what))
+            sets = _wanted_sets(every, what, task)
+            only_task(sorted({own.set_name for own in sets}), what)
+            return {own.name: own.data for own in sets}
     arms = arms_in(data, what, task=task, columns=columns)
     if arms is not None:
-        arms = {name: named_arm(name, own, columns=columns)[1] for name, own in arms.items()}
+        arms = {
+            name: next(iter(named_arms({name: own}, columns=columns).values()))
+            for name, own in arms.items()
+        }
     if arms is None or not all(isinstance(arm, ArmTable) for arm in arms.values()):
         raise DataError(
             f"found {type(data).__name__}, expected a path or a table with columns; stats.compare takes "
             "arrays, DataArrays and Datasets as they are"
         )
-    sets = {name: arm.dataset() for name, arm in arms.items()}
-    return {name: own.assign_attrs({"name": name} if name else {}) for name, own in sets.items()}
+    return {
+        name: arm.dataset().assign_attrs({"name": name} if name else {})
+        for name, arm in arms.items()
+    }
 
 
 _ROLES = [field.name for field in fields(SliceNames)]
-
-
-def _holds_runs(data: Any) -> bool:
-    """Returns whether data are the folder of finished runs."""
-    is_folder = isinstance(data, str | Path) and Path(data).is_dir()
-    return is_folder and next(iter(find_runs(data)), None) is not None
-
-
-def _tasks_at(
-    paths: Sequence[str],
-    task: str | None,
-    columns: Mapping[str, str | None],
-    steps: Sequence[int] = (),
-) -> dict[str, dict[str, Any]]:
-    """Reads a path, or seeds of arms, for the commands, whose messages name flags: arms by task."""
-    if _holds_runs(paths[0]):
-        return _tasks_of_runs(paths[0], task, steps)
-    if steps:
-        raise UserError(
-            f"{paths[0]} holds no finished runs, which alone have steps; leave --step out"
-        )
-    by_task = read_arms_by_task(paths, SliceNames(**columns), task)
-    check_names_of_tasks(by_task, described_paths(paths))
-    return {own: dict(arms) for own, arms in by_task.items()}
 
 
 def _tasks_of_each(
     groups: Sequence[Sequence[str]],
     task: str | None,
     columns: Sequence[Mapping[str, str | None]],
+    seeds: SeedKind,
     steps: Sequence[int],
 ) -> list[dict[str, dict[str, Any]]]:
-    """Reads groups of paths; those that name no task are of the wanted one where another names it."""
+    """Reads groups of paths, seeds of arms each, by task and arm.
+
+    Those that name no task are of the wanted one where another names it.
+    """
+
+    def tasks_at(paths: Sequence[str], own: Mapping[str, str | None], task: str | None) -> Any:
+        if seeds == "finetune" or holds_runs(paths[0]):
+            return _tasks_of_runs(paths[0], task, steps, seeds, len(groups) == 1)
+        if steps:
+            raise UserError(
+                f"{paths[0]} holds no finished runs, which alone have steps; leave --step out"
+            )
+        by_task = read_arms_by_task(paths, SliceNames(**own), task)
+        check_names_of_tasks(by_task, described_paths(paths))
+        return by_task
+
     found: list[dict[str, dict[str, Any]]] = []
-    refusals: list[NoTaskError] = []
+    num_refused = 0
     for paths, own in zip(groups, columns, strict=True):
         try:
-            found.append(_tasks_at(paths, task, own, steps))
-        except NoTaskError as error:
-            refusals.append(error)
-            if len(refusals) == len(groups):
+            found.append(tasks_at(paths, own, task))
+        except NoTaskError:
+            num_refused += 1
+            if num_refused == len(groups):
                 raise
-            found.append(_tasks_at(paths, None, own, steps))
+            found.append(tasks_at(paths, own, None))
     return found
 
 
 def _tasks_of_runs(
-    path: str,
-    task: str | None,
-    steps: Sequence[int] = (),
-    seeds: SeedKind = "pretrain",
-    is_alone: bool = True,
+    path: str, task: str | None, steps: Sequence[int], seeds: SeedKind, is_alone: bool
 ) -> dict[str, dict[str, xarray.Dataset]]:
     """Reads finished runs by task, as arms of procedures, or of checkpoints with fine-tuning seeds.
 
@@ -173,9 +174,9 @@ def _tasks_of_runs(
         words = [group.runs[0].steps, choice.in_words() if choice else rates]
         chosen = ", ".join(filter(None, words))
         every += [(reader(group, name), chosen) for name in group.evaluation_sets()]
-    wanted = {own.set_name for own in _wanted_sets([own for own, _ in every], path, task)}
+    wanted = _wanted_sets([own for own, _ in every], path, task)
     tasks: dict[str, dict[str, xarray.Dataset]] = {}
-    for name in dict.fromkeys(own.set_name for own, _ in every if own.set_name in wanted):
+    for name in dict.fromkeys(own.set_name for own in wanted):
         found = [(own, chosen) for own, chosen in every if own.set_name == name]
         has_steps = len({own.procedure for own, _ in found}) < len(found)
         tasks[name] = {
@@ -183,13 +184,6 @@ def _tasks_of_runs(
             for own, chosen in found
         }
     return tasks
-
-
-def _own_prediction_sets(path: str, task: str | None) -> list[PredictionSet]:
-    """Reads finished fine-tuning runs on one evaluation set, one prediction set per procedure and step."""
-    prediction_sets, _ = prediction_sets_of_runs(finished_runs(path))
-    chosen = _one_set(prediction_sets, path, task)
-    return [predictions for predictions in prediction_sets if predictions.set_name == chosen]
 
 
 def _wanted_sets(
@@ -208,13 +202,6 @@ def _wanted_sets(
             f"--task={known[0]}"
         )
     return sets
-
-
-def _one_set(prediction_sets: Sequence[PredictionSet], path: str, task: str | None) -> str:
-    """Returns the name of the one evaluation set that the task stands for, or refuses."""
-    sets = {own.set_name for own in _wanted_sets(prediction_sets, path, task)}
-    only_task(sorted(sets), path)
-    return sets.pop()
 
 
 def tasks_of(
@@ -240,13 +227,10 @@ def tasks_of(
     if len(set(paths)) < len(paths):
         raise UserError(f"found a path twice among {', '.join(paths)}; give each once")
     groups = [[path] for path in paths]
-    if are_seeds_of_arms(paths) and not any(map(_holds_runs, paths)):
+    if are_seeds_of_arms(paths) and not any(map(holds_runs, paths)):
         groups = [[*paths]]
     each = columns_of_each([names[0] for names in groups], columns)
-    if seeds == "finetune":
-        found = [_tasks_of_runs(path, task, steps, seeds, len(paths) == 1) for path in paths]
-    else:
-        found = _tasks_of_each(groups, task, each, steps)
+    found = _tasks_of_each(groups, task, each, seeds, steps)
     if max(map(len, found)) == 1:
         found = [{"": next(iter(own.values()))} for own in found]
     if len(groups) == 1:
@@ -262,7 +246,7 @@ def tasks_of(
                 f"{path} holds {counted(len(called), 'arm')} ({', '.join(called)}), expected one where "
                 "several paths are given; give this path alone, or one arm per path"
             )
-        name = called[0] or name_of_all([path])
+        name = name_carried(path, called)
         if any(name in arms for arms in tasks.values()):
             name = path
         for own, arms in own_tasks.items():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +28,9 @@ from multiberts.stats.presentation.comparison_tables import full_table, summary_
 from multiberts.stats.presentation.provenance import data_facts
 from multiberts.stats.reading import table_of
 from multiberts.stats.report.analysis import ReportContent
-from multiberts.stats.report.evidence import (
-    ComparedArms,
-    Pair,
-    Request,
-    compare_all,
-)
-from multiberts.stats.report.own_answer import (
-    as_json,
-    as_text,
-    tables_of_answers,
-    what_was_read,
-)
-from multiberts.stats.report.own_files import (
-    columns_of_each,
-    metric_of_arms,
-    tasks_of,
-    with_labels,
-)
+from multiberts.stats.report.evidence import ComparedArms, Pair, Request, compare_all
+from multiberts.stats.report.own_answer import as_json, as_text, tables_of_answers, what_was_read
+from multiberts.stats.report.own_files import columns_of_each, metric_of_arms, tasks_of, with_labels
 from multiberts.stats.report.page import page_files
 from multiberts.stats.report.prediction_sets import PredictionSet
 from multiberts.stats.report.selection import SEEDS, SeedKind
@@ -142,11 +128,7 @@ class OwnComparison(SliceNames):
 
     def of_comparison(self, design: Design) -> ComparisonSettings:
         return ComparisonSettings(
-            design=design,
-            resample=self.resample,
-            n_resamples=self.n_resamples,
-            rng=self.rng,
-            confidence_level=self.confidence_level,
+            design, self.resample, self.n_resamples, self.rng, self.confidence_level
         )
 
 
@@ -175,14 +157,15 @@ def compare_files(settings: OwnComparison) -> str:
             found = "a directory" if Path(path).is_dir() else "one of the files compared"
             raise UserError(f"--{flag} is {path}, which is {found}; give the name of a new file")
     paths = [settings.results, *settings.experiment]
-    tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+    read_tasks = partial(tasks_of, paths, settings.task, seeds=settings.seeds, steps=settings.step)
+    tasks = read_tasks(settings.columns)
     if known_name(settings.metric or "") == "loss" and settings.score is None:
         # Beside predictions and labels a column of scores is left out.
-        every = [(name, arm) for arms in tasks.values() for name, arm in arms.items()]
-        unused = {name for own, arm in every for name in table_of(own, arm).read.unused}
-        if losses := [name for name in unused if name.lower() == "loss"]:
+        reads = [table.read for arms in _tables(tasks).values() for table in arms.values()]
+        losses = [name for read in reads for name in read.unused if name.lower() == "loss"]
+        if losses:
             settings = replace(settings, score=losses[0])
-            tasks = tasks_of(paths, settings.task, settings.columns, settings.seeds, settings.step)
+            tasks = read_tasks(settings.columns)
     if settings.names:
         tasks = _renamed(tasks, settings.names)
     if settings.labels is not None:
@@ -192,10 +175,7 @@ def compare_files(settings: OwnComparison) -> str:
             task: with_labels(arms, settings.labels, settings, has_metric=has_metric)
             for task, arms in tasks.items()
         }
-    tables = {
-        task: {name: table_of(name, data) for name, data in arms.items()}
-        for task, arms in tasks.items()
-    }
+    tables = _tables(tasks)
     compared = _compare_tasks(tasks, settings)
     read = what_was_read(tables, compared, settings.results, settings.task_name or settings.task)
     texts = {}
@@ -214,10 +194,16 @@ def compare_files(settings: OwnComparison) -> str:
     return f"{answer}\n\nWritten: {', '.join(texts)}" if texts else answer
 
 
+def _tables(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, ArmTable]]:
+    return {
+        task: {name: table_of(name, data) for name, data in arms.items()}
+        for task, arms in tasks.items()
+    }
+
+
 def _renamed(
     tasks: Mapping[str, Mapping[str, Any]], names: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Returns the arms under the names that were given."""
     arms = dict.fromkeys(name for own in tasks.values() for name in own)
     if len({*names}) != len(arms) or len(names) != len(arms):
         raise UserError(
@@ -228,18 +214,14 @@ def _renamed(
     return {task: {new[name]: data for name, data in own.items()} for task, own in tasks.items()}
 
 
-def _base_first(arms: Iterable[str], base: str | None) -> list[str]:
-    """Returns the arms with the base, where one is named, before the others."""
-    every = [*dict.fromkeys(arms)]
-    if base is not None and base not in every:
-        raise UserError(f"found no arm --base={base}, only {', '.join(every)}; give one of them")
-    return every if base is None else [base, *(name for name in every if name != base)]
-
-
 def _compare_tasks(tasks: Mapping[str, Mapping[str, Any]], settings: OwnComparison) -> ComparedArms:
     """Compares every other arm with the first, on each task; a single arm is described."""
-    names = (name for arms in tasks.values() for name in arms)
-    base_name, *others = _base_first(names, settings.base)
+    every_arm = [*dict.fromkeys(name for arms in tasks.values() for name in arms)]
+    if settings.base is not None and settings.base not in every_arm:
+        known = ", ".join(every_arm)
+        raise UserError(f"found no arm --base={settings.base}, only {known}; give one of them")
+    base_name = every_arm[0] if settings.base is None else settings.base
+    others = [name for name in every_arm if name != base_name]
     [by, *_] = columns_of_each([settings.results, *settings.experiment], {"by": settings.by})
     questions = {kind.parameter: getattr(settings, kind.parameter, None) for kind in ANSWERS} | by
     try:

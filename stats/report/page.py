@@ -24,7 +24,7 @@ from multiberts.stats.metric_names import (
     metric_name,
     score_format,
 )
-from multiberts.stats.presentation import words
+from multiberts.stats.presentation import planning, words
 from multiberts.stats.presentation.comparison_tables import (
     full_table,
     metric_decimals,
@@ -170,28 +170,27 @@ def write_html(result: Readable, path: str | Path) -> None:
             f"found {type(result).__name__}, which has no page; write result.table().html(), or give the "
             "data to the command: multiberts compare FILE --html=PAGE"
         )
-    first, place = items[0], 0
+    first = items[0]
     settings = ComparisonSettings(
         first.design, first.resample, first.n_resamples, first.rng, first.confidence_level
     )
-    # A mean of tasks is none of the tasks for whose number p-values are corrected.
-    lists = [items] if len(items) == 1 else [items[:-1], items[-1:]]
+    shown, pictures = [], []
+    for place, item in enumerate(items, start=1):
+        names = [arm.name for arm in words.arms_of(item)]
+        # A comparison of tasks has their names twice.
+        is_named = item.name not in ("", item.evaluation_set)
+        called = item.name if is_named else " against ".join(dict.fromkeys(reversed(names)))
+        where = item.evaluation_set or counted(item.num_examples, "example", ",")
+        shown.append(item.named(name=called, evaluation_set=where))
+        pair = Pair((), item.metric, (names[0], names[-1]), called, str(place))
+        pictures.append(list(pictures_of(shown[-1], pair, ())))
     compared: list[ComparedArms] = []
-    for own in lists:
-        shown, pictures = [], []
-        for item in own:
-            place += 1
-            names = [arm.name for arm in words.arms_of(item)]
-            # A comparison of tasks has their names twice.
-            is_named = item.name not in ("", item.evaluation_set)
-            called = item.name if is_named else " against ".join(dict.fromkeys(reversed(names)))
-            where = item.evaluation_set or counted(item.num_examples, "example", ",")
-            shown.append(item.named(name=called, evaluation_set=where))
-            pair = Pair((), item.metric, (names[0], names[-1]), called, str(place))
-            pictures.append(list(pictures_of(shown[-1], pair, ())))
-        title = shown[0].name
-        overview = list(forests_of(Request(title, settings, []), shown))
-        compared.append(ComparedArms(title, first.design, judged(shown, None, pictures), overview))
+    # A mean of tasks is none of the tasks for whose number p-values are corrected.
+    for part in [slice(None)] if len(items) == 1 else [slice(-1), slice(-1, None)]:
+        title = shown[part][0].name
+        overview = list(forests_of(Request(title, settings, []), shown[part]))
+        reported = judged(shown[part], None, pictures[part])
+        compared.append(ComparedArms(title, first.design, reported, overview))
     reads = [item.origin.spec.arms for item in items if item.origin and item.origin.spec]
     files = {Path(file) for arms in reads for arm in arms for file in arm.read.files or ()}
     made_by = {"Made by": f"{type(result).__name__}.to_html, in Python"}
@@ -262,7 +261,7 @@ def _filters(
         # The limits of all comparisons are said once.
         "needs": lambda item: [
             with_minus(text)
-            for text in words.needs_in_words(item.comparison, item.adjusted, item.answers)
+            for text in planning.needs_in_words(item.comparison, item.adjusted, item.answers)
             if text != words.unseen_failures(item.comparison)
         ],
         "note": lambda origin: origin.get(NOTE, ""),

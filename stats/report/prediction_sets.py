@@ -28,7 +28,7 @@ from multiberts.stats.compare.conclude import Names
 from multiberts.stats.compare.question import TaskData, compare_task
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.compare.shared import SharedArms
-from multiberts.stats.errors import DataError, UndefinedScore
+from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.intervals import Interval
 from multiberts.stats.metric_names import may_be_averaged
 from multiberts.stats.presentation.figures import Curve, OccupationScores
@@ -148,12 +148,10 @@ class PredictionSet:
     def scores_of_runs(self, measure: str) -> NDArray[np.float64]:
         """Returns the score of every run [runs], each on all examples."""
         data, metric = self.measured(measure)
-        try:
+        with as_data_errors(f"{self.set_name}, {self.name}"):
             label, prediction = metric_variables(metric, data)
             given = metric_input(metric, data[prediction], data.get("scores"))
             return metric.score(data[label].to_numpy(), given)
-        except ValueError as error:
-            raise DataError(f"{self.set_name}, {self.name}: {error}") from error
 
     def run_scores(self, measure: str, name: str = "") -> RunScores:
         """Scores all runs under a measure, sorted by pre-training seed.
@@ -164,11 +162,7 @@ class PredictionSet:
         """
         scores = self.scores_of_runs(measure)
         seeds = self.data["pretrain_seed"].to_numpy().tolist()
-        by_seed = {
-            seed: scores[[row for row, own in enumerate(seeds) if own == seed]]
-            for seed in sorted_seeds(seeds)
-        }
-        return RunScores(name or self.name, by_seed)
+        return RunScores(name or self.name, _by_seed(scores, seeds))
 
     def occupation_scores(
         self,
@@ -203,10 +197,7 @@ class PredictionSet:
         keys = tuple((row,) for row in range(len(arm.keys)))  # each run as a seed of its own
         runs = replace(arm, keys=keys, levels=arm.levels[:1])
         table = np.concatenate(list(arm_table(runs, metric).blocks()), axis=1)
-        rows = {
-            seed: table[[row for row, own in enumerate(arm.run_seeds) if own == seed]]
-            for seed in arm.seeds
-        }
+        rows = _by_seed(table, arm.run_seeds)
         if max(map(len, rows.values())) > 1:
             return nested_variance_components(rows)
         return variance_components(table)
@@ -263,13 +254,18 @@ class PredictionSet:
         """Returns the runs, checked to suit the measure, and the metric."""
         data, metric = self.measured(measure)
         name = f"{self.set_name}, {self.name}"
-        missing: Missing = "refuse" if self.missing == "refuse" else "omit"
-        arm = (shared or SharedArms()).read(name, data, metric, missing)
-        try:
+        arm = (shared or SharedArms()).read(name, data, metric, self.missing)
+        with as_data_errors(name):
             metric.bind(arm.labels, arm.predictions)
-        except ValueError as error:
-            raise DataError(f"{name}: {error}") from error
         return arm, metric
+
+
+def _by_seed(values: NDArray, seeds: Sequence[Hashable]) -> dict[Hashable, NDArray]:
+    """Returns the values of each seed, sorted; `seeds` are those of the runs, the first axis."""
+    return {
+        seed: values[[row for row, own in enumerate(seeds) if own == seed]]
+        for seed in sorted_seeds(seeds)
+    }
 
 
 def step_name(step: int) -> str:
@@ -302,11 +298,8 @@ def compare_prediction_sets(
     """
     name = f"{names[1]} against {names[0]}" if name is None else name
     task = task_of(base, experiment, measure=measure)
-    try:
+    with as_data_errors(f"{name} on {base.set_name}, {measure}"):
         return compare_task(task, settings, Names(name, base.set_name, *names), shared)
-    except ValueError as error:
-        kind = UndefinedScore if isinstance(error, UndefinedScore) else DataError
-        raise kind(f"{name} on {base.set_name}, {measure}: {error}") from error
 
 
 def task_of(

@@ -49,10 +49,7 @@ _CAPTION = (
 
 
 def seed_shares(
-    *,
-    run_dir: str,
-    predictions: str | Sequence[str],
-    metric: str | None = None,
+    *, run_dir: str, predictions: str | Sequence[str], metric: str | None = None
 ) -> None:
     """Estimates which source of randomness moves the score: initialisation, order, masks, dropout.
 

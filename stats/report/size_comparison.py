@@ -40,12 +40,7 @@ LONGEST_TEXT = 300  # characters of each text of an example that the list shows
 IDENTITY = Identity(inputs=("predictions",))
 
 
-def instances(
-    *,
-    run_dir: str,
-    predictions: str | Sequence[str],
-    sizes: Sequence[str],
-) -> None:
+def instances(*, run_dir: str, predictions: str | Sequence[str], sizes: Sequence[str]) -> None:
     """Compares model sizes example by example, and lists examples that the larger one gets wrong.
 
     Writes `run_dir/report/` with `index.html`, `index.md`, `tables/` and `figures/`, for every evaluation set

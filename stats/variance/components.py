@@ -234,11 +234,7 @@ def _of_mean(
 
 
 def _parts(
-    values: Mapping[str, Any],
-    num_seeds: int,
-    num_runs: float,
-    num_examples: float,
-    design: Design,
+    values: Mapping[str, Any], num_seeds: int, num_runs: float, num_examples: float, design: Design
 ) -> VarianceParts:
     """Returns the mean squares to be expected, from components that are numbers or draws [D]."""
     terms = _of_mean(values, num_seeds, num_runs, num_examples)

@@ -23,12 +23,7 @@ from typing import Any
 import numpy as np
 
 from multiberts.stats.errors import DataError
-from multiberts.stats.variance.score_tables import (
-    Array,
-    Deviations,
-    TablePart,
-    summed_table,
-)
+from multiberts.stats.variance.score_tables import Array, Deviations, TablePart, summed_table
 
 Term = tuple[Any, float]  # a share of a variance (or draws of it [D]), its degrees of freedom
 

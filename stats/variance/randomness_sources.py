@@ -66,9 +66,7 @@ class SeedSources:
 
 @knows_guesses
 def seed_sources(
-    scores: ArrayLike,
-    seeds: Mapping[str, Sequence[Hashable]],
-    confidence_level: float = 0.95,
+    scores: ArrayLike, seeds: Mapping[str, Sequence[Hashable]], confidence_level: float = 0.95
 ) -> SeedSources:
     """Estimates the share of each source of randomness in the variance of a score.
 

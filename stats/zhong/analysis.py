@@ -141,10 +141,7 @@ class InstanceAnalysis:
 
 
 def analyse_sizes(
-    tasks: Tasks,
-    ensembled: Tasks | None = None,
-    n_resamples: int = 1000,
-    with_curves: bool = True,
+    tasks: Tasks, ensembled: Tasks | None = None, n_resamples: int = 1000, with_curves: bool = True
 ) -> InstanceAnalysis:
     """Compares sizes on tasks, example by example.
 

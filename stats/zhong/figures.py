@@ -17,12 +17,7 @@ from multiberts.runs.figure_style import COLOURS, GREY, LINES, MARKERS, canvas
 from multiberts.stats.presentation import drawing
 from multiberts.stats.presentation.sections import Report, ReportSection
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.zhong.analysis import (
-    InstanceAnalysis,
-    PairOfSizes,
-    SizeAccuracy,
-    Triple,
-)
+from multiberts.stats.zhong.analysis import InstanceAnalysis, PairOfSizes, SizeAccuracy, Triple
 from multiberts.stats.zhong.decomposition import Decomposition
 from multiberts.stats.zhong.instance_level import Distribution, InstanceBound
 from multiberts.stats.zhong.size_momentum import Momentum

@@ -495,11 +495,7 @@ def _excess(lattice: _Lattice, thresholds: NDArray[np.int64]) -> Array:
 
 
 def threshold_bias(
-    small: Runs,
-    large: Runs,
-    direction: Direction = "decay",
-    n_resamples: int = 1000,
-    rng: int = 0,
+    small: Runs, large: Runs, direction: Direction = "decay", n_resamples: int = 1000, rng: int = 0
 ) -> ThresholdBias:
     """Estimates how much a bound gains because its threshold was chosen on the same examples.
 
@@ -558,11 +554,7 @@ def threshold_bias(
 
 
 def relative_threshold_bias(
-    small: Runs,
-    large: Runs,
-    direction: Direction = "decay",
-    n_resamples: int = 1000,
-    rng: int = 0,
+    small: Runs, large: Runs, direction: Direction = "decay", n_resamples: int = 1000, rng: int = 0
 ) -> float:
     """Estimates the upward bias of an adaptive threshold over new seeds, relative to the bound.
 

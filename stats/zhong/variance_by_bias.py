@@ -42,9 +42,7 @@ class VarianceCurve:
 
 
 def variance_curve(
-    bias_squared: ArrayLike,
-    variance: ArrayLike,
-    num_bins: int = 60,
+    bias_squared: ArrayLike, variance: ArrayLike, num_bins: int = 60
 ) -> VarianceCurve:
     """Fits the expected variance as a smooth function of squared bias.
 
@@ -74,10 +72,7 @@ def variance_curve(
     fitted, deviation = _gaussian_process(
         places, (means - centre) / spread, (errors / spread) ** 2, _absolute(points)
     )
-    mean, reach = (
-        centre + spread * fitted,
-        norm.ppf(0.975) * spread * deviation,
-    )
+    mean, reach = (centre + spread * fitted, norm.ppf(0.975) * spread * deviation)
     return VarianceCurve(points, mean, mean - reach, mean + reach)
 
 
@@ -149,9 +144,7 @@ def groups_by_bias(x: Array, y: Array, num_bins: int) -> tuple[Array, Array, Arr
 
 
 def conditional_variance(
-    runs: Runs,
-    level: str = "finetune_seed",
-    num_bins: int = 60,
+    runs: Runs, level: str = "finetune_seed", num_bins: int = 60
 ) -> VarianceCurve:
     """Fits the expected variance of one level given squared bias, from the runs of one size.
 

@@ -8,7 +8,7 @@ import scipy.stats
 from multiberts import stats
 from multiberts.stats.compare.result import Comparison
 from multiberts.stats.errors import DataError
-from multiberts.stats.presentation import words
+from multiberts.stats.presentation import planning, words
 
 SEEDS = np.arange(10)
 BASE, NEW = np.random.default_rng(3).normal([[0.88], [0.89]], 0.01, (2, 10)).round(4)
@@ -71,7 +71,7 @@ def test_what_was_said_first_is_not_taken_back():
 
 
 def _texts(result: Comparison) -> list[str]:
-    return [words.finding(result), *words.needs_in_words(result), *words.warnings(result)]
+    return [words.finding(result), *planning.needs_in_words(result), *words.warnings(result)]
 
 
 def test_what_is_asked_for_is_not_inferred():

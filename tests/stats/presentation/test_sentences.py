@@ -10,7 +10,7 @@ import pytest
 
 from multiberts.stats import compare, same
 from multiberts.stats.compare.result import Comparison
-from multiberts.stats.presentation import words
+from multiberts.stats.presentation import planning, words
 
 LABELS = np.random.default_rng(5).integers(0, 2, 400)
 
@@ -73,7 +73,7 @@ def said(situation: str) -> dict[str, str]:
     texts = (
         words.finding(item, answers=answers, pairing=False),
         words.interval_to_report(item),
-        words.what_is_needed(item, answers=answers),
+        planning.what_is_needed(item, answers=answers),
     )
     return dict(zip(KINDS, texts, strict=True))
 

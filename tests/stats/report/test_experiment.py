@@ -19,7 +19,7 @@ import pytest
 from multiberts.runs.errors import UserError
 from multiberts.stats import compare
 from multiberts.stats.answers.early_looks import look_at
-from multiberts.stats.presentation.words import needs_in_words
+from multiberts.stats.presentation.planning import needs_in_words
 from multiberts.stats.report.experiment import experiment_of
 from multiberts.stats.report.reporting import report
 from multiberts.stats.sequential import sequential_decision

@@ -103,6 +103,23 @@ def test_every_form_of_several_tasks_has_the_same_mean(files, names):
     )
 
 
+def test_arms_of_several_tasks_have_the_names_that_their_data_carry(files):
+    """As in `stats.compare`."""
+    frames = [own.drop(columns="model") for _, own in TABLE.groupby("model")]
+    for frame, name in zip(frames, ("RoBERTa", "Ours"), strict=True):
+        frame.attrs["name"] = name
+    paths = [str(files / name) for name in ("base.csv", "new.csv")]
+    of_models = [own for _, own in TABLE.groupby("model")]
+    alike = [frames[0], frames[0].copy()]
+    forms = [
+        (frames, ("RoBERTa", "Ours")), (paths, ("base", "new")), (of_models, ("base", "new")),
+        (alike, ("base", "experiment")),
+    ]  # fmt: skip
+    for data, names in forms:
+        mean = stats.compare_tasks(*data, **FEW).macro_average
+        assert (mean.base.name, mean.experiment.name) == names
+
+
 def test_tasks_of_glue_count_by_its_metrics(files):
     *rows, mean = _answers(files, "all.csv", metric="glue")
     accuracy, f1 = sklearn.metrics.accuracy_score, sklearn.metrics.f1_score

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from multiberts.stats import compare
-from multiberts.stats.presentation.words import needs_in_words
+from multiberts.stats.presentation.planning import needs_in_words
 from multiberts.stats.variance.components import VarianceComponents
 from multiberts.stats.variance.crossing import VarianceParts
 from multiberts.stats.variance.needs import needs_of, opposite_chance
