@@ -304,9 +304,6 @@ def settled(rows: Rows, names: ColumnNames, what: str) -> Rows:
     a usual name, the ids are the first column with one value for every example of a run and the same
     values in all runs; without such a column rows are numbered per run.
 
-    Args:
-      rows: as `standard_rows` returns them, of one file or several.
-
     Returns:
       The rows, with the role `example` and one of `prediction` and `score`; what was read as what has the
       columns that identify examples, and those left out.

@@ -353,7 +353,6 @@ def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column:
 
 
 def _warn_of_near_misses(rows: Rows, path: str) -> None:
-    """Warns where a predicted class is a label but for spaces or capitals: it counts as wrong."""
     if not {"prediction", "label"} <= {*rows.roles}:
         return
     predictions, labels = (
@@ -722,10 +721,11 @@ def is_table_of_runs(columns: Iterable[object]) -> bool:
     """
     names = {str(name).lower() for name in columns}
     of_examples = {*USUAL_NAMES["example"], *USUAL_NAMES["label"]}
-    is_one_run = names & {*USUAL_NAMES["prediction"], *USUAL_NAMES["score"]} and names & of_examples
-    if names & {*USUAL_NAMES["seed"]} or is_one_run:
+    values = {*USUAL_NAMES["prediction"], *USUAL_NAMES["score"]}
+    if names & {*USUAL_NAMES["seed"]}:
         return True
-    return bool(names & of_examples) and any(re.search(r"\d$", name) for name in names)
+    has_values = bool(names & values) or any(re.search(r"\d$", name) for name in names)
+    return has_values and bool(names & of_examples)
 
 
 def _is_of_arrays(file: Path) -> bool:
