@@ -98,8 +98,6 @@ def standard_rows(
       frame: long, one row per run and example; or wide, one row per example and one column per run,
         whose names hold the word seed or run and a number (`seed_0`, `base_seed_1`), or with the seed
         `columns` a number alone (`base_1`).
-      names: of columns, where they are not the usual ones.
-      what: names the table in error messages.
       seed: of all rows, where no column holds it (one file per seed).
 
     Returns:
@@ -305,11 +303,6 @@ def settled(rows: Rows, names: ColumnNames, what: str) -> Rows:
     between runs, and the label where it stays the same while predictions differ. Without a column of
     a usual name, the ids are the first column with one value for every example of a run and the same
     values in all runs; without such a column rows are numbered per run.
-
-    Args:
-      rows: as `standard_rows` returns them, of one file or several.
-      names: of columns, where they are not the usual ones.
-      what: names the table in error messages.
 
     Returns:
       The rows, with the role `example` and one of `prediction` and `score`; what was read as what has the

@@ -353,7 +353,6 @@ def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column:
 
 
 def _warn_of_near_misses(rows: Rows, path: str) -> None:
-    """Warns where a predicted class is a label but for spaces or capitals: it counts as wrong."""
     if not {"prediction", "label"} <= {*rows.roles}:
         return
     predictions, labels = (
@@ -644,12 +643,6 @@ def tasks_in_memory(
 ) -> dict[str, Rows]:
     """Returns the rows of a table in memory by task, as `read_tasks` returns those of a file.
 
-    Args:
-      table: long, or with one column per run.
-      what: names it in error messages.
-      names: of columns, where they are not the usual ones.
-      task: one of several in a column `task` or `evaluation_set`.
-
     Example:
       >>> import pandas
       >>> table = pandas.DataFrame({"random_seed": [0, 1], "doc_id": ["a", "a"], "acc": [1, 0]})
@@ -672,7 +665,6 @@ def labels_by_id(
       table: a data frame, or the path of a file of one.
       names: of its columns of ids (`example`) and labels, where they are not usual ones; a name of ids that
         it does not have is passed over, as it may be of the predictions alone.
-      what: names it in error messages.
       usual_id: a name of its column of ids that is usual beside its predictions.
 
     Returns:
@@ -742,10 +734,11 @@ def is_table_of_runs(columns: Iterable[object]) -> bool:
     """
     names = {str(name).lower() for name in columns}
     of_examples = {*USUAL_NAMES["example"], *USUAL_NAMES["label"]}
-    is_one_run = names & {*USUAL_NAMES["prediction"], *USUAL_NAMES["score"]} and names & of_examples
-    if names & {*USUAL_NAMES["seed"]} or is_one_run:
+    values = {*USUAL_NAMES["prediction"], *USUAL_NAMES["score"]}
+    if names & {*USUAL_NAMES["seed"]}:
         return True
-    return bool(names & of_examples) and any(re.search(r"\d$", name) for name in names)
+    has_values = bool(names & values) or any(re.search(r"\d$", name) for name in names)
+    return has_values and bool(names & of_examples)
 
 
 def _is_of_arrays(file: Path) -> bool:

@@ -272,12 +272,7 @@ def number_of(seed: Hashable) -> Hashable:
 
 
 def arms_of_rows(rows: Rows, what: str) -> dict[str, ArmTable]:
-    """Returns the arms of rows by name ("" where none is named).
-
-    Args:
-      rows: as `evaluate.readers.columns.settled` returns them.
-      what: names them in error messages.
-    """
+    """Returns the arms of settled rows by name ("" where none is named); errors call them `what`."""
     roles = rows.roles
     for name in ("arm", "seed", "run", "example"):
         if name in roles and roles[name].isna().any():

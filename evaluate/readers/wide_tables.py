@@ -69,7 +69,6 @@ def long_table(
       header: names of its columns, with those that were there twice.
       roles: name of the column of each role.
       given: names by role as users gave them; with the seed `columns` any number is one.
-      what: names the table in error messages.
       has_seeds: whether a column holds the seeds, or the file's name is one.
 
     Returns:
