@@ -67,6 +67,27 @@ def of_runs() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "seed", "accuracy"])
 
 
+def of_tasks() -> pd.DataFrame:
+    """Predictions of two models on three tasks, as one table of an experiment has them."""
+    parts = [
+        frame(arm).assign(model=arm, task=task)
+        for task in ("rte", "mrpc", "own")
+        for arm in ("base", "new")
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def of_tracker() -> pd.DataFrame:
+    """What a tracker of runs exports: a row per run, with names of its own."""
+    whole = of_runs()
+    return pd.DataFrame(
+        {
+            "Name": [f"run-{row}" for row in range(len(whole))], "State": "finished",
+            "model_name_or_path": whole["model"], "seed": whole["seed"], "eval/acc": whole["accuracy"],
+        }
+    )  # fmt: skip
+
+
 def two(**columns: Any) -> Any:
     """Writes base.csv and new.csv."""
 
@@ -313,6 +334,41 @@ ATTEMPTS: dict[str, Attempt] = {
         "compare t.csv", "AUC", {"metric": "auc"},
     ),
     # Labels in a file of their own, as GLUE's submissions need them.
+    "several tasks in one table": Attempt(
+        written({"all.csv": of_tasks()}), "compare all.csv", "Across 3 tasks, 5 paired seeds"
+    ),
+    "several tasks by benchmark": Attempt(
+        written({"all.csv": of_tasks().rename(columns={"task": "benchmark"})}),
+        "compare all.csv",
+        "mean of 3 tasks",
+    ),
+    "GLUE's metrics of a task that it lacks": Attempt(
+        written({"all.csv": of_tasks()}), "compare all.csv --metric=glue", "mean of 3 tasks"
+    ),
+    "files by model, seed and task": Attempt(
+        written(
+            {
+                f"runs/{arm}/seed_{seed}/{task}.csv": frame(arm, [seed]).drop(columns="seed")
+                for arm in ("base", "new")
+                for seed in SEEDS
+                for task in ("rte", "mine")
+            }
+        ),
+        "compare runs",
+        "mean of 2 tasks",
+    ),
+    "scores on tasks in columns": Attempt(
+        written(
+            {"t.csv": of_runs().rename(columns={"accuracy": "RTE"}).assign(MRPC=of_runs()["accuracy"])}
+        ),
+        "compare t.csv",
+        "Scores of whole runs: .*Across 2 tasks, 5 paired seeds",
+    ),
+    "export of a tracker": Attempt(
+        written({"wandb.csv": of_tracker()}),
+        "compare wandb.csv --score=eval/acc",
+        "Scores of whole runs: .*new is higher than that of base",
+    ),
     "labels apart": Attempt(
         _apart(["index", "prediction"], ["index", "gold_label"]),
         "compare base new --labels=gold.tsv", "label = 'gold_label of gold.tsv'",
