@@ -362,7 +362,7 @@ ATTEMPTS: dict[str, Attempt] = {
             {"t.csv": of_runs().rename(columns={"accuracy": "RTE"}).assign(MRPC=of_runs()["accuracy"])}
         ),
         "compare t.csv",
-        "Scores of whole runs: .*Across 2 tasks, 5 paired seeds",
+        r"Scores of whole runs: .*\n\nAcross 2 tasks, 5 paired seeds",
     ),
     "export of a tracker": Attempt(
         written({"wandb.csv": of_tracker()}),
