@@ -21,10 +21,10 @@ from multiberts.evaluate.imports.imported_runs import (
 from multiberts.evaluate.metrics.answer_checks import Answers, check_answers
 from multiberts.evaluate.metrics.register import METRICS, default_metric, values_of_cells
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT, RESERVED
-from multiberts.evaluate.readers.columns import ColumnNames, described
+from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.layout import name_of
 from multiberts.evaluate.readers.reading import read_tasks
-from multiberts.evaluate.readers.rows import BY_TIME, line_of_repeats, number_of
+from multiberts.evaluate.readers.rows import BY_TIME, described, line_of_repeats, number_of
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError, counted
 

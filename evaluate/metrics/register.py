@@ -56,7 +56,6 @@ METRICS = {metric.name: metric for metric in _ALL}
 # Tags of one sentence, which `span_f1` takes.
 _TAGS = re.compile(r"(?:O|[BI]-\S+)(?: +(?:O|[BI]-\S+))*")
 
-
 # Names that metrics have in scikit-learn, `evaluate`, GLUE and harnesses.
 USUAL_NAMES = {
     "acc": "accuracy", "mcc": "matthews", "matthews_correlation": "matthews",

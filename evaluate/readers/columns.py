@@ -13,13 +13,9 @@ from numpy.typing import NDArray
 
 from multiberts.evaluate.readers.rows import (
     ARM_COLUMNS,
-    BY_COLUMNS,
-    BY_MODEL,
     BY_NAME,
-    BY_TIME,
     FACT_NAMES,
     INDEX,
-    NUMBERED,
     ONE_RUN,
     ONE_SCORE,
     POSITION,
@@ -132,11 +128,12 @@ def standard_rows(
     frame = frame.drop(columns=indices)
     has_seeds = seed is not None or "seed" in columns
     frame, columns, more = long_table(frame, header, columns, given, what, has_seeds=has_seeds)
+    has_seeds |= "seed" in columns
     frame = with_plain_cells(frame, columns, what).reset_index(drop=True)
     roles = pandas.DataFrame({role: frame[name] for role, name in columns.items()}, copy=False)
     has_values = bool({"prediction", "score"} & {*columns})
-    is_one = seed is None and "seed" not in columns and has_values and _is_one_run(frame, columns)
-    lacks = ["seeds"] * (seed is None and "seed" not in columns and not is_one)
+    is_one = not has_seeds and has_values and _is_one_run(frame, columns)
+    lacks = ["seeds"] * (not has_seeds and not is_one)
     lacks += ["predictions or scores"] * (not has_values)
     if lacks:
         raise _ask(frame, columns, lacks, what)
@@ -158,16 +155,15 @@ def standard_rows(
         )
     further = frame[[name for name in frame if name not in columns.values()]]
     further.columns = further.columns.map(str)
-    rows = Rows(roles, further, ReadAs(columns=read, unused=[*more, *unused]))
-    if further.empty:
-        return rows
+    rows = Rows(roles, further)
     # Texts and facts are kept, and what could be ids.
-    texts, runs = [*filter(is_text, further)], rows.runs
-    ids = [name for name in further if name not in texts and _tells_apart(runs, further[name])]
-    kept = [name for name in further if name in texts or name in ids]
-    passed_over = {*further} - {*kept, *rows.read.unused, "task", "evaluation_set", given.get("by")}
-    unused = [*rows.read.unused, *(name for name in further if name in passed_over)]
-    read_as = replace(rows.read, unused=unused)
+    runs = rows.runs
+    ids = [name for name in further if not is_text(name) and _tells_apart(runs, further[name])]
+    kept = [name for name in further if is_text(name) or name in ids]
+    unused = [*more, *unused]
+    known = {*kept, *unused, "task", "evaluation_set", given.get("by")}
+    unused += [name for name in further if name not in known]
+    read_as = ReadAs(columns=read, unused=unused)
     return replace(rows, further=further[kept], possible_ids=ids, read=read_as)
 
 
@@ -176,7 +172,7 @@ def _is_one_run(frame: pandas.DataFrame, columns: Mapping[str, str]) -> bool:
     if "run" in columns:
         return False
     if "example" in columns:
-        keys = [columns["example"], *(columns[role] for role in ("arm",) if role in columns)]
+        keys = [columns[role] for role in ("arm", "example") if role in columns]
         tasks = [name for name in ("task", "evaluation_set") if name in frame]
         return not frame[[*keys, *tasks]].duplicated().any()
     # Other scores than right or wrong may be those of whole runs.
@@ -208,7 +204,9 @@ def _ask(
     frame: pandas.DataFrame, columns: Mapping[str, str], lacks: Sequence[str], what: str
 ) -> UserError:
     """Returns which roles a table lacks, with the columns that may have them by their values."""
-    guessed, numbers = _guessed(frame, columns) if len(frame) > 1 else ({}, [])
+    guessed = _guessed(frame, columns) if len(frame) > 1 else {}
+    used = {**columns, **guessed}.values()
+    numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
     found = f"{what}: found no column of {' or of '.join(lacks)} among {listed(frame)}"
     may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
     if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
@@ -229,14 +227,8 @@ def _ask(
     )
 
 
-def _guessed(
-    frame: pandas.DataFrame, columns: Mapping[str, str]
-) -> tuple[dict[str, str], list[str]]:
-    """Guesses the role of columns by their values: those that distinguish rows are arm, seed and example.
-
-    Returns:
-      A column by role; and those of numbers that distinguish no rows.
-    """
+def _guessed(frame: pandas.DataFrame, columns: Mapping[str, str]) -> dict[str, str]:
+    """Guesses the role of columns by their values: those that distinguish rows are arm, seed and example."""
     roles = dict(columns)
     others = [
         name
@@ -257,7 +249,6 @@ def _guessed(
         [],
     )
     values = [name for name in others if name not in keys]
-    numbers = [name for name in values if frame[name].dtype.kind in "biuf"]
     # A score for each of few rows is that of a whole run.
     distinct = frame[keys].nunique()
     are_whole = {frame[name].dtype.kind for name in values} == {"f"} and distinct.max() <= 50
@@ -272,10 +263,10 @@ def _guessed(
             for label, value in itertools.product(labels, values):
                 if varies[value] and not varies[label] and {*frame[value]} <= {*frame[label]}:
                     roles = {"label": label, "prediction": value} | roles
+        numbers = [name for name in values if frame[name].dtype.kind in "biuf"]
         if "prediction" not in roles and "label" not in columns and len(numbers) == 1:
             roles["score"] = numbers[0]
-    order = ("arm", "seed", "example", "label", "prediction", "score")
-    return {role: roles[role] for role in order if role in {*roles} - {*columns}}, numbers
+    return {role: roles[role] for role in ROLES if role in roles and role not in columns}
 
 
 def stripped(column: pandas.Series) -> pandas.Series:
@@ -428,11 +419,11 @@ def _with_ids(rows: Rows, names: ColumnNames, what: str) -> Rows:
                 f"--example={name}"
             )
     told_apart = [name for name in candidates if name in texts or name not in (own, *roles)]
-    examples = roles["example"].nunique()
+    num_examples = roles["example"].nunique()
     identifying = [  # a rank in each run identifies none
         name
         for name in told_apart
-        if len(further[[name]].assign(**{"": roles["example"]}).drop_duplicates()) <= examples
+        if len(further[[name]].assign(**{"": roles["example"]}).drop_duplicates()) <= num_examples
     ]
     for name in [fact for fact in FACT_NAMES if fact in further]:
         values = further[name].groupby(roles["example"]).nunique()
@@ -459,24 +450,6 @@ def _counts(column: pandas.Series, position: NDArray) -> bool:
     if column.dtype.kind not in "iu":
         return False
     return bool(np.isin(column.to_numpy() - position, (0, 1)).all())
-
-
-def described(columns: Mapping[str, str]) -> str:
-    """Returns which column was read as what.
-
-    Example:
-      >>> described({"prediction": "y_pred", "seed": BY_NAME})
-      "prediction = 'y_pred', seed = names of files"
-    """
-    order = (
-        "prediction", "score", "label", "example", "seed", "run", "arm", "task", "cluster", "by"
-    )  # fmt: skip
-    by = (POSITION, ONE_SCORE, ONE_RUN, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
-    return ", ".join(
-        f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
-        for role in order
-        if role in columns
-    )
 
 
 def columns_by_role(

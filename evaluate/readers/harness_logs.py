@@ -62,16 +62,12 @@ def lm_eval_rows(
             f"{path}: found no metric {metric!r}, only {', '.join(metrics)}; name one with "
             f"--score={metrics[0]}"
         )
-    if not wanted and len(filters) > 1:
-        raise UserError(
-            f"{path} holds the filters {', '.join(filters)}; choose one with "
-            f"--score={metric},{filters[0]}"
-        )
-    wanted = wanted or filters[0]
+    if not wanted and len(filters) == 1:
+        wanted = filters[0]
     if wanted not in filters:
+        found = f": found no filter {wanted!r}, only" if wanted else " holds the filters"
         raise UserError(
-            f"{path}: found no filter {wanted!r}, only {', '.join(filters)}; choose one with "
-            f"--score={metric},{filters[0]}"
+            f"{path}{found} {', '.join(filters)}; choose one with --score={metric},{filters[0]}"
         )
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
     read_as = {"example": "doc_id", "score": metric}
@@ -107,7 +103,6 @@ _OF_LIKELIHOODS = ("perplexity", "word_perplexity", "byte_perplexity", "bits_per
 
 
 def _are_pairs(metric: str, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether the values of a metric are a label and a prediction."""
     values = [line.get(metric) for line in lines]
     return metric in _OF_CLASSES and all(
         isinstance(value, list)
@@ -187,7 +182,10 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
             "seed, such as seed_0"
         )
     entries = []
-    for number, entry in enumerate(_list_in(path), 1):
+    content = parse_json(read_bytes(path, REWRITE), str(path), REWRITE)
+    if not isinstance(content, list):
+        raise UserError(f"{path}: found {shortened(content)}, expected a list; {REWRITE}")
+    for number, entry in enumerate(content, 1):
         where = f"{path}, instance {number}"
         check_record(entry, _INSTANCE_OF_HELM, where)
         for statistic in entry["stats"]:
@@ -240,13 +238,6 @@ def facts_of_helm(path: Path) -> tuple[str, str]:
     models = [part for part in settings.split(",") if part.startswith("model=")]
     task = f"{scenario}:{','.join(parts)}" if parts else scenario
     return task, models[0].removeprefix("model=") if models else ""
-
-
-def _list_in(path: Path) -> list[Any]:
-    content = parse_json(read_bytes(path, REWRITE), str(path), REWRITE)
-    if not isinstance(content, list):
-        raise UserError(f"{path}: found {shortened(content)}, expected a list; {REWRITE}")
-    return content
 
 
 def _helm_texts(path: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import math
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,10 +79,6 @@ def _member(archive: Archive, name: str) -> Any:
     return parse_json(archive.read(name), f"{archive.path}, {name},", REWRITE)
 
 
-def is_inspect_log(content: Any) -> bool:
-    return isinstance(content, Mapping) and {"eval", "samples"} <= set(content)
-
-
 def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: int | None) -> Rows:
     """Reads a log of Inspect; epochs are runs of one seed (Inspect's page "Log Files")."""
     check_record(log, _LOG_OF_INSPECT, str(path))
@@ -133,7 +131,6 @@ def _values_of(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _warn_of_errors(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
-    """Says which samples ended in an error: they have no score, and are missing."""
     errors = [sample["error"] for sample in samples if isinstance(sample.get("error"), Mapping)]
     if errors:
         lines = str(errors[0].get("message", "")).splitlines() or [""]
@@ -176,8 +173,13 @@ def facts_of_log(path: Path) -> tuple[str, str] | None:
         with open_archive(path) as archive:
             header = _member(archive, "header.json") if "header.json" in archive.names else None
         facts = header.get("eval") if isinstance(header, dict) else None
-    elif path.suffix == ".json":
-        with path.open("rb") as file:
+    elif path.name.removesuffix(".gz").endswith(".json"):
+        start = ""
+        is_packed = path.suffix == ".gz"
+        with (
+            contextlib.suppress(OSError, EOFError, zlib.error),
+            gzip.open(path) if is_packed else path.open("rb") as file,
+        ):
             start = file.read(_HEADER_BYTES).decode(errors="replace")
         found = re.search(r'"eval":\s*(?={)', start)
         with contextlib.suppress(ValueError):

@@ -11,8 +11,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from multiberts.evaluate.readers.log_folders import logs_by_task, logs_of_task
 from multiberts.runs import console
@@ -164,7 +165,7 @@ def by_name(
         parts of one.
     """
     names = [_text(source.path, root) for source in sources]
-    stems = [*map(_without_number, names)]
+    stems = [f"{name.before}{name.after}" for name in map(_cut, names)]
     if not with_numbers and len({*stems}) < len(stems):
         names = stems
     arms, tasks = _split_tasks(names)
@@ -177,12 +178,7 @@ def by_name(
 def warn_of_doubtful(sources: Sequence[SourceFile], root: Path) -> None:
     """Warns of seeds that are numbers after a word such as "step"; none without such."""
     texts = [_text(source.path, root) for source in sources if source.is_numbered]
-    numbers = [_LAST_NUMBER.search(_masked(text)) for text in texts]
-    doubtful = [
-        text
-        for text, number in zip(texts, numbers, strict=True)
-        if number is not None and _NO_SEED.search(text[: number.start()])
-    ]
+    doubtful = [text for text in texts if _NO_SEED.search(_cut(text).before)]
     if doubtful:
         console.warn(
             f"{root}: the numbers in the names of the files {', '.join(doubtful[:3])} are taken for seeds; "
@@ -215,14 +211,11 @@ def _files_in(folder: Path) -> tuple[list[Path], list[Path]]:
         files = sorted(folder.rglob(pattern))
         if files:
             return sorted({file.parent for file in files}) if "arrow" in pattern else files, []
-    every = [
-        file
-        for file in sorted(folder.rglob("*"))
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    ]
     files = []
     others: list[Path] = []
-    for file in every:
+    for file in sorted(folder.rglob("*")):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+            continue
         if file.is_symlink() and not file.exists():
             console.warn(f"{file} is left out: it is a link to a file that does not exist")
         elif file.is_file():
@@ -246,7 +239,7 @@ def _of_predictions(files: Sequence[Path], root: Path) -> list[Path]:
     firsts = {_words(text)[0] for text in texts}
     start = 1 if firsts <= _PREDICTIONS | _BESIDE else 0
     kinds = {
-        file: {*_words(text)[:start], *_words(_after_number(text))}
+        file: {*_words(text)[:start], *_words(_cut(text).after)}
         for file, text in zip(files, texts, strict=True)
     }
     kept = [file for file in files if kinds[file] & _PREDICTIONS]
@@ -293,46 +286,47 @@ def _text(file: Path, root: Path) -> str:
     return (place.parent / name_of(file)).as_posix()
 
 
-def _masked(text: str) -> str:
-    """Returns a text of the same length without numbers of tasks and times."""
-    for pattern in (_TASK, _TIME):
-        text = pattern.sub(lambda match: "x" * len(match[0]), text)
-    return text
+class _Cut(NamedTuple):
+    """A name before and after the digits of its seed, or all of it after none."""
+
+    before: str
+    digits: str
+    after: str
+    is_seed: bool  # and not a number that may be one
 
 
-def _after_number(text: str) -> str:
-    """Returns what follows the seed, or a number that may be one; all of a name without."""
-    number = _SEED.search(text) or _LAST_NUMBER.search(_masked(text))
-    return text[number.end() :] if number else text
-
-
-def _without_number(text: str) -> str:
-    number = _LAST_NUMBER.search(_masked(text))
-    return text[: number.start()] + text[number.end() :] if number else text
+def _cut(text: str) -> _Cut:
+    match = _SEED.search(text)
+    is_seed = match is not None
+    if match is None:
+        masked = text  # of the same length, without numbers of tasks and times
+        for pattern in (_TASK, _TIME):
+            masked = pattern.sub(lambda other: "x" * len(other[0]), masked)
+        match = _LAST_NUMBER.search(masked)
+    if match is None:
+        return _Cut("", "", text, is_seed)
+    return _Cut(text[: match.start()], match[1], text[match.end() :], is_seed)
 
 
 def _by_seed(files: Sequence[Path], root: Path) -> list[SourceFile]:
-    texts = [_text(file, root) for file in files]
-    words = [_SEED.search(text) for text in texts]
-    if all(words):
-        return _split_at(files, texts, words)
-    if not any(words):
-        last = [_LAST_NUMBER.search(_masked(text)) for text in texts]
-        if all(_IS_LOG.match(file.name) for file in files):
+    names = [_cut(_text(file, root)) for file in files]
+    without = [
+        os.path.relpath(file, root)
+        for file, name in zip(files, names, strict=True)
+        if not name.is_seed
+    ]
+    if not without:
+        return _split_at(files, names)
+    if len(without) == len(files):
+        numbers = {name.digits for name in names}
+        if numbers == {""} or all(_IS_LOG.match(file.name) for file in files):
             # Several models, such as Llama-2 and Llama-3, or one at several times.
             return [*map(SourceFile, files)]
-        if all(last) and (len(files) == 1 or len({number[1] for number in last if number}) > 1):
-            numbered = [
-                replace(source, is_numbered=True) for source in _split_at(files, texts, last)
-            ]
+        if "" not in numbers and (len(files) == 1 or len(numbers) > 1):
+            numbered = _split_at(files, names)
             seeds = Counter(source.arm for source in numbered)
             if len(seeds) == 1 or min(seeds.values()) > 1:
                 return numbered
-        if not any(last):
-            return [*map(SourceFile, files)]
-    without = [
-        os.path.relpath(file, root) for file, word in zip(files, words, strict=True) if word is None
-    ]
     raise UserError(
         f"{root}: found {counted(len(files), 'file')}, and {len(without)} whose names do not say which seed "
         f"they are of ({', '.join(without[:2])}); rename them or their folders so that each holds its seed, "
@@ -340,15 +334,10 @@ def _by_seed(files: Sequence[Path], root: Path) -> list[SourceFile]:
     )
 
 
-def _split_at(
-    files: Sequence[Path], texts: Sequence[str], matches: Sequence[re.Match[str] | None]
-) -> list[SourceFile]:
+def _split_at(files: Sequence[Path], names: Sequence[_Cut]) -> list[SourceFile]:
     """Returns what precedes each seed as the arm, and what follows it as the task."""
-    found = [match for match in matches if match is not None]
-    arms, named = _split_tasks(
-        [text[: match.start()] for text, match in zip(texts, found, strict=True)]
-    )
-    rests = [text[match.end() :] for text, match in zip(texts, found, strict=True)]
+    arms, named = _split_tasks([name.before for name in names])
+    rests = [name.after for name in names]
     runs = [_RUN.search(rest) for rest in rests]
     numbers: list[int | None] = [None] * len(files)
     if all(runs) and len({run[1] for run in runs if run}) > 1:
@@ -359,9 +348,9 @@ def _split_at(
     if not any(tasks) and len(only) == 1 and all(map(is_known_task, only)):
         tasks = [*only] * len(files)
     return [
-        SourceFile(file, arm, task, int(match[1]), run=run)
-        for file, arm, task, match, run in zip(
-            files, _differing(arms), tasks, found, numbers, strict=True
+        SourceFile(file, arm, task, int(name.digits), not name.is_seed, run)
+        for file, arm, task, name, run in zip(
+            files, _differing(arms), tasks, names, numbers, strict=True
         )
     ]
 

@@ -23,17 +23,26 @@ _RUN_WORDS = re.compile(
 )
 
 
-class SeveralTasksError(UserError):
-    """Files or a table of several tasks where one is compared."""
-
-
 def only_task(tasks: Sequence[str], what: object, cure: str = "") -> None:
     """Asks which of several tasks is wanted."""
     if len(tasks) > 1:
-        raise SeveralTasksError(
+        raise UserError(
             f"{what} holds {len(tasks)} tasks ({', '.join(tasks[:20])}); choose one, such as "
             f"--task={tasks[0]}{cure}"
         )
+
+
+def chosen_tasks(task: str | None, known: Sequence[str], what: object) -> list[str]:
+    """Returns the task of a name, or several of which it is a part; all for None."""
+    if task is not None and task in known:
+        return [task]
+    chosen = [name for name in known if task in (None, *re.split("[/:]", name))]
+    if known and not chosen:
+        raise UserError(
+            f"{what}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
+            f"--task={known[0]}"
+        )
+    return chosen
 
 
 def logs_by_task(files: Sequence[Path]) -> dict[str, dict[Path, str]]:
@@ -61,12 +70,7 @@ def logs_of_task(
       UserError: there are logs of several tasks and none is named, or none of the one that is.
     """
     known = sorted(filter(None, by_task))
-    chosen = [name for name in known if task in (None, name, *re.split("[/:]", name))]
-    if known and not chosen:
-        raise UserError(
-            f"{what}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
-            f"--task={known[0]}"
-        )
+    chosen = chosen_tasks(task, known, what)
     only_task(chosen, what)
     models = {model for name in chosen for model in by_task[name].values()}
     lacking = sorted({model for name in known for model in by_task[name].values()} - models)
@@ -82,7 +86,7 @@ def arrange_logs(
     start: Path,
     called: str,
 ) -> list[Rows]:
-    """Gives logs of one or several models their arms, seeds and runs.
+    """Gives logs of one task, of one or several models, their arms, seeds and runs.
 
     Arms differ in model, settings or folder. Logs of one arm are repeats of its evaluation in order of
     time, and so are the epochs of its only log; where paths name seeds, logs and epochs are runs of these.
@@ -91,25 +95,11 @@ def arrange_logs(
         {"folder": folder, **(part.log or {})}
         for folder, part in zip(_folders_of_arms(files, start), parts, strict=True)
     ]
-    names = [
-        name for name in dict.fromkeys(name for own in facts for name in own) if name != "when"
-    ]
-    tasks = [part.roles["task"].iloc[0] for part in parts]
-    by_task: dict[str, list[dict[str, str]]] = {}
-    for own, task in zip(facts, tasks, strict=True):
-        by_task.setdefault(task, []).append(own)
-    # Settings that only distinguish one task from another do not make an arm.
-    differing = [
-        name
-        for name in names
-        if any(
-            len({own.get(name) for own in alike}) > 1
-            for alike in ([facts] if name in ("folder", "model") else by_task.values())
-        )
-    ]
+    names = dict.fromkeys(name for own in facts for name in own if name != "when")
+    differing = [name for name in names if len({own.get(name) for own in facts}) > 1]
     arranged = list(parts)
     repeats: dict[tuple, list[int]] = {}
-    for place, (own, seed, task) in enumerate(zip(facts, seeds, tasks, strict=True)):
+    for place, (own, seed) in enumerate(zip(facts, seeds, strict=True)):
         arm = ", ".join(
             own[name] if name in ("folder", "model") else f"{name}={own[name]}"
             for name in differing
@@ -117,8 +107,8 @@ def arrange_logs(
         )
         if differing:
             arranged[place] = arranged[place].with_role("arm", arm, BY_MODEL)
-        repeats.setdefault((arm, task, seed), []).append(place)
-    for (arm, _, seed), places in repeats.items():
+        repeats.setdefault((arm, seed), []).append(place)
+    for (arm, seed), places in repeats.items():
         ordered = sorted(places, key=lambda place: (facts[place]["when"], files[place]))
         logs = [arranged[place] for place in ordered]
         if seed is not None and len(logs) > 1:

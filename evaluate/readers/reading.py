@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 import json
@@ -31,7 +32,6 @@ from multiberts.evaluate.readers.inspect_logs import (
     UnfinishedLogError,
     by_inspect,
     inspect_rows,
-    is_inspect_log,
     samples_of_archive,
 )
 from multiberts.evaluate.readers.layout import (
@@ -39,7 +39,6 @@ from multiberts.evaluate.readers.layout import (
     SourceFile,
     by_name,
     is_known_task,
-    name_of,
     name_of_all,
     root_of,
     source_files,
@@ -47,7 +46,7 @@ from multiberts.evaluate.readers.layout import (
     warn_of_doubtful,
     warn_of_left_out,
 )
-from multiberts.evaluate.readers.log_folders import arrange_logs, only_task
+from multiberts.evaluate.readers.log_folders import arrange_logs, chosen_tasks, only_task
 from multiberts.evaluate.readers.other_kinds import (
     NoPredictionsError,
     refuse_archive,
@@ -82,12 +81,12 @@ if TYPE_CHECKING:
     import pandas
 
 
-def read_arms(
+def read_arms_by_task(
     path: str | Path | Sequence[str | Path],
     names: ColumnNames | None = None,
     task: str | None = None,
-) -> dict[str, ArmTable]:
-    """Reads predictions or scores of many runs, by arm ("" where the files name none).
+) -> dict[str, dict[str, ArmTable]]:
+    """Reads predictions or scores of many runs, by task and arm ("" where the files name none).
 
     Args:
       path: one of
@@ -102,26 +101,8 @@ def read_arms(
         (`per_instance_stats.json`) or Hugging Face `datasets`, one folder per seed.
         Or several of these that belong together (see `evaluate.readers.layout.are_seeds_of_arms`).
       names: of columns, where they are not the usual ones.
-      task: one of several tasks in the files; a column `task` or `evaluation_set`, the harness's name for
+      task: one of several, by default all: a column `task` or `evaluation_set`, the name a harness has for
         it, or what the files' names have after the seed.
-    """
-    what = described_paths(path)
-    if task is None:
-        only_task(tasks_of_logs(_listed(path)), what)  # of another task they may need other names
-    by_task = read_arms_by_task(path, names, task)
-    check_names_of_tasks(by_task, what)
-    only_task([*by_task], what)
-    return next(iter(by_task.values()))
-
-
-def read_arms_by_task(
-    path: str | Path | Sequence[str | Path],
-    names: ColumnNames | None = None,
-    task: str | None = None,
-) -> dict[str, dict[str, ArmTable]]:
-    """Reads predictions or scores of one task or all, by task ("" where none is named) and arm.
-
-    The arguments are those of `read_arms`.
     """
     paths = _listed(path)
     file = Path(paths[0])
@@ -134,10 +115,8 @@ def read_arms_by_task(
             _refuse_other_seed(file, source.seed, table.seeds, table.read.columns["seed"])
         return {"": {"": replace(table, read=replace(table.read, files=paths))}}
     by_task = read_tasks(paths, names or ColumnNames(), task)
-    return {
-        rows.read.task: arms_of_rows(_with_steps(rows), described_paths(paths))
-        for rows in by_task.values()
-    }
+    what = described_paths(paths)
+    return {own: arms_of_rows(_with_steps(rows), what) for own, rows in by_task.items()}
 
 
 class NoTaskError(UserError):
@@ -168,17 +147,6 @@ def _with_steps(rows: Rows) -> Rows:
     return rows
 
 
-def read_rows(
-    path: str | Path | Sequence[str | Path],
-    names: ColumnNames | None = None,
-    task: str | None = None,
-) -> Rows:
-    """Reads one row per run and example of one task; see `read_arms`."""
-    by_task = read_tasks(_listed(path), names or ColumnNames(), task)
-    only_task([*by_task], described_paths(path))
-    return _with_steps(next(iter(by_task.values())))
-
-
 def check_names_of_tasks(tasks: Mapping[str, Mapping[str, ArmTable]], what: str) -> None:
     """Refuses tasks of one arm that only the names of files tell, unless they are known tasks.
 
@@ -198,15 +166,15 @@ def read_tasks(
     *,
     may_name: bool = False,
 ) -> dict[str, Rows]:
-    """Reads predictions of one task or all, by task; see `read_arms`.
+    """Reads predictions of one task or all, by task; see `read_arms_by_task`.
 
     Args:
       task: the one that is wanted; None: all.
       may_name: whether `task` is the name for files that name none.
 
     Returns:
-      Rows by task; by the path's name where the files name no task. The further column `source_file` is where
-      each was found. From files of `multiberts export`: the rows of trained models, with all columns.
+      Rows by task, "" where none is named; `source_file`, if they may be named, is where each was found.
+      From files of `multiberts export`: the rows of trained models, with all columns.
     """
     import pandas
 
@@ -262,20 +230,19 @@ def read_tasks(
             roles["task"] = task or name_of_all(paths)
     possible_ids = dict.fromkeys(name for part in parts for name in part.possible_ids)
     unused = dict.fromkeys(name for part in parts for name in part.read.unused)
-    read = ReadAs(columns=columns, unused=[*unused], files=[str(source.path) for source in sources])
     distinguishing = dict.fromkeys(name for part in parts for name in part.distinguishing)
+    read = ReadAs(columns=columns, unused=[*unused])
     rows = Rows(roles, further, read, [*possible_ids], distinguishing=[*distinguishing])
-    by_task = _by_task(rows, task, what)
-    tasks = {own: settled(part, names, what) for own, part in by_task.items()}
-    for own, part in tasks.items():
+    tasks: dict[str, Rows] = {}
+    for own, unsettled in _by_task(rows, task, what).items():
+        part = settled(unsettled, names, what)
         metric_of_file = {
             str(source.path): each.read.logged_metric
             for source, each in zip(sources, parts, strict=True)
             if "task" not in each.roles or own in each.roles["task"].unique()
         }
-        called = own if "task" in roles else ""
         logged = next(iter(metric_of_file.values()), "") or part.read.logged_metric
-        read = replace(part.read, task=called, files=[*metric_of_file], logged_metric=logged)
+        read = replace(part.read, task=own, files=[*metric_of_file], logged_metric=logged)
         tasks[own] = replace(part, read=read)
         _warn_of_near_misses(part, what)
     return tasks
@@ -377,13 +344,11 @@ def _refuse_parts(sources: Sequence[SourceFile], parts: Sequence[Rows]) -> None:
 
 
 def _refuse_other_seed(file: Path, number: int, seeds: Sequence[object], column: str) -> None:
-    """Refuses a file whose name has the number of another seed than its rows."""
     numbers = {held for seed in seeds if isinstance(held := number_of(seed), int)}
     if numbers and number not in numbers:
         raise UserError(
-            f"{file}: the path names seed {number}, but its column of seeds "
-            f"({column!r}) says {', '.join(map(str, seeds[:5]))}; correct the one that "
-            "is wrong"
+            f"{file}: the path names seed {number}, but its column of seeds ({column!r}) says "
+            f"{', '.join(map(str, seeds[:5]))}; correct the one that is wrong"
         )
 
 
@@ -405,11 +370,11 @@ def _warn_of_near_misses(rows: Rows, path: str) -> None:
 
 
 def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
-    """Returns the rows of the tasks, without the column that names them."""
+    """Returns the rows of the tasks ("" where none is named), without the column that names them."""
     if "task" not in rows.roles:
         if task is not None:
             raise NoTaskError(path)
-        return {name_of(path): rows}
+        return {"": rows}
     column = rows.roles["task"]
     known = [str(name) for name in column.dropna().unique()]
     if task is None and column.isna().any():
@@ -417,12 +382,8 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
             f"{path}: some files name no task, others {', '.join(known[:20])}; choose one, such as "
             f"--task={known[0]}, or let the names of all files have one (seed0_rte.csv)"
         )
-    chosen = [name for name in known if task in (None, *name.split("/"))]
-    chosen = [task] if task in known else chosen
-    if not chosen:
-        raise UserError(f"{path}: found no task {task!r}, only {', '.join(known)}")
     rest = replace(rows, roles=rows.roles.drop(columns="task"))
-    return {name: rest.where(column == name) for name in chosen}
+    return {name: rest.where(column == name) for name in chosen_tasks(task, known, path)}
 
 
 def _read_file(
@@ -436,14 +397,12 @@ def _read_file(
         if path.is_dir() or _first_bytes(path)[:4] in (b"PAR1", _ARROW_STREAM):
             return standard(_read_columns(path), names, path, seed)
         start = _first_bytes(path)
-        if start[:2] == b"PK":
-            with open_archive(path) as archive:
-                is_log = "header.json" in archive.names
-                if is_log:
-                    log = by_inspect(path) or samples_of_archive(archive)
-                    return inspect_rows(path, log, names, seed)
         if _is_of_arrays(path):
             return rows_of_table(_read_npz(path, names, seed))
+        if start[:2] == b"PK":
+            with open_archive(path) as archive:
+                log = by_inspect(path) or samples_of_archive(archive)
+            return inspect_rows(path, log, names, seed)
         data = read_bytes(path, f"expected {KINDS}", is_packed=start[:2] == b"\x1f\x8b")
         refuse_bytes(path, data[:1024])
         utf_16 = _utf_16(data)
@@ -452,7 +411,7 @@ def _read_file(
             raise UserError(f"{path} is empty; expected {KINDS}")
         if text.lstrip()[:1] in ("{", "["):
             parsed = _parse_json(path, text)
-            if is_inspect_log(parsed):
+            if isinstance(parsed, dict) and {"eval", "samples"} <= {*parsed}:
                 return inspect_rows(path, by_inspect(path) or parsed, names, seed)
             if path.name.startswith("samples_") and isinstance(parsed, list):
                 return lm_eval_rows(path, parsed, names, seed)
@@ -497,16 +456,17 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     """Returns a list of rows, or an object of columns, as a table."""
     import pandas
 
-    if isinstance(content, dict) and {"columns", "data"} <= {
-        *content
-    }:  # of W&B, and orient="split"
+    # As W&B writes tables, and pandas with orient="split".
+    if isinstance(content, dict) and {"columns", "data"} <= {*content}:
         return pandas.DataFrame(content["data"], columns=content["columns"])
-    of_one = next(iter(content.values() if isinstance(content, dict) else content))
-    of_one = of_one[0] if isinstance(of_one, list) and of_one else of_one
-    for fields in (content, of_one):
+    is_object = isinstance(content, dict)
+    parts: list[Any] = [*content.values()] if is_object else content
+    first = parts[0] if parts else None
+    first = first[0] if isinstance(first, list) and first else first
+    for fields in (content, first):
         refuse_fields(path, fields if isinstance(fields, dict) else ())
-    if isinstance(content, dict) and not any(map(_has_parts, content.values())):
-        if len(content) > 1 and all(isinstance(value, str) for value in content.values()):
+    if is_object and not any(isinstance(part, list | dict) for part in parts):
+        if len(parts) > 1 and all(isinstance(part, str) for part in parts):
             raise NoPredictionsError(
                 f"{path} holds a text for each of {len(content)} names, as SQuAD's scorer takes answers; "
                 "make runs of it with `multiberts import-predictions --layout=squad` and compare these"
@@ -515,16 +475,12 @@ def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
             f"{path}: found one value per name ({shortened(', '.join(content))}), expected one per "
             "example; save the scores of the examples, too"
         )
-    kinds = {type(part) for part in (content.values() if isinstance(content, dict) else content)}
+    kinds = {*map(type, parts)}
     # One value beside columns is that of all rows.
-    is_table = kinds == {dict} or (isinstance(content, dict) and dict not in kinds)
-    lengths = (
-        {len(part) for part in content.values() if isinstance(part, list)}
-        if is_table and isinstance(content, dict)
-        else set()
-    )
+    is_table = kinds == {dict} or (is_object and dict not in kinds)
+    lengths = {len(part) for part in parts if isinstance(part, list)}
     if not is_table or len(lengths) > 1:
-        refuse = NoPredictionsError if isinstance(content, dict) and not is_table else UserError
+        refuse = NoPredictionsError if is_object and not is_table else UserError
         raise refuse(
             f"{path}: found {shortened(content)}, expected one object per example, or an object with a list "
             "of one length for each column; write the file anew"
@@ -590,6 +546,8 @@ def _standard(
 ) -> Rows:
     """Returns the rows of a table, with the task of each if a column holds it."""
     refuse_fields(Path(path), frame.columns)
+    if not len(frame):
+        raise UserError(f"{path} has no rows below the names of its columns; write the predictions")
     if set(frame.columns) >= _EXPORTED:
         return _trained(frame, names, str(path))
     rows = standard_rows(frame, names, str(path), seed)
@@ -639,22 +597,16 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
     frame = frame[last].drop(columns="epochs").reset_index(drop=True)
     if "label" in frame and frame["label"].isna().all():
         frame = frame.drop(columns="label")
-    columns = {
-        "arm": "procedure", "seed": "pretrain_seed", "run": "finetune_seed", "example": "example_id",
-        "prediction": "prediction", "label": "label",
-    }  # fmt: skip
     given = {role: name for role, name in asdict(names).items() if name is not None}
-    for role, name in given.items():
-        if name not in frame:
-            raise UserError(
-                f"{what}: found no column {name!r} for --{role}, only {', '.join(frame.columns)}; name "
-                "one of these"
-            )
+    columns, _ = columns_by_role(frame, given, what)
+    # Scores and groups of examples are further columns, unless they are named.
     columns = {
         role: name
-        for role, name in {**columns, **given}.items()
-        if name in frame and (role in given or name not in given.values())
+        for role, name in columns.items()
+        if role in given or role not in ("score", "cluster")
     }
+    if given.get("by") in frame:
+        columns["by"] = given["by"]
     roles = frame[[*columns.values()]].set_axis([*columns], axis=1)
     roles["task"] = frame["task"].str.cat(frame["evaluation_set"], sep="/")
     if not isinstance(roles["arm"].iloc[0], str):
@@ -667,21 +619,11 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
 def _parse_json(path: Path, text: str) -> Any:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     cure = "write the file anew"
-    if len(lines) > 1 and _is_whole(lines[0][1]):
-        return [parse_json(line, f"{path} line {number}", cure) for number, line in lines]
+    if len(lines) > 1:
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(lines[0][1])
+            return [parse_json(line, f"{path} line {number}", cure) for number, line in lines]
     return parse_json(text, str(path), cure)
-
-
-def _is_whole(line: str) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _has_parts(value: Any) -> bool:
-    return isinstance(value, list | dict)
 
 
 def tasks_in_memory(
@@ -705,10 +647,7 @@ def tasks_in_memory(
     names = names or ColumnNames()
     rows = _standard(table, names, what, None)
     by_task = _by_task(rows, task, what)
-    return {
-        name if "task" in rows.roles else "": settled(own, names, what)
-        for name, own in by_task.items()
-    }
+    return {name: settled(own, names, what) for name, own in by_task.items()}
 
 
 def labels_by_id(
@@ -738,9 +677,9 @@ def labels_by_id(
     frame = table.to_pandas() if hasattr(table, "to_pandas") else table
     if not is_counted(frame.index):
         frame = frame.reset_index(names=frame.index.name or "example_id")
-    ids = [name for name in (names.example, usual_id) if name in frame]
-    wanted = {"example": next(iter(ids), None), "label": names.label}
-    given = {role: name for role, name in wanted.items() if name is not None}
+    given = {} if names.label is None else {"label": names.label}
+    if ids := [name for name in (names.example or "", usual_id) if name in frame]:
+        given["example"] = ids[0]
     columns, _ = columns_by_role(frame, given, what)
     if "label" not in columns:
         raise UserError(
@@ -748,7 +687,7 @@ def labels_by_id(
         )
     roles = {role: name for role, name in columns.items() if role in ("example", "label")}
     frame = with_plain_cells(frame, roles, what)
-    labels = frame[columns["label"]].rename(columns["label"])
+    labels = frame[columns["label"]]
     called = f"{columns['label']} of {what}"
     if "example" not in columns:
         order = np.arange(len(frame))
@@ -812,9 +751,8 @@ def _read_npz(path: Path, names: ColumnNames, seed: int | None) -> ArmTable:
     """Reads arrays [seeds, examples]; those of one row are of the seed that the file's name has."""
     arrays = read_arrays(path)
     if "" in arrays:  # of a .npy
-        if {"pred", "preds", "prediction", "predictions"} & {
-            *re.split(r"[^a-z]+", path.stem.lower())
-        }:
+        words = re.split(r"[^a-z]+", path.stem.lower())
+        if {"pred", "preds", "prediction", "predictions"} & {*words}:
             raise UserError(
                 f"{path} is called predictions, and one array has no labels beside them; save both in one "
                 "file, np.savez('seed_0.npz', y_pred=..., y_true=...), or each example's score"

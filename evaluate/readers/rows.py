@@ -88,6 +88,24 @@ def listed(frame: pandas.DataFrame) -> str:
     return ", ".join(names[:30]) + (f" and {len(names) - 30} more" if len(names) > 30 else "")
 
 
+def described(columns: Mapping[str, str]) -> str:
+    """Returns which column was read as what.
+
+    Example:
+      >>> described({"prediction": "y_pred", "seed": BY_NAME})
+      "prediction = 'y_pred', seed = names of files"
+    """
+    order = (
+        "prediction", "score", "label", "example", "seed", "run", "arm", "task", "cluster", "by"
+    )  # fmt: skip
+    by = (POSITION, ONE_SCORE, ONE_RUN, BY_NAME, NUMBERED, BY_COLUMNS, BY_TIME, BY_MODEL)
+    return ", ".join(
+        f"{role} = {columns[role] if columns[role] in by else repr(columns[role])}"
+        for role in order
+        if role in columns
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadAs:
     """Origin of predictions: their columns by role, and their files.
@@ -304,7 +322,7 @@ def _table(rows: Rows) -> ArmTable:
     import pandas
 
     roles = rows.roles
-    keys = ["seed", *(["run"] if "run" in roles else [])]
+    keys = [name for name in ("seed", "run") if name in roles]
     runs = rows.runs
     codes, ids = pandas.factorize(roles["example"])
     cells = runs * len(ids) + codes

@@ -126,9 +126,6 @@ def long_table(
             f"{what}: found columns of runs with and without the name of an arm among {listed(frame)}; "
             "write it into all of them, as in base_seed_0 and new_seed_0"
         )
-    long_roles = {"seed": BY_COLUMNS}
-    for role, columns in values.items():
-        long_roles[role] = " ... ".join(map(str, dict.fromkeys((columns[0], columns[-1]))))
     roles = roles | ({"label": labels[0]} if labels else {})
     of_rows: dict[str, str] = {
         role: roles[role] for role in ("example", "label", "cluster") if role in roles
@@ -142,7 +139,9 @@ def long_table(
     rest = frame[[name for name in frame if name not in dropped]]
     table = pandas.concat([rest] * len(runs))
     table[BY_COLUMNS] = np.repeat([seed for _, seed in runs], len(frame))
+    long_roles = {"seed": BY_COLUMNS}
     for role, columns in values.items():
+        long_roles[role] = _first_to_last(columns)
         table[long_roles[role]] = pandas.concat([frame[name] for name in columns])
     if all(arms):
         of_rows["arm"] = ARM_COLUMNS
@@ -150,6 +149,10 @@ def long_table(
     read = {*labels, *(name for columns in values.values() for name in columns)}
     unused = [str(name) for name in header if name in dropped and name not in read]
     return table, long_roles | of_rows, unused
+
+
+def _first_to_last(columns: Sequence[str]) -> str:
+    return " ... ".join(map(str, dict.fromkeys((columns[0], columns[-1]))))
 
 
 def _by_arm(
@@ -162,7 +165,7 @@ def _by_arm(
     arms = [name for name in frame if name not in used and not is_text(name)]
     rest = frame.drop(columns=arms)
     table = pandas.concat([rest.assign(**{ARM_COLUMNS: str(name)}) for name in arms])
-    values = " ... ".join(map(str, dict.fromkeys((arms[0], arms[-1]))))
+    values = _first_to_last(arms)
     table[values] = pandas.concat([frame[name] for name in arms])
     role = "score" if table[values].dtype.kind in "biuf" and "label" not in roles else "prediction"
     return table, {**roles, "arm": ARM_COLUMNS, role: values}, []

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.evaluate.readers.columns import described
-from multiberts.evaluate.readers.rows import ArmTable
+from multiberts.evaluate.readers.rows import ArmTable, described
 from multiberts.runs import console
 from multiberts.runs.errors import counted
 from multiberts.stats.compare.checks import are_repeats

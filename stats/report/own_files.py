@@ -54,8 +54,8 @@ def read(data: Any, *, task: str | None = None, **columns: str | None) -> dict[s
       data: the path of a table (CSV, TSV, JSON lines, JSON, Parquet), long or with one column per run; of
         arrays (`.npz`, `.npy`); of a folder of such files, one per seed, or of finished fine-tuning runs; of
         outputs of lm-evaluation-harness, Inspect, HELM or Hugging Face `datasets`, one folder per seed (see
-        `evaluate.readers.reading.read_arms`). Or a list of such paths, whose names say seed and arm. Or a
-        table in memory: a data frame (pandas, polars) or a list or dict of frames, an arm each, a
+        `evaluate.readers.reading.read_arms_by_task`). Or a list of such paths, whose names say seed and arm.
+        Or a table in memory: a data frame (pandas, polars) or a list or dict of frames, an arm each, a
         `datasets.Dataset`, a list of rows, a dict of columns, or of arrays as a `.npz` file holds them.
       task: one of several tasks in files, or in a column `task`; of finished runs,
         "<task>/<evaluation set>" or either.

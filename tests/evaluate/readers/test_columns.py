@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from multiberts.evaluate.readers.columns import ColumnNames
-from multiberts.evaluate.readers.reading import read_arms, read_rows, tasks_in_memory
+from multiberts.evaluate.readers.reading import tasks_in_memory
 from multiberts.evaluate.readers.rows import Rows
 from multiberts.runs.errors import UserError
+from multiberts.tests.evaluate.readers.one_task import read_arms, read_rows
 
 LABELS = np.random.default_rng(0).integers(0, 2, 30)
 
@@ -388,8 +389,8 @@ def test_a_second_column_of_a_role_is_said_to_be_left_out(tmp_path: Path) -> Non
 def test_all_roles_are_asked_for_at_once_and_guessed_by_values(tmp_path: Path) -> None:
     odd = rows().set_axis(["w", "x", "y", "z"], axis=1)
     for frame, flags in (
-        (odd, "--seed=w --example=x --label=z --prediction=y, a guess"),
-        (odd.iloc[:, ::-1], "--seed=w --example=x --label=z --prediction=y, a guess"),
+        (odd, "--seed=w --example=x --prediction=y --label=z, a guess"),
+        (odd.iloc[:, ::-1], "--seed=w --example=x --prediction=y --label=z, a guess"),
         (odd.rename(columns={"x": "id", "z": "label"}), "--seed=w --prediction=y, a guess"),
         (odd.assign(x=1), "--seed=COLUMN --prediction=COLUMN or --score=COLUMN"),
         (odd.assign(y=[[1, 2]] * 90, z=[{}] * 90), "--seed=w --example=x --prediction=COLUMN or"),

@@ -8,10 +8,11 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from multiberts import stats
 from multiberts.evaluate.readers.columns import ColumnNames
-from multiberts.evaluate.readers.reading import read_arms, read_rows, read_tasks
+from multiberts.evaluate.readers.reading import read_tasks
 from multiberts.evaluate.readers.rows import BY_TIME
 from multiberts.runs.errors import UserError
 from multiberts.stats.report.own_predictions import compare_files
+from multiberts.tests.evaluate.readers.one_task import read_arms, read_rows
 
 GOLD = [0, 1, 1, 0, 1, 1, 0, 1]
 PREDICTED = {1: [0, 1, 1, 1, 1, 0, 0, 1], 2: [1, 1, 1, 0, 1, 0, 0, 0]}
@@ -130,6 +131,7 @@ def test_runs_of_helm_name_their_task_and_their_model(
                 write_helm(tmp_path / f"seed_{seed}" / run, shift=model == "b")
     with pytest.raises(UserError, match=r"2 tasks .*--task=mmlu:subject=law,method=joint$"):
         read_arms(str(tmp_path))
+    capsys.readouterr()
     arms = read_arms(str(tmp_path), task="mmlu:subject=law,method=joint")
     means = {name: (arm.seeds, arm.values.mean()) for name, arm in arms.items()}
     assert means == {
@@ -137,7 +139,8 @@ def test_runs_of_helm_name_their_task_and_their_model(
         "org_b": ([1, 2], pytest.approx(2 / 3)),
     }
     assert capsys.readouterr().err == ""
-    assert [*read_arms(str(tmp_path), task="mmlu:subject=logic,method=joint")] == [""]
+    for part in ("mmlu:subject=logic,method=joint", "subject=logic,method=joint"):
+        assert [*read_arms(str(tmp_path), task=part)] == [""]
     assert "left out is org_b, without a log of mmlu:subject=logic" in capsys.readouterr().err
 
 
@@ -152,6 +155,7 @@ def test_tasks_of_unlike_metrics_are_read_one_by_one(
                 write_log(folder, "sst2", {"acc": [1.0] * 8})
     with pytest.raises(UserError, match=r"2 tasks \(cola, sst2\); .*--task=cola$"):
         read_arms(str(tmp_path))
+    capsys.readouterr()
     assert [*read_arms(str(tmp_path), task="cola")] == ["org__a", "org__b"]
     assert capsys.readouterr().err == ""
     assert [*read_arms(str(tmp_path), task="sst2")] == [""]

@@ -11,9 +11,9 @@ import pytest
 
 from multiberts import stats
 from multiberts.evaluate.readers.layout import SourceFile, source_files
-from multiberts.evaluate.readers.reading import read_arms
 from multiberts.evaluate.readers.rows import BY_NAME, NUMBERED
 from multiberts.runs.errors import UserError
+from multiberts.tests.evaluate.readers.one_task import read_arms
 
 SEEDS = (0, 3)
 LABELS = np.array([1, 0, 0, 1, 1])

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multiberts.evaluate.readers.reading import read_arms
 from multiberts.runs.errors import UserError
+from multiberts.tests.evaluate.readers.one_task import read_arms
 
 FRAME = pd.DataFrame({"seed": [0, 1], "id": ["a", "a"], "score": [1, 0]})
 

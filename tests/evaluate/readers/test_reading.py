@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 
 from multiberts.evaluate.readers.columns import ColumnNames, SliceNames
-from multiberts.evaluate.readers.reading import read_arms, read_rows
 from multiberts.evaluate.readers.rows import BY_TIME, POSITION
 from multiberts.runs.errors import UserError
+from multiberts.tests.evaluate.readers.one_task import read_arms, read_rows
 
 SEEDS, EXAMPLES = (0, 3), ("a", "b", "c")
 PREDICTIONS = np.array([[1, 0, 1], [0, 0, 1]])
@@ -415,7 +415,8 @@ def test_evaluations_again_of_one_seed_are_its_runs(tmp_path: Path) -> None:
     assert means.tolist() == [1.0, pytest.approx(7 / 12)]  # in order of time, not of names
 
 
-def test_logs_of_one_seed_may_have_unlike_numbers_of_epochs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["json", "json.gz"])
+def test_logs_of_one_seed_may_have_unlike_numbers_of_epochs(ending: str, tmp_path: Path) -> None:
     """Two epochs, then one: three runs. The settings of another task make no arms."""
     for seed in (1, 2):
         [path] = SAMPLES.glob(f"inspect/json/seed_{seed}/*.json")
@@ -427,7 +428,10 @@ def test_logs_of_one_seed_may_have_unlike_numbers_of_epochs(tmp_path: Path) -> N
         other["eval"] |= {"task": "other", "task_args": {"shots": 3}}
         for day, log in enumerate((first, second, other), 1):
             log["eval"]["created"] = f"2026-01-0{day}T10:00:00+00:00"
-            (folder / f"2026-01-0{day}T10-00-00_sums_{day}.json").write_text(json.dumps(log))
+            content = json.dumps(log).encode()
+            (folder / f"2026-01-0{day}T10-00-00_sums_{day}.{ending}").write_bytes(
+                gzip.compress(content) if ending.endswith("gz") else content
+            )
     found = read_rows(str(tmp_path), ColumnNames(score="includes"), first["eval"]["task"])
     assert found.frame().groupby("seed")["run"].unique().map(list).to_dict() == {
         1: [1, 2, 3],
@@ -496,3 +500,11 @@ def test_an_export_without_columns_that_are_all_alike_is_read(tmp_path: Path) ->
     pd.DataFrame(rows).to_csv(tmp_path / "export.csv", index=False)
     frame = read_rows(tmp_path / "export.csv")
     assert len(frame) == 4 and frame.frame()["prediction"].tolist() == [1] * 4
+    by_label = read_rows(tmp_path / "export.csv", SliceNames(by="label")).roles
+    assert by_label["by"].tolist() == by_label["label"].tolist() == [1] * 4
+
+
+def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("seed,id,prediction,label\n")
+    with pytest.raises(UserError, match=r"a\.csv has no rows"):
+        read_rows(tmp_path / "a.csv")
