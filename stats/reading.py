@@ -696,7 +696,11 @@ def _of_labelled_arrays(name: str, data: Any, metric: MetricLike | None) -> ArmT
     seeds = _of_runs(cells, "pretrain_seed")
     if seeds is None:
         raise DataError(f"{name}: found no coordinate pretrain_seed; add it along {run_dims[0]}")
-    levels = _inner_levels(cells, run_shape) or [()] * len(seeds)
+    # Places below the seed: along the dims after it, or the fine-tuning seeds of a list of runs.
+    levels: list[tuple[Hashable, ...]] = [place[1:] for place in np.ndindex(run_shape)]
+    finetune_seeds = _of_runs(cells, "finetune_seed") if len(run_shape) == 1 else None
+    if finetune_seeds is not None:
+        levels = [(seed,) for seed in finetune_seeds]
     inner = len(seeds) // run_shape[0]  # runs per place along the first of the runs' dims
     lineage: list[frozenset] = [frozenset()] * len(seeds)
     for key, variable in lineages:
@@ -774,14 +778,3 @@ def _of_runs(cells: xarray.DataArray, coordinate: str) -> list[Hashable] | None:
 
         values = xarray.broadcast(values, cells)[0].transpose(*cells.dims)
     return list(values.to_numpy().ravel().tolist())
-
-
-def _inner_levels(
-    cells: xarray.DataArray, run_shape: tuple[int, ...]
-) -> list[tuple[Hashable, ...]] | None:
-    """Returns the places below the seed: the dims after it, or the fine-tuning seeds of a list."""
-    if len(run_shape) == 1:
-        finetune_seeds = _of_runs(cells, "finetune_seed")
-        return None if finetune_seeds is None else [(place,) for place in finetune_seeds]
-    indices = np.indices(run_shape)[1:].reshape(len(run_shape) - 1, -1).T
-    return [tuple(place) for place in indices.tolist()]

@@ -168,21 +168,19 @@ def _tasks_of_runs(
         groups = [replace(group, procedure="") for group in groups]
         if is_alone:
             groups = [own for group in groups for own in group.by_learning_rate()]
-    reader, every = PredictionSetReader(), []
+    reader = PredictionSetReader()
+    every: list[PredictionSet] = []
     for group, choice in [choose_learning_rate(group, reader) for group in groups]:
         rates = ", ".join(f"learning rate {rate:g}" for rate in group.learning_rates if rate)
         words = [group.runs[0].steps, choice.in_words() if choice else rates]
         chosen = ", ".join(filter(None, words))
-        every += [(reader(group, name), chosen) for name in group.evaluation_sets()]
-    wanted = _wanted_sets([own for own, _ in every], path, task)
+        sets = [reader(group, name) for name in group.evaluation_sets()]
+        every += [replace(own, data=own.data.assign_attrs(chosen=chosen)) for own in sets]
     tasks: dict[str, dict[str, xarray.Dataset]] = {}
-    for name in dict.fromkeys(own.set_name for own in wanted):
-        found = [(own, chosen) for own, chosen in every if own.set_name == name]
-        has_steps = len({own.procedure for own, _ in found}) < len(found)
-        tasks[name] = {
-            own.name if has_steps else own.procedure: own.data.assign_attrs(chosen=chosen)
-            for own, chosen in found
-        }
+    for name in dict.fromkeys(own.set_name for own in _wanted_sets(every, path, task)):
+        found = [own for own in every if own.set_name == name]
+        has_steps = len({own.procedure for own in found}) < len(found)
+        tasks[name] = {own.name if has_steps else own.procedure: own.data for own in found}
     return tasks
 
 
@@ -191,12 +189,10 @@ def _wanted_sets(
 ) -> list[PredictionSet]:
     """Returns those of the wanted task or evaluation set, or all; refuses an unknown one."""
     sets = [
-        predictions
-        for predictions in prediction_sets
-        if task in (None, predictions.set_name, predictions.evaluation_set, predictions.task)
+        own for own in prediction_sets if task in (None, own.set_name, own.evaluation_set, own.task)
     ]
     if not sets:
-        known = sorted({predictions.set_name for predictions in prediction_sets})
+        known = sorted({own.set_name for own in prediction_sets})
         raise UserError(
             f"{path}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
             f"--task={known[0]}"

@@ -321,48 +321,38 @@ def _tests(item: Comparison) -> Table:
 
 def _tables(content: ReportContent) -> dict[str, Table]:
     """Tables of the page, by the name of their CSV files; those without rows are left out."""
+    runs: list[dict[str, Cell]] = [
+        {
+            "task": group.task, "procedure": group.procedure, "step": group.step,
+            "learning_rate": ", ".join(f"{r:g}" if r else "-" for r in group.learning_rates),
+            "seeds": len(group.seeds), "runs": len(group.runs),
+        }
+        for group in content.groups
+    ]  # fmt: skip
+    truths: list[dict[str, Cell]] = [
+        {
+            "procedure": item.base.name, "evaluation_set": item.evaluation_set,
+            "metric": item.metric, "truth": row.truth, "estimate": item.estimate,
+            "low": item.ci.low, "high": item.ci.high, "holds": row.in_interval,
+        }
+        for row in content.truths
+        for item in [row.comparison]
+    ]  # fmt: skip
+    rates: list[dict[str, Cell]] = [
+        {
+            "task": choice.group.task, "procedure": choice.group.procedure,
+            "step": choice.group.step, "learning_rate": choice.learning_rate,
+            "rule": choice.rule, "evaluation_set": choice.evaluation_set, "metric": choice.metric,
+            "means": " ".join(f"{rate:g}:{mean:.4f}" for rate, mean in choice.means.items()),
+        }
+        for choice in content.choices
+    ]  # fmt: skip
+    scores = dict.fromkeys(("truth", "estimate", "low", "high"), with_decimals("", 3))
     tables = {
-        "runs": Table(
-            ("task", "procedure", "step", "learning_rate", "seeds", "runs"),
-            [
-                (
-                    group.task, group.procedure, group.step,
-                    ", ".join(f"{rate:g}" if rate else "-" for rate in group.learning_rates),
-                    len(group.seeds), len(group.runs),
-                )
-                for group in content.groups
-            ],
-        ),
-        "truth": Table(
-            (
-                "procedure", "evaluation_set", "metric", "truth", "estimate", "low", "high",
-                "holds",
-            ),
-            [
-                (
-                    row.comparison.base.name, row.comparison.evaluation_set, row.comparison.metric,
-                    row.truth, row.comparison.estimate, *row.comparison.ci, row.in_interval,
-                )
-                for row in content.truths
-            ],
-            dict.fromkeys(("truth", "estimate", "low", "high"), with_decimals("", 3)),
-        ),
-        "learning_rates": Table(
-            (
-                "task", "procedure", "step", "learning_rate", "rule", "evaluation_set", "metric",
-                "means",
-            ),
-            [
-                (
-                    choice.group.task, choice.group.procedure, choice.group.step,
-                    choice.learning_rate, choice.rule, choice.evaluation_set, choice.metric,
-                    " ".join(f"{rate:g}:{mean:.4f}" for rate, mean in choice.means.items()),
-                )
-                for choice in content.choices
-            ],
-            {"learning_rate": "g"},
-        ),
-    }  # fmt: skip
+        "runs": Table.from_records(runs, {}),
+        "truth": Table.from_records(truths, scores),
+        "learning_rates": Table.from_records(rates, {"learning_rate": "g"}),
+    }
     return {name: table for name, table in tables.items() if table.rows}
 
 
