@@ -374,7 +374,7 @@ def _refuse_classes(rows: Rows, what: str) -> None:
         )
 
 
-# Of fewer rows a column that distinguishes them may as well name models.
+# With fewer rows, a column that distinguishes them may as well name models.
 _FEWEST_IDS = 10
 
 
