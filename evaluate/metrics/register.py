@@ -116,7 +116,7 @@ def counted_metrics(task: str, metrics: Sequence[str]) -> tuple[str, ...]:
 
 def _glue_name(task: str) -> str:
     """Returns the name of a task of GLUE in letters alone, such as `stsb` of `STS-B/dev`; empty of others."""
-    names = [re.sub("[^a-z]|glue", "", part) for part in task.lower().split("/")]
+    names = [re.sub("[^a-z]|glue|(mis)?matched|mm", "", part) for part in task.lower().split("/")]
     return next((name for name in names if name in _GLUE), "")
 
 
@@ -147,9 +147,10 @@ def metrics_by_task(given: Any, tasks: Sequence[str]) -> dict[str, Any]:
             )
     unknown = sorted({*parts} - {"", *tasks})
     if unknown:
-        raise ValueError(
-            f"found a metric of the task {unknown[0]!r}, expected one of {', '.join(tasks)}; correct its name"
-        )
+        cure = f"expected one of {', '.join(tasks)}; correct its name"
+        if [*tasks] == [""]:
+            cure = f"and one task; name its metric alone, --metric={parts[unknown[0]]}"
+        raise ValueError(f"found a metric of the task {unknown[0]!r}, {cure}")
     return {task: _metrics_of(task, parts.get(task, parts.get(""))) for task in tasks}
 
 

@@ -140,7 +140,8 @@ def as_text(compared: ComparedArms, read: str) -> str:
     claims = {words.claim(words.arms_of(item), item.resample) for item in items}
     about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # said once for all
     sets = dict.fromkeys(item.evaluation_set for item in items)
-    table = _table_of_tasks(compared.items) if len(sets) > 1 else _table_of_arms(compared.items)
+    is_one = len({(item.evaluation_set, item.metric) for item in items}) == 1
+    table = _table_of_arms(compared.items) if is_one else _table_of_tasks(compared.items)
     warned: dict[str, dict[str, None]] = {}
     for one in compared.items:
         for text in words.warnings(one.comparison, len(items) == 1, one.answers):
@@ -161,18 +162,21 @@ def as_text(compared: ComparedArms, read: str) -> str:
         parts += [ranking.table().aligned()]
         parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
     is_one_of_many = len(items) > 1 and len(means) != 1
-    reports = {one.comparison.name: words.interval_to_report(one.comparison) for one in told}
-    parts += [
-        f"{name}: {text}" if is_one_of_many else text for name, text in reports.items() if text
+    metrics = dict.fromkeys(one.comparison.metric for one in told)
+    called = [
+        one.comparison.name + f", {metric_name(one.comparison.metric)}" * (len(metrics) > 1)
+        for one in told
     ]
+    leads = [f"{name}: " if is_one_of_many else "" for name in called]
+    reports = [words.interval_to_report(one.comparison) for one in told]
+    parts += [lead + text for lead, text in zip(leads, reports, strict=True) if text]
     limits = [*filter(None, dict.fromkeys(map(words.unseen_failures, items)))]
-    for one in told:
+    for lead, one in zip(leads, told, strict=True):
         item = one.comparison
-        name = f"{item.name}: " if is_one_of_many else ""
         needs = [planning.what_is_needed(item, one.adjusted, one.answers)]
         if is_long:
             needs = planning.needs_in_words(item, one.adjusted, one.answers)
-        parts += [name + text for text in needs if text and text not in limits]
+        parts += [lead + text for text in needs if text and text not in limits]
     parts += limits if is_long else []
     parts += [f"Note: {text}" for text in compared.unranked]
     for text, own in warned.items():

@@ -150,11 +150,20 @@ def test_tasks_of_glue_count_by_its_metrics(files):
         ("SST-2:f1,accuracy", "the task 'SST-2', expected one of CoLA, MRPC, RTE"),
         ("accuracy,f1", "expected one metric, or for each task its own: TASK:METRIC"),
         ("RTE:acuracy", "accuracy"),
+        ("WNLI:f1,glue", "the task 'WNLI'"),
     ],
 )
 def test_metrics_of_tasks_that_are_not_there_are_refused(files, metric, line):
     with pytest.raises(UserError, match=line):
         _answers(files, "all.csv", metric=metric)
+
+
+def test_one_task_may_have_two_metrics_and_needs_no_name(files):
+    one = str(files / "all.csv")
+    text = compare_files(results=one, task="RTE", metric="accuracy+f1", **FEW)
+    assert "RTE   accuracy (%)" in text and "RTE   F1 (%)" in text
+    with pytest.raises(UserError, match="and one task; name its metric alone, --metric=f1"):
+        compare_files(results=one, task="RTE", metric="RTE:f1", **FEW)
 
 
 def test_metrics_without_a_common_scale_have_no_mean(files):
