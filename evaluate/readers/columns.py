@@ -20,6 +20,7 @@ from multiberts.evaluate.readers.rows import (
     ONE_SCORE,
     POSITION,
     SCORE_OR_LABEL,
+    TASK_NAMES,
     USUAL_NAMES,
     ReadAs,
     Rows,
@@ -171,7 +172,7 @@ def _is_one_run(frame: pandas.DataFrame, columns: Mapping[str, str]) -> bool:
         return False
     if "example" in columns:
         keys = [columns[role] for role in ("arm", "example") if role in columns]
-        tasks = [name for name in ("task", "evaluation_set") if name in frame]
+        tasks = [name for name in ("task", "evaluation_set", *TASK_NAMES) if name in frame]
         return not frame[[*keys, *tasks]].duplicated().any()
     # Other scores than right or wrong may be those of whole runs.
     return "prediction" in columns or bool(frame[columns["score"]].dropna().isin((0, 1)).all())

@@ -59,6 +59,7 @@ from multiberts.evaluate.readers.rows import (
     NUMBERED,
     ONE_RUN,
     POSITION,
+    TASK_NAMES,
     TEXT_NAMES,
     USUAL_NAMES,
     ArmTable,
@@ -536,10 +537,6 @@ def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
     return frame
 
 
-# Other names of columns of tasks, where they have several values.
-_TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
-
-
 def _standard(
     frame: pandas.DataFrame, names: ColumnNames, path: Path | str, seed: int | None
 ) -> Rows:
@@ -553,7 +550,7 @@ def _standard(
     rows = standard_rows(frame, names, str(path), seed)
     rows = replace(rows, distinguishing=_distinguishing(frame, rows))
     columns = [name for name in ("task", "evaluation_set") if name in frame] or [
-        name for name in _TASK_NAMES if name in frame and frame[name].nunique() > 1
+        name for name in TASK_NAMES if name in frame and frame[name].nunique() > 1
     ][:1]
     columns = [name for name in columns if name not in rows.read.columns.values()]
     if columns:

@@ -73,6 +73,8 @@ TEXT_NAMES = (
     "text", "sentence", "sentence1", "sentence2", "question", "premise", "hypothesis", "context",
     "prompt", "input",
 )  # fmt: skip
+# Other names than "task" of columns of tasks, where they have several values.
+TASK_NAMES = ("task_name", "benchmark", "dataset", "dataset_name", "subtask", "subset")
 # Facts that harnesses record of an example, the same for every model.
 FACT_NAMES = ("doc_hash", "target")
 
