@@ -562,12 +562,16 @@ def _standard(
 
 
 def _with_rows_of_tasks(frame: pandas.DataFrame, names: ColumnNames) -> pandas.DataFrame:
-    """Returns a table whose columns are scores on known tasks with a row for each task."""
+    """Returns a table of runs whose columns are scores on known tasks with a row for each task.
+
+    Beside ids or labels such columns are of models, named after what they were trained on.
+    """
     of_tasks = [
         name for name in frame if is_known_task(str(name)) and frame[name].dtype.kind in "iuf"
     ]
-    has_values = names.score or names.prediction or {*USUAL_NAMES["prediction"], "task"} & {*frame}
-    if len(of_tasks) < 2 or has_values:
+    given = {role for role, name in asdict(names).items() if name is not None}
+    usual = {name for role in ("prediction", "label", "example") for name in USUAL_NAMES[role]}
+    if len(of_tasks) < 2 or given - {"arm", "seed", "run"} or {"task", *usual} & {*frame}:
         return frame
     others = [name for name in frame if name not in of_tasks]
     return frame.melt(others, of_tasks, "task", "score")

@@ -27,10 +27,10 @@ from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import knows_guesses
 from multiberts.stats.interval_rule import ScoreKind, interval_of_score, spread_of
 from multiberts.stats.metric_names import higher_is_better, may_be_averaged, metric_name
-from multiberts.stats.presentation.words import arms_of
+from multiberts.stats.presentation.words import arms_of, seed_names
 from multiberts.stats.reading import distinct_names, name_carried, tasks_in
 from multiberts.stats.results import ArmSummary, EqualByContent
-from multiberts.stats.runs_table import common_seeds, sorted_seeds
+from multiberts.stats.runs_table import common_seeds, sorted_seeds, with_common_seeds
 from multiberts.stats.settings import ComparisonSettings, Design, Resample, whole_number
 from multiberts.stats.significance import Method, adjusted_p_values
 from multiberts.stats.variance.crossing import Crossing
@@ -225,11 +225,11 @@ def compare_family(
     specs = [_spec(own, settings) for own in cells.values()]
     _check_shared_sets(dict(zip(cells, specs, strict=True)))
     called = [Names(name, name, *names) for name in cells]
-    common, left_out = _common_seeds([*cells.values()])
+    _, left_out = _common_seeds([*cells.values()])
     if left_out:  # each with all of its own
         pairs = zip(specs, called, strict=True)
         found = [compare_specs([spec], settings, [own])[0][0] for spec, own in pairs]
-        mean = mean_over_tasks(common, settings, names)
+        mean = mean_over_tasks([*cells.values()], settings, names)
     else:
         found, replicates = compare_specs(specs, settings, called)
         every = [*zip(cells.values(), specs, strict=True)]
@@ -245,10 +245,26 @@ def mean_over_tasks(
     Raises:
       DataError: they have none in common, or too few to estimate how seeds vary.
     """
-    common, _ = _common_seeds(cells)
+    common, left_out = _common_seeds(cells)
+    drawn = [own.prepared.arms[settings.design == "fixed_baseline" :] for own in common]
+    fewest = min(len(arm.seeds) for arms in drawn for arm in arms)
+    has_seeds = any(settings_of(arms, settings).resample != "examples" for arms in drawn)
+    if left_out and fewest < 2 and has_seeds:
+        raise DataError(
+            "found one seed that all tasks have, expected two or more to estimate how seeds vary; add "
+            "seeds, or give resample='examples' and claim nothing beyond these runs"
+        )
     specs = [_spec(own, settings) for own in common]
     found, replicates = compare_specs(specs, settings, [Names("", "", *names)] * len(specs))
-    return _mean([*zip(common, specs, strict=True)], found, replicates.undefined, names)
+    mean = _mean([*zip(common, specs, strict=True)], found, replicates.undefined, names)
+    tasks_of: dict[tuple, list[str]] = {}
+    for task, seeds in left_out.items():
+        tasks_of.setdefault(seeds, []).append(task)
+    notes = [
+        f"The mean over tasks leaves out {seed_names(seeds)} of {', '.join(tasks)}, which another task lacks."
+        for seeds, tasks in tasks_of.items()
+    ]
+    return replace(mean, notes=tuple(notes))
 
 
 def _spec(own: CountedArms, settings: ComparisonSettings) -> ComparisonSpec:
@@ -271,7 +287,7 @@ def _common_seeds(cells: Sequence[CountedArms]) -> tuple[list[CountedArms], dict
         pairs = [*zip(own.prepared.arms, common, strict=True)]
         if lost := [seed for arm, seeds in pairs for seed in arm.seeds if seed not in seeds]:
             left_out[own.task] = sorted_seeds(lost)
-        arms = tuple(arm if lost == [] else arm.with_seeds(seeds) for arm, seeds in pairs)
+        arms = tuple(with_common_seeds(arm, seeds) for arm, seeds in pairs)
         kept.append(own._replace(prepared=own.prepared._replace(arms=arms)))
     return kept, left_out
 

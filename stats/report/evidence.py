@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast, get_args
 
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
+from multiberts.runs.errors import in_flags
 from multiberts.stats.answers.listed import answers_to, asked, settings_for, why_unranked
 from multiberts.stats.compare.arms import ManyDesign, compare_given
 from multiberts.stats.compare.question import TaskData
@@ -269,7 +270,7 @@ def _add_means(results: _Results) -> None:
             mean = replace(mean, name=pairs[0].name)
             seen, answers = answers_to(questions, mean)
         except DataError as error:
-            results.unranked.append(f"No mean over tasks: {error}.")
+            results.unranked.append(f"No mean over tasks: {in_flags(str(error))}.")
             continue
         results.means.append(_Answered(cast("Comparison", seen), answers, items))
 

@@ -216,3 +216,45 @@ def test_several_tasks_are_not_pooled(files):
             stats.compare_arms(rows)
     with pytest.raises(UserError, match="holds 3 tasks"):
         stats.compare(str(files / "all.csv"))
+
+
+def test_seeds_that_the_mean_leaves_out_are_said(files, tmp_path):
+    """One seed of one task made the mean of all tasks one of single runs, without a word."""
+    of_few = (TABLE["task"] == "RTE") & (TABLE["seed"] > 1)
+    TABLE[~of_few].to_csv(tmp_path / "two.csv", index=False)
+    text = compare_files(results=str(tmp_path / "two.csv"), **FEW)
+    assert "leaves out seeds 2, 3 of CoLA, MRPC, which another task lacks" in text
+    assert text.startswith("Across 3 tasks, 2 paired seeds")
+    of_one = (TABLE["task"] == "RTE") & (TABLE["seed"] > 0)
+    TABLE[~of_one].to_csv(tmp_path / "one.csv", index=False)
+    text = compare_files(results=str(tmp_path / "one.csv"), **FEW)
+    assert "No mean over tasks: found one seed that all tasks have" in text
+    assert "give --resample=examples and claim" in text
+    with pytest.raises(UserError, match="one seed that all tasks have.*resample='examples'"):
+        stats.compare_tasks(TABLE[~of_one], **FEW)
+    answer = compare_files(results=str(tmp_path / "one.csv"), resample="examples", **FEW)
+    assert "leaves out seeds 1, 2, 3 of CoLA, MRPC" in answer
+
+
+def test_columns_named_after_tasks_are_scores_of_runs_alone(tmp_path):
+    """Beside labels they are of models, by what these were trained on."""
+    rows = TABLE[(TABLE["task"] == "RTE") & (TABLE["model"] == "new")]
+    trained = rows.rename(columns={"prediction": "mnli"}).assign(snli=rows["label"])
+    columns = ["seed", "id", "label", "mnli", "snli"]
+    trained[columns].to_csv(tmp_path / "trained.csv", index=False)
+    with pytest.raises(
+        UserError, match="no column of predictions or scores among .*'mnli', 'snli'"
+    ):
+        compare_files(results=str(tmp_path / "trained.csv"), **FEW)
+    of_runs = pd.DataFrame(
+        {
+            "model": ["a", "b"] * 3,
+            "seed": [0, 0, 1, 1, 2, 2],
+            "RTE": np.arange(6.0),
+            "CoLA": np.arange(6.0) ** 2,
+        }
+    )
+    of_runs.to_csv(tmp_path / "runs.csv", index=False)
+    *tasks, mean = json.loads(compare_files(results=str(tmp_path / "runs.csv"), json=True, **FEW))
+    assert [item["evaluation_set"] for item in tasks] == ["RTE", "CoLA"]
+    assert mean["estimate"] == (1 + (1 - 0 + 9 - 4 + 25 - 16) / 3) / 2
