@@ -257,4 +257,4 @@ def test_columns_named_after_tasks_are_scores_of_runs_alone(tmp_path):
     of_runs.to_csv(tmp_path / "runs.csv", index=False)
     *tasks, mean = json.loads(compare_files(results=str(tmp_path / "runs.csv"), json=True, **FEW))
     assert [item["evaluation_set"] for item in tasks] == ["RTE", "CoLA"]
-    assert mean["estimate"] == (1 + (1 - 0 + 9 - 4 + 25 - 16) / 3) / 2
+    assert mean["estimate"] == pytest.approx((1 + (1 - 0 + 9 - 4 + 25 - 16) / 3) / 2)
