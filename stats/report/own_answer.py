@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from multiberts.stats.presentation.comparison_tables import (
 )
 from multiberts.stats.presentation.reported import ReportedComparison, means_of, tally
 from multiberts.stats.presentation.table_writer import Table
-from multiberts.stats.report.evidence import ComparedArms
+from multiberts.stats.report.evidence import ComparedArms, names_of_rows
 
 _MOST_TOLD = 5
 _MOST_TASKS = 8  # whose examples are counted
@@ -155,8 +156,11 @@ def as_text(compared: ComparedArms, read: str) -> str:
         else:
             parts = [*shown, *parts, passed_over] if passed_over else [*parts, *shown]
     parts = [about, *parts]
-    for shown_table in tables_of_answers(compared.items):
-        parts += [shown_table.aligned(), f"Note: {shown_table.note}"]
+    further = tables_of_answers(compared)
+    parts += [shown_table.aligned() for shown_table in further]
+    parts += [
+        f"Note: {note}" for note in dict.fromkeys(shown_table.note for shown_table in further)
+    ]
     for ranking in [] if means else compared.rankings:
         parts += [words.ranking_finding(ranking).removeprefix(about).lstrip()]
         parts += [ranking.table().aligned()]
@@ -226,9 +230,16 @@ def _table_of_tasks(items: Sequence[ReportedComparison]) -> Table:
     )
 
 
-def tables_of_answers(items: Sequence[ReportedComparison]) -> list[Table]:
-    """Returns the tables of all answers, in the order of the comparisons."""
-    return [*filter(None, (answer.table() for one in items for answer in one.answers))]
+def tables_of_answers(compared: ComparedArms) -> list[Table]:
+    """Returns the tables of all answers; of several comparisons the first column says which one it is of."""
+    names = names_of_rows(compared.comparisons)
+    tables = []
+    for name, one in zip(names, compared.items, strict=True):
+        for table in filter(None, (answer.table() for answer in one.answers)):
+            first, *others = table.columns
+            lead = f"{name}: " if len(names) > 1 else ""
+            tables.append(replace(table, columns=[lead + first, *others]))
+    return tables
 
 
 def told_in_words(items: Sequence[ReportedComparison]) -> tuple[Sequence[ReportedComparison], str]:

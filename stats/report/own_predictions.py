@@ -180,7 +180,7 @@ def compare_files(settings: OwnComparison) -> str:
     read = what_was_read(tables, compared, settings.results, settings.task_name or settings.task)
     texts = {}
     if settings.latex is not None:
-        shown = [summary_table(compared.items), *tables_of_answers(compared.items)]
+        shown = [summary_table(compared.items), *tables_of_answers(compared)]
         texts[settings.latex] = "\n".join(table.latex() for table in shown)
     if settings.csv is not None:
         answers = [one.answers for one in compared.items]

@@ -210,6 +210,13 @@ def test_a_report_has_the_mean_of_its_tasks_and_opens_with_it(files, tmp_path):
     assert "figures/" in page and (tmp_path / "report" / "figures").glob("*-tasks.svg")
 
 
+def test_slices_say_of_which_task_they_are(files):
+    text = compare_files(results=str(files / "all.csv"), by="label", **FEW)
+    tables = [line for line in text.splitlines() if ": label  examples" in line]
+    assert [line.partition(":")[0] for line in tables] == [*SIZES]
+    assert text.count("Note: Slices of fewer than") == 1
+
+
 def test_several_tasks_are_not_pooled(files):
     for rows in (TABLE, TABLE.rename(columns={"task": "dataset"})):
         with pytest.raises(UserError, match=r"holds 3 tasks .*give all to stats\.compare_tasks"):
