@@ -327,11 +327,7 @@ def _mean(
         )
     samples = np.tensordot(weights, [item.samples for item in comparisons], 1)
     # Metrics of one task have the same examples, which are counted once.
-    once = [
-        place
-        for place, (own, _) in enumerate(cells)
-        if own.examples not in {before.examples for before, _ in cells[:place]}
-    ]
+    once = [*{own.examples: place for place, (own, _) in enumerate(cells)}.values()]
     arms = [
         _mean_arm(
             [arms_of(item)[place] for item in comparisons],

@@ -114,15 +114,18 @@ def _sizes(tasks: Mapping[str, Mapping[str, ArmTable]]) -> str:
 def as_json(compared: ComparedArms, read: str) -> str:
     """Returns every number, and what was read, as JSON, with the keys of `Comparison.to_dict`."""
     records: list[dict[str, Any]] = [item.to_dict() for item in compared.comparisons]
-    ranked = {arm.name: arm for ranking in compared.rankings for arm in ranking.arms}
     for record, item in zip(records, compared.items, strict=True):
         record["p_holm"] = item.adjusted
         record |= {answer.key: answer.record() for answer in item.answers}
         about = words.claim(words.arms_of(item.comparison), item.comparison.resample)
         record["read"] = f"{about} {read}".lstrip()
-        for role in ("base", "experiment") if ranked else ():
-            arm = ranked[record[role]["name"]]
-            record[role] |= {"ranks": [arm.rank_low, arm.rank_high], "groups": list(arm.groups)}
+        of_set = [own for own in compared.rankings if own.name == item.comparison.evaluation_set]
+        rankings = [own for own in of_set if len(of_set) == 1 or own.metric == record["metric"]]
+        for arm in rankings[0].arms if rankings else ():
+            for role in ("base", "experiment"):
+                if record[role]["name"] == arm.name:
+                    ranks = [arm.rank_low, arm.rank_high]
+                    record[role] |= {"ranks": ranks, "groups": list(arm.groups)}
     return json.dumps(records, indent=2, default=str)
 
 
@@ -137,7 +140,6 @@ def as_text(compared: ComparedArms, read: str) -> str:
     if means:
         told = means
         passed_over = f"Task by task, corrected for their number (Holm): {tally(compared.items)}."
-    findings = [one.finding(pairing=False) for one in told]
     claims = {words.claim(words.arms_of(item), item.resample) for item in items}
     about = claims.pop() if len(claims) == 1 and len(items) > 1 else ""  # said once for all
     sets = dict.fromkeys(item.evaluation_set for item in items)
@@ -147,7 +149,8 @@ def as_text(compared: ComparedArms, read: str) -> str:
     for one in compared.items:
         for text in words.warnings(one.comparison, len(items) == 1, one.answers):
             warned.setdefault(text, {})[one.comparison.evaluation_set] = None
-    parts = ["\n".join(text.removeprefix(about).lstrip() for text in findings)]
+    findings = (one.finding(pairing=False).removeprefix(about).lstrip() for one in told)
+    parts = ["\n".join(findings)]
     if table is not None:
         shown = [table.aligned(), *filter(None, [unclear_beyond_zero(compared.items)])]
         # The table of many comparisons is what a reader looks for first.
@@ -158,20 +161,18 @@ def as_text(compared: ComparedArms, read: str) -> str:
     parts = [about, *parts]
     further = tables_of_answers(compared)
     parts += [shown_table.aligned() for shown_table in further]
-    parts += [
-        f"Note: {note}" for note in dict.fromkeys(shown_table.note for shown_table in further)
-    ]
+    parts += dict.fromkeys(f"Note: {shown_table.note}" for shown_table in further)
     for ranking in [] if means else compared.rankings:
         parts += [words.ranking_finding(ranking).removeprefix(about).lstrip()]
         parts += [ranking.table().aligned()]
         parts += [f"Note: {text}" for text in words.ranking_notes(ranking)[:1] if is_long]
     is_one_of_many = len(items) > 1 and len(means) != 1
-    metrics = dict.fromkeys(one.comparison.metric for one in told)
-    called = [
-        one.comparison.name + f", {metric_name(one.comparison.metric)}" * (len(metrics) > 1)
+    has_several = len({one.comparison.metric for one in told}) > 1
+    names = (
+        one.comparison.name + f", {metric_name(one.comparison.metric)}" * has_several
         for one in told
-    ]
-    leads = [f"{name}: " if is_one_of_many else "" for name in called]
+    )
+    leads = [f"{name}: " * is_one_of_many for name in names]
     reports = [words.interval_to_report(one.comparison) for one in told]
     parts += [lead + text for lead, text in zip(leads, reports, strict=True) if text]
     limits = [*filter(None, dict.fromkeys(map(words.unseen_failures, items)))]

@@ -220,12 +220,8 @@ def _of_all_arms(runs: Sequence[FinishedRun]) -> dict[str, Any]:
         said = f"{names[1]} is compared with {names[0]}, the first by name"
     elif len(names) > 2:
         every = [run for own in arms.values() for run in own]
-        asked = {
-            "name": f"All {len(names)} arms",
-            "base": every,
-            "design": "single",
-            "ranked": design,
-        }
+        asked = {"name": f"All {len(names)} arms", "base": every, "design": "single"}
+        asked["ranked"] = design
         said = f"all {len(names)} arms are ranked, and none is the base"
     if any(step is not None for step in steps.values()):
         said += (

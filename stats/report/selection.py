@@ -292,9 +292,7 @@ def by_checkpoint(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
         seed, step = run.facts["pretrain_seed"], run.facts["step"]
         parts.append(
             (
-                f"{run.facts['procedure']}"
-                if step is None
-                else f"{run.facts['procedure']}, step {step}",
+                f"{run.facts['procedure']}" + f", step {step}" * (step is not None),
                 f"pre-training seed {'not known' if seed is None else seed}",
                 f"{folder} {sha256[:8]}" if folder in alike else folder,
             )

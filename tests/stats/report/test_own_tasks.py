@@ -217,6 +217,30 @@ def test_slices_say_of_which_task_they_are(files):
     assert text.count("Note: Slices of fewer than") == 1
 
 
+def test_ranks_are_those_of_the_arm_on_the_task(tmp_path):
+    """All tasks had the ranks of the last one."""
+    best = {"CoLA": "a", "RTE": "b"}
+    draws, parts = np.random.default_rng(1), []
+    for task, arm in [(task, arm) for task in best for arm in "abc"]:
+        for seed in SEEDS:
+            right = draws.random(200) < (0.95 if best[task] == arm else 0.5)
+            parts.append(
+                pd.DataFrame(
+                    {"task": task, "model": arm, "seed": seed, "id": range(200), "score": right * 1}
+                )
+            )
+    pd.concat(parts).to_csv(tmp_path / "all.csv", index=False)
+    records = json.loads(compare_files(results=str(tmp_path / "all.csv"), json=True, **FEW))
+    ranks = {
+        (record["evaluation_set"], record[role]["name"]): record[role].get("ranks")
+        for record in records
+        for role in ("base", "experiment")
+    }
+    assert ranks["CoLA", "a"] == [1, 1] and ranks["RTE", "b"] == [1, 1]
+    assert ranks["CoLA", "b"] == ranks["RTE", "a"] == [2, 3]
+    assert ranks["mean of 2 tasks", "a"] is None
+
+
 def test_several_tasks_are_not_pooled(files):
     for rows in (TABLE, TABLE.rename(columns={"task": "dataset"})):
         with pytest.raises(UserError, match=r"holds 3 tasks .*give all to stats\.compare_tasks"):
