@@ -9,8 +9,6 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-import gin
-
 from multiberts.finetune.task import registered_tasks
 from multiberts.launch.imports.register import imported_runs
 from multiberts.launch.markers.failures import exit_with
@@ -26,7 +24,7 @@ from multiberts.runs.command_line.command import (
     parameter_lines,
     parse_gin_flags,
 )
-from multiberts.runs.command_line.gin_files import refuse_unknown_scopes, scoped_bindings
+from multiberts.runs.command_line.gin_files import bindings_of, refuse_unknown_scopes
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.parameters import PositiveInt, annotations_of, check_types
 
@@ -91,7 +89,7 @@ class LaunchArguments(Arguments):
         by_flag = by_gin_name([self.gin_name], self.options(), given)
         by_flag |= by_gin_name(["launch"], self.flags().keys() & _SETTINGS.keys(), given)
         parse_gin_flags(_known(self.gin_name, self.function, self.needs_plan), by_flag)
-        settings = dict(gin.get_bindings("launch"))
+        settings = bindings_of("launch")
         settings |= {name: value for name, value in given.items() if name in _SETTINGS}
         _check_settings(settings)
         options = _options(self.gin_name, self.function, settings, given)
@@ -171,10 +169,10 @@ def _options(
 ) -> dict[str, Any]:
     """Returns a command's keyword arguments without `plan`: from flags, Gin, and the experiment."""
     known = inspect.signature(function).parameters
-    bound = dict(gin.get_bindings(name))
+    bound = bindings_of(name)
     for reserved in bound.keys() & {"plan", "root"}:
         raise UserError(f"{name}.{reserved} is set; set launch.root instead")
-    of_run = gin.get_bindings("run")
+    of_run = bindings_of("run")
     inherited = {"workers": settings["workers"]} if "workers" in settings else {}
     if name != "run":
         inherited |= of_run.get("engine_options") or {}
@@ -211,11 +209,11 @@ def _plan(settings: Mapping[str, Any], digests: InputDigests) -> list[PlannedRun
     scopes: dict[str, set[str]] = {stage: set() for stage in STAGES}
     for names, stage in SCOPED_STAGES.items():
         scopes[stage] = set(settings[names])
-        arguments[names] = {name: scoped_bindings(stage, name) for name in settings[names]}
-    modules = gin.get_bindings("finetune").get("task_modules", ())
+        arguments[names] = {name: bindings_of(stage, name) for name in settings[names]}
+    modules = bindings_of("finetune").get("task_modules", ())
     refuse_unknown_scopes(scopes, "launch", unused=registered_tasks(tuple(modules)))
     for name, stage in _OF_STAGES.items():
-        bound = gin.get_bindings(stage) | gin.get_bindings(gin_name_of(stage))
+        bound = bindings_of(stage) | bindings_of(gin_name_of(stage))
         arguments[name] = bound or None
     imported = imported_runs(settings["root"])
     return make_plan(Experiment(**arguments), imported=imported, digests=digests)

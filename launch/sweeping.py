@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import gin
 from tqdm import tqdm
 
 from multiberts.bert.checkpoint.checkpoint import (
@@ -46,9 +45,9 @@ from multiberts.runs.command_line.command import (
     require_arguments,
 )
 from multiberts.runs.command_line.gin_files import (
+    bindings_of,
     in_data_folder,
     refuse_unknown_scopes,
-    scoped_bindings,
 )
 from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.parameters import (
@@ -93,16 +92,16 @@ class SweepArguments(Arguments):
         by_flag = by_gin_name(["sweep"], annotations_of(sweep), own)
         by_flag |= by_gin_name(["finetune"], _flags_of_tasks(), for_all)
         parse_gin_flags({"finetune": finetune, "sweep": sweep}, by_flag)
-        found = dict(gin.get_bindings("sweep")) | own
+        found = bindings_of("sweep") | own
         require_arguments(sweep, set(found))
         check_arguments(sweep, found)
         names = list(found["tasks"])
         # A file may bind arguments of more tasks than are wanted now.
-        modules = (gin.get_bindings("finetune") | for_all).get("task_modules", ())
+        modules = (bindings_of("finetune") | for_all).get("task_modules", ())
         registered = registered_tasks(tuple(modules))
         refuse_unknown_scopes({"finetune": names}, "sweep.tasks", unused=registered)
         found["tasks"] = {
-            name: in_data_folder(scoped_bindings("finetune", name)) | for_all for name in names
+            name: in_data_folder(bindings_of("finetune", name)) | for_all for name in names
         }
         return found
 

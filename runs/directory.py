@@ -236,7 +236,7 @@ class RunDirectory:
           UserError: the directory belongs to a run with other parameters or inputs, holds
             something else, or has lost outputs that its DONE marker lists.
         """
-        self.path = Path(path)
+        self.path = Path(os.path.expanduser(path))
         self._stage = stage
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
         self._lock: int | None = None

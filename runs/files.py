@@ -48,7 +48,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
     Yields:
       The temporary path, in the same directory; it does not exist yet.
     """
-    path = Path(path)
+    path = Path(os.path.expanduser(path))
     temporary = path.with_name(path.name + UNFINISHED_SUFFIX)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

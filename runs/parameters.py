@@ -7,6 +7,7 @@ import collections.abc
 import functools
 import inspect
 import math
+import os
 import re
 import sys
 import types
@@ -97,6 +98,7 @@ def takes_fields_of(
 
     def decorator(function: Callable[[_Settings], _Result]) -> Callable[_Fields, _Result]:
         def bound(*values: _Fields.args, **fields: _Fields.kwargs) -> Callable[[], _Result]:
+            fields = expanded(fields)
             check_arguments(entry, fields)
             return functools.partial(function, settings(*values, **fields))
 
@@ -163,6 +165,45 @@ def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
     if len(texts) > 1:
         return [_literal(text, kinds) for text in texts]
     return _literal(texts[0], kinds)
+
+
+def with_texts(change: Callable[[str], str], value: Any) -> Any:
+    """Returns a value in which each text, at any depth of lists and mappings, is changed."""
+    if isinstance(value, Mapping):
+        return {name: with_texts(change, item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [with_texts(change, item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return change(value) if isinstance(value, str) else value
+
+
+def expanded(value: Any) -> Any:
+    """Returns a value whose paths begin in the home folder for `~/`, and hold what `$NAME` stands for.
+
+    A shell expands neither in `--run_dir=~/x`, nor anything in a file, and a folder called `~` would be made.
+    A text is a path here if it has a slash and no white space.
+
+    Raises:
+      UserError: a variable is not set.
+
+    Example:
+      >>> getfixture("monkeypatch").setenv("USER", "ada")
+      >>> expanded({"run_dir": "/scratch/$USER/runs", "files": ["${USER}/a.csv"], "title": "$ / year"})
+      {'run_dir': '/scratch/ada/runs', 'files': ['ada/a.csv'], 'title': '$ / year'}
+    """
+    return with_texts(_expanded_path, value)
+
+
+def _expanded_path(text: str) -> str:
+    if "/" not in text or any(map(str.isspace, text)):
+        return text
+    for name in re.findall(r"\$(\w+|\{\w+\})", text):
+        if name.strip("{}") not in os.environ:
+            raise UserError(
+                f"the path {text!r} has ${name}, which is not set in the environment; write the path "
+                f"without it, or set it: export {name.strip('{}')}=..."
+            )
+    return os.path.expanduser(os.path.expandvars(text))
 
 
 def is_boolean(annotation: Any) -> bool:

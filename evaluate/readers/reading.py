@@ -128,7 +128,8 @@ class NoTaskError(UserError):
 
 
 def _listed(path: str | Path | Sequence[str | Path]) -> list[str]:
-    return [str(path)] if isinstance(path, str | Path) else [*map(str, path)]
+    paths = [path] if isinstance(path, str | Path) else path
+    return [os.path.expanduser(one) for one in paths]
 
 
 def described_paths(path: str | Path | Sequence[str | Path]) -> str:

@@ -21,7 +21,7 @@ from absl import app, flags
 import multiberts
 from multiberts.runs import console, environment
 from multiberts.runs.bucket.localising import local_arguments
-from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin
+from multiberts.runs.command_line.gin_files import bindings_of, in_data_folder, parse_gin
 from multiberts.runs.directory import DONE
 from multiberts.runs.errors import UserError, disk_full_line, in_flags, nearest
 from multiberts.runs.parameters import (
@@ -29,6 +29,7 @@ from multiberts.runs.parameters import (
     bound_call,
     check_arguments,
     described,
+    expanded,
     is_boolean,
     value_of_flag,
 )
@@ -437,7 +438,7 @@ class Arguments:
         parse_gin_flags(names, by_gin_name(names, self.flags(), given))
         bindings: dict[str, Any] = {}
         for name in names:
-            bindings |= in_data_folder(dict(gin.get_bindings(name)))
+            bindings |= in_data_folder(bindings_of(name))
         bindings |= given
         require_arguments(self.function, set(bindings))
         check_arguments(self.function, bindings)
@@ -525,7 +526,11 @@ def flag_values(
       positional: texts of parameters that were given without their names.
     """
     texts = {name: flags.FLAGS[name].value for name in annotations} | dict(positional)
-    return {name: value_of_flag(given, annotations[name]) for name, given in texts.items() if given}
+    return {
+        name: expanded(value_of_flag(given, annotations[name]))
+        for name, given in texts.items()
+        if given
+    }
 
 
 @contextlib.contextmanager

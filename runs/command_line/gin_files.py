@@ -19,7 +19,10 @@ import gin
 from gin import config_parser
 
 import multiberts
+from multiberts.runs import console
 from multiberts.runs.errors import UserError, nearest
+from multiberts.runs.files import decoded
+from multiberts.runs.parameters import expanded, with_texts
 
 _BINDING = re.compile(r"^(?:(?P<scope>[\w/]+)/)?(?P<stage>\w+)\.(?P<parameter>\w+) =")
 _MACRO = re.compile(r"%([A-Za-z_]\w*)")
@@ -55,10 +58,11 @@ def parse_gin(
       given: the values of flags by their names in Gin, such as `pretrain.run_dir`; None where the flag
         was not given. A macro that nothing sets takes the value of a parameter that is bound to it.
     """
+    gin_files = [expanded(path) for path in gin_files]
     for path in gin_files:
         if not _located(path).is_file():
             raise UserError(f"--gin_file {path} does not exist; check the path")
-    texts = [(_located(path).read_text(errors="replace"), path) for path in gin_files]
+    texts = [(_text_of(path), path) for path in gin_files]
     statements = itertools.chain.from_iterable(
         itertools.chain(
             (_all_statements(text, path, (_real_path(path),)) for text, path in texts),
@@ -94,14 +98,14 @@ def _parse_file(path: str) -> None:
     Not with Gin's own search for files: that takes a folder `configs` for a Python package, if there is one
     on the path of modules, and fails.
     """
-    text = _located(path).read_text(errors="replace")
+    text = _text_of(path)
     lines = text.splitlines(keepends=True)
     begun = 0
     for statement in _statements(text):
         if isinstance(statement, config_parser.IncludeStatement):
             line = statement.location.line_num
             _parse_lines(lines, begun, line - 1, path)
-            _parse_file(statement.filename)
+            _parse_file(_included(statement.filename, path))
             begun = line
     _parse_lines(lines, begun, len(lines), path)
 
@@ -118,26 +122,43 @@ def _located(path: str) -> Path:
     return next((place for place in (Path(path), _PACKAGE / path) if place.is_file()), Path(path))
 
 
+def _text_of(path: str) -> str:
+    return decoded(_located(path).read_bytes(), path)
+
+
+def _included(name: str, source: str) -> str:
+    """Returns the path of a file that another includes: as it is given, or else beside that other."""
+    name = expanded(name)
+    beside = str(Path(source).parent / name)
+    if not Path(name).is_file():
+        return beside if Path(beside).is_file() else name
+    if Path(beside).is_file() and os.path.realpath(beside) != os.path.realpath(name):
+        console.note_once(
+            f"{source} includes {name}: that of the current directory is read, and not {beside}"
+        )
+    return name
+
+
 def _real_path(path: str) -> str:
     return os.path.realpath(_located(path))
 
 
 def in_data_folder(value: Any) -> Any:
     """Returns a value with its paths `data:<path>`, at any depth, put below the macro DATA."""
-    if isinstance(value, Mapping):
-        return {name: in_data_folder(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [in_data_folder(item) for item in value]
-    if not isinstance(value, str) or not value.startswith(IN_DATA):
-        return value
+    return with_texts(_in_data_folder, value)
+
+
+def _in_data_folder(text: str) -> str:
+    if not text.startswith(IN_DATA):
+        return text
     try:
         folder = gin.query_parameter("DATA/gin.macro.value")
     except ValueError as error:
         raise UserError(
-            f"the configuration reads {value!r}, but DATA, the folder of data, is not set; give "
+            f"the configuration reads {text!r}, but DATA, the folder of data, is not set; give "
             "--gin_param=\"DATA = 'folder'\""
         ) from error
-    return str(Path(folder) / value.removeprefix(IN_DATA))
+    return str(Path(expanded(folder)) / text.removeprefix(IN_DATA))
 
 
 class _Reference(str):
@@ -188,7 +209,7 @@ def _all_statements(
         where = f"{source} line {statement.location.line_num}"
         yield where, statement, is_typed
         if isinstance(statement, config_parser.IncludeStatement):
-            included = statement.filename
+            included = _included(statement.filename, source)
             if not _located(included).is_file():
                 raise UserError(f"{where} includes {included}, which is missing; check the path")
             if _real_path(included) in outer:
@@ -196,8 +217,7 @@ def _all_statements(
                     f"{where} includes {included}, which includes itself; remove one include"
                 )
             inner = (*outer, _real_path(included))
-            text = _located(included).read_text(errors="replace")
-            yield from _all_statements(text, included, inner)
+            yield from _all_statements(_text_of(included), included, inner)
 
 
 def _check_statements(
@@ -306,14 +326,16 @@ def scope_of(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def scoped_bindings(stage: str, name: str) -> dict[str, Any]:
-    """Returns what Gin binds to a stage in a name's scope, with the bindings without scope.
+def bindings_of(stage: str, name: str | None = None) -> dict[str, Any]:
+    """Returns what Gin binds to a stage, with `~` and `$NAME` of paths expanded (`runs.parameters.expanded`).
 
     Args:
       stage: name of the function that Gin binds.
+      name: whose scope counts, too, beside the bindings without scope.
     """
-    with gin.config_scope(scope_of(name)):
-        return dict(gin.get_bindings(stage))
+    with gin.config_scope(name and scope_of(name)):
+        bindings: dict[str, Any] = expanded(gin.get_bindings(stage))
+    return bindings
 
 
 def refuse_unknown_scopes(

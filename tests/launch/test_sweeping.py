@@ -16,7 +16,7 @@ import pytest
 from multiberts.evaluate.prediction_files.parquet import export
 from multiberts.finetune.finetuning import finetune
 from multiberts.launch.sweeping import sweep, sweep_plan
-from multiberts.runs.command_line.gin_files import in_data_folder, parse_gin, scoped_bindings
+from multiberts.runs.command_line.gin_files import bindings_of, in_data_folder, parse_gin
 from multiberts.runs.errors import UserError
 from multiberts.runs.preemption import EXIT_PREEMPTED
 from multiberts.stats.report.own_predictions import compare_files
@@ -269,7 +269,7 @@ def plan_of_configuration(config: str, checkpoint: str, data: str) -> tuple[int,
     parse_gin([config], [f"CHECKPOINTS = [{checkpoint!r}]", f"DATA = {data!r}", "ROOT = 'root'"])
     bindings = dict(gin.get_bindings("sweep"))
     assert bindings.pop("root") == "root"
-    tasks = {name: scoped_bindings("finetune", name) for name in bindings["tasks"]}
+    tasks = {name: bindings_of("finetune", name) for name in bindings["tasks"]}
     bindings["tasks"] = in_data_folder(tasks)
     plan = sweep_plan(**bindings)
     return len(plan), dict(plan[0].parameters)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import gin
 import pytest
 
 from multiberts.evaluate.scoring import score
+from multiberts.runs import console
 from multiberts.runs.command_line.gin_files import parse_gin
 from multiberts.runs.errors import UserError
 from multiberts.tests import warm
@@ -141,3 +143,72 @@ def test_a_flag_sets_the_macro_that_its_parameter_is_bound_to(tmp_path: Path) ->
         bound(d=2)
     with pytest.raises(UserError, match=r"uses D, .*--d=\.\.\.$"):
         bound(a="x")
+
+
+WORLD = "make_world.num_documents = 40"
+
+
+@pytest.mark.parametrize("path", ["~/runs", "$HOME/runs", "${HOME}/runs", "{home}/runs"])
+def test_paths_begin_in_the_home_folder(tmp_path: Path, path: str) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    work.mkdir()
+    path = path.replace("{home}", str(home))
+    (work / "a.gin").write_text(f"{WORLD}\nmake_world.run_dir = {path + '/in_gin'!r}\n")
+    environment = {**os.environ, "HOME": str(home)}
+    for arguments in (["--gin_file=a.gin"], [f"--run_dir={path}/in_flag", f"--gin_param={WORLD}"]):
+        done = warm.run(["make-world", *arguments], work, environment=environment)
+        assert done.returncode == 0, done.stderr
+    assert sorted(file.name for file in (home / "runs").iterdir()) == ["in_flag", "in_gin"]
+    assert [file.name for file in work.iterdir()] == ["a.gin"]
+
+
+def test_a_file_in_the_home_folder_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.gin").write_text("include '~/b.gin'\nmake_world.run_dir = 1\n")
+    (tmp_path / "b.gin").write_text(WORLD + "\n")
+    done = warm.run(
+        ["make-world", "--gin_file=~/a.gin"],
+        tmp_path,
+        environment={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert done.stderr == "error: make_world.run_dir is 1, expected str; correct it\n"
+
+
+def test_an_unset_variable_in_a_path_makes_no_folder(tmp_path: Path) -> None:
+    done = warm.run(["make-world", "--run_dir=$NO_SUCH/runs"], tmp_path)
+    assert (done.returncode, [*tmp_path.iterdir()]) == (2, [])
+    assert "'$NO_SUCH/runs' has $NO_SUCH, which is not set" in done.stderr
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner.gin", tmp_path / "outer.gin"
+    inner.write_bytes("NAME = 1\nRUN_DIR = 'wörter'\n".encode("latin-1"))
+    outer.write_text("include 'inner.gin'\n")
+    for file in (inner, outer):
+        with pytest.raises(UserError, match=r"inner\.gin line 2: byte 0xf6 .* UTF-8"):
+            parse(file)
+
+
+def test_an_include_is_looked_for_beside_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console.note_once.cache_clear()
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "a.gin").write_text("include 'base.gin'\n")
+    (tmp_path / "exp" / "base.gin").write_text("include 'c.gin'\n")
+    (tmp_path / "exp" / "c.gin").write_text("RUN_DIR = 'beside'\n")
+    monkeypatch.chdir(tmp_path)
+
+    def run_dir() -> object:
+        with gin.unlock_config():
+            gin.clear_config()
+            parse_gin(["exp/a.gin"], [])
+            return gin.query_parameter("RUN_DIR/gin.macro.value")
+
+    assert (run_dir(), capsys.readouterr().err) == ("beside", "")
+    (tmp_path / "base.gin").write_text("RUN_DIR = 'above'\n")
+    assert run_dir() == "above"
+    assert (
+        "exp/a.gin includes base.gin: that of the current directory is read"
+        in capsys.readouterr().err
+    )
+    gin.clear_config()
