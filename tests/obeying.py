@@ -1,9 +1,9 @@
-"""Carries out the cures that `multiberts compare` prints, as a person does who knows their own data.
+"""Carries out the cures that commands print, as a person does who knows their own data.
 
 A person has files and a command, and knows which of their columns holds what (`knows`), as the attempts in
-`tests/test_obeying.py` have them. They read the refusal, do what its cure says, run the command again, and go
-on until there is an answer or a refusal that has no cure for them. A cure that leads back to a line they have
-seen, or that cannot be done with what there is, is a dead end.
+`tests/test_obeying.py` and `tests/test_obeying_training.py` have them. They read the refusal, do what its
+cure says, run the command again, and go on until there is an answer or a refusal that has no cure for them. A
+cure that leads back to a line they have seen, or that cannot be done with what there is, is a dead end.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from multiberts.runs.command_line.command import COMMANDS, load
 from multiberts.runs.errors import UserError, in_flags
 from multiberts.runs.parameters import annotations_of, value_of_flag
-from multiberts.stats.report.own_predictions import OwnComparison, compare_files
+from multiberts.stats.report.own_predictions import compare_files
+from multiberts.tests import warm
 
 ANSWER, REFUSAL, DEAD_END = "answer", "refusal", "dead end"
 MOST_STEPS = 8
@@ -32,11 +34,11 @@ Files = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Attempt:
-    """A person's attempt at a comparison.
+    """A person's attempt at an answer.
 
     Attributes:
       files: writes what the person has into a folder.
-      command: `compare` and what follows it, given in that folder.
+      command: `compare` or another command and what follows it, given in that folder.
       knows: by flag, the value that is right for these files.
       repairs: by a pattern of the refusal, what a person does with the files; it may return a new command.
       says: pattern of the answer, or of the refusal at the end, whose cause no person can take away.
@@ -83,6 +85,22 @@ def compared(command: str, folder: Path) -> str:
         return compare_files(results=expanded[0], experiment=expanded[1:], **given)
 
 
+def answered(command: str, folder: Path) -> str:
+    """Returns what a command line prints in a folder.
+
+    Raises:
+      UserError: it was refused.
+    """
+    words = shlex.split(command)
+    if words[0] == "compare":
+        return compared(command, folder)
+    done = warm.run(words, folder, kind=warm.TENSORFLOW)
+    if done.returncode == 2:
+        raise UserError(done.stderr.rpartition("error: ")[2].strip())
+    assert done.returncode == 0, done.stderr
+    return done.stderr + done.stdout
+
+
 def obey(attempt: Attempt, folder: Path) -> Chain:
     """Gives a person's command, and does what each refusal says."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +109,7 @@ def obey(attempt: Attempt, folder: Path) -> Chain:
     repairs = dict(attempt.repairs)
     for _ in range(MOST_STEPS):
         try:
-            return Chain(ANSWER, tuple(refusals), compared(command, folder))
+            return Chain(ANSWER, tuple(refusals), answered(command, folder))
         except UserError as error:
             line = in_flags(str(error))
         if line in refusals:
@@ -108,9 +126,9 @@ def obey(attempt: Attempt, folder: Path) -> Chain:
     return Chain(DEAD_END, tuple(refusals), refusals[-1])
 
 
-def faults_of(line: str) -> list[str]:
+def faults_of(line: str, command: str = "compare") -> list[str]:
     """Returns what a line of a command must not have: words of Python, and flags that there are not."""
-    flags = {field.name for field in fields(OwnComparison)}
+    flags = annotations_of(load(COMMANDS[command].target))
     unknown = [f"--{name}" for name, _ in _flags_in(line) if name not in flags]
     return unknown + _PYTHON.findall(line)
 

@@ -67,7 +67,8 @@ class Entry(RecordedFile):
 def local_copy(bucket: Bucket) -> Path:
     """Returns where the local copy of a place in a bucket lies."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(os.environ.get(FOLDER_VARIABLE) or Path(cache) / "multiberts" / "mirror")
+    folder = os.environ.get(FOLDER_VARIABLE) or Path(cache) / "multiberts" / "mirror"
+    folder = Path(folder).expanduser()
     if folder.exists():
         facts = folder.stat()
         if facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
