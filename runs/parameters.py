@@ -181,21 +181,22 @@ def expanded(value: Any) -> Any:
     """Returns a value whose paths begin in the home folder for `~/`, and hold what `$NAME` stands for.
 
     A shell expands neither in `--run_dir=~/x`, nor anything in a file, and a folder called `~` would be made.
-    A text is a path here if it has a slash and no white space.
+    A text is a path here if it has a slash, and begins with `~` or `$` or has no white space, as shell lines
+    have.
 
     Raises:
       UserError: a variable is not set.
 
     Example:
       >>> getfixture("monkeypatch").setenv("USER", "ada")
-      >>> expanded({"run_dir": "/scratch/$USER/runs", "files": ["${USER}/a.csv"], "title": "$ / year"})
-      {'run_dir': '/scratch/ada/runs', 'files': ['ada/a.csv'], 'title': '$ / year'}
+      >>> expanded(["/scratch/$USER/runs", "${USER}/a b.csv", "source $USER/venv/bin/activate"])
+      ['/scratch/ada/runs', 'ada/a b.csv', 'source $USER/venv/bin/activate']
     """
     return with_texts(_expanded_path, value)
 
 
 def _expanded_path(text: str) -> str:
-    if "/" not in text or any(map(str.isspace, text)):
+    if "/" not in text or (text[0] not in "~$" and re.search(r"\s", text)):
         return text
     for name in re.findall(r"\$(\w+|\{\w+\})", text):
         if name.strip("{}") not in os.environ:
