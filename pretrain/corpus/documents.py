@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 from multiberts.bert.tokenization import split_words
 from multiberts.pretrain.corpus.sentences import sentences_of
+from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import open_unpacked, parse_json
 
@@ -50,12 +51,11 @@ _MOST_BYTES_OF_LINE = 1 << 27
 _MOST_LONE_SENTENCES = 0.9
 
 _JOIN = (
-    "put short texts that belong together (of one thread or author) into one document, or cut text whose "
-    "sentences end without marks yourself, as source_format 'sentences': one sentence per line and a blank "
-    "line between documents"
+    "join short texts of one thread or author to documents, or cut text without marks at sentence ends "
+    "yourself: source_format 'sentences' has one sentence per line and blank lines between documents"
 )
 _CURES_OF_LONE_SENTENCES = {
-    "sentences": "leave blank lines between documents only",
+    "sentences": "leave blank lines between documents only, and none between texts that belong together",
     "store": "prepare these anew, from documents of several sentences",
 }
 
@@ -236,13 +236,16 @@ def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None
     for (source_format, _), found in groups.items():
         number = sum(count.documents_with_words for _, count in found)
         lone = number - sum(count.documents_of_several for _, count in found)
+        first, *others = dict(found)
+        names = f"{first}{f' and {len(others)} more' if others else ''}"
+        counted = f"{names}: {lone} of {number} documents have one sentence"
         if number > 1 and lone > _MOST_LONE_SENTENCES * number:
-            first, *others = dict(found)
             raise UserError(
-                f"{first}{f' and {len(others)} more' if others else ''}: {lone} of {number} documents have "
-                "one sentence, expected documents of several, as a random segment follows a lone sentence "
-                f"and its label is always 1; {_CURES_OF_LONE_SENTENCES.get(source_format, _JOIN)}"
+                f"{counted}, expected documents of several, as only random segments follow a lone one; "
+                f"{_CURES_OF_LONE_SENTENCES.get(source_format, _JOIN)}"
             )
+        if number > 1 and 2 * lone > number:
+            note_once(f"{counted}; only random segments follow them")
     total = documents.total()
     if total < 2:
         raise UserError(
@@ -344,8 +347,7 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             if isinstance(record, dict):
                 found = f"fields {', '.join(sorted(record))}"
                 if text_field in record:
-                    found = f"{json.dumps(text)[:40]} in the field {text_field!r}"
-                    cure = "leave such lines out, or set text_field"
+                    found, cure = json.dumps(text)[:40], "leave such lines out, or set text_field"
             raise UserError(
                 f"{_place(path, offset)}: found {found}, expected text in the field {text_field!r}; {cure}"
             )

@@ -9,6 +9,7 @@ import pytest
 from multiberts.pretrain.corpus.documents import (
     FILE_FORMATS,
     Piece,
+    PieceCounts,
     check_counts,
     count_documents,
     expand_sources,
@@ -244,6 +245,16 @@ def test_documents_of_one_sentence_are_refused_in_every_layout(tmp_path, source_
     check_sources(files([*lone[:18], "One here. Two here.", "今天很冷。明天不冷。"]), source_format)
 
 
+@pytest.mark.parametrize(
+    ("source_format", "cure"), [("store", "prepare these anew"), ("tfds", "join short texts")]
+)
+def test_stores_and_datasets_of_lone_sentences_are_refused(source_format, cure):
+    piece = Piece("tweets", source_format)
+    with pytest.raises(UserError, match=f"tweets: 19 of 20 documents have one sentence.*{cure}"):
+        check_counts([piece], [PieceCounts(20, 20, 1)])
+    check_counts([piece], [PieceCounts(20, 20, 2)])
+
+
 def test_a_file_of_a_few_short_articles_is_none_of_short_documents(tmp_path):
     """The last file of an extracted Wikipedia may hold one stub or two."""
     article = '<doc id="1" url="u" title="t">\nOne here. Two here.\n</doc>\n'
@@ -287,9 +298,9 @@ def test_json_lines(tmp_path, name):
         ),
         (
             '{"text": "a"}\n{"text": null}\n',
-            "line 2: found null in the field 'text', expected text in the field 'text'; leave such lines",
+            "line 2: found null, expected text in the field 'text'; leave such lines",
         ),
-        ('{"text": ["a", "b"]}\n', 'line 1: found ["a", "b"] in the field \'text\', expected text'),
+        ('{"text": ["a", "b"]}\n', 'line 1: found ["a", "b"], expected text'),
         ("[1]\n", "line 1: found no object, expected text"),
     ],
 )
