@@ -1,7 +1,7 @@
 """Documents from TensorFlow Datasets, by name.
 
 A source is a name as `tensorflow_datasets.builder` takes it, with a split behind a colon if it is not
-`train`: `wikipedia/20230601.en`, `lm1b:test`. What has not been prepared on this machine is downloaded
+`train`: `wikipedia/20230601.en`, `pg19:test`. What has not been prepared on this machine is downloaded
 and prepared first, which some data sets cannot do without a network or Apache Beam.
 
 TensorFlow is imported when a dataset is opened, and not before.

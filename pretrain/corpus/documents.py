@@ -6,8 +6,11 @@ Layouts (`source_format`), text files plain or `.gz`, UTF-8, with or without a b
 * `blank_lines`: documents between blank lines; what stands between is cut into sentences here.
 * `raw`: one document a file, cut into sentences here.
 * `wikiextractor`: documents between `<doc ... title="...">` and `</doc>` lines, cut into sentences
-  here. The first line of a document is dropped where it repeats the title.
-* `jsonl`: one JSON object a line, its text in the field `text_field`, cut into sentences here.
+  here. The first line of a document is dropped where it repeats the title, and `&lt;`, `&gt;` and `&amp;`
+  are the characters that they stand for, as WikiExtractor escapes its text.
+* `jsonl`: one JSON object a line, its text in the field `text_field`, cut into sentences here. A line of
+  WikiExtractor, which has the fields `id`, `title` and `url` with `?curid=` in it, is unescaped likewise;
+  no other is.
 * `tfds`: not files but names of TensorFlow Datasets (`pretrain/corpus/dataset_source.py`).
 * `store`: not text but corpora that `prepare` has made (read in `pretrain/corpus/shards.py`).
 
@@ -20,15 +23,19 @@ from __future__ import annotations
 
 import glob
 import html
+import itertools
+import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from multiberts.bert.tokenization import split_words
 from multiberts.pretrain.corpus.sentences import sentences_of
+from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import open_unpacked, parse_json
 
@@ -40,8 +47,17 @@ DIVISIBLE_FORMATS = ("sentences", "blank_lines", "wikiextractor", "jsonl")
 # Longer than any book; a line is held in memory.
 _MOST_BYTES_OF_LINE = 1 << 27
 
-# A file with more documents of one sentence than this has blank lines where they do not belong.
+# With more documents of one sentence than this, nearly every next segment is random.
 _MOST_LONE_SENTENCES = 0.9
+
+_JOIN = (
+    "join short texts of one thread or author to documents, or cut text without marks at sentence ends "
+    "yourself: source_format 'sentences' has one sentence per line and blank lines between documents"
+)
+_CURES_OF_LONE_SENTENCES = {
+    "sentences": "leave blank lines between documents only, and none between texts that belong together",
+    "store": "prepare these anew, from documents of several sentences",
+}
 
 _DOCUMENT_START = re.compile(r"<doc\b([^>]*)>\s*$")
 _DOCUMENT_END = re.compile(r"</doc>\s*$")
@@ -70,7 +86,7 @@ class PieceCounts(NamedTuple):
 
     Attributes:
       documents: documents that are not blank; these are numbered through the corpus.
-      documents_of_several: those of more than one line.
+      documents_of_several: those of more than one sentence.
     """
 
     documents: int
@@ -168,9 +184,13 @@ def read_documents(pieces: Iterable[Piece], text_field: str = "text") -> Iterato
     """
     for piece in pieces:
         for lines in read_lines_of_documents(piece, text_field):
-            sentences = lines if piece.source_format == "sentences" else sentences_of(lines)
-            if sentences:
+            if sentences := list(cut_into_sentences(lines, piece.source_format)):
                 yield sentences
+
+
+def cut_into_sentences(lines: list[str], source_format: str) -> Iterator[str]:
+    """Yields the sentences of a document that comes in lines, cut no further than they are asked for."""
+    return iter(lines) if source_format == "sentences" else sentences_of(lines)
 
 
 def read_lines_of_documents(piece: Piece, text_field: str = "text") -> Iterator[list[str]]:
@@ -184,7 +204,7 @@ def read_lines_of_documents(piece: Piece, text_field: str = "text") -> Iterator[
     return _read_wikiextractor(piece)
 
 
-def count_lines_of_documents(documents: Iterable[list[str]]) -> PieceCounts:
+def count_documents(documents: Iterable[list[str]], source_format: str) -> PieceCounts:
     """Reads documents to the end, which also finds what is wrong with them.
 
     Args:
@@ -192,37 +212,44 @@ def count_lines_of_documents(documents: Iterable[list[str]]) -> PieceCounts:
     """
     not_blank = with_words = of_several = 0
     for lines in documents:
-        lines = [line for line in lines if line.strip()]
-        not_blank += bool(lines)
+        not_blank += any(line.strip() for line in lines)
         # Characters that the tokeniser drops make no document.
         if any(split_words(line) for line in lines):
             with_words += 1
-            of_several += len(lines) > 1
+            sentences = cut_into_sentences(lines, source_format)
+            of_several += len(list(itertools.islice(sentences, 2))) > 1
     return PieceCounts(not_blank, with_words, of_several)
 
 
 def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None:
     """Refuses sources that cannot make instances, by the counts of their pieces."""
-    by_source: dict[tuple[str, str], list[PieceCounts]] = {}
-    for piece, count in zip(pieces, counts, strict=True):
-        by_source.setdefault((piece.source, piece.source_format), []).append(count)
-    total = 0
-    for (source, source_format), found in by_source.items():
-        documents = sum(count.documents_with_words for count in found)
-        lone = documents - sum(count.documents_of_several for count in found)
-        if not documents:
+    documents: Counter[str] = Counter()  # by source
+    groups: dict[tuple[str, str], list[tuple[str, PieceCounts]]] = {}
+    for (source, source_format, *_), count in zip(pieces, counts, strict=True):
+        documents[source] += count.documents_with_words
+        # Blank lines can be wrong in one file; a file of another format may well hold one short document.
+        group = (source_format, source if source_format == "sentences" else "")
+        groups.setdefault(group, []).append((source, count))
+    for source, number in documents.items():
+        if not number:
             raise UserError(f"{source} holds no text, expected sentences; give another file")
-        mostly_lone = documents > 1 and lone > _MOST_LONE_SENTENCES * documents
-        if source_format == "sentences" and mostly_lone:
+    for (source_format, _), found in groups.items():
+        number = sum(count.documents_with_words for _, count in found)
+        lone = number - sum(count.documents_of_several for _, count in found)
+        first, *others = dict(found)
+        names = f"{first}{f' and {len(others)} more' if others else ''}"
+        counted = f"{names}: {lone} of {number} documents have one sentence"
+        if number > 1 and lone > _MOST_LONE_SENTENCES * number:
             raise UserError(
-                f"{source}: {lone} of {documents} documents have one sentence, expected documents of "
-                "several: with blank lines between sentences every second segment would be random "
-                "and every label 1; leave blank lines between documents only"
+                f"{counted}, expected documents of several, as only random segments follow a lone one; "
+                f"{_CURES_OF_LONE_SENTENCES.get(source_format, _JOIN)}"
             )
-        total += documents
+        if number > 1 and 2 * lone > number:
+            note_once(f"{counted}; only random segments follow them")
+    total = documents.total()
     if total < 2:
         raise UserError(
-            f"{', '.join(source for source, _ in by_source)}: found {total} document, expected at "
+            f"{', '.join(documents)}: found {total} document, expected at "
             "least 2, as a random next segment comes from another document; add a source or mark "
             "where documents end"
         )
@@ -316,14 +343,22 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             ) from error
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            found = (
-                f"fields {', '.join(sorted(record))}" if isinstance(record, dict) else "no object"
-            )
+            found, cure = "no object", "set text_field"
+            if isinstance(record, dict):
+                found = f"fields {', '.join(sorted(record))}"
+                if text_field in record:
+                    found, cure = json.dumps(text)[:40], "leave such lines out, or set text_field"
             raise UserError(
-                f"{_place(path, offset)}: found {found}, expected text in the field {text_field!r}; "
-                "set text_field"
+                f"{_place(path, offset)}: found {found}, expected text in the field {text_field!r}; {cure}"
             )
+        if {"id", "title"} <= record.keys() and "?curid=" in str(record.get("url")):
+            text = _unescaped(text)
         yield _without_lone_surrogates(text).split("\n")
+
+
+def _unescaped(text: str) -> str:
+    """Undoes, once, the `html.escape(text, quote=False)` that ends WikiExtractor's work on a text."""
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def _without_lone_surrogates(text: str) -> str:
@@ -363,7 +398,7 @@ def _read_wikiextractor(piece: Piece) -> Iterator[list[str]]:
                 "extract the file again"
             )
         elif _DOCUMENT_END.match(line):
-            yield _without_title(lines, title)
+            yield [_unescaped(line) for line in _without_title(lines, title)]
             lines = None
         else:
             lines.append(line)

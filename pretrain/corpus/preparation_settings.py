@@ -38,7 +38,8 @@ class PreparationSettings:
         `store` directories that this function made, with one vocabulary.
       source_format: `sentences` (one per line, blank line between documents), `blank_lines`
         (likewise, but not cut into sentences), `raw` (one document per file), `wikiextractor`,
-        `jsonl` (one JSON object per line), `tfds`, `store`; a list of file formats: one per source.
+        `jsonl` (one JSON object per line), `tfds`, `store`; a list of file formats: one per source. All
+        but the first and the last are cut at the marks that end sentences, of any script.
       text_field: of `jsonl` and `tfds`, the field or feature that holds the text.
       datasets_dir: of `tfds`, where prepared datasets lie; None: where the library keeps them.
       vocabulary: a `vocab.txt` to copy; without it one is learned from the text (of `store`:

@@ -28,11 +28,11 @@ from multiberts.pretrain.corpus.documents import (
     DIVISIBLE_FORMATS,
     Piece,
     PieceCounts,
-    count_lines_of_documents,
+    count_documents,
+    cut_into_sentences,
     read_lines_of_documents,
     unpack,
 )
-from multiberts.pretrain.corpus.sentences import sentences_of
 from multiberts.pretrain.corpus.token_store import (
     TokenStore,
     write_encoded_documents,
@@ -85,8 +85,7 @@ class Text:
         number = first_document
         for piece in pieces:
             for lines in self.lines_of_documents(piece):
-                is_cut = piece.source_format == "sentences"
-                sentences = lines if is_cut else sentences_of(lines)
+                sentences = list(cut_into_sentences(lines, piece.source_format))
                 if not sentences:
                     continue
                 if self.swapper is None:
@@ -191,7 +190,7 @@ def look_over_shard(pieces: tuple[Piece, ...], text: Text) -> list[PieceCounts]:
     return [
         _count_stored(piece)
         if piece.source_format == "store"
-        else count_lines_of_documents(text.lines_of_documents(piece))
+        else count_documents(text.lines_of_documents(piece), piece.source_format)
         for piece in pieces
     ]
 

@@ -2,14 +2,16 @@
 
 import gzip
 import itertools
+import json
 
 import pytest
 
 from multiberts.pretrain.corpus.documents import (
     FILE_FORMATS,
     Piece,
+    PieceCounts,
     check_counts,
-    count_lines_of_documents,
+    count_documents,
     expand_sources,
     read_documents,
     read_lines_of_documents,
@@ -63,6 +65,30 @@ def test_wikiextractor_layout(tmp_path, name):
     ]
 
 
+def test_wikiextractor_escapes_are_undone_once(tmp_path):
+    """Its last step is `html.escape(text, quote=False)`; `&amp;lt;` is an article that shows `&lt;`."""
+    text = "AT&amp;T &lt;br&gt; has 3 &lt; 5. Write &amp;lt; for &quot;less&quot;."
+    expected = [["AT&T <br> has 3 < 5.", "Write &lt; for &quot;less&quot;."]]
+    wiki = f'<doc id="1" url="u" title="x">\nx\n\n{text}\n\n</doc>\n'
+    assert documents_of(write(tmp_path / "wiki", wiki), "wikiextractor") == expected
+    record = {
+        "id": "1",
+        "revid": "2",
+        "url": "https://a.b/wiki?curid=1",
+        "title": "x",
+        "text": text,
+    }
+    line = write(tmp_path / "wiki.jsonl", json.dumps(record))
+    assert documents_of(line, "jsonl") == expected
+
+
+@pytest.mark.parametrize("url", [{}, {"url": "https://a.b/wiki/x"}, {"url": None}])
+def test_json_lines_of_other_tools_are_left_as_they_are(tmp_path, url):
+    record = {"id": 1, "title": "x", "text": "Write &lt;br&gt; here. Then &amp;."} | url
+    path = write(tmp_path / "lines.jsonl", json.dumps(record))
+    assert documents_of(path, "jsonl") == [["Write &lt;br&gt; here.", "Then &amp;."]]
+
+
 WRAPPED = """CHAPTER I
 
 It was a dark night, and the wind
@@ -84,6 +110,11 @@ def test_wrapped_lines_are_joined_to_paragraphs(tmp_path):
     assert documents_of(write(tmp_path / "book.txt", WRAPPED), "raw") == [expected]
     wiki = f'<doc id="1" url="u" title="x">\n{WRAPPED}</doc>\n'
     assert documents_of(write(tmp_path / "wiki.txt", wiki), "wikiextractor") == [expected]
+
+
+def test_lines_that_end_sentences_of_other_scripts_are_no_wrapped_lines(tmp_path):
+    lines = ["今天很冷。", "你去哪里？", "他说：“不去。”", "यह घर है।", "أين أنت؟"]
+    assert documents_of(write(tmp_path / "page.txt", "\n".join(lines)), "raw") == [lines]
 
 
 def test_whole_paragraphs_a_line_stay_apart(tmp_path):
@@ -118,7 +149,7 @@ def test_real_files_are_told_apart(tmp_path, shared_data, name, first, documents
 
 def check_sources(paths, source_format):
     pieces = [Piece(str(path), source_format) for path in paths]
-    counts = [count_lines_of_documents(read_lines_of_documents(piece)) for piece in pieces]
+    counts = [count_documents(read_lines_of_documents(piece), source_format) for piece in pieces]
     check_counts(pieces, counts)
 
 
@@ -185,6 +216,55 @@ def test_blank_lines_between_sentences_are_refused(tmp_path):
     )
 
 
+def tweets(texts, source_format):
+    """Returns texts in a layout, as files."""
+    wiki = '<doc id="1" url="u" title="t">\n{}\n</doc>\n'
+    return {
+        "jsonl": ["".join(json.dumps({"text": text}) + "\n" for text in texts)],
+        "blank_lines": ["\n\n".join(texts)],
+        "wikiextractor": ["".join(wiki.format(text) for text in texts)],
+        "raw": texts,
+    }[source_format]
+
+
+@pytest.mark.parametrize("source_format", ["jsonl", "blank_lines", "wikiextractor", "raw"])
+def test_documents_of_one_sentence_are_refused_in_every_layout(tmp_path, source_format):
+    """Counted after cutting: what has no marks of sentence ends, such as Thai, is one sentence, too."""
+
+    def files(texts):
+        layout = tweets(texts, source_format)
+        return [write(tmp_path / f"{number}", text) for number, text in enumerate(layout)]
+
+    lone = ["Just landed in Rome!", "ประเทศไทยเป็นประเทศ ตั้งอยู่ในเอเชีย", "今天很冷。"] * 7
+    message = refuse(files([*lone, "One here. Two here."]), source_format)
+    assert "21 of 22 documents have one sentence, expected documents of several" in message
+    assert "source_format 'sentences'" in message
+    assert ("0 and 21 more: " in message) == (source_format == "raw")
+    # The cures: texts put together, or one in ten with several sentences.
+    check_sources(files([". ".join(lone[:3]), "今天很冷。明天不冷。"]), source_format)
+    check_sources(files([*lone[:18], "One here. Two here.", "今天很冷。明天不冷。"]), source_format)
+
+
+@pytest.mark.parametrize(
+    ("source_format", "cure"), [("store", "prepare these anew"), ("tfds", "join short texts")]
+)
+def test_stores_and_datasets_of_lone_sentences_are_refused(source_format, cure):
+    piece = Piece("tweets", source_format)
+    with pytest.raises(UserError, match=f"tweets: 19 of 20 documents have one sentence.*{cure}"):
+        check_counts([piece], [PieceCounts(20, 20, 1)])
+    check_counts([piece], [PieceCounts(20, 20, 2)])
+
+
+def test_a_file_of_a_few_short_articles_is_none_of_short_documents(tmp_path):
+    """The last file of an extracted Wikipedia may hold one stub or two."""
+    article = '<doc id="1" url="u" title="t">\nOne here. Two here.\n</doc>\n'
+    stubs = '<doc id="2" url="u" title="t">\nA stub.\n</doc>\n' * 2
+    check_sources(
+        [write(tmp_path / "wiki_00", article * 2), write(tmp_path / "wiki_01", stubs)],
+        "wikiextractor",
+    )
+
+
 def test_one_document_is_too_few(tmp_path):
     path = write(tmp_path / "text.txt", "One.\nTwo.\n")
     assert "found 1 document" in refuse([path], "sentences")
@@ -216,7 +296,11 @@ def test_json_lines(tmp_path, name):
             '{"body": "a", "id": 1}\n',
             "line 1: found fields body, id, expected text in the field 'text'",
         ),
-        ('{"text": 5}\n', "line 1: found fields text, expected text"),
+        (
+            '{"text": "a"}\n{"text": null}\n',
+            "line 2: found null, expected text in the field 'text'; leave such lines",
+        ),
+        ('{"text": ["a", "b"]}\n', 'line 1: found ["a", "b"], expected text'),
         ("[1]\n", "line 1: found no object, expected text"),
     ],
 )

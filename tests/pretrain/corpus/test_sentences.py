@@ -1,7 +1,11 @@
 """Sentences end where a reader would end them."""
 
-import pytest
+import re
 
+import pytest
+import regex
+
+from multiberts.pretrain.corpus import sentences
 from multiberts.pretrain.corpus.sentences import split_sentences
 
 # Labelled by hand; the second part after the rule was written.
@@ -49,13 +53,82 @@ def test_sentences_are_cut_where_a_reader_would():
     assert len(wrong) <= 1, wrong
 
 
+# Written without white space between them.
+UNSPACED = [
+    ["他来了。", "你呢？", "“我不去！”", "她说。"],
+    [
+        "數學是什麼？！",
+        "《九章算術》成書很早（約公元前一世紀。）",
+        "後來失傳……？",
+        "1990年重印。",
+        "OpenAI也在。",
+    ],
+    [
+        "吾輩は猫である。",
+        "名前はまだ無い。",
+        "「どこ？」",
+        "彼は「行かない。」と言った。",
+        "『終わり｡』",
+    ],
+]
+# Written with it.
+SPACED = {
+    "Hindi": ["यह एक घर है।", "क्या यह बड़ा है?", "“हाँ।”", "१९९० में बना।", "श्लोक समाप्त॥"],
+    "Arabic": ["هل أنت هنا؟", "نعم!", "كتبت رسالة.", "«أين؟»", "ذهب."],
+    "Urdu": ["وہ ایم۔اے ہے۔", "کیا وہ یہاں ہے؟", "ہاں۔"],
+    "Burmese": ["နေကောင်းလား။", "ကျွန်တော်၊ သူ၊ အားလုံး ကောင်းပါတယ်။", "ဟုတ်ကဲ့။"],
+    "Khmer": ["ខ្ញុំទៅផ្សារ។", "ខ្ញុំទិញបាយ ត្រី ។ល។", "វាល្អ។"],
+    "Tibetan": ["བོད་ནི་ཡུལ་ཡིན།", "།དེ་ན་མི་མང་པོ་ཡོད།", "།།དེ་ལེགས་སོ།"],
+    "Armenian": ["Սա տուն է։", "Այն մեծ է։"],
+    "Amharic": ["ይህ ቤት ነው።", "ትልቅ ነው፧", "አዎ።"],
+    "Russian": ["Он пришёл.", "Ты т. е. вы?", "«Да!» сказал он.", "В 1990 г. он уехал…", "Конец."],
+    "Spanish": ["Llegó tarde.", "¿Por qué?", "¡No sé!", "Dijo: «Vale.»"],
+    "German": ["Er kam.", "„Wann?“ fragte sie.", "„Um zwölf.“", "Er ging."],
+    "Greek": ["Ήρθε.", "«Πού;» ρώτησε.", "Εκεί."],
+    "Thai": ["ประเทศไทยเป็นประเทศ ตั้งอยู่ในเอเชีย มีคนมาก"],
+}
+
+
+def test_sentences_of_other_scripts_end_at_their_marks():
+    assert [split_sentences("".join(cut)) for cut in UNSPACED] == UNSPACED
+    assert {name: split_sentences(" ".join(cut)) for name, cut in SPACED.items()} == SPACED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Yahoo!知恵袋で見た。",
+        "斯蒂芬．瑞士，以及约翰．凡布鲁。",
+        "「いや！」と「投球した。」が適用された。",
+        "The manga K-On (けいおん！, 2007) is Japanese.",
+        "The film けいおん！ is new.",
+    ],
+)
+def test_marks_within_sentences_of_chinese_and_japanese_end_none(text):
+    assert split_sentences(text) == [text]
+
+
+def test_ends_are_those_of_unicode():
+    """Its property Sentence_Terminal, in the first plane, but for what the table's comment names."""
+    terminal = {c for c in map(chr, range(0x10000)) if regex.match(r"\p{Sentence_Terminal}", c)}
+    mark = re.compile(f"[{sentences._ENDS}]")
+    ours = {c for c in map(chr, range(0x10000)) if mark.match(c)}
+    assert terminal - ours == {"\N{MYANMAR SIGN LITTLE SECTION}"}
+    assert ours - terminal == {"…", "\N{TIBETAN MARK SHAD}", "\N{TIBETAN MARK NYIS SHAD}"}
+    wide = {c for c in terminal if regex.match(r"[\p{EastAsianWidth=W}\p{EastAsianWidth=F}｡]", c)}
+    assert wide == {*sentences._WIDE_ENDS, "．", "﹒"}
+
+
 def test_splitting_loses_nothing():
     text = 'A b.  C!" d "E? F." 5 g. Mr. H. I.\tJ… K'
     assert " ".join(split_sentences(text)) == " ".join(text.split())
     assert split_sentences(" \n ") == []
 
 
-@pytest.mark.parametrize("text", [".", '."', ".)", ". (", "a.", ".. ", '. " '])
+@pytest.mark.parametrize(
+    "text",
+    [".", '."', ".)", ". (", "a.", ".. ", '. " ', "。", "。」", "。」と", ". 。", "।། ", "「。"],
+)
 def test_long_rows_of_marks_take_linear_time(text):
     """Three million characters: what grew with the square would not end."""
     paragraph = text * (3_000_000 // len(text))

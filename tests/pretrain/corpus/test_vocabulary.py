@@ -78,12 +78,35 @@ def test_vocabulary_has_the_size_asked_for_and_covers_its_text(tmp_path):
     assert all(tokenizer.unk_id not in ids for ids in tokenizer.encode_batch(TEXT))
 
 
+def ideographs(pieces):
+    return sum(len(piece) == 1 and piece >= "一" for piece in pieces)
+
+
 def test_rare_letters_are_left_out():
-    """Ideographs that occur once do not take the place of words in a small vocabulary."""
-    counts = Counter({chr(0x4E00 + i): 1 for i in range(5000)} | {"abc": 50, "abd": 40})
+    """Ideographs that occur once do not take the place of words where they are few of the letters."""
+    rare = {chr(0x4E00 + i): 1 for i in range(500)}
+    counts = Counter(rare | {"abc": 100_000, "abd": 90_000})
     pieces = learn_vocabulary(counts, 400)
-    assert sum(len(piece) == 1 and piece >= "一" for piece in pieces) == 100 - 4
+    assert ideographs(pieces) == 100 - 4
     assert "abc" in pieces
+
+
+def test_a_script_of_many_signs_gets_the_letters_of_the_text(capsys):
+    """5,000 signs twice each and 100 once: 99.99 % of 10,100 occurrences take 5,099 of them.
+
+    Half of 8,000 pieces holds 4,000 (none of them continues a word), as the note says with what holds all.
+    """
+    counts = Counter({chr(0x4E00 + i): 2 for i in range(5000)})
+    counts |= Counter({chr(0x4E00 + 5000 + i): 1 for i in range(100)})
+    assert ideographs(learn_vocabulary(counts, 30_522)) == 5099
+    assert capsys.readouterr().err == ""
+    assert ideographs(learn_vocabulary(counts, 8000)) == 4000
+    assert (
+        "note: 8,000 pieces hold 4,000 of the text's 5,100 letters, which make 79.21% of it; "
+        "prepare.vocabulary_size = 10198 holds those of 99.99%" in capsys.readouterr().err
+    )
+    assert ideographs(learn_vocabulary(counts, 10_198)) == 5099
+    assert capsys.readouterr().err == ""
 
 
 def test_too_small_a_size_and_no_words_are_refused():
