@@ -32,7 +32,40 @@ def lines(*rows: Any) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+WORDS = ["the", "guest", "was", "late", "she", "told", "him", "a", "cake", "is", "red"]
+SENTENCES = [" ".join(WORDS[number % 7 :][:4]).capitalize() + "." for number in range(60)]
+TALKS = [" ".join(SENTENCES[first : first + 3]) for first in range(0, 60, 3)]
+PREPARE = "prepare --run_dir=corpus --vocabulary_size=100 --sequence_length=24 --dupe_factor=1"
+
+
 ATTEMPTS = {
+    "texts of one sentence": Attempt(
+        files(a__jsonl=lines(*({"text": text} for text in SENTENCES))),
+        f"{PREPARE} --sources=a.jsonl --source_format=jsonl", "documents +20$", {},
+        {"join short texts": files(a__jsonl=lines(*({"text": text} for text in TALKS)))},
+    ),
+    "text without ends of sentences": Attempt(
+        files(a__jsonl=lines(*({"text": text.replace(".", "")} for text in TALKS))),
+        f"{PREPARE} --sources=a.jsonl --source_format=jsonl", "documents +20$", {},
+        {"sentences end without marks, write one": lambda folder: files(
+            a__txt="\n\n".join(text.replace(". ", "\n") for text in TALKS))(folder)
+            or f"{PREPARE} --sources=a.txt --source_format=sentences"},
+    ),
+    "a blank line after each sentence": Attempt(
+        files(a__txt="\n\n".join(SENTENCES)), f"{PREPARE} --sources=a.txt --source_format=sentences",
+        "documents +2$", {},
+        {"leave blank lines between documents only": files(
+            a__txt="\n".join(SENTENCES[:30]) + "\n\n" + "\n".join(SENTENCES[30:]))},
+    ),
+    "a text that is null": Attempt(
+        files(a__jsonl=lines(*({"text": text} for text in TALKS), {"text": None})),
+        f"{PREPARE} --sources=a.jsonl --source_format=jsonl", "documents +20$", {},
+        {"leave such lines out": files(a__jsonl=lines(*({"text": text} for text in TALKS)))},
+    ),
+    "a text in another field": Attempt(
+        files(a__jsonl=lines(*({"body": text} for text in TALKS))),
+        f"{PREPARE} --sources=a.jsonl --source_format=jsonl", "documents +20$", {"text_field": "body"},
+    ),
     "a Gin file in Latin-1": Attempt(
         files(a__gin="make_world.run_dir = 'wörld'\nmake_world.num_documents = 40\n".encode("latin-1")),
         "make-world --gin_file=a.gin", "^wörld: 13 files", {},

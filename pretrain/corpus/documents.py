@@ -51,8 +51,8 @@ _MOST_BYTES_OF_LINE = 1 << 27
 _MOST_LONE_SENTENCES = 0.9
 
 _JOIN = (
-    "join short texts of one thread or author to documents, or cut text without marks at sentence ends "
-    "yourself: source_format 'sentences' has one sentence per line and blank lines between documents"
+    "join short texts of one thread or author; of text whose sentences end without marks, write one sentence "
+    "per line and blank lines between documents, as source_format 'sentences' has it"
 )
 _CURES_OF_LONE_SENTENCES = {
     "sentences": "leave blank lines between documents only, and none between texts that belong together",
@@ -241,11 +241,11 @@ def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None
         counted = f"{names}: {lone} of {number} documents have one sentence"
         if number > 1 and lone > _MOST_LONE_SENTENCES * number:
             raise UserError(
-                f"{counted}, expected documents of several, as only random segments follow a lone one; "
+                f"{counted}, expected documents of several, as only a random segment can follow a lone one; "
                 f"{_CURES_OF_LONE_SENTENCES.get(source_format, _JOIN)}"
             )
         if number > 1 and 2 * lone > number:
-            note_once(f"{counted}; only random segments follow them")
+            note_once(f"{counted}; only a random segment can follow these")
     total = documents.total()
     if total < 2:
         raise UserError(
@@ -343,11 +343,14 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             ) from error
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            found, cure = "no object", "set text_field"
+            found, cure = "no object", "give text_field='FIELD'"
             if isinstance(record, dict):
                 found = f"fields {', '.join(sorted(record))}"
                 if text_field in record:
-                    found, cure = json.dumps(text)[:40], "leave such lines out, or set text_field"
+                    found, cure = (
+                        json.dumps(text)[:40],
+                        "leave such lines out, or give text_field='FIELD'",
+                    )
             raise UserError(
                 f"{_place(path, offset)}: found {found}, expected text in the field {text_field!r}; {cure}"
             )
