@@ -19,7 +19,7 @@ from multiberts.evaluate.metrics.register import METRICS, metric_input
 from multiberts.finetune.data_files import SPLITS, FileContent, open_split, table_of_split
 from multiberts.finetune.task import DataArguments, Task
 from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
-from multiberts.finetune.text.labels import check_tags, names_in, texts_of_labels
+from multiberts.finetune.text.labels import check_tags, labels_found, texts_of_labels
 from multiberts.finetune.text.new_texts import columns_of_files
 from multiberts.finetune.text.readers import dataset_row, table_of_files
 from multiberts.finetune.text.task import (
@@ -30,7 +30,7 @@ from multiberts.finetune.text.task import (
     TextTask,
     table_task,
 )
-from multiberts.runs.errors import UserError, counted, nearest
+from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import LATER, without_later_defaults
 from multiberts.runs.parameters import PositiveFloat
 from multiberts.runs.tables import read_rows, table_files
@@ -226,7 +226,7 @@ def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
-    """Returns the labels of the training set, sorted; numbers by their value."""
+    """Returns the labels of the training set, as `labels_found` finds them."""
     column, kind = arguments.options["label_column"], arguments.options["kind"]
     if arguments.dataset is not None:
         source = open_split(arguments.dataset, SPLITS["train"], arguments.data_dir)
@@ -236,7 +236,7 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
             return tuple(names)
         examples = enumerate(source.examples([column]))
         rows = (dataset_row(source, row, example, column) for row, example in examples)
-        return _sorted(source.name, {name for row in rows for name in names_in(row, column, kind)})
+        return labels_found(source.name, rows, column, kind)
     if arguments.data_dir is not None:
         path = table_of_split(arguments.data_dir, "train")
     elif arguments.train_files:
@@ -252,37 +252,10 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=64)
 def _labels_of(contents: tuple[FileContent, ...], column: str, kind: str | None) -> tuple[str, ...]:
     path = table_of_files(tuple(content.path for content in contents))
-    rows = read_rows(path, (), values=[column], cure="correct the option label_column or the file")
-    return _sorted(str(path), {name for row in rows for name in names_in(row, column, kind)})
-
-
-# More than any classification of texts has; such a column is not of classes.
-_MOST_LABELS = 1000
-
-
-def _sorted(where: str, labels: set[str]) -> tuple[str, ...]:
-    if not 2 <= len(labels) <= _MOST_LABELS:
-        raise UserError(
-            f"{where}: found {counted(len(labels), 'different label')}, expected 2 to {_MOST_LABELS}; give "
-            "finetune.labels, or the option kind = 'regression' for numbers"
-        )
-    alike: dict[object, str] = {}
-    for label in sorted(labels):
-        is_text, number, _ = _place(label)
-        other = alike.setdefault(label.strip() if is_text else number, label)
-        if other != label:
-            raise UserError(
-                f"{where}: found the labels {other!r} and {label!r}, which would be two classes; write them "
-                "alike, or give finetune.labels"
-            )
-    return tuple(sorted(labels, key=_place))
-
-
-def _place(label: str) -> tuple[bool, float, str]:
-    try:
-        return False, float(label), label
-    except ValueError:
-        return True, 0.0, label
+    cure = "correct the option label_column or the file"
+    if kind == MULTI_LABEL:
+        cure += ", which has all labels of a row in one column"
+    return labels_found(str(path), read_rows(path, (), values=[column], cure=cure), column, kind)
 
 
 TASKS: tuple[Task, ...] = tuple(
