@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from multiberts.finetune.prediction import predict
+from multiberts.runs.errors import UserError
 from multiberts.tests.finetune.few_rows import check_few_rows
 
 WORDS = [
@@ -146,6 +147,19 @@ def test_few_rows_are_answered_without_tensorflow(
     saved(architecture, file, **settings)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     check_few_rows(tmp_path / "model", file)
+
+
+def test_pairs_need_two_types_of_tokens(tmp_path: Path, saved: Answer) -> None:
+    file = tmp_path / "new.tsv"
+    file.write_text("text1\ttext2\nwho wrote\tada did\n")
+    with pytest.raises(
+        UserError, match="two segments in a sequence, but the model has type_vocab_size 1"
+    ):
+        saved("BertForSequenceClassification", file, num_labels=3, type_vocab_size=1)
+    file.write_text("text\nwho wrote\n")
+    model, answer = saved("BertForSequenceClassification", file, num_labels=3, type_vocab_size=1)
+    expected = theirs(model, ["who", "wrote"]).logits[0].numpy()
+    np.testing.assert_allclose(answer["scores"], expected, atol=2e-5)
 
 
 def test_a_single_output_is_a_regression(tmp_path: Path, saved: Answer) -> None:

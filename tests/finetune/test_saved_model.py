@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.saved_model import export_saved_model
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.features import truncated_lengths
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
@@ -171,6 +172,19 @@ def test_several_labels_are_answered_as_predict_does(
     )  # fmt: skip
 
 
+def test_a_model_with_one_type_of_tokens_serves_no_pairs() -> None:
+    from multiberts.bert.serving.text_graph import text_signatures
+
+    def names(number: int | None) -> list[str]:
+        head = {"kind": "classification", "labels": None, "num_texts": number}
+        config = BertConfig(vocab_size=9, type_vocab_size=1)
+        return [*text_signatures({}, config, None, ["[CLS]", "[SEP]"], length=8, head=head)]
+
+    assert names(None) == names(1) == ["texts"]
+    with pytest.raises(UserError, match="a model of pairs has two segments .* type_vocab_size 1"):
+        names(2)
+
+
 def test_pairs_are_cut_as_training_cuts_them() -> None:
     import tensorflow as tf
 
@@ -202,6 +216,7 @@ def test_pairs_are_cut_as_training_cuts_them() -> None:
         ("there", "exists already; choose another TARGET"),
         ("jax", "Keras computes with jax; set MULTIBERTS_ENGINE=tensorflow"),
         ("flag", "--to saved_model does not take --corpus"),
+        ("vocabulary", "other.txt has 4 pieces, but "),
     ],
 )
 def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
@@ -236,6 +251,9 @@ def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
         monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     if change == "flag":
         arguments.append("--corpus=nowhere.json")
+    if change == "vocabulary":
+        (tmp_path / "other.txt").write_text("[UNK]\n[CLS]\n[SEP]\na\n")
+        arguments.append(f"--vocabulary={tmp_path / 'other.txt'}")
     before = sorted(tmp_path.rglob("*"))
     assert checkpoint_command(*arguments) == 2
     error = capsys.readouterr().err
