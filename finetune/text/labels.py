@@ -77,7 +77,7 @@ def _names_in(
     if kind == TOKENS:
         return words_of(row, column)
     text, is_list = row[column], column in row.lists
-    if kind != MULTI_LABEL and is_list:
+    if kind != MULTI_LABEL and is_list and len(row.lists[column]) != 1:
         raise UserError(
             f"{row.where}: found a list under {column!r}, expected one label; give the option kind = "
             f"{MULTI_LABEL!r} or {TOKENS!r}"
@@ -87,17 +87,18 @@ def _names_in(
         return cells
     if not is_list and _VECTOR.fullmatch(text):
         return re.findall("[01]", text)
-    if not is_list and text.startswith("[") and text.endswith("]") and SEPARATOR not in text:
+    if not is_list and text[:1] + text[-1:] in ("[]", "()", "{}") and SEPARATOR not in text:
         names = _spelled_list(text)
-        if names is None:
+        if names is not None:
+            return names
+        if text[0] == "[":
             raise UserError(
                 f"{row.where}: found {column} {text!r}, expected a list such as ['rude', 'kind'] or [1, 0]; "
                 "correct it, or give finetune.labels with this name among them"
             )
-        return names
-    by_sign = [_parts(cells, sign) for sign in (SEPARATOR, *_SIGNS, *_SIGNS_WITHIN)]
-    otherwise = cells if is_list else by_sign[0]
-    return next((names for names in by_sign if {*names} <= {*labels}), otherwise)
+    names = cells if is_list else _parts(cells, SEPARATOR)
+    others = (_parts(cells, sign) for sign in (SEPARATOR + _SIGNS + _SIGNS_WITHIN) * bool(labels))
+    return next((parts for parts in others if {*parts} <= {*labels}), names)
 
 
 def _parts(texts: Iterable[str], sign: str) -> list[str]:
@@ -105,7 +106,7 @@ def _parts(texts: Iterable[str], sign: str) -> list[str]:
 
 
 def _spelled_list(text: str) -> list[str] | None:
-    """Returns the items of a list as JSON, Python or NumPy write it; None of other texts.
+    """Returns the items of a list, tuple or set as JSON, Python or NumPy write it; None of other texts.
 
     Example:
       >>> _spelled_list("['rude', 'kind']"), _spelled_list("[1. 0.]"), _spelled_list("[rude]")
@@ -213,7 +214,7 @@ def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, 
         for name, row in first.items():
             parts = _parts([name], sign)
             if sign in name and (is_likely or {*parts} <= first.keys()):
-                names = sorted({*_parts(first, sign)})
+                names = sorted({*_parts(first, sign)}, key=_place)
                 names[_MOST_SHOWN:] = ["..."] * (len(names) > _MOST_SHOWN)
                 raise UserError(
                     f"{row.where}: found {column} {name!r}, which may be one label or {len(parts)}; give "

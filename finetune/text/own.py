@@ -43,12 +43,12 @@ class OwnOptions(TextOptions):
     Attributes:
       predict_test: whether the test sets are predicted, too.
       text_columns: of the files: one name for texts, two for pairs.
-      label_column: of the files, with the label.
+      label_column: of the files, with the label, or all labels of a row.
       kind: `classification`; `regression`, whose labels are numbers; `multi_label_classification`, any
-        number of labels for a text (a list, or names with `|` between them); `token_classification`, a
-        tag in BIO for each word (lists, or texts with spaces). None: classification, with
-        `finetune.labels`. Where `finetune.labels` is left out, the classes are the labels of the train
-        file, sorted.
+        number of labels for a text (a list, names with `|` between them, or a 0 or 1 for each label);
+        `token_classification`, a tag in BIO for each word (lists, or texts with spaces). None:
+        classification, with `finetune.labels`. Where `finetune.labels` is left out, the classes are the
+        labels of the train file, sorted; those of 0 and 1 are called `LABEL_0`, `LABEL_1`, ...
       metrics: names of the metrics that score it, the main one first; None: accuracy; Pearson, Spearman and
         the mean squared error; averages of F1 over labels; F1 of spans.
       class_weights: by which the loss of each class's examples is multiplied, in the order of the
@@ -254,7 +254,7 @@ def _labels_of(contents: tuple[FileContent, ...], column: str, kind: str | None)
     path = table_of_files(tuple(content.path for content in contents))
     cure = "correct the option label_column or the file"
     if kind == MULTI_LABEL:
-        cure += ", which has all labels of a row in one column"
+        cure = "correct the option label_column, or write all labels of a row in one column (rude|kind)"
     return labels_found(str(path), read_rows(path, (), values=[column], cure=cure), column, kind)
 
 

@@ -323,6 +323,7 @@ def write_cells(folder: Path, cells: list[Any], *, column: str = "marks", is_csv
         ("csv", [str(np.array(row)) for row in GIVEN], NAMES),
         ("csv", [str([int(bit) for bit in row]) for row in VECTORS], None),
         ("csv", [str(np.array(row)) for row in VECTORS], None),
+        ("csv", [str(tuple(map(int, row))) for row in VECTORS], None),
         ("csv", [str([bit == 1 for bit in row]) for row in VECTORS], None),
         ("csv", [",".join(f"{bit:g}" for bit in row) for row in VECTORS], None),
         ("jsonl", GIVEN, NAMES),
