@@ -8,9 +8,6 @@ spaces, as `answers` and `prediction_text`.
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -33,32 +30,22 @@ OUTSIDE = "O"
 NO_TAG = -1
 # More than any classification of texts has; such a column is not of classes.
 _MOST_LABELS = 1000
-# What programs write where a label is missing; "none" and "NONE" are classes of some tasks.
-_MISSING = frozenset(
-    {"", "nan", "NaN", "-nan", "None", "null", "NULL", "NA", "<NA>", "N/A", "n/a", "#N/A"}
-)
+# As programs write a label that is missing; "none" and "NONE" are classes of some tasks.
+_MISSING = ("", "nan", "NaN", "None", "null", "NULL", "NA", "<NA>", "N/A", "n/a", "#N/A")
 # The entries of a vector.
-_BITS = {
-    **dict.fromkeys(("0", "0.", "0.0", "False", "false"), 0.0),
-    **dict.fromkeys(("1", "1.", "1.0", "True", "true"), 1.0),
-}
+_BITS = dict.fromkeys(("0", "0.0", "False"), 0.0) | dict.fromkeys(("1", "1.0", "True"), 1.0)
 _VECTOR = re.compile(r"[01](?:[\s,;|]+[01])+")
 # Signs between names in place of `|`; those of the second line stand within names as well.
 _SIGNS = ",;\t\uff0c\u3001\uff1b"
 _SIGNS_WITHIN = "/ "
 # More labels than these are not listed.
 _MOST_SHOWN = 20
-_ITEM = re.compile(
-    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
-)
 
 
 def words_of(row: TableRow, column: str) -> list[str]:
-    """Returns the words of a cell: its list, the list that its text spells, or its text cut at spaces."""
-    words = row.lists.get(column)
-    if words is None and row[column].startswith(("['", '["')):
-        words = _spelled_list(row[column])
-    words = row[column].split() if words is None else words
+    """Returns the words of a cell: its list, or its text cut at spaces."""
+    is_list = column in row.lists or row[column].startswith(("['", '["'))
+    words = (row.listed(column) if is_list else None) or row[column].split()
     if not words:
         raise UserError(
             f"{row.where}: found nothing in {column}, expected a word or more; correct it or leave it out"
@@ -88,7 +75,7 @@ def _names_in(
     if not is_list and _VECTOR.fullmatch(text):
         return re.findall("[01]", text)
     if not is_list and text[:1] + text[-1:] in ("[]", "()", "{}") and SEPARATOR not in text:
-        names = _spelled_list(text)
+        names = row.listed(column)
         if names is not None:
             return names
         if text[0] == "[":
@@ -105,36 +92,12 @@ def _parts(texts: Iterable[str], sign: str) -> list[str]:
     return [part.strip() for text in texts for part in text.split(sign) if part.strip()]
 
 
-def _spelled_list(text: str) -> list[str] | None:
-    """Returns the items of a list, tuple or set as JSON, Python or NumPy write it; None of other texts.
-
-    Example:
-      >>> _spelled_list("['rude', 'kind']"), _spelled_list("[1. 0.]"), _spelled_list("[rude]")
-      (['rude', 'kind'], ['1.', '0.'], None)
-    """
-    inside = text[1:-1].strip()
-    if _ITEM.sub("", inside):
-        return None
-    names = _ITEM.findall(inside)
-    for number, name in enumerate(names):
-        if name[0] in "\"'":
-            with contextlib.suppress(ValueError, SyntaxError):
-                names[number] = ast.literal_eval(name)
-            with contextlib.suppress(ValueError):  # which joins surrogates to one character
-                names[number] = json.loads(name)
-    return names
-
-
 def labels_found(
     where: str, rows: Iterable[TableRow], column: str, kind: str | None
 ) -> tuple[str, ...]:
-    """Returns the labels of training examples: sorted, numbers by their value; of vectors `LABEL_0`, ...
-
-    Args:
-      where: the file or dataset, for messages.
-    """
-    first: dict[str, TableRow] = {}
-    forms: dict[int, TableRow] = {}
+    """Returns the labels of training examples: sorted, numbers by their value; of vectors `LABEL_0`, ..."""
+    first: dict[str, TableRow] = {}  # by name
+    forms: dict[int, TableRow] = {}  # by the length of a vector, 0 for names; the first row of each
     most = 0
     for row in rows:
         names = _names_in(row, column, kind)
@@ -150,7 +113,13 @@ def labels_found(
             f"{labels[-1]}, unless finetune.labels names them"
         )
     else:
-        _refuse_missing(column, first, kind)
+        for name in [name for name in first if name in _MISSING]:
+            is_none = " (an empty cell has none)" if kind == MULTI_LABEL else ""
+            is_name = f", or give finetune.labels if {name!r} is one of them" if name else ""
+            raise UserError(
+                f"{first[name].where}: found {column} {name!r}, which stands for a missing label; write the "
+                f"label{is_none} or remove the row{is_name}"
+            )
         if kind == MULTI_LABEL and first:
             _refuse_joined(column, first, [*forms.values()][-1], most)
     if not 2 <= len(labels) <= _MOST_LABELS:
@@ -177,30 +146,8 @@ def _place(label: str) -> tuple[bool, float, str]:
         return True, 0.0, label
 
 
-def _refuse_missing(column: str, first: Mapping[str, TableRow], kind: str | None) -> None:
-    """Refuses what stands for a missing label.
-
-    Args:
-      first: by name, the first row that has it.
-    """
-    for name, row in first.items():
-        if name in _MISSING:
-            is_none = " (an empty cell has none)" if kind == MULTI_LABEL else ""
-            is_name = f", or give finetune.labels if {name!r} is one of them" if name else ""
-            raise UserError(
-                f"{row.where}: found {column} {name!r}, which stands for a missing label; write the label"
-                f"{is_none} or remove the row{is_name}"
-            )
-
-
 def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, most: int) -> None:
-    """Refuses vectors that are none, and names that may be several.
-
-    Args:
-      first: by name, the first row that has it.
-      other: the first row of the form that comes last.
-      most: the largest number of names in a cell.
-    """
+    """Refuses numbers that are no vectors, such as those of `other`, and names that may be several."""
     if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_place, first)):
         row = next((first[name] for name in first if name not in _BITS), other)
         raise UserError(

@@ -82,11 +82,8 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
             yield number, row
 
     cure = "; correct the line, or give finetune.labels for a task of your own"
-    read: Iterable[tuple[int, TableRow]] = numbered()
-    has_labels = is_labelled
-    if may_lack and is_labelled:
-        read = [*read]
-        has_labels = any(is_label(row, task) for _, row in read)
+    read: Iterable[tuple[int, TableRow]] = [*numbered()] if may_lack else numbered()
+    has_labels = is_labelled and (not may_lack or any(is_label(row, task) for _, row in read))
     examples = examples_of(read, task, split, cure, is_labelled=has_labels)
     if not short_rows:
         return examples
