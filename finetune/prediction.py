@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from multiberts.bert.checkpoint.checkpoint import read_provenance
-from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.evaluate.prediction_files.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.finetuning import write_sets
 from multiberts.finetune.outputs import provenance_of_prediction
@@ -87,8 +86,8 @@ def predict(
         sets = timed(predictor.sets(family))
         with run:
             entries = write_sets(run.path, sets)
-            known = {**read_provenance(predictor.directory), FINE_TUNED: predictor.record}
-            content = provenance_of_prediction(predictor.directory, known, inputs)
+            provenance = read_provenance(predictor.directory)
+            content = provenance_of_prediction(predictor.directory, provenance, inputs)
             write_run(
                 run.path, {**content, "task": predictor.task.name, "evaluation_sets": entries}
             )

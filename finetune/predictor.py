@@ -65,7 +65,6 @@ class Predictor:
     Attributes:
       directory: the model's folder.
       task: what it was fine-tuned on.
-      record: of its training, as in `bert/checkpoint/fine_tuned.py`.
 
     Example:
       >>> from multiberts.runs.errors import UserError
@@ -92,9 +91,9 @@ class Predictor:
         """
         self.directory: Path = checkpoint_directory(model)
         self._config = check_checkpoint(self.directory)
-        self.record = _record(self.directory)
+        self._record = _record(self.directory)
         self.task: Task
-        self.task, self._arguments = _task(self.directory, self.record, tuple(task_modules))
+        self.task, self._arguments = _task(self.directory, self._record, tuple(task_modules))
         if self.task.new_data is None:
             raise UserError(
                 f"{model} is a model of task {self.task.name}, whose module reads no new data; give its "
@@ -186,7 +185,7 @@ class Predictor:
         )
         if self._weights is None:  # the same arrays at every call, so that they stay on the device
             self._weights = _weights(
-                self.directory, self._checkpoint, self.record, learner, self.task
+                self.directory, self._checkpoint, self._record, learner, self.task
             )
         return learner.evaluate(self._weights)
 
@@ -202,7 +201,7 @@ class Predictor:
         """
         sets = self.sets(family)
         for predicted in timed(sets) if is_timed else sets:
-            yield from answer_lines(predicted, self.record["head"], new.get(predicted.name))
+            yield from answer_lines(predicted, self._record["head"], new.get(predicted.name))
 
     @functools.cached_property
     def _checkpoint(self) -> Checkpoint:

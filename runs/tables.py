@@ -29,7 +29,7 @@ _LINES, _COLUMNAR = ".jsonl", ".parquet"
 # Endings of the names of tables; those of text may be followed by `.gz`.
 TABLE_SUFFIXES = (".tsv", ".csv", _LINES, _COLUMNAR)
 _SHARDS = "data-*.arrow"
-# Of a list that is written as text, as JSON, Python or NumPy do, with what stands behind it.
+# An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
 _ITEM = re.compile(
     r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
 )

@@ -1,4 +1,4 @@
-"""Carries out the cures that `multiberts compare` prints, as a person does who knows their own data.
+"""Carries out the cures that `compare` and `finetune` print, as a person does who knows their own data.
 
 A person has files and a command, and knows which of their columns holds what (`knows`), as the attempts in
 `tests/test_obeying.py` have them. They read the refusal, do what its cure says, run the command again, and go
@@ -9,12 +9,15 @@ seen, or that cannot be done with what there is, is a dead end.
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from multiberts.finetune.finetuning import finetune
+from multiberts.finetune.settings import FinetuningSettings
 from multiberts.runs.errors import UserError, in_flags
 from multiberts.runs.parameters import annotations_of, value_of_flag
 from multiberts.stats.report.own_predictions import OwnComparison, compare_files
@@ -32,11 +35,11 @@ Files = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Attempt:
-    """A person's attempt at a comparison.
+    """A person's attempt at a comparison, or at a training.
 
     Attributes:
       files: writes what the person has into a folder.
-      command: `compare` and what follows it, given in that folder.
+      command: `compare` or `finetune` and what follows it, given in that folder.
       knows: by flag, the value that is right for these files.
       repairs: by a pattern of the refusal, what a person does with the files; it may return a new command.
       says: pattern of the answer, or of the refusal at the end, whose cause no person can take away.
@@ -83,6 +86,20 @@ def compared(command: str, folder: Path) -> str:
         return compare_files(results=expanded[0], experiment=expanded[1:], **given)
 
 
+def trained(command: str, folder: Path) -> str:
+    """Returns what a command line of `finetune` prints in a folder, in this process.
+
+    Raises:
+      UserError: it was refused.
+    """
+    known = annotations_of(FinetuningSettings)
+    flags = (word.removeprefix("--").partition("=") for word in shlex.split(command)[1:])
+    given = {name: value_of_flag([value], known[name]) for name, _, value in flags}
+    with contextlib.chdir(folder), contextlib.redirect_stderr(io.StringIO()) as output:
+        finetune(**given)
+    return output.getvalue()
+
+
 def obey(attempt: Attempt, folder: Path) -> Chain:
     """Gives a person's command, and does what each refusal says."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +108,8 @@ def obey(attempt: Attempt, folder: Path) -> Chain:
     repairs = dict(attempt.repairs)
     for _ in range(MOST_STEPS):
         try:
-            return Chain(ANSWER, tuple(refusals), compared(command, folder))
+            answer = trained if command.startswith("finetune ") else compared
+            return Chain(ANSWER, tuple(refusals), answer(command, folder))
         except UserError as error:
             line = in_flags(str(error))
         if line in refusals:

@@ -21,6 +21,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import write_checkpoint
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL
 from multiberts.tests.obeying import ANSWER, DEAD_END, REFUSAL, Attempt, Chain, faults_of, obey
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +33,7 @@ SKILL = {"base": 0.6, "new": 0.8, "third": 0.7}
 ONE_RUN = "^One run of each model: this is about these models on new examples"
 ONE_SCORE = "^Scores of whole runs: this is about new seeds on these examples"
 Frames = Mapping[str, pd.DataFrame]
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
 
 
 def frame(
@@ -287,6 +292,33 @@ def _inspect(scores_of: Any, tasks: Sequence[str] = ("sums",)) -> Any:
                     "eval": {"task": task, "model": f"mock/{arm}", "created": f"2026-01-0{seed + 1}"},
                 }  # fmt: skip
     return written(files)
+
+
+def labelled(labels: Sequence[str]) -> Any:
+    """Texts to train on with these labels, and a tiny model."""
+
+    def write(folder: Path) -> None:
+        for split in ("train", "dev"):
+            texts = [f"a b {split} {number}" for number in range(len(labels))]
+            pd.DataFrame({"text": texts, "label": labels}).to_csv(
+                folder / f"{split}.csv", index=False
+            )
+        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+        config = BertConfig(
+            len(PIECES), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+            max_position_embeddings=16,
+        )  # fmt: skip
+        weights = initial_parameters(config, 0)
+        write_checkpoint(folder / "model", weights, config, folder / "vocab.txt", {})
+
+    return write
+
+
+def training(task: str, labels: str = "", kind: str = MULTI_LABEL) -> str:
+    options = {"kind": kind, "text_columns": ["text"]}
+    flags = "--checkpoint=model --data_dir=. --run_dir=run --batch_size=4 --max_steps=1 --sequence_length=16"
+    names = f"--labels={labels}" * bool(labels)
+    return f'finetune --task={task} {flags} --compile_step=False --options="{options}" {names}'
 
 
 ATTEMPTS: dict[str, Attempt] = {
@@ -657,6 +689,31 @@ ATTEMPTS: dict[str, Attempt] = {
     ),
     "other names than arms": Attempt(
         two(), "compare base.csv new.csv --names=A", "5 paired seeds", {"names": "A,B"}
+    ),
+    # Texts to train on.
+    "names of labels with commas between them": Attempt(
+        labelled(["kind, rude", "rude", "kind", ""] * 4), training("sets"),
+        r"labels of sets: 0 kind \(8\), 1 rude \(8\), none \(4\)", {},
+        {r"finetune.labels, all the names \(kind, rude, if": lambda _: training("sets", "kind,rude")},
+    ),
+    "commas that become bars": Attempt(
+        labelled(["kind,rude", "rude", "kind", ""] * 4), training("bars"),
+        r"labels of bars: 0 kind \(8\), 1 rude \(8\), none \(4\)", {},
+        {r"or write kind\|rude": labelled(["kind|rude", "rude", "kind", ""] * 4)},
+    ),
+    "shares of raters": Attempt(
+        labelled(["[0.9, 0.2]", "[0, 0.7]", "[1, 1]", "[0, 0]"] * 4), training("shares"),
+        r"labels of shares: 0 LABEL_0 \(8\), 1 LABEL_1 \(8\), none \(4\)", {},
+        {"a list with a 0 or 1 for each label": labelled(["[1, 0]", "[0, 1]", "[1, 1]", "[0, 0]"] * 4)},
+    ),
+    "a row without a label": Attempt(
+        labelled([*["for", "against"] * 8, ""]), training("rows", kind=CLASSIFICATION),
+        r"against \(8\), 1 for \(8\)", {}, {"or remove the row": labelled(["for", "against"] * 8)},
+    ),
+    "a class called None": Attempt(
+        labelled(["for", "against", "None"] * 6), training("stance", kind=CLASSIFICATION),
+        r"labels of stance: 0 for \(6\), 1 against \(6\), 2 None \(6\)", {},
+        {"give finetune.labels if": lambda _: training("stance", "for,against,None", CLASSIFICATION)},
     ),
 }  # fmt: skip
 

@@ -19,13 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.bert.checkpoint.checkpoint import (
-    PROVENANCE,
-    Checkpoint,
-    check_vocabulary,
-    config_path,
-    read_checkpoint,
-)
+from multiberts.bert.checkpoint.checkpoint import PROVENANCE, Checkpoint, read_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.tensorflow_format import VOCABULARY
 from multiberts.bert.tokenization import Tokenizer
@@ -70,8 +64,6 @@ def export_saved_model(
     _check_libraries()
     import tensorflow as tf
 
-    if vocabulary is not None:
-        check_vocabulary(Path(vocabulary), checkpoint.config, config_path(Path(source)))
     tokenizer = Tokenizer(vocabulary or checkpoint.vocabulary_path)
     with replaced(directory) as temporary, tempfile.TemporaryDirectory() as folder:
         # One piece per line and nothing else, whatever the line ends of the given file.

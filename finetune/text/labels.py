@@ -147,7 +147,7 @@ def _place(label: str) -> tuple[bool, float, str]:
 
 
 def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, most: int) -> None:
-    """Refuses numbers that are no vectors, such as those of `other`, and names that may be several."""
+    """Refuses numbers from 0 to 1 without vectors, as in the row `other`, and names that may be several."""
     if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_place, first)):
         row = next((first[name] for name in first if name not in _BITS), other)
         raise UserError(

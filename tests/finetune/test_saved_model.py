@@ -216,7 +216,6 @@ def test_pairs_are_cut_as_training_cuts_them() -> None:
         ("there", "exists already; choose another TARGET"),
         ("jax", "Keras computes with jax; set MULTIBERTS_ENGINE=tensorflow"),
         ("flag", "--to saved_model does not take --corpus"),
-        ("vocabulary", "other.txt has 101 pieces, but "),
     ],
 )
 def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
@@ -251,10 +250,6 @@ def test_what_cannot_be_served_gets_one_line_and_leaves_nothing(
         monkeypatch.setattr("keras.backend.backend", lambda: "jax")
     if change == "flag":
         arguments.append("--corpus=nowhere.json")
-    if change == "vocabulary":
-        pieces = checkpoint.vocabulary_path.read_text()
-        (tmp_path / "other.txt").write_text(f"{pieces}zzz\n")
-        arguments.append(f"--vocabulary={tmp_path / 'other.txt'}")
     before = sorted(tmp_path.rglob("*"))
     assert checkpoint_command(*arguments) == 2
     error = capsys.readouterr().err
