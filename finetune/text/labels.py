@@ -70,7 +70,7 @@ def _names_in(
             f"{MULTI_LABEL!r} or {TOKENS!r}"
         )
     cells = row.lists[column] if is_list else [text]
-    if kind != MULTI_LABEL or {*cells} <= {*labels}:
+    if kind != MULTI_LABEL or all(cell in labels for cell in cells):
         return cells
     if not is_list and _VECTOR.fullmatch(text):
         return re.findall("[01]", text)
@@ -84,8 +84,10 @@ def _names_in(
                 "correct it, or give finetune.labels with this name among them"
             )
     names = cells if is_list else _parts(cells, SEPARATOR)
-    others = (_parts(cells, sign) for sign in (SEPARATOR + _SIGNS + _SIGNS_WITHIN) * bool(labels))
-    return next((parts for parts in others if {*parts} <= {*labels}), names)
+    if not labels or all(name in labels for name in names):
+        return names
+    others = (_parts(cells, sign) for sign in SEPARATOR + _SIGNS + _SIGNS_WITHIN)
+    return next((parts for parts in others if all(part in labels for part in parts)), names)
 
 
 def _parts(texts: Iterable[str], sign: str) -> list[str]:
