@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import csv
+import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,6 +29,10 @@ _LINES, _COLUMNAR = ".jsonl", ".parquet"
 # Endings of the names of tables; those of text may be followed by `.gz`.
 TABLE_SUFFIXES = (".tsv", ".csv", _LINES, _COLUMNAR)
 _SHARDS = "data-*.arrow"
+# An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
+_ITEM = re.compile(
+    r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
+)
 
 
 class TableRow(dict[str, str]):
@@ -53,6 +60,22 @@ class TableRow(dict[str, str]):
     @property
     def where(self) -> str:
         return f"{self.path} {_unit(self.path)} {self.line}"
+
+    def listed(self, column: str) -> list[str] | None:
+        """Returns the items of a cell that is a list, or the text of one; None of other texts.
+
+        Example:
+          >>> cells = {"python": "['a', 'b c']", "numpy": "[1. 0.]", "json": '["a", true]', "name": "[a]"}
+          >>> [TableRow("new.csv", 2, cells).listed(column) for column in cells]
+          [['a', 'b c'], ['1.0', '0.0'], ['a', '1'], None]
+        """
+        if column in self.lists:
+            return self.lists[column]
+        text = self[column].strip()
+        inside = text[1:-1].strip()
+        if text[:1] + text[-1:] not in ("[]", "()", "{}") or _ITEM.sub("", inside):
+            return None
+        return [_item(item) for item in _ITEM.findall(inside)]
 
     def one_of(self, column: str, choices: Collection[str]) -> str:
         if self[column] not in choices:
@@ -83,6 +106,14 @@ class TableRow(dict[str, str]):
         return UserError(
             f"{self.where}: found {column} {self[column]!r}, expected {expected}; correct the line"
         )
+
+
+def _item(written: str) -> str:
+    """Returns an item of a list that JSON, Python or NumPy wrote."""
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError):
+            return _as_text(read(written)) or written
+    return written
 
 
 def read_rows(

@@ -11,8 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import write_checkpoint
+from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.initialization import initial_parameters
+from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL
 from multiberts.tests.obeying import Attempt, faults_of, obey
 from multiberts.tests.test_obeying import shown
 
@@ -32,10 +37,38 @@ def lines(*rows: Any) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
 WORDS = ["the", "guest", "was", "late", "she", "told", "him", "a", "cake", "is", "red"]
 SENTENCES = [" ".join(WORDS[number % 7 :][:4]).capitalize() + "." for number in range(60)]
 TALKS = [" ".join(SENTENCES[first : first + 3]) for first in range(0, 60, 3)]
 PREPARE = "prepare --run_dir=corpus --vocabulary_size=100 --sequence_length=24 --dupe_factor=1"
+
+
+def labelled(labels: list[str]) -> Callable[[Path], None]:
+    """Texts to train on with these labels, and a tiny model."""
+
+    def write(folder: Path) -> None:
+        for split in ("train", "dev"):
+            texts = [f"a b {split} {number}" for number in range(len(labels))]
+            pd.DataFrame({"text": texts, "label": labels}).to_csv(
+                folder / f"{split}.csv", index=False
+            )
+        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+        config = BertConfig(
+            len(PIECES), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+            max_position_embeddings=16,
+        )  # fmt: skip
+        weights = initial_parameters(config, 0)
+        write_checkpoint(folder / "model", weights, config, folder / "vocab.txt", {})
+
+    return write
+
+
+def training(task: str, labels: str = "", kind: str = MULTI_LABEL) -> str:
+    options = {"kind": kind, "text_columns": ["text"]}
+    flags = "--checkpoint=model --data_dir=. --run_dir=run --batch_size=4 --max_steps=1 --sequence_length=16"
+    names = f"--labels={labels}" * bool(labels)
+    return f'finetune --task={task} {flags} --compile_step=False --options="{options}" {names}'
 
 
 ATTEMPTS = {
@@ -80,6 +113,31 @@ ATTEMPTS = {
             exp_a__gin="")(folder), (folder / "exp" / "base.gin").write_text("make_world.num_documents = 40"),
             (folder / "exp" / "a.gin").write_text("include 'base.gin'\n")],
         "make-world --gin_file=exp/a.gin --run_dir=world", "^world: 13 files",
+    ),
+    # Texts to train on.
+    "names of labels with commas between them": Attempt(
+        labelled(["kind, rude", "rude", "kind", ""] * 4), training("sets"),
+        r"labels of sets: 0 kind \(8\), 1 rude \(8\), none \(4\)", {},
+        {r"finetune.labels, all the names \(kind, rude, if": lambda _: training("sets", "kind,rude")},
+    ),
+    "commas that become bars": Attempt(
+        labelled(["kind,rude", "rude", "kind", ""] * 4), training("bars"),
+        r"labels of bars: 0 kind \(8\), 1 rude \(8\), none \(4\)", {},
+        {r"or write kind\|rude": labelled(["kind|rude", "rude", "kind", ""] * 4)},
+    ),
+    "shares of raters": Attempt(
+        labelled(["[0.9, 0.2]", "[0, 0.7]", "[1, 1]", "[0, 0]"] * 4), training("shares"),
+        r"labels of shares: 0 LABEL_0 \(8\), 1 LABEL_1 \(8\), none \(4\)", {},
+        {"a list with a 0 or 1 for each label": labelled(["[1, 0]", "[0, 1]", "[1, 1]", "[0, 0]"] * 4)},
+    ),
+    "a row without a label": Attempt(
+        labelled([*["for", "against"] * 8, ""]), training("rows", kind=CLASSIFICATION),
+        r"against \(8\), 1 for \(8\)", {}, {"or remove the row": labelled(["for", "against"] * 8)},
+    ),
+    "a class called None": Attempt(
+        labelled(["for", "against", "None"] * 6), training("stance", kind=CLASSIFICATION),
+        r"labels of stance: 0 for \(6\), 1 against \(6\), 2 None \(6\)", {},
+        {"give finetune.labels if": lambda _: training("stance", "for,against,None", CLASSIFICATION)},
     ),
 }  # fmt: skip
 

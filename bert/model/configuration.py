@@ -93,6 +93,19 @@ class BertConfig:
         fields = read_json_fields(path, cure="restore it from the release")
         return cls.from_mapping(fields, str(path))
 
+    def check_two_segments(
+        self, source: str, cure: str = "take a checkpoint with 2, or a task of single texts"
+    ) -> None:
+        """Refuses two segments where the model knows one: the second would be embedded as zeros.
+
+        Args:
+          source: of the sequences, for the message.
+        """
+        if self.type_vocab_size < 2:
+            raise UserError(
+                f"{source} has two segments in a sequence, but the model has type_vocab_size 1; {cure}"
+            )
+
     def to_json(self) -> str:
         """Returns the content of `bert_config.json`."""
         return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"

@@ -67,9 +67,11 @@ def text_signatures(
 
     known = {"texts": signature("text"), "pairs": signature("text", "text_pair")}
     number = head["num_texts"]
-    if number is None:
+    if number == 2:
+        config.check_two_segments("a model of pairs")
+    if number is None and config.type_vocab_size > 1:
         return known
-    name = "texts" if number == 1 else "pairs"
+    name = "pairs" if number == 2 else "texts"
     return {name: known[name]}
 
 

@@ -26,6 +26,7 @@ from multiberts.finetune.coreference.winogender_schemas import (
 from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
+    bucket_length,
     check_masked_lm_head,
     encoder_inputs,
     evaluation_batches,
@@ -77,10 +78,11 @@ class PronounProbeFamily:
             begin, end = spans["$NOM_PRONOUN"]
             before, after = tokenizer.encode_batch([text[:begin], text[end:]])
             row = [tokenizer.cls_id, *before, tokenizer.mask_id, *after, tokenizer.sep_id]
-            if len(row) > config.max_position_embeddings:
+            padded = bucket_length(len(row))
+            if padded > config.max_position_embeddings:
                 raise UserError(
-                    f"{templates_file} line {line}: the sentence has {len(row)} tokens, but the "
-                    f"checkpoint has {config.max_position_embeddings} positions; shorten it"
+                    f"{templates_file} line {line}: the sentence has {len(row)} tokens, padded to {padded}, "
+                    f"but the checkpoint has {config.max_position_embeddings} positions; shorten it"
                 )
             rows.append(row)
             positions.append(len(before) + 1)

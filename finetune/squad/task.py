@@ -123,6 +123,7 @@ class SquadFamily:
     def read(self, config: BertConfig, vocabulary: FileContent) -> SquadData:
         """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.windows.sequence_length, config.max_position_embeddings)
+        config.check_two_segments("SQuAD")
 
         def read(source: SquadSource) -> SquadSet:
             contents = tuple(FileContent.of(path) for path in source.files())

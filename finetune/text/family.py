@@ -61,7 +61,10 @@ class TextFamily:
         """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         given = (self.train, self.evaluation, vocabulary, self.sequence_length)
-        return TextData.read(self.task, *given)
+        data = TextData.read(self.task, *given)
+        if any(texts and texts.examples.second_texts for texts in (data.train, *data.evaluation)):
+            config.check_two_segments(f"task {self.task.name}")
+        return data
 
 
 @dataclasses.dataclass(frozen=True)

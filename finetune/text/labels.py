@@ -1,34 +1,51 @@
 """Labels of text tasks: a class, a number, a set of labels, or a tag for each word.
 
-A set is written as the names of its labels with `|` between them, tags with spaces between them; where
-cells have types (JSON lines, Parquet, `datasets`), both may be lists, too. Prediction files have them in
-the same form, as `answers` and `prediction_text`.
+A set is written as the names of its labels with `|` between them, tags with spaces between them. Both may be
+lists, too: typed ones (JSON lines, Parquet, `datasets`), or texts of lists (`['rude', 'kind']` in CSV). A set
+may also be a vector, with a 0 or 1 for each label. Prediction files have names with `|`, or tags with
+spaces, as `answers` and `prediction_text`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from multiberts.bert.tokenization import Tokenizer
-from multiberts.evaluate.metrics.label_sets import SEPARATOR
+from multiberts.evaluate.metrics.label_sets import SEPARATOR, separator_in
 from multiberts.evaluate.metrics.tagged_spans import spans
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.finetune.text.task import MULTI_LABEL, TOKENS, TextTask
+from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import TableRow
 
 # The tag outside of spans.
 OUTSIDE = "O"
 # In place of the tag of a word that is not there.
 NO_TAG = -1
+# More than any classification of texts has; such a column is not of classes.
+_MOST_LABELS = 1000
+# As programs write a label that is missing; "none" and "NONE" are classes of some tasks.
+_MISSING = ("", "nan", "NaN", "None", "null", "NULL", "NA", "<NA>", "N/A", "n/a", "#N/A")
+# The entries of a vector.
+_BITS = dict.fromkeys(("0", "0.0", "False"), 0.0) | dict.fromkeys(("1", "1.0", "True"), 1.0)
+_VECTOR = re.compile(r"[01](?:[\s,;|]+[01])+")
+# Signs between names in place of `|`; those of the second line stand within names as well.
+_SIGNS = ",;\t\uff0c\u3001\uff1b"
+_SIGNS_WITHIN = "/ "
+# More labels than these are not listed.
+_MOST_SHOWN = 20
 
 
 def words_of(row: TableRow, column: str) -> list[str]:
     """Returns the words of a cell: its list, or its text cut at spaces."""
-    words = row.lists[column] if column in row.lists else row[column].split()
+    is_list = column in row.lists or row[column].startswith(("['", '["'))
+    words = (row.listed(column) if is_list else None) or row[column].split()
     if not words:
         raise UserError(
             f"{row.where}: found nothing in {column}, expected a word or more; correct it or leave it out"
@@ -36,15 +53,123 @@ def words_of(row: TableRow, column: str) -> list[str]:
     return words
 
 
-def names_in(row: TableRow, column: str, kind: str | None) -> list[str]:
-    """Returns the names of labels in a cell: one, those of a set, or a tag for each word."""
+def _names_in(
+    row: TableRow, column: str, kind: str | None, labels: Sequence[str] = ()
+) -> list[str]:
+    """Returns the names of labels in a cell: one, those of a set (or its vector), or a tag for each word.
+
+    Args:
+      labels: all names, where they are known; then a sign that gives such names separates them.
+    """
     if kind == TOKENS:
         return words_of(row, column)
-    if kind != MULTI_LABEL:
-        return [row[column]]
-    if column in row.lists:
-        return row.lists[column]
-    return row[column].split(SEPARATOR) if row[column] else []
+    text, is_list = row[column], column in row.lists
+    if kind != MULTI_LABEL and is_list and len(row.lists[column]) != 1:
+        raise UserError(
+            f"{row.where}: found a list under {column!r}, expected one label; give the option kind = "
+            f"{MULTI_LABEL!r} or {TOKENS!r}"
+        )
+    cells = row.lists[column] if is_list else [text]
+    if kind != MULTI_LABEL or all(cell in labels for cell in cells):
+        return cells
+    if not is_list and _VECTOR.fullmatch(text):
+        return re.findall("[01]", text)
+    if not is_list and text[:1] + text[-1:] in ("[]", "()", "{}") and SEPARATOR not in text:
+        names = row.listed(column)
+        if names is not None:
+            return names
+        if text[0] == "[":
+            raise UserError(
+                f"{row.where}: found {column} {text!r}, expected a list such as ['rude', 'kind'] or [1, 0]; "
+                "correct it, or give finetune.labels with this name among them"
+            )
+    names = cells if is_list else _parts(cells, SEPARATOR)
+    if not labels or all(name in labels for name in names):
+        return names
+    others = (_parts(cells, sign) for sign in SEPARATOR + _SIGNS + _SIGNS_WITHIN)
+    return next((parts for parts in others if all(part in labels for part in parts)), names)
+
+
+def _parts(texts: Iterable[str], sign: str) -> list[str]:
+    return [part.strip() for text in texts for part in text.split(sign) if part.strip()]
+
+
+def labels_found(
+    where: str, rows: Iterable[TableRow], column: str, kind: str | None
+) -> tuple[str, ...]:
+    """Returns the labels of training examples: sorted, numbers by their value; of vectors `LABEL_0`, ..."""
+    first: dict[str, TableRow] = {}  # by name
+    forms: dict[int, TableRow] = {}  # by the length of a vector, 0 for names; the first row of each
+    most = 0
+    for row in rows:
+        names = _names_in(row, column, kind)
+        forms.setdefault(len(names) if {*names} <= _BITS.keys() else 0, row)
+        most = max(most, len(names))
+        for name in names:
+            first.setdefault(name, row)
+    labels = sorted(first, key=_place)
+    if kind == MULTI_LABEL and [*forms] == [most] and most > 1:
+        labels = [f"LABEL_{number}" for number in range(most)]  # as transformers calls them
+        note_once(
+            f"{where}: {column} has {most} zeros and ones in every row; the labels are called LABEL_0 to "
+            f"{labels[-1]}, unless finetune.labels names them"
+        )
+    else:
+        for name in [name for name in first if name in _MISSING]:
+            is_none = " (an empty cell has none)" if kind == MULTI_LABEL else ""
+            is_name = f", or give finetune.labels if {name!r} is one of them" if name else ""
+            raise UserError(
+                f"{first[name].where}: found {column} {name!r}, which stands for a missing label; write the "
+                f"label{is_none} or remove the row{is_name}"
+            )
+        if kind == MULTI_LABEL and first:
+            _refuse_joined(column, first, [*forms.values()][-1], most)
+    if not 2 <= len(labels) <= _MOST_LABELS:
+        raise UserError(
+            f"{where}: found {counted(len(labels), 'different label')}, expected 2 to {_MOST_LABELS}; give "
+            "finetune.labels, or the option kind = 'regression' for numbers"
+        )
+    alike: dict[object, str] = {}
+    for label in sorted(labels):
+        is_text, number, _ = _place(label)
+        other = alike.setdefault(label.strip() if is_text else number, label)
+        if other != label:
+            raise UserError(
+                f"{where}: found the labels {other!r} and {label!r}, which would be two classes; write them "
+                "alike, or give finetune.labels"
+            )
+    return tuple(labels)
+
+
+def _place(label: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(label), label
+    except ValueError:
+        return True, 0.0, label
+
+
+def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, most: int) -> None:
+    """Refuses numbers from 0 to 1 without vectors, as in the row `other`, and names that may be several."""
+    if all(not is_text and 0 <= number <= 1 for is_text, number, _ in map(_place, first)):
+        row = next((first[name] for name in first if name not in _BITS), other)
+        raise UserError(
+            f"{row.where}: found {column} {shortened(row.lists.get(column, row[column]))}, and no labels but "
+            "numbers from 0 to 1; write names, or in every row a list with a 0 or 1 for each label, or give "
+            f"finetune.labels if the names are {', '.join(first)}"
+        )
+    for sign in _SIGNS + _SIGNS_WITHIN:
+        # Names that are parted already have no other sign between them, unless the parts are names, too.
+        is_likely = most < 2 and (sign in _SIGNS or separator_in(first, sign) == sign)
+        for name, row in first.items():
+            parts = _parts([name], sign)
+            if sign in name and (is_likely or {*parts} <= first.keys()):
+                names = sorted({*_parts(first, sign)}, key=_place)
+                names[_MOST_SHOWN:] = ["..."] * (len(names) > _MOST_SHOWN)
+                raise UserError(
+                    f"{row.where}: found {column} {name!r}, which may be one label or {len(parts)}; give "
+                    f"finetune.labels, all the names ({', '.join(names)}, if {sign!r} separates them), or "
+                    f"write {SEPARATOR.join(parts)}"
+                )
 
 
 def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
@@ -59,26 +184,62 @@ def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
     """
     if task.labels is None:
         return row.number(task.label_column)
-    names = names_in(row, task.label_column, task.kind)
-    unknown = [name for name in names if name not in task.labels]
+    labels, column = task.labels, task.label_column
+    names = _names_in(row, column, task.kind, labels)
+    unknown = [name for name in names if name not in labels]
+    if task.kind == MULTI_LABEL and {*names} <= _BITS.keys():
+        unknown = unknown or names[len({*names}) :]  # a set has no name twice
+        if unknown and len(names) == len(labels):
+            return [_BITS[name] for name in names]
+        cure = f", or a 0 or 1 for each{cure}"
     if unknown:
         raise UserError(
-            f"{row.where}: found {task.label_column} {unknown[0]!r}, expected one of "
-            f"{', '.join(task.labels)}{cure}"
+            f"{row.where}: found {column} {unknown[0]!r}, expected one of {', '.join(labels)}{cure}"
         )
     if task.kind == MULTI_LABEL:
-        return [float(name in names) for name in task.labels]
-    numbers = [float(task.labels.index(name)) for name in names]
+        return [float(name in names) for name in labels]
+    numbers = [float(labels.index(name)) for name in names]
     if task.kind != TOKENS:
         return numbers[0]
     words = words_of(row, task.text_columns[0])
     if len(numbers) != len(words):
         raise UserError(
-            f"{row.where}: found {counted(len(numbers), 'tag')} in {task.label_column} for the "
+            f"{row.where}: found {counted(len(numbers), 'tag')} in {column} for the "
             f"{counted(len(words), 'word')} of "
             f"{task.text_columns[0]}, expected one for each; correct the line"
         )
     return numbers
+
+
+def is_label(row: TableRow, task: TextTask) -> bool:
+    """Returns whether a row has a label; nothing, and -1 in `datasets`, are none unless they are classes."""
+    text = row.get(task.label_column, "")
+    return text not in (*_MISSING, "-1", "-1.0") or text in (task.labels or ())
+
+
+def described_labels(labels: np.ndarray, task: TextTask) -> str:
+    """Returns which labels examples have and how often, as a line of their training shows them.
+
+    Args:
+      labels: as from `label_array`.
+
+    Example:
+      >>> described_labels(np.array([0, 2, 2]), TextTask("tone", ("bad", "fair", "good")))
+      '0 bad (1), 1 fair (0), 2 good (2)'
+    """
+    if task.labels is None:
+        return f"numbers from {labels.min():g} to {labels.max():g}"
+    if task.kind == MULTI_LABEL:
+        counts = labels.sum(axis=0).astype(int)
+    else:
+        counts = np.bincount(labels[labels != NO_TAG].astype(int), minlength=len(task.labels))
+    shown = [
+        f"{number} {name} ({count:,})"
+        for number, (name, count) in enumerate(zip(task.labels, counts, strict=True))
+    ]
+    further = [f"and {len(shown) - _MOST_SHOWN:,} more"] * (len(shown) > _MOST_SHOWN)
+    without = int((labels == 0).all(axis=-1).sum()) if task.kind == MULTI_LABEL else 0
+    return ", ".join([*shown[:_MOST_SHOWN], *further, *[f"none ({without:,})"] * bool(without)])
 
 
 def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:

@@ -32,6 +32,7 @@ from multiberts.finetune.packing import (
 from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.text.labels import (
     NO_TAG,
+    described_labels,
     first_pieces,
     predicted_tags,
     tags_of_pieces,
@@ -46,7 +47,7 @@ from multiberts.finetune.text.task import (
     outcome,
 )
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
-from multiberts.runs.console import progress, warn
+from multiberts.runs.console import note_once, progress, warn
 from multiberts.runs.errors import UserError, counted
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ class TextData:
         predicted = tuple(map(read, evaluation))
         if texts is not None:
             _refuse_one_label(texts.source, texts.examples.labels, task)
+            if texts.examples.labels is not None:
+                note_once(f"labels of {task.name}: {described_labels(texts.examples.labels, task)}")
         return cls(task, texts, predicted)
 
     @property

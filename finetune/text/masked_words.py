@@ -85,6 +85,7 @@ class MaskedWordsFamily:
         options = self.options
         sequence_length = read_description(self.corpus)["sequence_length"]
         check_sequence_length(sequence_length, config.max_position_embeddings)
+        config.check_two_segments(f"task {_NAME}", "take a checkpoint with 2")
         batches = Batches(
             self.corpus,
             Masking(

@@ -8,14 +8,13 @@ from pathlib import Path
 
 from multiberts.evaluate.readers.rows import TEXT_NAMES
 from multiberts.finetune.data_files import LINES_SUFFIX, check_form, read_new_rows
+from multiberts.finetune.text.labels import is_label
 from multiberts.finetune.text.readers import examples_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
 from multiberts.runs.tables import column_names
 
-# In place of a label: nothing, or the number of `datasets` for that.
-_NO_LABEL = ("", "-1")
 _USUAL_WORDS = (("tokens",), ("words",))
 _USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
     ("sentence1", "sentence2"),
@@ -62,7 +61,7 @@ class NewTextReader:
         # Words may be lists, where cells have types.
         texts_and_lists = ((), columns) if self.task.kind == TOKENS else (columns, ())
         rows = read_new_rows(path, texts_and_lists[0], values=texts_and_lists[1], optional=[label])
-        is_labelled = any(row.get(label, "") not in _NO_LABEL or label in row.lists for row in rows)
+        is_labelled = any(is_label(row, self.task) or label in row.lists for row in rows)
         task = dataclasses.replace(self.task, text_columns=columns)
         cure = ", as the model has; correct it, or leave the column out"
         return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)

@@ -19,7 +19,7 @@ from multiberts.evaluate.metrics.register import METRICS, metric_input
 from multiberts.finetune.data_files import SPLITS, FileContent, open_split, table_of_split
 from multiberts.finetune.task import DataArguments, Task
 from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
-from multiberts.finetune.text.labels import check_tags, names_in, texts_of_labels
+from multiberts.finetune.text.labels import check_tags, labels_found, texts_of_labels
 from multiberts.finetune.text.new_texts import columns_of_files
 from multiberts.finetune.text.readers import dataset_row, table_of_files
 from multiberts.finetune.text.task import (
@@ -30,7 +30,7 @@ from multiberts.finetune.text.task import (
     TextTask,
     table_task,
 )
-from multiberts.runs.errors import UserError, counted, nearest
+from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import LATER, without_later_defaults
 from multiberts.runs.parameters import PositiveFloat
 from multiberts.runs.tables import read_rows, table_files
@@ -43,12 +43,12 @@ class OwnOptions(TextOptions):
     Attributes:
       predict_test: whether the test sets are predicted, too.
       text_columns: of the files: one name for texts, two for pairs.
-      label_column: of the files, with the label.
+      label_column: of the files, with the label, or all labels of a row.
       kind: `classification`; `regression`, whose labels are numbers; `multi_label_classification`, any
-        number of labels for a text (a list, or names with `|` between them); `token_classification`, a
-        tag in BIO for each word (lists, or texts with spaces). None: classification, with
-        `finetune.labels`. Where `finetune.labels` is left out, the classes are the labels of the train
-        file, sorted.
+        number of labels for a text (a list, names with `|` between them, or a 0 or 1 for each label);
+        `token_classification`, a tag in BIO for each word (lists, or texts with spaces). None:
+        classification, with `finetune.labels`. Where `finetune.labels` is left out, the classes are the
+        labels of the train file, sorted; those of 0 and 1 are called `LABEL_0`, `LABEL_1`, ...
       metrics: names of the metrics that score it, the main one first; None: accuracy; Pearson, Spearman and
         the mean squared error; averages of F1 over labels; F1 of spans.
       class_weights: by which the loss of each class's examples is multiplied, in the order of the
@@ -226,7 +226,7 @@ def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
-    """Returns the labels of the training set, sorted; numbers by their value."""
+    """Returns the labels of the training set, as `labels_found` finds them."""
     column, kind = arguments.options["label_column"], arguments.options["kind"]
     if arguments.dataset is not None:
         source = open_split(arguments.dataset, SPLITS["train"], arguments.data_dir)
@@ -236,7 +236,7 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
             return tuple(names)
         examples = enumerate(source.examples([column]))
         rows = (dataset_row(source, row, example, column) for row, example in examples)
-        return _sorted(source.name, {name for row in rows for name in names_in(row, column, kind)})
+        return labels_found(source.name, rows, column, kind)
     if arguments.data_dir is not None:
         path = table_of_split(arguments.data_dir, "train")
     elif arguments.train_files:
@@ -252,37 +252,10 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=64)
 def _labels_of(contents: tuple[FileContent, ...], column: str, kind: str | None) -> tuple[str, ...]:
     path = table_of_files(tuple(content.path for content in contents))
-    rows = read_rows(path, (), values=[column], cure="correct the option label_column or the file")
-    return _sorted(str(path), {name for row in rows for name in names_in(row, column, kind)})
-
-
-# More than any classification of texts has; such a column is not of classes.
-_MOST_LABELS = 1000
-
-
-def _sorted(where: str, labels: set[str]) -> tuple[str, ...]:
-    if not 2 <= len(labels) <= _MOST_LABELS:
-        raise UserError(
-            f"{where}: found {counted(len(labels), 'different label')}, expected 2 to {_MOST_LABELS}; give "
-            "finetune.labels, or the option kind = 'regression' for numbers"
-        )
-    alike: dict[object, str] = {}
-    for label in sorted(labels):
-        is_text, number, _ = _place(label)
-        other = alike.setdefault(label.strip() if is_text else number, label)
-        if other != label:
-            raise UserError(
-                f"{where}: found the labels {other!r} and {label!r}, which would be two classes; write them "
-                "alike, or give finetune.labels"
-            )
-    return tuple(sorted(labels, key=_place))
-
-
-def _place(label: str) -> tuple[bool, float, str]:
-    try:
-        return False, float(label), label
-    except ValueError:
-        return True, 0.0, label
+    cure = "correct the option label_column or the file"
+    if kind == MULTI_LABEL:
+        cure = "correct the option label_column, or write all labels of a row in one column (rude|kind)"
+    return labels_found(str(path), read_rows(path, (), values=[column], cure=cure), column, kind)
 
 
 TASKS: tuple[Task, ...] = tuple(

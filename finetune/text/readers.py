@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
-from multiberts.finetune.text.labels import label_array, label_of, words_of
+from multiberts.finetune.text.labels import is_label, label_array, label_of, words_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
@@ -55,7 +55,8 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
       The examples; ids are `<task>/<split>/<row>`, rows counted from 0 without the header.
     """
     files = task.files
-    is_labelled = split not in files.test_splits or task.label_column in column_names(path)
+    may_lack = split in files.test_splits
+    is_labelled = not may_lack or task.label_column in column_names(path)
     id_column = files.id_column if is_labelled else files.test_id_column
     short_rows: list[int] = []
     # Words may be lists, where cells have types.
@@ -63,7 +64,8 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     rows = read_rows(
         path,
         [*([id_column] if id_column else []), *(() if is_typed else task.text_columns)],
-        values=[*(task.text_columns if is_typed else ()), *([task.label_column] * is_labelled)],
+        values=[*(task.text_columns if is_typed else ()), *([task.label_column] * (not may_lack))],
+        optional=[task.label_column] * may_lack,
         header=files.header if is_labelled else None,
         unique=[id_column] if id_column else (),
         short_rows=short_rows if files.drops_incomplete_rows else None,
@@ -80,7 +82,9 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
             yield number, row
 
     cure = "; correct the line, or give finetune.labels for a task of your own"
-    examples = examples_of(numbered(), task, split, cure, is_labelled=is_labelled)
+    read: Iterable[tuple[int, TableRow]] = [*numbered()] if may_lack else numbered()
+    has_labels = is_labelled and (not may_lack or any(is_label(row, task) for _, row in read))
+    examples = examples_of(read, task, split, cure, is_labelled=has_labels)
     if not short_rows:
         return examples
     remark = f"{path}: left out {counted(len(short_rows), 'row')} with fewer columns than the header (line "
@@ -125,8 +129,6 @@ def examples_of(
 
 
 _ROW = "idx"
-# In place of a label: nothing, or the number of `datasets` for that.
-_NO_LABEL = ("", "-1", "-1.0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +192,7 @@ def read_dataset(source: DatasetSplit, task: TextTask, split: str) -> TextExampl
         dataset_row(source, number, example, label)
         for number, example in zip(numbers, examples, strict=True)
     ]
-    lacking = [row for row in rows if row[label] in _NO_LABEL]
+    lacking = [row for row in rows if not is_label(row, there)]
     is_labelled = split not in task.files.test_splits or len(lacking) < len(rows)
     if is_labelled and lacking and task.labels is not None and not task.has_texts:
         raise UserError(

@@ -197,7 +197,8 @@ def check_settings(settings: PretrainingSettings) -> None:
 
 
 def check_positions(sequence_length: int, config: BertConfig) -> None:
-    """Refuses sequences that are longer than the model."""
+    """Refuses sequences that are longer than the model, or have more segments."""
+    config.check_two_segments("pre-training", "leave it out of pretrain.model")
     if sequence_length > config.max_position_embeddings:
         raise UserError(
             f"pretrain.sequence_length {sequence_length} exceeds the model's "

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from multiberts.finetune.prediction import predict
+from multiberts.runs.errors import UserError
 from multiberts.tests.finetune.few_rows import check_few_rows
 
 WORDS = [
@@ -146,6 +147,43 @@ def test_few_rows_are_answered_without_tensorflow(
     saved(architecture, file, **settings)
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     check_few_rows(tmp_path / "model", file)
+
+
+def test_vectors_label_a_model_of_several_labels(
+    tmp_path: Path, saved: Answer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Answers are those of transformers, labels those of the vectors."""
+    draws = np.random.default_rng(0)
+    texts = [draws.choice(WORDS[5:], 5).tolist() for _ in range(24)]
+    labels = draws.integers(0, 2, (24, 3))
+    rows = [
+        {"text": " ".join(text), "label": row.tolist()}
+        for text, row in zip(texts, labels, strict=True)
+    ]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "one.txt").write_text("ada\n")
+    settings = {"num_labels": 3, "problem_type": "multi_label_classification"}
+    model, _ = saved("BertForSequenceClassification", tmp_path / "one.txt", **settings)
+    answers = np.array([theirs(model, text).logits[0].numpy() > 0 for text in texts])
+    assert 0.2 < answers.mean() < 0.8
+    predict(model=str(tmp_path / "model"), files=[str(tmp_path / "new.jsonl")], compile_step=False)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for line, answer, label in zip(lines, answers, labels, strict=True):
+        assert line["prediction"] == [f"LABEL_{place}" for place in np.flatnonzero(answer)]
+        assert line["label"] == [f"LABEL_{place}" for place in np.flatnonzero(label)]
+
+
+def test_pairs_need_two_types_of_tokens(tmp_path: Path, saved: Answer) -> None:
+    file = tmp_path / "new.tsv"
+    file.write_text("text1\ttext2\nwho wrote\tada did\n")
+    with pytest.raises(
+        UserError, match="two segments in a sequence, but the model has type_vocab_size 1"
+    ):
+        saved("BertForSequenceClassification", file, num_labels=3, type_vocab_size=1)
+    file.write_text("text\nwho wrote\n")
+    model, answer = saved("BertForSequenceClassification", file, num_labels=3, type_vocab_size=1)
+    expected = theirs(model, ["who", "wrote"]).logits[0].numpy()
+    np.testing.assert_allclose(answer["scores"], expected, atol=2e-5)
 
 
 def test_a_single_output_is_a_regression(tmp_path: Path, saved: Answer) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.saved_model import export_saved_model
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.features import truncated_lengths
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
@@ -169,6 +170,19 @@ def test_several_labels_are_answered_as_predict_does(
         [[line["probabilities"][name] for name in ("mary", "sun")] for line in expected],
         found["probabilities"], atol=1e-6,
     )  # fmt: skip
+
+
+def test_a_model_with_one_type_of_tokens_serves_no_pairs() -> None:
+    from multiberts.bert.serving.text_graph import text_signatures
+
+    def names(number: int | None) -> list[str]:
+        head = {"kind": "classification", "labels": None, "num_texts": number}
+        config = BertConfig(vocab_size=9, type_vocab_size=1)
+        return [*text_signatures({}, config, None, ["[CLS]", "[SEP]"], length=8, head=head)]
+
+    assert names(None) == names(1) == ["texts"]
+    with pytest.raises(UserError, match="a model of pairs has two segments .* type_vocab_size 1"):
+        names(2)
 
 
 def test_pairs_are_cut_as_training_cuts_them() -> None:

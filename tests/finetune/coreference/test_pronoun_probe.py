@@ -75,6 +75,16 @@ def test_the_pronoun_itself_is_masked(
     assert abs(prediction - 0.5) > 1e-4
 
 
+def test_a_sentence_that_is_padded_beyond_the_positions_is_refused(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], winogender_data: Path
+) -> None:
+    with pytest.raises(
+        UserError, match="has 12 tokens, padded to 16, but the checkpoint has 13 positions"
+    ):
+        probe(tmp_path, make_checkpoint(max_position_embeddings=13), winogender_data)
+    assert not (tmp_path / "run").exists()
+
+
 def test_release_has_47_nominative_templates_of_occupations(
     shared_data: Path, tmp_path: Path, vocabulary: Path
 ) -> None:

@@ -418,6 +418,18 @@ def test_bad_arguments_are_refused(
     assert not run.exists()
 
 
+def test_a_model_with_one_type_of_tokens_is_refused(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path]
+) -> None:
+    checkpoint = str(make_checkpoint(type_vocab_size=1))
+    with pytest.raises(
+        UserError, match="^SQuAD has two segments .* type_vocab_size 1; take a checkpoint"
+    ):
+        finetune(run_dir=str(tmp_path / "run"), checkpoint=checkpoint, task="squad-v1.1",
+                 data_dir=str(squad_data()), **SMALL)  # fmt: skip
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("task", ["squad-v1.1", "squad-v2.0", "questions"])
 def test_files_have_the_official_names_or_plain_ones(
     tmp_path: Path, make_checkpoint: Callable[..., Path], squad_data: Callable[..., Path], task: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -292,6 +293,170 @@ def test_weights_of_present_labels_are_those_of_pytorch(
         abs(expected - float(torch.nn.BCEWithLogitsLoss()(logits, torch.tensor(labels[rows]))))
         > 0.05
     )
+
+
+NAMES = ("blue", "long", "red")
+GIVEN = [["blue", "red"], ["long"], [], ["red"], ["blue", "long", "red"], ["long"]]
+VECTORS = [[float(name in row) for name in NAMES] for row in GIVEN]
+
+
+def write_cells(folder: Path, cells: list[Any], *, column: str = "marks", is_csv: bool) -> None:
+    """Writes texts and their labels; dev has the same cells as train."""
+    for split in ("train", "dev"):
+        rows = [(f"{split} {number}", cell) for number, cell in enumerate(cells)]
+        with (folder / f"{split}.{'csv' if is_csv else 'jsonl'}").open("w", newline="") as file:
+            if is_csv:
+                csv.writer(file).writerows([("text", column), *rows])
+            else:
+                file.writelines(
+                    json.dumps({"text": text, column: cell}) + "\n" for text, cell in rows
+                )
+
+
+@pytest.mark.parametrize(
+    ("form", "cells", "names"),
+    [
+        ("csv", ["|".join(row) for row in GIVEN], NAMES),
+        ("csv", [" | ".join(row) for row in GIVEN], NAMES),
+        ("csv", [repr(row) for row in GIVEN], NAMES),
+        ("csv", [json.dumps(row) for row in GIVEN], NAMES),
+        ("csv", [str(np.array(row)) for row in GIVEN], NAMES),
+        ("csv", [str([int(bit) for bit in row]) for row in VECTORS], None),
+        ("csv", [str(np.array(row)) for row in VECTORS], None),
+        ("csv", [str(tuple(map(int, row))) for row in VECTORS], None),
+        ("csv", [str([bit == 1 for bit in row]) for row in VECTORS], None),
+        ("csv", [",".join(f"{bit:g}" for bit in row) for row in VECTORS], None),
+        ("jsonl", GIVEN, NAMES),
+        ("jsonl", VECTORS, None),
+        ("jsonl", [[int(bit) for bit in row] for row in VECTORS], None),
+        ("jsonl", [[bit == 1 for bit in row] for row in VECTORS], None),
+    ],
+)  # fmt: skip
+def test_every_way_to_write_a_set_gives_the_same_labels(
+    tmp_path: Path, form: str, cells: list[Any], names: tuple[str, ...] | None
+) -> None:
+    write_cells(tmp_path, cells, is_csv=form == "csv")
+    found = family(SETS, data_dir=str(tmp_path))
+    # Without names they are called as transformers calls them, in the order of the vector.
+    assert found.task.labels == (names or ("LABEL_0", "LABEL_1", "LABEL_2"))
+    named = family(SETS, data_dir=str(tmp_path), labels=NAMES)
+    for task in (found, named):
+        for source in (task.train, *task.evaluation):
+            np.testing.assert_array_equal(source.read().labels, VECTORS)
+
+
+def test_texts_of_names_keep_their_characters(tmp_path: Path) -> None:
+    names = ["it's", 'the "end"', "\u00e9t\u00e9", "\U0001f600", "a, b"]
+    for written in (repr, json.dumps):
+        write_cells(tmp_path, [written(names[:3]), written(names[2:])], is_csv=True)
+        assert family(SETS, data_dir=str(tmp_path)).task.labels == tuple(sorted(names))
+
+
+def test_vectors_have_the_loss_of_transformers(
+    tmp_path: Path, make_checkpoint: Callable[..., Path]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    rows = [
+        {"text": row["text"], "marks": [float(name in row["marks"]) for name in ("red", "cake", "blue")]}
+        for row in set_rows(16, 0)
+    ]  # fmt: skip
+    for split in ("train", "dev"):
+        lines = [json.dumps({**row, "text": f"{row['text']} {split[0]}"}) + "\n" for row in rows]
+        (tmp_path / f"{split}.jsonl").write_text("".join(lines))
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    run, theirs = tmp_path / "run", tmp_path / "theirs"
+    # A batch of all rows, and a rate that leaves the weights as they were.
+    finetune(run_dir=str(run), checkpoint=str(make_checkpoint(**no_dropout)), task="mine", keep="last",
+             data_dir=str(tmp_path), options=SETS, log_every_steps=1,
+             **{**SMALL, "num_epochs": 1, "learning_rate": 1e-12})  # fmt: skip
+    checkpoint_command("convert", str(run / "model"), str(theirs), "--to", "hugging_face")
+    network = transformers.BertForSequenceClassification.from_pretrained(theirs).eval()
+    assert network.config.problem_type == "multi_label_classification"
+    assert network.config.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
+    losses = []
+    for row in rows:
+        ids = Tokenizer(run / "model" / "vocab.txt").encode(
+            f"[CLS] {row['text']} t [SEP]", keep_special_tokens=True
+        )
+        with torch.no_grad():
+            losses.append(
+                float(network(torch.tensor([ids]), labels=torch.tensor([row["marks"]])).loss)
+            )
+    [line, *_] = (run / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+@pytest.mark.parametrize("sign", [",", ", ", ";", "/", " ", "\uff0c"])
+def test_another_sign_between_names_is_asked_about_and_read_with_the_names(
+    tmp_path: Path, sign: str
+) -> None:
+    write_cells(tmp_path, [sign.join(row) for row in GIVEN], is_csv=True)
+    with pytest.raises(UserError) as refused:
+        family(SETS, data_dir=str(tmp_path))
+    asked = (
+        f"train.csv line 2: found marks {sign.join(GIVEN[0])!r}, which may be one label or 2; give "
+    )
+    assert asked in str(refused.value)
+    assert "finetune.labels, all the names (blue, long, red, if" in str(refused.value)
+    assert "or write blue|red" in str(refused.value)
+    found = family(SETS, data_dir=str(tmp_path), labels=NAMES)
+    for source in (found.train, *found.evaluation):
+        np.testing.assert_array_equal(source.read().labels, VECTORS)
+
+
+def test_names_with_a_comma_stay_whole(tmp_path: Path) -> None:
+    names = ("Lyon, France", "Nice, France", "Rome")
+    write_cells(tmp_path, [[names[0], names[2]], [names[1]], []], is_csv=False)
+    assert family(SETS, data_dir=str(tmp_path)).task.labels == names  # lists part names themselves
+    (tmp_path / "train.jsonl").unlink()
+    (tmp_path / "dev.jsonl").unlink()
+    write_cells(tmp_path, [*names, ""], is_csv=True)
+    with pytest.raises(UserError, match="found marks 'Lyon, France', which may be one label or 2"):
+        family(SETS, data_dir=str(tmp_path))
+    found = family(SETS, data_dir=str(tmp_path), labels=names).train.read()
+    np.testing.assert_array_equal(found.labels, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels", "message"),
+    [
+        # A column for each label, a vector that is cut, shares of raters.
+        (["0", "1", "1"], None, "line 1: found marks '0', and no labels but numbers from 0 to 1"),
+        ([[0, 1, 1], [1, 0]], None, "line 2: found marks ['1', '0'], and no labels but numbers"),
+        ([[0, 1, 1], [0.3, 0, 1]], None, "line 2: found marks ['0.3', '0', '1'], and no labels"),
+        ([[0, 1, 1], [1, 0]], NAMES, "line 2: found marks '1', expected one of blue, long, red, or a 0 or 1"),
+        (["[blue red]", "red"], None, "found marks '[blue red]', expected a list such as"),
+        ([["red", "nan"], ["blue"]], None, "line 1: found marks 'nan', which stands for a missing label"),
+        ([["blue", "red"], ["blue, red"]], None, "found marks 'blue, red', which may be one label or 2"),
+    ],
+)  # fmt: skip
+def test_what_is_no_set_is_refused(
+    tmp_path: Path, cells: list[Any], labels: tuple[str, ...] | None, message: str
+) -> None:
+    write_cells(tmp_path, cells, is_csv=False)
+    with pytest.raises(UserError, match="^[^\n]*$") as refused:
+        family(SETS, data_dir=str(tmp_path), labels=labels).train.read()
+    assert message in str(refused.value)
+
+
+def test_zero_and_one_are_names_where_they_are_given(tmp_path: Path) -> None:
+    write_cells(tmp_path, [[0], [1], [0, 1], []], is_csv=False)
+    found = family(SETS, data_dir=str(tmp_path), labels=("0", "1")).train.read()
+    np.testing.assert_array_equal(found.labels, [[1, 0], [0, 1], [1, 1], [0, 0]])
+
+
+def test_tags_may_be_texts_of_lists(tmp_path: Path) -> None:
+    rows = tag_rows(8, 0)
+    for split in ("train", "dev"):
+        with (tmp_path / f"{split}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("words", "tags"), *([*row.values()] for row in rows)])
+    found = family(TAGS, data_dir=str(tmp_path))
+    read = found.train.read()
+    assert read.words == [row["words"] for row in rows]
+    assert read.labels is not None
+    tags = [[found.task.labels[int(tag)] for tag in row if tag >= 0] for row in read.labels]
+    assert tags == [row["tags"] for row in rows]
 
 
 def test_tags_stand_at_the_first_piece_of_each_word(vocabulary: Path) -> None:

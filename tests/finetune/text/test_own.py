@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.prediction_files.predictions import read_predictions
+from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
 from multiberts.finetune.prediction import predict
 from multiberts.finetune.task import DataArguments, task_named
@@ -351,6 +353,105 @@ def test_a_folder_has_one_table_of_a_split(
     with pytest.raises(UserError) as refused:
         family(data_dir=str(tmp_path), labels=("a", "b"), options=COLUMNS)
     assert message in str(refused.value)
+
+
+MISSING = ("", "nan", "NaN", "None", "null", "NA", "N/A", "<NA>")
+
+
+@pytest.mark.parametrize("label", MISSING)
+def test_a_missing_label_is_no_class(tmp_path: Path, label: str) -> None:
+    for split in ("train", "dev"):
+        given = rows()
+        given[9]["tone"] = label
+        write_csv(tmp_path / split, given)
+    options = {**COLUMNS, "kind": "classification"}
+    with pytest.raises(UserError) as refused:
+        family(data_dir=str(tmp_path), options=options)
+    found = f"line 11: found tone {label!r}, which stands for a missing label; write the label or remove"
+    assert found in str(refused.value)
+    if label:  # the cure, where it is a class
+        assert f"give finetune.labels if {label!r} is one of them" in str(refused.value)
+        labels = (*sorted(set(TONES)), label)
+        read = family(data_dir=str(tmp_path), options=options, labels=labels).train.read()
+        assert read.labels is not None and read.labels[9] == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "message"),
+    [
+        ("regression", ["1", "", "2"], "line 3: found tone '', expected a number"),
+        ("regression", ["1", "nan", "2"], "line 3: found tone 'nan', expected a number"),
+        ("token_classification", ["O O", "nan", "B-X O"], "line 3: found tone 'nan', which stands for"),
+        ("token_classification", ["O O", "", "B-X O"], "line 3: found nothing in tone"),
+        ("multi_label_classification", ["a|b", "nan", ""], "line 3: found tone 'nan', which stands for a "
+         "missing label; write the label (an empty cell has none) or remove the row"),
+    ],
+)  # fmt: skip
+def test_a_missing_label_of_another_kind_is_refused(
+    tmp_path: Path, kind: str, cells: list[str], message: str
+) -> None:
+    for split in ("train", "dev"):
+        write_csv(tmp_path / split, [{"review": "a b", "tone": cell} for cell in cells])
+    with pytest.raises(UserError) as refused:
+        family(data_dir=str(tmp_path), options={**COLUMNS, "kind": kind}).train.read()
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("cell", ["", "-1", "nan", None])
+def test_a_test_file_may_have_a_column_without_labels(tmp_path: Path, cell: str | None) -> None:
+    for split in ("train", "dev"):
+        write_jsonl(tmp_path / split, rows())
+    write_jsonl(tmp_path / "test", [{**row, "tone": cell} for row in rows(3)])
+    options = {**COLUMNS, "kind": "classification", "predict_test": True}
+    assert family(data_dir=str(tmp_path), options=options).evaluation[1].read().labels is None
+    write_jsonl(
+        tmp_path / "test", [{**row, "tone": cell if n else "calm"} for n, row in enumerate(rows(3))]
+    )
+    with pytest.raises(
+        UserError, match="test.jsonl line 2: found tone .*, expected one of calm, loud, so"
+    ):
+        family(data_dir=str(tmp_path), options=options).evaluation[1].read()
+
+
+def test_a_list_is_no_class(tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        write_jsonl(tmp_path / split, [{**row, "tone": [row["tone"], "long"]} for row in rows()])
+    for labels in (None, ("calm", "loud")):
+        with pytest.raises(
+            UserError, match="line 1: found a list under 'tone', expected one label; give the"
+        ):
+            options = {**COLUMNS, "kind": "classification"}
+            family(data_dir=str(tmp_path), options=options, labels=labels).train.read()
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "line"),
+    [
+        ("classification", ["10", "9", "9"], "0 9 (2), 1 10 (1)"),
+        ("multi_label_classification", ["a|b", "b", ""], "0 a (1), 1 b (2), none (1)"),
+        ("token_classification", ["O O", "B-X O", "O"], "0 B-X (1), 1 O (4)"),
+        ("regression", ["2", "-0.5", "3"], "numbers from -0.5 to 3"),
+        (
+            "classification",
+            [f"x{n:03}" for n in range(30)],
+            ", ".join(f"{n} x{n:03} (1)" for n in range(20)) + ", and 10 more",
+        ),
+    ],
+)  # fmt: skip
+def test_training_says_which_labels_it_has(
+    tmp_path: Path, make_checkpoint: Callable[..., Path], capsys: pytest.CaptureFixture[str],
+    kind: str, cells: list[str], line: str,
+) -> None:  # fmt: skip
+    for split in ("train", "dev"):
+        texts = ["a" if cell == "O" else "a b" for cell in cells]
+        given = [{"review": text, "tone": cell} for text, cell in zip(texts, cells, strict=True)]
+        write_csv(tmp_path / split, given[: None if split == "train" else -1])
+    found = family(data_dir=str(tmp_path), options={**COLUMNS, "kind": kind}, sequence_length=32)
+    read = read_checkpoint(make_checkpoint())
+    for _ in range(2):  # runs of one process say it once
+        found.read(read.config, FileContent.of(read.vocabulary_path))
+    printed = [text for text in capsys.readouterr().err.splitlines() if "labels of tone" in text]
+    assert printed == [f"note: labels of tone: {line}"]
 
 
 @pytest.mark.parametrize("pair", [("1", "1.0"), ("good", "good "), ("01", "1")])

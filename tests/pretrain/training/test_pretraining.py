@@ -305,6 +305,10 @@ def test_a_corpus_that_changed_is_refused_when_the_run_starts(corpus: Path, tmp_
         ({"model": {**MODEL, "num_attention_heads": 0}}, "num_attention_heads is 0, expected"),
         ({"batch_size": 7}, "batch_size is 7, expected a multiple of pretrain.gradient_shards 2"),
         ({"sequence_length": 64}, "sequence_length 64 exceeds the model's 32 positions"),
+        (
+            {"model": {**MODEL, "type_vocab_size": 1}},
+            "pre-training has two segments in a sequence, but the model has type_vocab_size 1; leave it out",
+        ),
         ({"checkpoint_steps": [0, 500]}, r"checkpoint_steps is \[500\], expected steps in 0..2"),
         ({"model": {**MODEL, "hidden_sise": 32}}, "unknown field 'hidden_sise'"),
         ({"model": {**MODEL, "num_attention_heads": 5}}, "not a multiple of num_attention_heads"),
