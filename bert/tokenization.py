@@ -34,26 +34,70 @@ import hashlib
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, read_lines, write_json_fields
+from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
     from tokenizers.pre_tokenizers import PreTokenizer
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 
 MAX_CHARACTERS_PER_WORD = 200
 _CONTINUATION = "##"
+
+# Files of transformers beside a vocabulary.
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+SPECIAL_TOKENS_MAP, ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"
+
+# Their fields that decide how text is cut, with BERT's values; None: missing or null.
+_NAMES_OF_TOKENS = {
+    f"{name}_token": (token, None)
+    for name, token in zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL_TOKENS, strict=True)
+}
+_CLASSES = [
+    f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "Electra") for fast in ("", "Fast")
+]
+_AS_BERT: dict[str, dict[str, Sequence[Any]]] = {
+    TOKENIZER: {
+        "normalizer.type": ("BertNormalizer",),
+        "normalizer.clean_text": (True,),
+        "normalizer.handle_chinese_chars": (True,),
+        "normalizer.lowercase": (True, False),
+        "normalizer.strip_accents": (),  # as lowercase
+        "pre_tokenizer.type": ("BertPreTokenizer",),
+        "model.type": ("WordPiece", None),
+        "model.unk_token": (UNK,),
+        "model.continuing_subword_prefix": (_CONTINUATION,),
+        # The default of transformers is half the original's; only words of 101 to 200 characters differ.
+        "model.max_input_chars_per_word": (MAX_CHARACTERS_PER_WORD, 100),
+    },
+    TOKENIZER_CONFIG: {
+        "tokenizer_class": (*_CLASSES, None),
+        "word_tokenizer_type": (None,),
+        "subword_tokenizer_type": (None,),
+        "do_basic_tokenize": (True, None),
+        "never_split": (None, []),
+        "strip_accents": (),  # as do_lower_case
+        "tokenize_chinese_chars": (True, None),
+        **_NAMES_OF_TOKENS,
+    },
+    "config.json": {"tokenizer_class": (*_CLASSES, None)},
+    SPECIAL_TOKENS_MAP: _NAMES_OF_TOKENS,
+    ADDED_TOKENS: {},
+}
+_FIELDS_OF_ADDED = (
+    "added_tokens", "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"
+)  # fmt: skip
 
 # A vocabulary with fewer pieces per piece with a capital is one of a cased model.
 _PIECES_PER_CASED = 100
@@ -335,12 +379,12 @@ def read_vocabulary(path: PathLike) -> list[str]:
 def lower_cases(vocabulary_path: PathLike) -> bool:
     r"""Returns whether text is lower-cased for a vocabulary.
 
-    `do_lower_case` of a `tokenizer_config.json` beside it decides. Without that, a vocabulary is of a cased
-    model if more than one piece of a hundred holds a capital, which lower-cased text never meets; a note
-    says so.
+    A `tokenizer.json` beside it decides, else `do_lower_case` of a `tokenizer_config.json`. Without these, a
+    vocabulary is of a cased model if more than one piece of a hundred holds a capital, which lower-cased text
+    never meets; a note says so. Files of a tokeniser that is not BERT's are refused.
 
     Args:
-      vocabulary_path: a `vocab.txt`; where it is missing, the file beside it alone decides.
+      vocabulary_path: a `vocab.txt`; where it is missing, the files beside it alone decide.
 
     Example:
       >>> path = getfixture("tmp_path") / "vocab.txt"
@@ -348,7 +392,7 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
       >>> lower_cases(path)
       False
     """
-    said = said_to_lower_case(Path(vocabulary_path).parent)
+    said = said_to_lower_case(vocabulary_path)
     if said is not None or not Path(vocabulary_path).is_file():
         return said is not False
     if _looks_lower_cased(vocabulary_path):
@@ -362,18 +406,15 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
 
 
 def overrides_case(vocabulary_path: PathLike) -> bool:
-    """Returns whether the file beside a vocabulary gives its text another case than its pieces suggest.
+    """Returns whether the files beside a vocabulary give its text another case than its pieces suggest.
 
     Example:
       >>> overrides_case("nowhere/vocab.txt")
       False
     """
-    said = said_to_lower_case(Path(vocabulary_path).parent)
-    return (
-        said is not None
-        and Path(vocabulary_path).is_file()
-        and said != _looks_lower_cased(vocabulary_path)
-    )
+    if not Path(vocabulary_path).is_file():
+        return False
+    return said_to_lower_case(vocabulary_path) not in (None, _looks_lower_cased(vocabulary_path))
 
 
 def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
@@ -382,29 +423,100 @@ def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
     return len(cased) * _PIECES_PER_CASED <= len(pieces)
 
 
-def said_to_lower_case(folder: PathLike) -> bool | None:
-    """Returns `do_lower_case` of a folder's `tokenizer_config.json`; None where that says nothing."""
-    path = Path(folder) / TOKENIZER_CONFIG
-    if not path.is_file():
-        return None
-    kinds = {
-        "do_lower_case": bool | None,
-        "strip_accents": bool | None,
-        "tokenize_chinese_chars": bool | None,
-    }
-    # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
-    values = read_json_fields(path, kinds, max_digits=40)
-    lower_case: bool | None = values.get("do_lower_case")
-    for name, expected in (
-        ("strip_accents", lower_case is not False),
-        ("tokenize_chinese_chars", True),
-    ):
-        if values.get(name) not in (None, expected):
-            raise UserError(
-                f"{path}: {name} is {values[name]!r} with do_lower_case {lower_case!r}, expected "
-                f"{expected!r} or null, as the original BERT does; take another checkpoint"
+def said_to_lower_case(vocabulary_path: PathLike) -> bool | None:
+    """Returns whether the files beside a vocabulary lower-case text; None where they do not say.
+
+    `tokenizer.json` decides, else `do_lower_case` of `tokenizer_config.json`. What would cut text otherwise
+    than BERT's tokeniser is refused.
+    """
+    folder = Path(vocabulary_path).parent
+    files = {name: _fields_of_tokenizer(folder / name) for name in _AS_BERT}
+    library, config = files[TOKENIZER], files[TOKENIZER_CONFIG]
+    lower_case: bool | None = library.get("normalizer.lowercase", config.get("do_lower_case"))
+    # With a `tokenizer.json` any class may be named, such as TokenizersBackend by transformers 5.
+    if library or config.get("tokenizer_class"):
+        files["config.json"] = {}
+    if library:
+        config.pop("tokenizer_class", None)
+    for name, values in files.items():
+        accents = (
+            library.get("normalizer.lowercase")
+            if name == TOKENIZER
+            else config.get("do_lower_case", True)
+        )
+        for field, expected in _AS_BERT[name].items() if values else ():
+            value = values.get(field)
+            value = value.get("content") if isinstance(value, Mapping) else value
+            expected = expected or (None, accents)
+            if value not in expected:
+                raise UserError(
+                    f"{folder / name}: {field} is {value!r}, expected "
+                    f"{' or '.join(map(repr, expected[:2]))}, as the original BERT does; take another "
+                    "checkpoint, or correct the field if the model was trained otherwise"
+                )
+        for field in _FIELDS_OF_ADDED:
+            added = dict.fromkeys(_contents(values.get(field)))
+            if others := [token for token in added if token not in SPECIAL_TOKENS]:
+                raise UserError(
+                    f"{folder / name}: {field} has {shortened(others)}, expected none but "
+                    f"{' '.join(SPECIAL_TOKENS)}, as any other is cut like text here; if no text holds "
+                    "them, remove them from the file, else take another checkpoint"
+                )
+    if library:
+        if Path(vocabulary_path).is_file():
+            _refuse_other_pieces(
+                folder / TOKENIZER, library.get("model.vocab"), Path(vocabulary_path)
+            )
+        if config.get("do_lower_case") not in (None, lower_case):
+            console.note_once(
+                f"{folder / TOKENIZER} says lowercase {lower_case}, and is followed; "
+                f"{TOKENIZER_CONFIG} beside it says do_lower_case {config['do_lower_case']}"
             )
     return lower_case
+
+
+def _fields_of_tokenizer(path: Path) -> dict[str, Any]:
+    """Returns the fields of a file; those of the parts of a `tokenizer.json` as `normalizer.type`."""
+    if not path.is_file():
+        return {}
+    # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
+    values = read_json_fields(path, {"do_lower_case": bool | None}, max_digits=40)
+    if path.name == ADDED_TOKENS:
+        return {"added_tokens": [*values]}
+    if path.name == TOKENIZER:
+        for part in ("normalizer", "pre_tokenizer", "model"):
+            fields = values.get(part)
+            values |= (
+                {f"{part}.{name}": value for name, value in fields.items()}
+                if isinstance(fields, dict)
+                else {}
+            )
+    return values
+
+
+def _contents(tokens: Any) -> Iterator[str]:
+    """Yields tokens, which are texts or have a `content`, alone, in a list or by any name."""
+    if isinstance(tokens, str):
+        yield tokens
+    elif isinstance(tokens, Mapping) and "content" in tokens:
+        yield str(tokens["content"])
+    elif isinstance(tokens, Mapping | list):
+        for each in tokens.values() if isinstance(tokens, Mapping) else tokens:
+            yield from _contents(each)
+
+
+def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: Path) -> None:
+    """Refuses a `tokenizer.json` whose pieces are not those of the vocabulary beside it."""
+    pieces = dict(enumerate(piece.strip() for piece in read_vocabulary(vocabulary_path)))
+    is_known = isinstance(ids, dict) and set(map(type, ids.values())) == {int}
+    others = {number: piece.strip() for piece, number in ids.items()} if is_known else {}
+    for number in sorted(pieces.keys() | others.keys()) if pieces != others else ():
+        if pieces.get(number) != others.get(number):
+            raise UserError(
+                f"{path}: piece {number} is {others.get(number)!r}, but line {number + 1} of "
+                f"{vocabulary_path} is {pieces.get(number)!r}, expected one vocabulary; remove the file "
+                "that is not the model's"
+            )
 
 
 def write_lower_case(vocabulary_path: PathLike, folder: PathLike) -> list[str]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from multiberts.bert.checkpoint.checkpoint import read_provenance
 from multiberts.evaluate.prediction_files.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.finetuning import write_sets
 from multiberts.finetune.outputs import provenance_of_prediction
@@ -86,8 +85,7 @@ def predict(
         sets = timed(predictor.sets(family))
         with run:
             entries = write_sets(run.path, sets)
-            provenance = read_provenance(predictor.directory)
-            content = provenance_of_prediction(predictor.directory, provenance, inputs)
+            content = provenance_of_prediction(predictor.directory, predictor.provenance, inputs)
             write_run(
                 run.path, {**content, "task": predictor.task.name, "evaluation_sets": entries}
             )

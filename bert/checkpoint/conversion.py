@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,6 @@ from multiberts.bert.checkpoint import card, hugging_face
 from multiberts.bert.checkpoint.checkpoint import (
     VOCABULARY,
     Checkpoint,
-    check_vocabulary,
-    config_path,
     layout_of,
     read_checkpoint,
     same_bits,
@@ -23,9 +20,9 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
-from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases
+from multiberts.bert.tokenization import TOKENIZER, TOKENIZER_CONFIG, lower_cases
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike
+from multiberts.runs.files import PathLike, write_json_fields
 
 # Our name for the procedure of the release.
 _OWN_NAME_OF_RELEASED_PROCEDURE = "base"
@@ -62,10 +59,9 @@ def convert_checkpoint(
     with _vocabulary_path(Path(source), vocabulary) as vocabulary_path:
         checkpoint = read_checkpoint(
             source,
-            need_vocabulary=False,
+            vocabulary=vocabulary_path,
             initialise_missing=initialise_missing,
         )
-        check_vocabulary(vocabulary_path, checkpoint.config, config_path(Path(source)))
         provenance = {**card.facts_of_run(source), **checkpoint.provenance}
         if corpus is not None:
             provenance["corpus"] = card.read_corpus_description(corpus)
@@ -83,7 +79,7 @@ def convert_checkpoint(
             has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
             layout=layout,
             scores=rows,
-            lower_case=lower_cases(vocabulary_path),
+            lower_case=checkpoint.lower_case,
         )
         write_checkpoint(
             directory,
@@ -108,7 +104,7 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
         yield Path(given)
         return
     layout_of(source)  # refuses a directory without a checkpoint
-    tokenizer = source / hugging_face.TOKENIZER
+    tokenizer = source / TOKENIZER
     if (source / VOCABULARY).is_file():
         yield source / VOCABULARY
     elif tokenizer.is_file():
@@ -116,12 +112,14 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / VOCABULARY
             path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
-            if (source / TOKENIZER_CONFIG).is_file():
-                shutil.copy(source / TOKENIZER_CONFIG, folder)
+            write_json_fields(
+                Path(folder) / TOKENIZER_CONFIG,
+                {"do_lower_case": lower_cases(source / VOCABULARY)},
+            )
             yield path
     else:
         raise UserError(
-            f"{source} has no {VOCABULARY} and no {hugging_face.TOKENIZER}; give the model's "
+            f"{source} has no {VOCABULARY} and no {TOKENIZER}; give the model's "
             "vocabulary as --vocabulary=FILE"
         )
 

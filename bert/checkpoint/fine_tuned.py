@@ -80,6 +80,39 @@ class TaskHead:
         return {"kind": self.kind, "labels": labels, "num_texts": self.num_texts}
 
 
+def foreign_record(
+    kind: str,
+    labels: Sequence[str],
+    hidden_size: int,
+    sequence_length: int,
+    task: str | None = None,
+) -> dict[str, Any]:
+    """Returns the record of a model that another program fine-tuned; `do_lower_case` is left open.
+
+    Args:
+      kind: of the head, which is one layer.
+      labels: a name per output; a regression, and the two ends of an answer, have none.
+
+    Example:
+      >>> foreign_record("regression", ["LABEL_0"], 8, 512)["head"]["variables"]
+      {'output_bias': [1], 'output_weights': [1, 8]}
+    """
+    head = {
+        "kind": kind,
+        "labels": None if kind in ("regression", "question_answering") else [*labels],
+        "num_texts": None,
+        "variables": {"output_bias": [len(labels)], "output_weights": [len(labels), hidden_size]},
+    }
+    return {
+        "task": task,
+        "head": head,
+        "sequence_length": sequence_length,
+        "do_lower_case": None,
+        "arguments": {},
+        **dict.fromkeys(("learning_rate", "finetune_seed", "epochs")),
+    }
+
+
 def head_shapes(provenance: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the head's variables by name; none for a pre-trained model.
 

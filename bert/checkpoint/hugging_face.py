@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from multiberts.bert.checkpoint.fine_tuned import foreign_record
 from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
 from multiberts.bert.tokenization import (
     CLS,
@@ -31,11 +32,11 @@ from multiberts.bert.tokenization import (
     PAD,
     SEP,
     SPECIAL_TOKENS,
+    TOKENIZER,
     TOKENIZER_CONFIG,
     UNK,
     lower_cases,
     read_vocabulary,
-    said_to_lower_case,
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
@@ -45,7 +46,6 @@ WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"
-TOKENIZER = "tokenizer.json"
 
 # All that `write_files` makes.
 FILES = (WEIGHTS, CONFIG, VOCABULARY, TOKENIZER, TOKENIZER_CONFIG)
@@ -260,26 +260,11 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     kind = next((kind for kind in kinds if _HEAD_CLASSES[kind].problem_type == problem), kinds[0])
     if kind == "classification" and len(labels) == 1:  # as transformers takes it
         kind = "regression"
-    shapes = {
-        "output_bias": [len(labels)],
-        "output_weights": [len(labels), values.get("hidden_size", 768)],
-    }
-    known = kind not in ("regression", "question_answering")
-    return {
-        "task": values.get("finetuning_task"),
-        "head": {
-            "kind": kind,
-            "labels": labels if known else None,
-            "num_texts": None,
-            "variables": shapes,
-        },
-        "sequence_length": values.get("max_position_embeddings", 512),
-        "do_lower_case": lower_cases(Path(directory) / VOCABULARY),
-        "arguments": {},
-        "learning_rate": None,
-        "finetune_seed": None,
-        "epochs": None,
-    }
+    hidden_size, positions = (
+        values.get("hidden_size", 768),
+        values.get("max_position_embeddings", 512),
+    )
+    return foreign_record(kind, labels, hidden_size, positions, values.get("finetuning_task"))
 
 
 def read_config(directory: PathLike) -> BertConfig:
@@ -299,7 +284,6 @@ def read_config(directory: PathLike) -> BertConfig:
             f"{path}: hidden_act is {activation!r}, expected {_TANH_GELU!r} or 'gelu'; the BERT here "
             "has GELU only, so take another checkpoint"
         )
-    said_to_lower_case(directory)  # refuses what the tokeniser here would cut otherwise
     names = BertConfig.__dataclass_fields__
     known = {name: value for name, value in values.items() if name in names}
     return BertConfig.from_mapping({**known, "hidden_act": "gelu"}, str(path))
