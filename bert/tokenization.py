@@ -32,9 +32,10 @@ import array
 import functools
 import hashlib
 import itertools
+import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,49 +56,42 @@ SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 MAX_CHARACTERS_PER_WORD = 200
 _CONTINUATION = "##"
 
-# Files of transformers beside a vocabulary.
+# Files of transformers beside a vocabulary, and how their fields say that text is cut as by BERT. None: the
+# field is missing, or null.
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
-SPECIAL_TOKENS_MAP, ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"
-
-# Their fields that decide how text is cut, with BERT's values; None: missing or null.
-_NAMES_OF_TOKENS = {
-    f"{name}_token": (token, None)
-    for name, token in zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL_TOKENS, strict=True)
-}
-_CLASSES = [
-    f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "Electra") for fast in ("", "Fast")
-]
+TOKENS_FILES = ("special_tokens_map.json", "added_tokens.json")
+_CLASS = {
+    "tokenizer_class": (
+        "BertTokenizer", None, "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast",
+        "ElectraTokenizer", "ElectraTokenizerFast",
+    )
+}  # fmt: skip
 _AS_BERT: dict[str, dict[str, Sequence[Any]]] = {
     TOKENIZER: {
-        "normalizer.type": ("BertNormalizer",),
-        "normalizer.clean_text": (True,),
-        "normalizer.handle_chinese_chars": (True,),
-        "normalizer.lowercase": (True, False),
-        "normalizer.strip_accents": (),  # as lowercase
-        "pre_tokenizer.type": ("BertPreTokenizer",),
-        "model.type": ("WordPiece", None),
-        "model.unk_token": (UNK,),
-        "model.continuing_subword_prefix": (_CONTINUATION,),
-        # The default of transformers is half the original's; only words of 101 to 200 characters differ.
-        "model.max_input_chars_per_word": (MAX_CHARACTERS_PER_WORD, 100),
+        "normalizer.type": ["BertNormalizer"],
+        "normalizer.clean_text": [True],
+        "normalizer.handle_chinese_chars": [True],
+        "normalizer.lowercase": [True, False],
+        "normalizer.strip_accents": [],  # as lowercase
+        "pre_tokenizer.type": ["BertPreTokenizer"],
+        "model.type": ["WordPiece", None],
+        "model.unk_token": [UNK],
+        "model.continuing_subword_prefix": [_CONTINUATION],
+        # transformers allows half as long words as the original; both are read as the original's.
+        "model.max_input_chars_per_word": [MAX_CHARACTERS_PER_WORD, 100],
     },
     TOKENIZER_CONFIG: {
-        "tokenizer_class": (*_CLASSES, None),
-        "word_tokenizer_type": (None,),
-        "subword_tokenizer_type": (None,),
-        "do_basic_tokenize": (True, None),
-        "never_split": (None, []),
-        "strip_accents": (),  # as do_lower_case
-        "tokenize_chinese_chars": (True, None),
-        **_NAMES_OF_TOKENS,
+        **_CLASS,
+        "word_tokenizer_type": [None],
+        "subword_tokenizer_type": [None],
+        "do_basic_tokenize": [True, None],
+        "never_split": [None, []],
+        "strip_accents": [],  # as do_lower_case
+        "tokenize_chinese_chars": [True, None],
     },
-    "config.json": {"tokenizer_class": (*_CLASSES, None)},
-    SPECIAL_TOKENS_MAP: _NAMES_OF_TOKENS,
-    ADDED_TOKENS: {},
+    "config.json": _CLASS,
+    **{name: {} for name in TOKENS_FILES},
 }
-_FIELDS_OF_ADDED = (
-    "added_tokens", "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"
-)  # fmt: skip
 
 # A vocabulary with fewer pieces per piece with a capital is one of a cased model.
 _PIECES_PER_CASED = 100
@@ -405,16 +399,30 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
     return False
 
 
-def overrides_case(vocabulary_path: PathLike) -> bool:
-    """Returns whether the files beside a vocabulary give its text another case than its pieces suggest.
+def overriding_file(vocabulary_path: PathLike) -> Path | None:
+    """Returns the file beside a vocabulary that gives its text another case than its pieces suggest.
 
     Example:
-      >>> overrides_case("nowhere/vocab.txt")
-      False
+      >>> overriding_file("nowhere/vocab.txt")
     """
-    if not Path(vocabulary_path).is_file():
-        return False
-    return said_to_lower_case(vocabulary_path) not in (None, _looks_lower_cased(vocabulary_path))
+    path = Path(vocabulary_path)
+    if path.is_file() and (said := said_to_lower_case(path)) not in (
+        None,
+        _looks_lower_cased(path),
+    ):
+        is_config = _tokenizer_fields(path.with_name(TOKENIZER_CONFIG)).get("do_lower_case") == said
+        return path.with_name(TOKENIZER_CONFIG if is_config else TOKENIZER)
+    return None
+
+
+def vocabulary_difference(vocabulary_path: PathLike, other_path: PathLike) -> str | None:
+    """Returns that two vocabularies differ, in their pieces or in the case of their text; None if not."""
+    first, other = Path(vocabulary_path), Path(other_path)
+    if first.read_bytes() != other.read_bytes():
+        return f"{first} and {other} differ"
+    if lower_cases(first) != lower_cases(other):
+        return f"{first} and {other} differ, as only one of them is cased"
+    return None
 
 
 def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
@@ -426,97 +434,79 @@ def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
 def said_to_lower_case(vocabulary_path: PathLike) -> bool | None:
     """Returns whether the files beside a vocabulary lower-case text; None where they do not say.
 
-    `tokenizer.json` decides, else `do_lower_case` of `tokenizer_config.json`. What would cut text otherwise
-    than BERT's tokeniser is refused.
+    `tokenizer.json` decides, else `do_lower_case` of `tokenizer_config.json`. A tokeniser that is not BERT's
+    is refused.
     """
     folder = Path(vocabulary_path).parent
-    files = {name: _fields_of_tokenizer(folder / name) for name in _AS_BERT}
-    library, config = files[TOKENIZER], files[TOKENIZER_CONFIG]
-    lower_case: bool | None = library.get("normalizer.lowercase", config.get("do_lower_case"))
-    # With a `tokenizer.json` any class may be named, such as TokenizersBackend by transformers 5.
-    if library or config.get("tokenizer_class"):
-        files["config.json"] = {}
-    if library:
-        config.pop("tokenizer_class", None)
+    files = {name: _tokenizer_fields(folder / name) for name in _AS_BERT}
+    library, said = files[TOKENIZER], files[TOKENIZER_CONFIG].get("do_lower_case")
+    lower_case: bool | None = library.get("normalizer.lowercase", said)
     for name, values in files.items():
-        accents = (
-            library.get("normalizer.lowercase")
-            if name == TOKENIZER
-            else config.get("do_lower_case", True)
-        )
         for field, expected in _AS_BERT[name].items() if values else ():
-            value = values.get(field)
-            value = value.get("content") if isinstance(value, Mapping) else value
-            expected = expected or (None, accents)
-            if value not in expected:
+            if library and field == "tokenizer_class":
+                continue  # transformers 5 writes TokenizersBackend for any
+            accents = (lower_case if name == TOKENIZER else said) is not False
+            expected = expected or [None, accents]
+            if values.get(field) not in expected:
                 raise UserError(
-                    f"{folder / name}: {field} is {value!r}, expected "
-                    f"{' or '.join(map(repr, expected[:2]))}, as the original BERT does; take another "
-                    "checkpoint, or correct the field if the model was trained otherwise"
+                    f"{folder / name}: {field} is {json.dumps(values.get(field))}, expected "
+                    f"{' or '.join(map(json.dumps, expected[:2]))}, as the original BERT does; take another "
+                    "checkpoint, or correct the field where it is wrong"
                 )
-        for field in _FIELDS_OF_ADDED:
-            added = dict.fromkeys(_contents(values.get(field)))
-            if others := [token for token in added if token not in SPECIAL_TOKENS]:
+        for field, value in values.items():
+            is_of_tokens = field.endswith(("_token", "_tokens", "_tokens_decoder"))
+            others = {*(_contents(value) if is_of_tokens else ())} - {*SPECIAL_TOKENS}
+            if others:
                 raise UserError(
-                    f"{folder / name}: {field} has {shortened(others)}, expected none but "
-                    f"{' '.join(SPECIAL_TOKENS)}, as any other is cut like text here; if no text holds "
-                    "them, remove them from the file, else take another checkpoint"
+                    f"{folder / name}: {field} has {shortened(sorted(others))}, expected none but "
+                    f"{' '.join(SPECIAL_TOKENS)}: others are cut like any text here; if no text holds "
+                    "them, take them out of the file, else take another checkpoint"
                 )
-    if library:
-        if Path(vocabulary_path).is_file():
-            _refuse_other_pieces(
-                folder / TOKENIZER, library.get("model.vocab"), Path(vocabulary_path)
-            )
-        if config.get("do_lower_case") not in (None, lower_case):
-            console.note_once(
-                f"{folder / TOKENIZER} says lowercase {lower_case}, and is followed; "
-                f"{TOKENIZER_CONFIG} beside it says do_lower_case {config['do_lower_case']}"
-            )
+    if library and Path(vocabulary_path).is_file():
+        _refuse_other_pieces(folder / TOKENIZER, library.get("model.vocab"), vocabulary_path)
+    if said not in (None, lower_case):
+        console.note_once(
+            f"{folder / TOKENIZER} decides, with lowercase {json.dumps(lower_case)}, though do_lower_case is "
+            f"{json.dumps(said)} in {TOKENIZER_CONFIG}"
+        )
     return lower_case
 
 
-def _fields_of_tokenizer(path: Path) -> dict[str, Any]:
-    """Returns the fields of a file; those of the parts of a `tokenizer.json` as `normalizer.type`."""
+def _tokenizer_fields(path: Path) -> dict[str, Any]:
+    """Returns the fields of a file; those inside a `tokenizer.json` as `normalizer.type`."""
     if not path.is_file():
         return {}
     # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
     values = read_json_fields(path, {"do_lower_case": bool | None}, max_digits=40)
-    if path.name == ADDED_TOKENS:
+    if path.name == "added_tokens.json":
         return {"added_tokens": [*values]}
-    if path.name == TOKENIZER:
-        for part in ("normalizer", "pre_tokenizer", "model"):
-            fields = values.get(part)
-            values |= (
-                {f"{part}.{name}": value for name, value in fields.items()}
-                if isinstance(fields, dict)
-                else {}
-            )
-    return values
+    parts = {name: part for name, part in values.items() if isinstance(part, dict)}
+    if path.name == TOKENIZER and "model" not in parts:
+        raise UserError(f"{path} holds no WordPiece vocabulary; copy it again")
+    inner = {f"{name}.{field}": part[field] for name, part in parts.items() for field in part}
+    return {**values, **(inner if path.name == TOKENIZER else {})}
 
 
-def _contents(tokens: Any) -> Iterator[str]:
-    """Yields tokens, which are texts or have a `content`, alone, in a list or by any name."""
-    if isinstance(tokens, str):
-        yield tokens
-    elif isinstance(tokens, Mapping) and "content" in tokens:
-        yield str(tokens["content"])
-    elif isinstance(tokens, Mapping | list):
-        for each in tokens.values() if isinstance(tokens, Mapping) else tokens:
-            yield from _contents(each)
+def _contents(tokens: Any) -> list[str]:
+    """Returns tokens, each a text or with a `content`, that lie alone, in a list, or by any name."""
+    if isinstance(tokens, dict):
+        tokens = [tokens["content"]] if "content" in tokens else [*tokens.values()]
+    if isinstance(tokens, list):
+        return [token for each in tokens for token in _contents(each)]
+    return [tokens] if isinstance(tokens, str) else []
 
 
-def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: Path) -> None:
+def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: PathLike) -> None:
     """Refuses a `tokenizer.json` whose pieces are not those of the vocabulary beside it."""
-    pieces = dict(enumerate(piece.strip() for piece in read_vocabulary(vocabulary_path)))
-    is_known = isinstance(ids, dict) and set(map(type, ids.values())) == {int}
-    others = {number: piece.strip() for piece, number in ids.items()} if is_known else {}
-    for number in sorted(pieces.keys() | others.keys()) if pieces != others else ():
-        if pieces.get(number) != others.get(number):
-            raise UserError(
-                f"{path}: piece {number} is {others.get(number)!r}, but line {number + 1} of "
-                f"{vocabulary_path} is {pieces.get(number)!r}, expected one vocabulary; remove the file "
-                "that is not the model's"
-            )
+    ids = ids if isinstance(ids, dict) else {}
+    theirs = {piece.strip(): number for piece, number in ids.items() if isinstance(number, int)}
+    ours = {piece.strip(): number for number, piece in enumerate(read_vocabulary(vocabulary_path))}
+    if differing := ours.items() ^ theirs.items():
+        piece, _ = min(differing, key=lambda item: item[1])
+        raise UserError(
+            f"{path}: the piece {piece!r} has the id {theirs.get(piece)}, and {ours.get(piece)} in "
+            f"{vocabulary_path}, expected one vocabulary; remove the file that is not the model's"
+        )
 
 
 def write_lower_case(vocabulary_path: PathLike, folder: PathLike) -> list[str]:

@@ -108,14 +108,12 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
     if (source / VOCABULARY).is_file():
         yield source / VOCABULARY
     elif tokenizer.is_file():
+        lower_case = lower_cases(source / VOCABULARY)
         pieces = hugging_face.vocabulary_of_tokenizer(tokenizer)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / VOCABULARY
             path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
-            write_json_fields(
-                Path(folder) / TOKENIZER_CONFIG,
-                {"do_lower_case": lower_cases(source / VOCABULARY)},
-            )
+            write_json_fields(Path(folder) / TOKENIZER_CONFIG, {"do_lower_case": lower_case})
             yield path
     else:
         raise UserError(
