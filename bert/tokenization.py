@@ -504,8 +504,8 @@ def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: PathLike) -> Non
     if differing := ours.items() ^ theirs.items():
         piece, _ = min(differing, key=lambda item: item[1])
         raise UserError(
-            f"{path}: the piece {piece!r} has the id {theirs.get(piece)}, and {ours.get(piece)} in "
-            f"{vocabulary_path}, expected one vocabulary; remove the file that is not the model's"
+            f"{path}: the piece {piece!r} has the id {theirs.get(piece, 'none')}, and "
+            f"{ours.get(piece, 'none')} in {vocabulary_path}, expected one vocabulary; remove the file that is not the model's"
         )
 
 
