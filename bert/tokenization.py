@@ -60,7 +60,7 @@ _CONTINUATION = "##"
 # field is missing, or null.
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 TOKENS_FILES = ("special_tokens_map.json", "added_tokens.json")
-_CLASS = {
+_CLASS: dict[str, Sequence[Any]] = {
     "tokenizer_class": (
         "BertTokenizer", None, "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast",
         "ElectraTokenizer", "ElectraTokenizerFast",
@@ -505,7 +505,8 @@ def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: PathLike) -> Non
         piece, _ = min(differing, key=lambda item: item[1])
         raise UserError(
             f"{path}: the piece {piece!r} has the id {theirs.get(piece, 'none')}, and "
-            f"{ours.get(piece, 'none')} in {vocabulary_path}, expected one vocabulary; remove the file that is not the model's"
+            f"{ours.get(piece, 'none')} in {vocabulary_path}, expected one vocabulary; remove the file "
+            "that is not the model's"
         )
 
 

@@ -273,5 +273,5 @@ def write_sets(
 @functools.lru_cache(maxsize=1)
 def _checkpoint(content: FileContent, vocabulary: Vocabulary) -> Checkpoint:
     """Returns the weights, read once for consecutive runs that start from them."""
-    del vocabulary  # a key: the same weights may lie beside files of another case
+    del vocabulary  # a key: the same weights may be next to files of another case
     return read_checkpoint(content.path)

@@ -38,7 +38,8 @@ def predict(
     `finetune` does, which scores, comparisons and tables take for further sets of the model's run.
 
     Args:
-      model: a fine-tuned checkpoint: of `finetune.keep`, or of transformers; `hub:<repository>` fetches one.
+      model: a fine-tuned checkpoint: of `finetune.keep`, of transformers, or of Google's run_classifier or
+        run_squad; `hub:<repository>` fetches one.
       files: data files; `-` is standard input: JSON lines, or lines of text.
       run_dir: the directory of the predictions; None: they are printed.
       text_columns: names of the one or two columns with text, where they are not the usual ones.

@@ -269,8 +269,9 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     if FINE_TUNED in (provenance := read_provenance(directory)):
         record: dict[str, Any] = provenance[FINE_TUNED]
         return record
-    is_released = layout_of(directory) == TENSORFLOW
-    return (tensorflow_format if is_released else hugging_face).read_fine_tuned(directory)
+    if layout_of(directory) == TENSORFLOW:
+        return tensorflow_format.read_fine_tuned(directory)
+    return hugging_face.read_fine_tuned(directory)
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:

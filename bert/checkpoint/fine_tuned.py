@@ -87,25 +87,16 @@ def foreign_record(
     sequence_length: int,
     task: str | None = None,
 ) -> dict[str, Any]:
-    """Returns the record of a model that another program fine-tuned; `do_lower_case` is left open.
+    """Returns the record of a model that another program fine-tuned; its `do_lower_case` is left open.
 
     Args:
-      kind: of the head, which is one layer.
-      labels: a name per output; a regression, and the two ends of an answer, have none.
-
-    Example:
-      >>> foreign_record("regression", ["LABEL_0"], 8, 512)["head"]["variables"]
-      {'output_bias': [1], 'output_weights': [1, 8]}
+      labels: a name per output, which is ignored where the head's kind has none.
     """
-    head = {
-        "kind": kind,
-        "labels": None if kind in ("regression", "question_answering") else [*labels],
-        "num_texts": None,
-        "variables": {"output_bias": [len(labels)], "output_weights": [len(labels), hidden_size]},
-    }
+    known = None if kind in ("regression", "question_answering") else [*labels]
+    shapes = {"output_bias": [len(labels)], "output_weights": [len(labels), hidden_size]}
     return {
         "task": task,
-        "head": head,
+        "head": {"kind": kind, "labels": known, "num_texts": None, "variables": shapes},
         "sequence_length": sequence_length,
         "do_lower_case": None,
         "arguments": {},

@@ -252,7 +252,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     if not kinds:
         return None
     names = values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    labels = [names.get(str(number)) for number in range(len(names))]
+    labels: list[Any] = [names.get(str(number)) for number in range(len(names))]
     if not all(isinstance(label, str) for label in labels):
         raise UserError(
             f"{path}: id2label is {names!r}, expected texts numbered from 0; correct it"
@@ -441,26 +441,6 @@ def _read_pytorch(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         yield _current_name(name, state), values.to(torch.float32).numpy()
 
 
-def _write_tokenizer(
-    directory: Path, pieces: list[str], config: BertConfig, lower_case: bool
-) -> None:
-    """Writes both files of the tokeniser; `pieces` are in the order of the ids."""
-    settings = {
-        "cls_token": CLS,
-        "do_lower_case": lower_case,
-        "mask_token": MASK,
-        "model_max_length": config.max_position_embeddings,
-        "pad_token": PAD,
-        "sep_token": SEP,
-        "strip_accents": None,  # as do_lower_case
-        "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
-        "unk_token": UNK,
-    }
-    write_json_fields(directory / TOKENIZER_CONFIG, settings)
-    _save_tokenizer(directory / TOKENIZER, pieces, lower_case)
-
-
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
     """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids."""
     model = read_json_fields(path).get("model")
@@ -474,8 +454,10 @@ def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
     return pieces
 
 
-def _save_tokenizer(path: Path, pieces: list[str], lower_case: bool) -> None:
-    """Writes the same tokeniser for programs that read `tokenizer.json`."""
+def _write_tokenizer(
+    directory: Path, pieces: list[str], config: BertConfig, lower_case: bool
+) -> None:
+    """Writes both files of the tokeniser; `pieces` are in the order of the ids."""
     from tokenizers import (
         AddedToken,
         Tokenizer,
@@ -486,6 +468,19 @@ def _save_tokenizer(path: Path, pieces: list[str], lower_case: bool) -> None:
         processors,
     )
 
+    settings = {
+        "cls_token": CLS,
+        "do_lower_case": lower_case,
+        "mask_token": MASK,
+        "model_max_length": config.max_position_embeddings,
+        "pad_token": PAD,
+        "sep_token": SEP,
+        "strip_accents": None,  # as do_lower_case
+        "tokenize_chinese_chars": True,
+        "tokenizer_class": "BertTokenizer",
+        "unk_token": UNK,
+    }
+    write_json_fields(directory / TOKENIZER_CONFIG, settings)
     ids = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
         models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
@@ -503,4 +498,4 @@ def _save_tokenizer(path: Path, pieces: list[str], lower_case: bool) -> None:
     tokenizer.add_special_tokens(
         [AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS]
     )
-    tokenizer.save(str(path))
+    tokenizer.save(str(directory / TOKENIZER))

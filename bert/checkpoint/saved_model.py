@@ -50,7 +50,7 @@ def export_saved_model(
     directory = Path(target)
     if directory.exists():
         raise UserError(f"{directory} exists already; choose another TARGET, or remove it")
-    checkpoint = read_checkpoint(source, need_vocabulary=vocabulary is None)
+    checkpoint = read_checkpoint(source, vocabulary=vocabulary)
     record = checkpoint.provenance.get(FINE_TUNED)
     kind = record["head"]["kind"] if record else None
     if record is None or kind not in _KINDS:
@@ -64,7 +64,7 @@ def export_saved_model(
     _check_libraries()
     import tensorflow as tf
 
-    tokenizer = Tokenizer(vocabulary or checkpoint.vocabulary_path)
+    tokenizer = Tokenizer(checkpoint.vocabulary_path)
     with replaced(directory) as temporary, tempfile.TemporaryDirectory() as folder:
         # One piece per line and nothing else, whatever the line ends of the given file.
         asset = Path(folder, VOCABULARY)

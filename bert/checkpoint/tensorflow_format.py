@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.fine_tuned import foreign_record
+from multiberts.bert.checkpoint.fine_tuned import fine_tuned_line, foreign_record
 from multiberts.bert.checkpoint.tensor_bundle import (
     BundleEntry,
     parse_index,
@@ -123,18 +123,12 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
         num_outputs, *hidden = variables[others[1]].shape
         kind = "regression" if num_outputs == 1 else kind
         labels = [f"LABEL_{number}" for number in range(num_outputs)]
-        named = ""
-        if kind == "classification":
-            named = (
-                f" with the labels {labels[0]} to {labels[-1]}, numbered as in training; to name them, "
-                "convert it --to hugging_face, remove checkpoint.json there, and correct its config.json"
-            )
-        console.note_once(
-            f"{prefix}.index holds {others[1]} and no record says of what: read as {script} trains it, "
-            f"a head of {kind}{named}"
-        )
         positions = BertConfig.from_file(Path(directory) / CONFIG).max_position_embeddings
         record = foreign_record(kind, labels, math.prod(hidden), positions)
+        console.note_once(
+            f"{prefix}.index has no record of its {others[1]}, which is read as {script} trains it, "
+            f"{fine_tuned_line(record)}"
+        )
     left_out = [] if record else others
     left_out[_MOST_NAMED:] = [f"{len(left_out) - _MOST_NAMED} more"] * (len(left_out) > _MOST_NAMED)
     left_out += [f"{counted(num_slots, 'variable')} of its optimiser"] * (num_slots > 0)

@@ -43,7 +43,7 @@ class PreparationSettings:
       vocabulary: a `vocab.txt` to copy; without it one is learned from the text (of `store`:
         that of the stores is kept).
       cased: whether text keeps its capitals and accents. A given vocabulary of a cased model says so
-        itself, by its capitals or a `tokenizer_config.json` beside it.
+        itself, by its capitals or the files of its tokeniser beside it.
       vocabulary_size: number of pieces to learn; without effect where `vocabulary` is given.
       sequence_length: longest sequence, [CLS] and both [SEP] included.
       dupe_factor: passes over the text, each with other instances and masks, as the original

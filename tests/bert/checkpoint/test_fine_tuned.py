@@ -250,8 +250,8 @@ def test_a_head_that_googles_scripts_trained_is_read(
     values = _by_google(tmp_path, shapes, slots)
     command("convert", tmp_path, tmp_path / "converted", "--to", "hugging_face")
     said = capsys.readouterr().err
-    assert f"model.ckpt-343.index holds {scope}output_weights and no record says of what" in said
-    assert ("labels LABEL_0 to LABEL_2" in said) == (outputs == 3)
+    assert f"model.ckpt-343.index has no record of its {scope}output_weights" in said
+    assert ("classification, LABEL_0, LABEL_1, LABEL_2" in said) == (outputs == 3)
     number = len(slots) * len(values)
     assert (f"left out are {number} variables of its optimiser" in said) == bool(slots)
     theirs = getattr(transformers, architecture).from_pretrained(tmp_path / "converted")
