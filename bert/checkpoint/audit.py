@@ -180,20 +180,18 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     findings += _missing_steps(checkpoints)
     findings += _unlike(checkpoints, _TOKENIZERS, "tokeniser")
     findings += _unlike(checkpoints, _CONFIGURATIONS, "configuration")
-    findings += _unlike_in_state([each for each in checkpoints if each.tensors])
-    return findings
-
-
-def _unlike_in_state(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
-    """Yields the checkpoints with optimiser state or those without, whichever are fewer."""
-    parts: dict[bool, list[_Checkpoint]] = {False: [], True: []}
-    for checkpoint in checkpoints:
-        parts[has_optimizer_state(checkpoint.source, checkpoint.tensors)].append(checkpoint)
-    few, what = min((parts[False], "no"), (parts[True], "an"), key=lambda part: len(part[0]))
+    with_state: dict[bool, list[_Checkpoint]] = {False: [], True: []}
+    for each in checkpoints:
+        if each.tensors:
+            with_state[has_optimizer_state(each.source, each.tensors)].append(each)
+    few, what = min(
+        (with_state[False], "no"), (with_state[True], "an"), key=lambda part: len(part[0])
+    )
     if few:
         verb = "have" if len(few) > 1 else "has"
         text = f"{_listed(few)} {verb} {what} optimiser state, unlike the others."
-        yield Finding("optimiser", text, _places(few))
+        findings.append(Finding("optimiser", text, _places(few)))
+    return findings
 
 
 def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:

@@ -40,7 +40,17 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
     """
     directory = checkpoint_directory(checkpoint)
     found = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
-    return "\n".join([*_summary(directory, found), "", *_variables(found)])
+    rows = [("variable", "shape", "mean", "deviation", "not finite")]
+    bad = 0
+    for name, values in {**found.parameters, **found.head}.items():
+        not_finite = int(values.size - np.isfinite(values).sum())
+        bad += not_finite
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean, deviation = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+        shape = " x ".join(map(str, values.shape))
+        rows.append((name, shape, f"{mean:.6f}", f"{deviation:.6f}", f"{not_finite or '-'}"))
+    verdict = f"{bad} numbers are NaN or infinite" if bad else "all numbers are finite"
+    return "\n".join([*_summary(directory, found), "", *_aligned(rows), "", verdict])
 
 
 def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
@@ -77,20 +87,6 @@ def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
     if not checkpoint.vocabulary_path.is_file():
         lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
     return lines
-
-
-def _variables(checkpoint: Checkpoint) -> list[str]:
-    rows = [("variable", "shape", "mean", "deviation", "not finite")]
-    bad = 0
-    for name, values in {**checkpoint.parameters, **checkpoint.head}.items():
-        not_finite = int(values.size - np.isfinite(values).sum())
-        bad += not_finite
-        with np.errstate(invalid="ignore", over="ignore"):
-            mean, deviation = values.mean(dtype=np.float64), values.std(dtype=np.float64)
-        shape = " x ".join(map(str, values.shape))
-        rows.append((name, shape, f"{mean:.6f}", f"{deviation:.6f}", f"{not_finite or '-'}"))
-    verdict = f"{bad} numbers are NaN or infinite" if bad else "all numbers are finite"
-    return [*_aligned(rows), "", verdict]
 
 
 def convert_checkpoints(
@@ -171,7 +167,15 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
         read_checkpoint(checkpoint_directory(directory), need_vocabulary=False, need_finite=False)
         for directory in (first, second)
     )
-    lines = _other_differences(one, other)
+    lines = [
+        f"{field.name}: {getattr(one.config, field.name)} and {getattr(other.config, field.name)}"
+        for field in dataclasses.fields(one.config)
+        if getattr(one.config, field.name) != getattr(other.config, field.name)
+    ]
+    paths = (one.vocabulary_path, other.vocabulary_path)
+    # A directory without one (a model saved alone) says nothing about its vocabulary.
+    if all(path.is_file() for path in paths) and len(set(map(sha256_of_file, paths))) > 1:
+        lines.append(f"{VOCABULARY}: the files differ")
     variables, others = ({**each.parameters, **each.head} for each in (one, other))
     names = sorted(variables.keys() | others.keys())
     rows = [
@@ -209,21 +213,6 @@ def _difference(
         scale = np.maximum(np.abs(one), np.abs(other))
         relative = np.where(scale == 0, 0.0, absolute / np.where(scale == 0, 1.0, scale))
     return (name, *shapes, f"{absolute.max():.3g}", f"{relative.max():.3g}")
-
-
-def _other_differences(first: Checkpoint, second: Checkpoint) -> list[str]:
-    lines = [
-        f"{field.name}: {getattr(first.config, field.name)} and {getattr(second.config, field.name)}"
-        for field in dataclasses.fields(first.config)
-        if getattr(first.config, field.name) != getattr(second.config, field.name)
-    ]
-    vocabularies = (first.vocabulary_path, second.vocabulary_path)
-    # A directory without one (a model saved alone) says nothing about its vocabulary.
-    if all(path.is_file() for path in vocabularies) and len(
-        {sha256_of_file(path) for path in vocabularies}
-    ) > 1:  # fmt: skip
-        lines.append(f"{VOCABULARY}: the files differ")
-    return lines
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -68,7 +68,20 @@ def convert_checkpoint(
         rows = card.read_scores(scores, provenance) if scores is not None else []
         directory = Path(target)
         if named_as_released is not None:
-            directory = directory / _released_name(source, checkpoint, named_as_released)
+            procedure, pretrain_seed, step = (
+                checkpoint.provenance[name] for name in ("procedure", "pretrain_seed", "step")
+            )
+            if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
+                raise UserError(
+                    f"{source} is of procedure {procedure!r}; the release has names for "
+                    f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
+                )
+            if pretrain_seed is None or step is None:
+                raise UserError(
+                    f"{source} does not say its pretrain_seed and step; convert it without "
+                    "--named_as_released and name the directory yourself"
+                )
+            directory /= release_name(pretrain_seed, step if named_as_released == "step" else None)
         if directory.exists():
             _refuse_another(directory, checkpoint, layout)
             return directory, False
@@ -122,22 +135,6 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
         )
 
 
-def _released_name(source: PathLike, checkpoint: Checkpoint, form: str) -> str:
-    procedure = checkpoint.provenance["procedure"]
-    pretrain_seed, step = (checkpoint.provenance[name] for name in ("pretrain_seed", "step"))
-    if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
-        raise UserError(
-            f"{source} is of procedure {procedure!r}; the release has names for "
-            f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
-        )
-    if pretrain_seed is None or step is None:
-        raise UserError(
-            f"{source} does not say its pretrain_seed and step; convert it without "
-            "--named_as_released and name the directory yourself"
-        )
-    return release_name(pretrain_seed, step if form == "step" else None)
-
-
 def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> None:
     """Lets a directory stand that holds the very same checkpoint, so that a list can be resumed."""
     cure = "choose another TARGET, or remove it"
@@ -145,19 +142,13 @@ def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> Non
         there = read_checkpoint(directory, need_finite=False)
     except UserError as error:
         raise UserError(f"{directory} exists already; {cure}") from error
+    known = ("procedure", "pretrain_seed", "data_seed", "step", FINE_TUNED)
+    ours, theirs = _variables(checkpoint), _variables(there)
     is_same = (
-        there.layout == layout
-        and all(
-            there.provenance[name] == checkpoint.provenance[name]
-            for name in ("procedure", "pretrain_seed", "data_seed", "step")
-        )
-        and there.config == checkpoint.config
-        and there.provenance.get(FINE_TUNED) == checkpoint.provenance.get(FINE_TUNED)
-        and _variables(there).keys() == _variables(checkpoint).keys()
-        and all(
-            same_bits(values, _variables(there)[name])
-            for name, values in _variables(checkpoint).items()
-        )
+        (there.layout, there.config) == (layout, checkpoint.config)
+        and all(there.provenance.get(name) == checkpoint.provenance.get(name) for name in known)
+        and ours.keys() == theirs.keys()
+        and all(same_bits(values, theirs[name]) for name, values in ours.items())
     )
     if not is_same:
         raise UserError(f"{directory} exists already and holds something else; {cure}")
