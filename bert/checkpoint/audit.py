@@ -112,7 +112,15 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
         findings += _weight_faults(
             [checkpoint for checkpoint in sampled if id(checkpoint) not in copies]
         )
-    lines = _verdict(checkpoints, findings)
+    num_runs = len({checkpoint.run for checkpoint in checkpoints})
+    num_read = sum(checkpoint.source.num_read for checkpoint in checkpoints)
+    size = sum(sum(checkpoint.source.sizes.values()) for checkpoint in checkpoints)
+    verdict = counted(len(findings), "fault") if findings else "no fault was found"
+    lines = [
+        f"{counted(len(checkpoints), 'checkpoint')} of {counted(num_runs, 'run')}: {verdict}. "
+        f"{num_read:,} of {size:,} bytes were read ({num_read / max(size, 1):.2%}).",
+        *(f"- {finding.text}" for finding in findings),
+    ]
     if html is not None:
         write_atomically(Path(html), _page(checkpoints, findings, lines[0]))
         lines.append(f"Written: {html}")
@@ -389,18 +397,6 @@ def _listed(checkpoints: Sequence[_Checkpoint]) -> str:
         shown.append(f"{len(checkpoints) - len(shown)} more")
     *shown, last = shown
     return f"{', '.join(shown)} and {last}" if shown else last
-
-
-def _verdict(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> list[str]:
-    runs = {checkpoint.run for checkpoint in checkpoints}
-    num_read = sum(checkpoint.source.num_read for checkpoint in checkpoints)
-    size = sum(sum(checkpoint.source.sizes.values()) for checkpoint in checkpoints)
-    what = f"{counted(len(checkpoints), 'checkpoint')} of {counted(len(runs), 'run')}"
-    verdict = counted(len(findings), "fault") if findings else "no fault was found"
-    return [
-        f"{what}: {verdict}. {num_read:,} of {size:,} bytes were read ({num_read / max(size, 1):.2%}).",
-        *(f"- {finding.text}" for finding in findings),
-    ]
 
 
 def _page(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding], verdict: str) -> str:

@@ -63,6 +63,12 @@ def model_card(
     """
     import jinja2
 
+    name = provenance.get("procedure") or "BERT"
+    parts = [
+        f"{word} {_shown(provenance[fact])}"
+        for word, fact in (("seed", "pretrain_seed"), ("step", "step"))
+        if provenance.get(fact) is not None
+    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         keep_trailing_newline=True,
@@ -76,7 +82,7 @@ def model_card(
     corpus = provenance.get("corpus") or {}
     architecture = architecture_of(fine_tuned) if layout == "hugging_face" else None
     return environment.get_template("model_card.md.j2").render(
-        title=_title(provenance),
+        title=f"{name}: {', '.join(parts)}" if parts else name,
         provenance=provenance,
         config=config,
         num_parameters=num_parameters,
@@ -102,16 +108,6 @@ def model_card(
         initialised=provenance.get("initialised"),
         said_exact_gelu="converted_from_hidden_act" in provenance,
     )
-
-
-def _title(provenance: Mapping[str, Any]) -> str:
-    parts = [
-        f"{word} {_shown(provenance[name])}"
-        for word, name in (("seed", "pretrain_seed"), ("step", "step"))
-        if provenance.get(name) is not None
-    ]
-    name = provenance.get("procedure") or "BERT"
-    return f"{name}: {', '.join(parts)}" if parts else name
 
 
 def _shown(value: Any) -> str:

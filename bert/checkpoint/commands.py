@@ -13,7 +13,6 @@ from multiberts.bert.checkpoint.checkpoint import (
     HUGGING_FACE,
     PROVENANCE,
     VOCABULARY,
-    Checkpoint,
     read_checkpoint,
     read_provenance,
     same_bits,
@@ -40,24 +39,10 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
     """
     directory = checkpoint_directory(checkpoint)
     found = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
-    rows = [("variable", "shape", "mean", "deviation", "not finite")]
-    bad = 0
-    for name, values in {**found.parameters, **found.head}.items():
-        not_finite = int(values.size - np.isfinite(values).sum())
-        bad += not_finite
-        with np.errstate(invalid="ignore", over="ignore"):
-            mean, deviation = values.mean(dtype=np.float64), values.std(dtype=np.float64)
-        shape = " x ".join(map(str, values.shape))
-        rows.append((name, shape, f"{mean:.6f}", f"{deviation:.6f}", f"{not_finite or '-'}"))
-    verdict = f"{bad} numbers are NaN or infinite" if bad else "all numbers are finite"
-    return "\n".join([*_summary(directory, found), "", *_aligned(rows), "", verdict])
-
-
-def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
-    config, provenance = checkpoint.config, checkpoint.provenance
-    variables = {**checkpoint.parameters, **checkpoint.head}
+    config, provenance = found.config, found.provenance
+    variables = {**found.parameters, **found.head}
     count = sum(values.size for values in variables.values())
-    layout = "Hugging Face" if checkpoint.layout == HUGGING_FACE else "TF1, as released"
+    layout = "Hugging Face" if found.layout == HUGGING_FACE else "TF1, as released"
     lines = [
         f"directory      {directory}",
         f"layout         {layout}",
@@ -76,17 +61,24 @@ def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
         names = provenance["initialised"]["variables"]
         lines.append(f"untrained      {len(names)} variables: {', '.join(names)}")
     recorded = read_provenance(directory).get("files", {})
-    verdict = (
-        f"match {PROVENANCE}" if recorded else f"not checked: there is no {PROVENANCE} with it"
-    )
-    lines.append(f"checksums      {verdict}")
-    names = sorted(recorded) or sorted(path.name for path in directory.iterdir() if path.is_file())
-    for name in names:
-        path = directory / name
-        lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {name}")
-    if not checkpoint.vocabulary_path.is_file():
+    verdict = "match" if recorded else "not checked: there is no"
+    lines.append(f"checksums      {verdict} {PROVENANCE}{'' if recorded else ' with it'}")
+    paths = [directory / name for name in recorded] or [*directory.iterdir()]
+    for path in sorted(filter(Path.is_file, paths)):
+        lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {path.name}")
+    if not found.vocabulary_path.is_file():
         lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
-    return lines
+    rows = [("variable", "shape", "mean", "deviation", "not finite")]
+    bad = 0
+    for name, values in variables.items():
+        not_finite = int(values.size - np.isfinite(values).sum())
+        bad += not_finite
+        with np.errstate(invalid="ignore", over="ignore"):
+            mean, deviation = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+        shape = " x ".join(map(str, values.shape))
+        rows.append((name, shape, f"{mean:.6f}", f"{deviation:.6f}", f"{not_finite or '-'}"))
+    verdict = f"{bad} numbers are NaN or infinite" if bad else "all numbers are finite"
+    return "\n".join([*lines, "", *_aligned(rows), "", verdict])
 
 
 def convert_checkpoints(
