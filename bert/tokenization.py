@@ -400,11 +400,7 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
 
 
 def overriding_file(vocabulary_path: PathLike) -> Path | None:
-    """Returns the file beside a vocabulary that gives its text another case than its pieces suggest.
-
-    Example:
-      >>> overriding_file("nowhere/vocab.txt")
-    """
+    """Returns the file beside a vocabulary that gives its text another case than its pieces suggest."""
     path = Path(vocabulary_path)
     if path.is_file() and (said := said_to_lower_case(path)) not in (
         None,

@@ -122,7 +122,18 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
         *(f"- {finding.text}" for finding in findings),
     ]
     if html is not None:
-        write_atomically(Path(html), _page(checkpoints, findings, lines[0]))
+        page = render(
+            Path(__file__).with_name("audit.html.j2"),
+            {},
+            title="Audit of checkpoints",
+            verdict=lines[0],
+            findings=findings,
+            picture=_picture(checkpoints, findings),
+            made_with={
+                "checkpoints": ", ".join(sorted({each.source.label for each in checkpoints}))
+            },
+        )
+        write_atomically(Path(html), page)
         lines.append(f"Written: {html}")
     console.report("\n".join(lines))
     return 1 if findings else 0
@@ -397,18 +408,6 @@ def _listed(checkpoints: Sequence[_Checkpoint]) -> str:
         shown.append(f"{len(checkpoints) - len(shown)} more")
     *shown, last = shown
     return f"{', '.join(shown)} and {last}" if shown else last
-
-
-def _page(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding], verdict: str) -> str:
-    return render(
-        Path(__file__).with_name("audit.html.j2"),
-        {},
-        title="Audit of checkpoints",
-        verdict=verdict,
-        findings=findings,
-        picture=_picture(checkpoints, findings),
-        made_with={"checkpoints": ", ".join(sorted({each.source.label for each in checkpoints}))},
-    )
 
 
 def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:

@@ -166,11 +166,6 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
                 raise UserError(
                     f"{where}: {FINE_TUNED} has {name} {shown}, expected {described(kind)}; {cure}"
                 )
-    _check_labels(record, where, cure)
-
-
-def _check_labels(record: Mapping[str, Any], where: str, cure: str) -> None:
-    head = record["head"]
     labels, given = head["labels"], record["arguments"].get("labels")
     if labels is not None and given is not None and [*labels] != [*given]:
         raise UserError(
