@@ -433,7 +433,16 @@ def said_to_lower_case(vocabulary_path: PathLike) -> bool | None:
     `tokenizer.json` decides, else `do_lower_case` of `tokenizer_config.json`. A tokeniser that is not BERT's
     is refused.
     """
-    folder = Path(vocabulary_path).parent
+    path = Path(vocabulary_path)
+    files = [file for file in (path, *map(path.with_name, _AS_BERT)) if file.is_file()]
+    states = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    return _said_to_lower_case(path, *states)
+
+
+# A `tokenizer.json` takes 35 ms, and every stage asks.
+@functools.lru_cache(maxsize=8)
+def _said_to_lower_case(vocabulary_path: Path, *_: tuple[str, int, int]) -> bool | None:
+    folder = vocabulary_path.parent
     files = {name: _tokenizer_fields(folder / name) for name in _AS_BERT}
     library, said = files[TOKENIZER], files[TOKENIZER_CONFIG].get("do_lower_case")
     lower_case: bool | None = library.get("normalizer.lowercase", said)
@@ -458,7 +467,7 @@ def said_to_lower_case(vocabulary_path: PathLike) -> bool | None:
                     f"{' '.join(SPECIAL_TOKENS)}: others are cut like any text here; if no text holds "
                     "them, take them out of the file, else take another checkpoint"
                 )
-    if library and Path(vocabulary_path).is_file():
+    if library and vocabulary_path.is_file():
         _refuse_other_pieces(folder / TOKENIZER, library.get("model.vocab"), vocabulary_path)
     if said not in (None, lower_case):
         console.note_once(
@@ -492,7 +501,7 @@ def _contents(tokens: Any) -> list[str]:
     return [tokens] if isinstance(tokens, str) else []
 
 
-def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: PathLike) -> None:
+def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: Path) -> None:
     """Refuses a `tokenizer.json` whose pieces are not those of the vocabulary beside it."""
     ids = ids if isinstance(ids, dict) else {}
     theirs = {piece.strip(): number for piece, number in ids.items() if isinstance(number, int)}
