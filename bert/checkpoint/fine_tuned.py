@@ -150,13 +150,12 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
       record: the field `finetuned`.
       cure: for the message.
     """
-    head, arguments = (
-        record.get(name) if isinstance(record, Mapping) else None for name in ("head", "arguments")
-    )
+    parts: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
+    head: Any = parts.get("head")
     for fields, values in (
         (_FIELDS, record),
         (_FIELDS_OF_HEAD, head),
-        (_FIELDS_OF_ARGUMENTS, arguments),
+        (_FIELDS_OF_ARGUMENTS, parts.get("arguments")),
     ):
         for name, kind in fields.items():
             absent = None if fields is _FIELDS_OF_ARGUMENTS else ...
