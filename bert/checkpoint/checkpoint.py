@@ -21,7 +21,6 @@ from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.fine_tuned import (
     FINE_TUNED,
     check_fine_tuned,
-    check_length,
     head_shapes,
     reads_pooler,
 )
@@ -239,13 +238,19 @@ def read_checkpoint(
         if provenance["step"] is None and not is_known:
             provenance["step"] = step
     if FINE_TUNED in provenance:
-        check_length(provenance[FINE_TUNED], config.max_position_embeddings, str(directory))
+        length = provenance[FINE_TUNED]["sequence_length"]
+        if not 1 <= length <= config.max_position_embeddings:
+            raise UserError(
+                f"{directory}: its record says sequence_length {length}, expected 1 to "
+                f"{config.max_position_embeddings}, the model's max_position_embeddings; copy the checkpoint "
+                "again"
+            )
         if need_vocabulary and lower_case != provenance[FINE_TUNED]["do_lower_case"]:
             case = json.dumps({"do_lower_case": not lower_case})
             raise UserError(
-                f"{directory} was fine-tuned with do_lower_case {not lower_case}, but its {VOCABULARY} is "
-                f"read with {lower_case}; write {case} into its {TOKENIZER_CONFIG}, and remove a {TOKENIZER} "
-                "that says otherwise"
+                f"{directory} was fine-tuned with do_lower_case {not lower_case}, but {path} is read with "
+                f"{lower_case}; write {case} into {path.with_name(TOKENIZER_CONFIG)}, and remove a "
+                f"{TOKENIZER} there that says otherwise"
             )
     _check_shapes(directory, config, parameters, head_shapes(provenance))
     head = {name: parameters.pop(name) for name in head_shapes(provenance)}

@@ -180,17 +180,3 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
             f"{where}: a head of {head['kind']}{f' with {number} labels' if labels else ''} has {number} "
             f"outputs, but its variables have {found}; {cure}"
         )
-
-
-def check_length(record: Mapping[str, Any], positions: int, where: str) -> None:
-    """Refuses a record of sequences that are longer than the model has positions.
-
-    Args:
-      record: the field `finetuned`.
-      positions: the model's `max_position_embeddings`.
-    """
-    if not 1 <= record["sequence_length"] <= positions:
-        raise UserError(
-            f"{where}: its record says sequence_length {record['sequence_length']}, expected 1 to "
-            f"{positions}, the model's max_position_embeddings; copy the checkpoint again"
-        )
