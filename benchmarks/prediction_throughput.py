@@ -73,7 +73,7 @@ def write_model(folder: Path) -> None:
         num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024
     )
     BertForSequenceClassification(config).eval().save_pretrained(folder)
-    BertTokenizer(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
 
 
 def write_pairs(path: Path, known: list[str], count: int) -> None:

@@ -32,28 +32,66 @@ import array
 import functools
 import hashlib
 import itertools
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, read_lines, write_json_fields
+from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
     from tokenizers.pre_tokenizers import PreTokenizer
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 
 MAX_CHARACTERS_PER_WORD = 200
 _CONTINUATION = "##"
+
+# Files of transformers beside a vocabulary, and how their fields say that text is cut as by BERT. None: the
+# field is missing, or null.
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+TOKENS_FILES = ("special_tokens_map.json", "added_tokens.json")
+_CLASS: dict[str, Sequence[Any]] = {
+    "tokenizer_class": (
+        "BertTokenizer", None, "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast",
+        "ElectraTokenizer", "ElectraTokenizerFast",
+    )
+}  # fmt: skip
+_AS_BERT: dict[str, dict[str, Sequence[Any]]] = {
+    TOKENIZER: {
+        "normalizer.type": ["BertNormalizer"],
+        "normalizer.clean_text": [True],
+        "normalizer.handle_chinese_chars": [True],
+        "normalizer.lowercase": [True, False],
+        "normalizer.strip_accents": [],  # as lowercase
+        "pre_tokenizer.type": ["BertPreTokenizer"],
+        "model.type": ["WordPiece", None],
+        "model.unk_token": [UNK],
+        "model.continuing_subword_prefix": [_CONTINUATION],
+        # transformers allows half as long words as the original; both are read as the original's.
+        "model.max_input_chars_per_word": [MAX_CHARACTERS_PER_WORD, 100],
+    },
+    TOKENIZER_CONFIG: {
+        **_CLASS,
+        "word_tokenizer_type": [None],
+        "subword_tokenizer_type": [None],
+        "do_basic_tokenize": [True, None],
+        "never_split": [None, []],
+        "strip_accents": [],  # as do_lower_case
+        "tokenize_chinese_chars": [True, None],
+    },
+    "config.json": _CLASS,
+    **{name: {} for name in TOKENS_FILES},
+}
 
 # A vocabulary with fewer pieces per piece with a capital is one of a cased model.
 _PIECES_PER_CASED = 100
@@ -335,12 +373,12 @@ def read_vocabulary(path: PathLike) -> list[str]:
 def lower_cases(vocabulary_path: PathLike) -> bool:
     r"""Returns whether text is lower-cased for a vocabulary.
 
-    `do_lower_case` of a `tokenizer_config.json` beside it decides. Without that, a vocabulary is of a cased
-    model if more than one piece of a hundred holds a capital, which lower-cased text never meets; a note
-    says so.
+    A `tokenizer.json` beside it decides, else `do_lower_case` of a `tokenizer_config.json`. Without these, a
+    vocabulary is of a cased model if more than one piece of a hundred holds a capital, which lower-cased text
+    never meets; a note says so. Files of a tokeniser that is not BERT's are refused.
 
     Args:
-      vocabulary_path: a `vocab.txt`; where it is missing, the file beside it alone decides.
+      vocabulary_path: a `vocab.txt`; where it is missing, the files beside it alone decide.
 
     Example:
       >>> path = getfixture("tmp_path") / "vocab.txt"
@@ -348,7 +386,7 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
       >>> lower_cases(path)
       False
     """
-    said = said_to_lower_case(Path(vocabulary_path).parent)
+    said = said_to_lower_case(vocabulary_path)
     if said is not None or not Path(vocabulary_path).is_file():
         return said is not False
     if _looks_lower_cased(vocabulary_path):
@@ -361,19 +399,26 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
     return False
 
 
-def overrides_case(vocabulary_path: PathLike) -> bool:
-    """Returns whether the file beside a vocabulary gives its text another case than its pieces suggest.
+def overriding_file(vocabulary_path: PathLike) -> Path | None:
+    """Returns the file beside a vocabulary that gives its text another case than its pieces suggest."""
+    path = Path(vocabulary_path)
+    if path.is_file() and (said := said_to_lower_case(path)) not in (
+        None,
+        _looks_lower_cased(path),
+    ):
+        is_config = _tokenizer_fields(path.with_name(TOKENIZER_CONFIG)).get("do_lower_case") == said
+        return path.with_name(TOKENIZER_CONFIG if is_config else TOKENIZER)
+    return None
 
-    Example:
-      >>> overrides_case("nowhere/vocab.txt")
-      False
-    """
-    said = said_to_lower_case(Path(vocabulary_path).parent)
-    return (
-        said is not None
-        and Path(vocabulary_path).is_file()
-        and said != _looks_lower_cased(vocabulary_path)
-    )
+
+def vocabulary_difference(vocabulary_path: PathLike, other_path: PathLike) -> str | None:
+    """Returns that two vocabularies differ, in their pieces or in the case of their text; None if not."""
+    first, other = Path(vocabulary_path), Path(other_path)
+    if first.read_bytes() != other.read_bytes():
+        return f"{first} and {other} differ"
+    if lower_cases(first) != lower_cases(other):
+        return f"{first} and {other} differ, as only one of them is cased"
+    return None
 
 
 def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
@@ -382,29 +427,92 @@ def _looks_lower_cased(vocabulary_path: PathLike) -> bool:
     return len(cased) * _PIECES_PER_CASED <= len(pieces)
 
 
-def said_to_lower_case(folder: PathLike) -> bool | None:
-    """Returns `do_lower_case` of a folder's `tokenizer_config.json`; None where that says nothing."""
-    path = Path(folder) / TOKENIZER_CONFIG
-    if not path.is_file():
-        return None
-    kinds = {
-        "do_lower_case": bool | None,
-        "strip_accents": bool | None,
-        "tokenize_chinese_chars": bool | None,
-    }
-    # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
-    values = read_json_fields(path, kinds, max_digits=40)
-    lower_case: bool | None = values.get("do_lower_case")
-    for name, expected in (
-        ("strip_accents", lower_case is not False),
-        ("tokenize_chinese_chars", True),
-    ):
-        if values.get(name) not in (None, expected):
-            raise UserError(
-                f"{path}: {name} is {values[name]!r} with do_lower_case {lower_case!r}, expected "
-                f"{expected!r} or null, as the original BERT does; take another checkpoint"
-            )
+def said_to_lower_case(vocabulary_path: PathLike) -> bool | None:
+    """Returns whether the files beside a vocabulary lower-case text; None where they do not say.
+
+    `tokenizer.json` decides, else `do_lower_case` of `tokenizer_config.json`. A tokeniser that is not BERT's
+    is refused.
+    """
+    path = Path(vocabulary_path)
+    files = [file for file in (path, *map(path.with_name, _AS_BERT)) if file.is_file()]
+    states = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    return _said_to_lower_case(path, *states)
+
+
+# A `tokenizer.json` takes 35 ms, and every stage asks.
+@functools.lru_cache(maxsize=8)
+def _said_to_lower_case(vocabulary_path: Path, *_: tuple[str, int, int]) -> bool | None:
+    folder = vocabulary_path.parent
+    files = {name: _tokenizer_fields(folder / name) for name in _AS_BERT}
+    library, said = files[TOKENIZER], files[TOKENIZER_CONFIG].get("do_lower_case")
+    lower_case: bool | None = library.get("normalizer.lowercase", said)
+    for name, values in files.items():
+        for field, expected in _AS_BERT[name].items() if values else ():
+            if library and field == "tokenizer_class":
+                continue  # transformers 5 writes TokenizersBackend for any
+            accents = (lower_case if name == TOKENIZER else said) is not False
+            expected = expected or [None, accents]
+            if values.get(field) not in expected:
+                raise UserError(
+                    f"{folder / name}: {field} is {json.dumps(values.get(field))}, expected "
+                    f"{' or '.join(map(json.dumps, expected[:2]))}, as the original BERT does; take another "
+                    "checkpoint, or correct the field where it is wrong"
+                )
+        for field, value in values.items():
+            is_of_tokens = field.endswith(("_token", "_tokens", "_tokens_decoder"))
+            others = {*(_contents(value) if is_of_tokens else ())} - {*SPECIAL_TOKENS}
+            if others:
+                raise UserError(
+                    f"{folder / name}: {field} has {shortened(sorted(others))}, expected none but "
+                    f"{' '.join(SPECIAL_TOKENS)}: others are cut like any text here; if no text holds "
+                    "them, take them out of the file, else take another checkpoint"
+                )
+    if library and vocabulary_path.is_file():
+        _refuse_other_pieces(folder / TOKENIZER, library.get("model.vocab"), vocabulary_path)
+    if said not in (None, lower_case):
+        console.note_once(
+            f"{folder / TOKENIZER} decides, with lowercase {json.dumps(lower_case)}, though do_lower_case is "
+            f"{json.dumps(said)} in {TOKENIZER_CONFIG}"
+        )
     return lower_case
+
+
+def _tokenizer_fields(path: Path) -> dict[str, Any]:
+    """Returns the fields of a file; those inside a `tokenizer.json` as `normalizer.type`."""
+    if not path.is_file():
+        return {}
+    # Without a limit of length, transformers writes `model_max_length` as a number of 31 digits.
+    values = read_json_fields(path, {"do_lower_case": bool | None}, max_digits=40)
+    if path.name == "added_tokens.json":
+        return {"added_tokens": [*values]}
+    parts = {name: part for name, part in values.items() if isinstance(part, dict)}
+    if path.name == TOKENIZER and "model" not in parts:
+        raise UserError(f"{path} holds no WordPiece vocabulary; copy it again")
+    inner = {f"{name}.{field}": part[field] for name, part in parts.items() for field in part}
+    return {**values, **(inner if path.name == TOKENIZER else {})}
+
+
+def _contents(tokens: Any) -> list[str]:
+    """Returns tokens, each a text or with a `content`, that lie alone, in a list, or by any name."""
+    if isinstance(tokens, dict):
+        tokens = [tokens["content"]] if "content" in tokens else [*tokens.values()]
+    if isinstance(tokens, list):
+        return [token for each in tokens for token in _contents(each)]
+    return [tokens] if isinstance(tokens, str) else []
+
+
+def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: Path) -> None:
+    """Refuses a `tokenizer.json` whose pieces are not those of the vocabulary beside it."""
+    ids = ids if isinstance(ids, dict) else {}
+    theirs = {piece.strip(): number for piece, number in ids.items() if isinstance(number, int)}
+    ours = {piece.strip(): number for number, piece in enumerate(read_vocabulary(vocabulary_path))}
+    if differing := ours.items() ^ theirs.items():
+        piece, _ = min(differing, key=lambda item: item[1])
+        raise UserError(
+            f"{path}: the piece {piece!r} has the id {theirs.get(piece, 'none')}, and "
+            f"{ours.get(piece, 'none')} in {vocabulary_path}, expected one vocabulary; remove the file "
+            "that is not the model's"
+        )
 
 
 def write_lower_case(vocabulary_path: PathLike, folder: PathLike) -> list[str]:

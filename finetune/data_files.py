@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint.tensorflow_format import VOCABULARY
 from multiberts.bert.tokenization import Tokenizer, lower_cases
 from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
@@ -52,11 +51,15 @@ class FileContent:
         return cls(Path(path), fingerprint(path))
 
 
-def vocabulary_of(checkpoint: PathLike) -> FileContent:
-    """Returns a checkpoint's vocabulary; that of a cased model differs from others with the same pieces."""
-    found = FileContent.of(Path(checkpoint) / VOCABULARY)
-    mark = "" if lower_cases(found.path) else " cased"
-    return dataclasses.replace(found, checksum=found.checksum + mark)
+@dataclasses.dataclass(frozen=True)
+class Vocabulary(FileContent):
+    """A checkpoint's `vocab.txt`, and whether text is lower-cased for it."""
+
+    lower_case: bool
+
+    @classmethod
+    def of(cls, path: PathLike) -> Vocabulary:
+        return cls(Path(path), fingerprint(path), lower_cases(path))
 
 
 @functools.lru_cache(maxsize=2)

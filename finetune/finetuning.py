@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multiberts.bert.checkpoint.checkpoint import check_checkpoint, read_checkpoint
+from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint, read_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.randomness import hash_bits
@@ -22,7 +22,7 @@ from multiberts.evaluate.prediction_files.run_file import (
     write_run,
 )
 from multiberts.evaluate.prediction_files.text_file import write_texts
-from multiberts.finetune.data_files import FileContent, refuse_repeated_files, vocabulary_of
+from multiberts.finetune.data_files import FileContent, Vocabulary, refuse_repeated_files
 from multiberts.finetune.kept_model import MODEL, KeptModel, model_files
 from multiberts.finetune.outputs import STATE, Entries, note_early, provenance, written_early
 from multiberts.finetune.rows import TrainingRows
@@ -38,7 +38,7 @@ from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
+    from multiberts.bert.checkpoint.checkpoint import VOCABULARY, Checkpoint
     from multiberts.bert.training.engine import Trainer
 
 
@@ -86,12 +86,13 @@ def finetune(settings: FinetuningSettings) -> None:
     # All data are read and found good before TensorFlow is imported, which takes seconds.
     if settings.dataset is None:
         refuse_repeated_files(inputs)
-    data = family.read(config, vocabulary_of(checkpoint))
+    vocabulary = Vocabulary.of(checkpoint / VOCABULARY)
+    data = family.read(config, vocabulary)
     rows = TrainingRows.of(data.train_groups, settings) if task.trains else None
 
     # Data and weights together can be trained and asked.
     content = FileContent.of(checkpoint)
-    start = _checkpoint(content)
+    start = _checkpoint(content, vocabulary)
     learner = data.learner(
         start,
         fingerprint=content.checksum,
@@ -140,7 +141,7 @@ def finetune(settings: FinetuningSettings) -> None:
             "finetune_seed": settings.finetune_seed if task.trains else 0,
             "num_train_examples": 0 if rows is None else rows.used,
             **({"kept_model": {"directory": MODEL, "epochs": kept.epochs()}} if kept else {}),
-            **provenance(checkpoint, start.provenance, parameters, inputs),
+            **provenance(checkpoint, start.provenance, vocabulary, parameters, inputs),
         }
         # After all the predictions that it lists.
         write_run(run.path, record)
@@ -270,6 +271,7 @@ def write_sets(
 
 
 @functools.lru_cache(maxsize=1)
-def _checkpoint(content: FileContent) -> Checkpoint:
+def _checkpoint(content: FileContent, vocabulary: Vocabulary) -> Checkpoint:
     """Returns the weights, read once for consecutive runs that start from them."""
+    del vocabulary  # a key: the same weights may be next to files of another case
     return read_checkpoint(content.path)

@@ -22,7 +22,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, TaskHead
 from multiberts.bert.checkpoint.tensorflow_format import FILES
-from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases
+from multiberts.bert.tokenization import TOKENIZER_CONFIG
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.prediction_files.run_file import set_at
 from multiberts.evaluate.scoring import scores_of
@@ -72,7 +72,7 @@ def fine_tuned_provenance(
             "task": settings.task,
             "head": head.record(),
             "sequence_length": settings.sequence_length,
-            "do_lower_case": lower_cases(start.vocabulary_path),
+            "do_lower_case": start.lower_case,
             "arguments": {
                 "labels": settings.labels and list(settings.labels),
                 "options": task.decisive(settings.options or {}),

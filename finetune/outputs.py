@@ -12,8 +12,8 @@ from typing import Any
 from multiberts.bert.checkpoint.checkpoint import VOCABULARY
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
-from multiberts.bert.tokenization import lower_cases
 from multiberts.evaluate.prediction_files.run_file import problem_of_entries, set_at
+from multiberts.finetune.data_files import Vocabulary
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError
@@ -50,6 +50,7 @@ def _early_file(run_dir: Path, epochs: float) -> Path:
 def provenance(
     checkpoint: Path,
     checkpoint_provenance: Mapping[str, Any],
+    vocabulary: Vocabulary,
     parameters: Mapping[str, Any],
     inputs: Mapping[str, Path | list[Path]],
 ) -> dict[str, Any]:
@@ -61,8 +62,8 @@ def provenance(
         "checkpoint": _fingerprint(checkpoint),
         **({"parent": parent} if parent else {}),
         **({"seeds": seeds} if (seeds := _own_seeds(checkpoint_provenance)) else {}),
-        "vocabulary_sha256": sha256_of_file(checkpoint / VOCABULARY),
-        **({} if lower_cases(checkpoint / VOCABULARY) else {"do_lower_case": False}),
+        "vocabulary_sha256": vocabulary.checksum,
+        **({} if vocabulary.lower_case else {"do_lower_case": False}),
         "parameters": dict(parameters),
         "inputs": _fingerprints(inputs),
         "engine": engine(),
@@ -95,7 +96,7 @@ def provenance_of_prediction(
         **({"checkpoint": start} if start else {}),
         **({"parent": parent["parent"]} if parent.get("parent") else {}),
         "vocabulary_sha256": sha256_of_file(model / VOCABULARY),
-        **({} if lower_cases(model / VOCABULARY) else {"do_lower_case": False}),
+        **({} if record["do_lower_case"] else {"do_lower_case": False}),
         "parameters": {"sequence_length": record["sequence_length"], **record["arguments"]},
         "model": _fingerprint(model),
         "files": _fingerprints(inputs),

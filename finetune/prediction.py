@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from multiberts.bert.checkpoint.checkpoint import read_provenance
 from multiberts.evaluate.prediction_files.run_file import RUN_FILE, files_of, write_run
 from multiberts.finetune.finetuning import write_sets
 from multiberts.finetune.outputs import provenance_of_prediction
@@ -39,7 +38,8 @@ def predict(
     `finetune` does, which scores, comparisons and tables take for further sets of the model's run.
 
     Args:
-      model: a fine-tuned checkpoint: of `finetune.keep`, or of transformers; `hub:<repository>` fetches one.
+      model: a fine-tuned checkpoint: of `finetune.keep`, of transformers, or of Google's run_classifier or
+        run_squad; `hub:<repository>` fetches one.
       files: data files; `-` is standard input: JSON lines, or lines of text.
       run_dir: the directory of the predictions; None: they are printed.
       text_columns: names of the one or two columns with text, where they are not the usual ones.
@@ -86,8 +86,7 @@ def predict(
         sets = timed(predictor.sets(family))
         with run:
             entries = write_sets(run.path, sets)
-            provenance = read_provenance(predictor.directory)
-            content = provenance_of_prediction(predictor.directory, provenance, inputs)
+            content = provenance_of_prediction(predictor.directory, predictor.provenance, inputs)
             write_run(
                 run.path, {**content, "task": predictor.task.name, "evaluation_sets": entries}
             )

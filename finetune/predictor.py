@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from multiberts.bert.checkpoint import hugging_face
 from multiberts.bert.checkpoint.checkpoint import (
-    HUGGING_FACE,
+    VOCABULARY,
     check_checkpoint,
-    layout_of,
     read_checkpoint,
-    read_provenance,
+    read_fine_tuned,
 )
-from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.finetune.answer_rows import answer_lines
-from multiberts.finetune.data_files import LINES_SUFFIX, FileContent, vocabulary_of
+from multiberts.finetune.data_files import LINES_SUFFIX, FileContent, Vocabulary
 from multiberts.finetune.task import (
     KIND,
     DataArguments,
@@ -101,7 +98,7 @@ class Predictor:
             )
         self._text_columns, self._label_column = tuple(text_columns), label_column
         self._compile_step = compile_step
-        self._vocabulary = vocabulary_of(self.directory)
+        self._vocabulary = Vocabulary.of(self.directory / VOCABULARY)
         self._weights: dict[str, np.ndarray] | None = None
 
     def __call__(
@@ -203,6 +200,11 @@ class Predictor:
         for predicted in timed(sets) if is_timed else sets:
             yield from answer_lines(predicted, self._record["head"], new.get(predicted.name))
 
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Its provenance, see `Checkpoint`, with what another program's files say of its training."""
+        return self._checkpoint.provenance
+
     @functools.cached_property
     def _checkpoint(self) -> Checkpoint:
         return read_checkpoint(self.directory)
@@ -258,16 +260,13 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
 
 def _record(directory: Path) -> Mapping[str, Any]:
     """Returns what a model was fine-tuned on."""
-    record = read_provenance(directory).get(FINE_TUNED)
-    if record is None and layout_of(directory) == HUGGING_FACE:
-        record = hugging_face.read_fine_tuned(directory)
+    record = read_fine_tuned(directory)
     if record is None:
         raise UserError(
-            f"{directory} is not a fine-tuned model, as it has no head of a task; give the `model` of a run "
-            "with finetune.keep = 'last' or 'best'"
+            f"{directory} is not a fine-tuned model, as it has no head of a task known here; give the "
+            "`model` of a run with finetune.keep = 'last' or 'best'"
         )
-    found: Mapping[str, Any] = record
-    return found
+    return record
 
 
 def _task(

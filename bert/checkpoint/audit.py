@@ -112,9 +112,28 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
         findings += _weight_faults(
             [checkpoint for checkpoint in sampled if id(checkpoint) not in copies]
         )
-    lines = _verdict(checkpoints, findings)
+    num_runs = len({checkpoint.run for checkpoint in checkpoints})
+    num_read = sum(checkpoint.source.num_read for checkpoint in checkpoints)
+    size = sum(sum(checkpoint.source.sizes.values()) for checkpoint in checkpoints)
+    verdict = counted(len(findings), "fault") if findings else "no fault was found"
+    lines = [
+        f"{counted(len(checkpoints), 'checkpoint')} of {counted(num_runs, 'run')}: {verdict}. "
+        f"{num_read:,} of {size:,} bytes were read ({num_read / max(size, 1):.2%}).",
+        *(f"- {finding.text}" for finding in findings),
+    ]
     if html is not None:
-        write_atomically(Path(html), _page(checkpoints, findings, lines[0]))
+        page = render(
+            Path(__file__).with_name("audit.html.j2"),
+            {},
+            title="Audit of checkpoints",
+            verdict=lines[0],
+            findings=findings,
+            picture=_picture(checkpoints, findings),
+            made_with={
+                "checkpoints": ", ".join(sorted({each.source.label for each in checkpoints}))
+            },
+        )
+        write_atomically(Path(html), page)
         lines.append(f"Written: {html}")
     console.report("\n".join(lines))
     return 1 if findings else 0
@@ -180,20 +199,18 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     findings += _missing_steps(checkpoints)
     findings += _unlike(checkpoints, _TOKENIZERS, "tokeniser")
     findings += _unlike(checkpoints, _CONFIGURATIONS, "configuration")
-    findings += _unlike_in_state([each for each in checkpoints if each.tensors])
-    return findings
-
-
-def _unlike_in_state(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
-    """Yields the checkpoints with optimiser state or those without, whichever are fewer."""
-    parts: dict[bool, list[_Checkpoint]] = {False: [], True: []}
-    for checkpoint in checkpoints:
-        parts[has_optimizer_state(checkpoint.source, checkpoint.tensors)].append(checkpoint)
-    few, what = min((parts[False], "no"), (parts[True], "an"), key=lambda part: len(part[0]))
+    with_state: dict[bool, list[_Checkpoint]] = {False: [], True: []}
+    for each in checkpoints:
+        if each.tensors:
+            with_state[has_optimizer_state(each.source, each.tensors)].append(each)
+    few, what = min(
+        (with_state[False], "no"), (with_state[True], "an"), key=lambda part: len(part[0])
+    )
     if few:
         verb = "have" if len(few) > 1 else "has"
         text = f"{_listed(few)} {verb} {what} optimiser state, unlike the others."
-        yield Finding("optimiser", text, _places(few))
+        findings.append(Finding("optimiser", text, _places(few)))
+    return findings
 
 
 def _missing_steps(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
@@ -391,30 +408,6 @@ def _listed(checkpoints: Sequence[_Checkpoint]) -> str:
         shown.append(f"{len(checkpoints) - len(shown)} more")
     *shown, last = shown
     return f"{', '.join(shown)} and {last}" if shown else last
-
-
-def _verdict(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> list[str]:
-    runs = {checkpoint.run for checkpoint in checkpoints}
-    num_read = sum(checkpoint.source.num_read for checkpoint in checkpoints)
-    size = sum(sum(checkpoint.source.sizes.values()) for checkpoint in checkpoints)
-    what = f"{counted(len(checkpoints), 'checkpoint')} of {counted(len(runs), 'run')}"
-    verdict = counted(len(findings), "fault") if findings else "no fault was found"
-    return [
-        f"{what}: {verdict}. {num_read:,} of {size:,} bytes were read ({num_read / max(size, 1):.2%}).",
-        *(f"- {finding.text}" for finding in findings),
-    ]
-
-
-def _page(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding], verdict: str) -> str:
-    return render(
-        Path(__file__).with_name("audit.html.j2"),
-        {},
-        title="Audit of checkpoints",
-        verdict=verdict,
-        findings=findings,
-        picture=_picture(checkpoints, findings),
-        made_with={"checkpoints": ", ".join(sorted({each.source.label for each in checkpoints}))},
-    )
 
 
 def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:

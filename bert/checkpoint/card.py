@@ -63,6 +63,12 @@ def model_card(
     """
     import jinja2
 
+    name = provenance.get("procedure") or "BERT"
+    parts = [
+        f"{word} {_shown(provenance[fact])}"
+        for word, fact in (("seed", "pretrain_seed"), ("step", "step"))
+        if provenance.get(fact) is not None
+    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         keep_trailing_newline=True,
@@ -73,9 +79,10 @@ def model_card(
     )
     environment.filters["shown"] = _shown
     training, fine_tuned = provenance.get("training"), provenance.get(FINE_TUNED)
+    corpus = provenance.get("corpus") or {}
     architecture = architecture_of(fine_tuned) if layout == "hugging_face" else None
     return environment.get_template("model_card.md.j2").render(
-        title=_title(provenance),
+        title=f"{name}: {', '.join(parts)}" if parts else name,
         provenance=provenance,
         config=config,
         num_parameters=num_parameters,
@@ -96,21 +103,11 @@ def model_card(
         released_steps=RELEASED_STEPS,
         training=_rows(training, _LISTED_ELSEWHERE),
         held_out=_rows(provenance.get("evaluation")),
-        corpus=_corpus_rows(provenance.get("corpus")),
-        sources=_sources(provenance.get("corpus")),
+        corpus=_rows(corpus.get("counts")) + _rows(corpus),
+        sources=_sources(corpus.get("sources")),
         initialised=provenance.get("initialised"),
         said_exact_gelu="converted_from_hidden_act" in provenance,
     )
-
-
-def _title(provenance: Mapping[str, Any]) -> str:
-    parts = [
-        f"{word} {_shown(provenance[name])}"
-        for word, name in (("seed", "pretrain_seed"), ("step", "step"))
-        if provenance.get(name) is not None
-    ]
-    name = provenance.get("procedure") or "BERT"
-    return f"{name}: {', '.join(parts)}" if parts else name
 
 
 def _shown(value: Any) -> str:
@@ -125,25 +122,17 @@ def _shown(value: Any) -> str:
     return str(value).replace("|", r"\|").replace("\n", " ")
 
 
-def _rows(facts: Mapping[str, Any] | None, left_out: Sequence[str] = ()) -> list[tuple[str, str]]:
+def _rows(facts: Any, left_out: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Returns name and value of each fact that is one value; None is a setting here."""
     return [
         (name, "none" if value is None else _shown(value))
-        for name, value in (facts or {}).items()
+        for name, value in (facts.items() if isinstance(facts, Mapping) else ())
         if name not in left_out and not isinstance(value, (dict, list))
     ]
 
 
-def _corpus_rows(corpus: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    if not corpus:
-        return []
-    counts = corpus.get("counts")
-    return _rows(counts if isinstance(counts, dict) else None) + _rows(corpus)
-
-
-def _sources(corpus: Mapping[str, Any] | None) -> list[str]:
+def _sources(listed: Any) -> list[str]:
     """Returns the files that the text came from, the first of many."""
-    listed = (corpus or {}).get("sources")
     if not isinstance(listed, list):
         return []
     lines = [

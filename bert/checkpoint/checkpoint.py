@@ -21,14 +21,18 @@ from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.fine_tuned import (
     FINE_TUNED,
     check_fine_tuned,
-    check_length,
     head_shapes,
     reads_pooler,
 )
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
 from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
-from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases
+from multiberts.bert.tokenization import (
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    lower_cases,
+    said_to_lower_case,
+)
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
@@ -72,6 +76,7 @@ class Checkpoint:
         task of a fine-tuned model, see `bert/checkpoint/fine_tuned.py`).
       layout: how it is stored, `tf1` or `hugging_face`.
       head: of a fine-tuned model, the float32 arrays of its head by name.
+      lower_case: whether its text is lower-cased and loses its accents.
     """
 
     parameters: dict[str, np.ndarray]
@@ -80,6 +85,7 @@ class Checkpoint:
     provenance: dict[str, Any]
     layout: str = TENSORFLOW
     head: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    lower_case: bool = True
 
 
 def write_checkpoint(
@@ -165,25 +171,26 @@ def check_checkpoint(directory: PathLike) -> BertConfig:
     directory = Path(directory)
     config = _check_files(directory)
     _require(directory / VOCABULARY)
-    check_vocabulary(directory / VOCABULARY, config, config_path(directory))
+    _check_vocabulary(directory / VOCABULARY, config, config_path(directory))
     return config
 
 
-def check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> None:
-    """Refuses a vocabulary of another size than the model's; says if it is taken for a cased model's."""
+def _check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> bool:
+    """Refuses a vocabulary of another size than the model's; returns whether its text is lower-cased."""
     num_pieces = len(read_lines(path))
     if num_pieces != config.vocab_size:
         raise UserError(
             f"{path} has {num_pieces} pieces, but {config_path} says vocab_size "
             f"{config.vocab_size}; use the vocabulary the checkpoint was trained with"
         )
-    lower_cases(path)  # says so where it takes the model for a cased one
+    return lower_cases(path)
 
 
 def read_checkpoint(
     directory: PathLike,
     *,
     need_vocabulary: bool = True,
+    vocabulary: PathLike | None = None,
     need_finite: bool = True,
     initialise_missing: int | None = None,
 ) -> Checkpoint:
@@ -194,18 +201,27 @@ def read_checkpoint(
 
     Args:
       need_vocabulary: whether a `vocab.txt` of the right size must be there.
+      vocabulary: in place of its `vocab.txt`.
       need_finite: whether weights that are NaN or infinite are refused.
       initialise_missing: a `pretrain_seed`, of which a missing pooler and missing heads get the
         values of step 0; `provenance["initialised"]` then says which. None: nothing is made up.
     """
     directory = Path(directory)
     layout = layout_of(directory)
-    config = check_checkpoint(directory) if need_vocabulary else _check_files(directory)
+    config = _check_files(directory)
     provenance = read_provenance(directory)
     _verify(directory, provenance.pop("files", {}))
+    path = Path(vocabulary or directory / VOCABULARY)
+    if vocabulary is not None or not need_vocabulary:
+        lower_case = said_to_lower_case(directory / VOCABULARY) is not False
+    if need_vocabulary:
+        if vocabulary is None:
+            _require(path)
+        lower_case = _check_vocabulary(path, config, config_path(directory))
+    if record := read_fine_tuned(directory):
+        is_open = record["do_lower_case"] is None
+        provenance[FINE_TUNED] = {**record, **({"do_lower_case": lower_case} if is_open else {})}
     if layout == HUGGING_FACE:
-        if FINE_TUNED not in provenance and (record := hugging_face.read_fine_tuned(directory)):
-            provenance[FINE_TUNED] = record
         parameters = hugging_face.read_weights(directory, provenance.get(FINE_TUNED))
         if hugging_face.says_exact_gelu(directory):
             provenance["converted_from_hidden_act"] = "gelu"
@@ -217,12 +233,25 @@ def read_checkpoint(
             )
     else:
         parameters, step = tensorflow_format.read_weights(directory, head_shapes(provenance))
-        if provenance["step"] is None and not (directory / PROVENANCE).is_file():
+        # A fine-tuned model's steps are not those of pre-training.
+        is_known = (directory / PROVENANCE).is_file() or FINE_TUNED in provenance
+        if provenance["step"] is None and not is_known:
             provenance["step"] = step
     if FINE_TUNED in provenance:
-        check_length(provenance[FINE_TUNED], config.max_position_embeddings, str(directory))
-        if need_vocabulary:
-            _check_case(directory, provenance[FINE_TUNED])
+        length = provenance[FINE_TUNED]["sequence_length"]
+        if not 1 <= length <= config.max_position_embeddings:
+            raise UserError(
+                f"{directory}: its record says sequence_length {length}, expected 1 to "
+                f"{config.max_position_embeddings}, the model's max_position_embeddings; copy the checkpoint "
+                "again"
+            )
+        if need_vocabulary and lower_case != provenance[FINE_TUNED]["do_lower_case"]:
+            case = json.dumps({"do_lower_case": not lower_case})
+            raise UserError(
+                f"{directory} was fine-tuned with do_lower_case {not lower_case}, but {path} is read with "
+                f"{lower_case}; write {case} into {path.with_name(TOKENIZER_CONFIG)}, and remove a "
+                f"{TOKENIZER} there that says otherwise"
+            )
     _check_shapes(directory, config, parameters, head_shapes(provenance))
     head = {name: parameters.pop(name) for name in head_shapes(provenance)}
     if initialise_missing is not None:
@@ -232,16 +261,22 @@ def read_checkpoint(
     _check_complete(directory, config, parameters, reads_pooler(provenance))
     if need_finite:
         _check_finite(directory, {**parameters, **head})
-    return Checkpoint(parameters, config, directory / VOCABULARY, provenance, layout, head)
+    return Checkpoint(parameters, config, path, provenance, layout, head, lower_case)
 
 
-def _check_case(directory: Path, record: Mapping[str, Any]) -> None:
-    found, recorded = lower_cases(directory / VOCABULARY), record.get("do_lower_case", True)
-    if found != recorded:
-        raise UserError(
-            f"{directory} was fine-tuned with do_lower_case {recorded}, but its {VOCABULARY} is read with "
-            f'{found}; write {{"do_lower_case": {str(recorded).lower()}}} into its {TOKENIZER_CONFIG}'
-        )
+def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
+    """Returns what a model was fine-tuned on: our record, or what another program's files say.
+
+    Returns:
+      The record, see `bert/checkpoint/fine_tuned.py`, its `do_lower_case` None where it is not ours; None
+      for a model without a fine-tuned head.
+    """
+    if FINE_TUNED in (provenance := read_provenance(directory)):
+        record: dict[str, Any] = provenance[FINE_TUNED]
+        return record
+    if layout_of(directory) == TENSORFLOW:
+        return tensorflow_format.read_fine_tuned(directory)
+    return hugging_face.read_fine_tuned(directory)
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:
@@ -324,10 +359,10 @@ def _require(path: Path) -> None:
     cure = "copy the checkpoint again"
     if (directory.parent / path.name).is_file():
         cure = f"copy {directory.parent / path.name} into it"
-    elif path.name == VOCABULARY and (directory / hugging_face.TOKENIZER).is_file():
+    elif path.name == VOCABULARY and (directory / TOKENIZER).is_file():
         cure = (
             f"`multiberts checkpoint convert {directory} TARGET --to tf1` takes it out of "
-            f"{hugging_face.TOKENIZER}"
+            f"{TOKENIZER}"
         )
     elif path.name == VOCABULARY:
         cure = "put the model's vocabulary there"

@@ -13,7 +13,6 @@ from multiberts.bert.checkpoint.checkpoint import (
     HUGGING_FACE,
     PROVENANCE,
     VOCABULARY,
-    Checkpoint,
     read_checkpoint,
     read_provenance,
     same_bits,
@@ -40,14 +39,10 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
     """
     directory = checkpoint_directory(checkpoint)
     found = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
-    return "\n".join([*_summary(directory, found), "", *_variables(found)])
-
-
-def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
-    config, provenance = checkpoint.config, checkpoint.provenance
-    variables = {**checkpoint.parameters, **checkpoint.head}
+    config, provenance = found.config, found.provenance
+    variables = {**found.parameters, **found.head}
     count = sum(values.size for values in variables.values())
-    layout = "Hugging Face" if checkpoint.layout == HUGGING_FACE else "TF1, as released"
+    layout = "Hugging Face" if found.layout == HUGGING_FACE else "TF1, as released"
     lines = [
         f"directory      {directory}",
         f"layout         {layout}",
@@ -66,23 +61,16 @@ def _summary(directory: Path, checkpoint: Checkpoint) -> list[str]:
         names = provenance["initialised"]["variables"]
         lines.append(f"untrained      {len(names)} variables: {', '.join(names)}")
     recorded = read_provenance(directory).get("files", {})
-    verdict = (
-        f"match {PROVENANCE}" if recorded else f"not checked: there is no {PROVENANCE} with it"
-    )
-    lines.append(f"checksums      {verdict}")
-    names = sorted(recorded) or sorted(path.name for path in directory.iterdir() if path.is_file())
-    for name in names:
-        path = directory / name
-        lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {name}")
-    if not checkpoint.vocabulary_path.is_file():
+    verdict = "match" if recorded else "not checked: there is no"
+    lines.append(f"checksums      {verdict} {PROVENANCE}{'' if recorded else ' with it'}")
+    paths = [directory / name for name in recorded] or [*directory.iterdir()]
+    for path in sorted(filter(Path.is_file, paths)):
+        lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {path.name}")
+    if not found.vocabulary_path.is_file():
         lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
-    return lines
-
-
-def _variables(checkpoint: Checkpoint) -> list[str]:
     rows = [("variable", "shape", "mean", "deviation", "not finite")]
     bad = 0
-    for name, values in {**checkpoint.parameters, **checkpoint.head}.items():
+    for name, values in variables.items():
         not_finite = int(values.size - np.isfinite(values).sum())
         bad += not_finite
         with np.errstate(invalid="ignore", over="ignore"):
@@ -90,7 +78,7 @@ def _variables(checkpoint: Checkpoint) -> list[str]:
         shape = " x ".join(map(str, values.shape))
         rows.append((name, shape, f"{mean:.6f}", f"{deviation:.6f}", f"{not_finite or '-'}"))
     verdict = f"{bad} numbers are NaN or infinite" if bad else "all numbers are finite"
-    return [*_aligned(rows), "", verdict]
+    return "\n".join([*lines, "", *_aligned(rows), "", verdict])
 
 
 def convert_checkpoints(
@@ -171,7 +159,15 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
         read_checkpoint(checkpoint_directory(directory), need_vocabulary=False, need_finite=False)
         for directory in (first, second)
     )
-    lines = _other_differences(one, other)
+    lines = [
+        f"{field.name}: {getattr(one.config, field.name)} and {getattr(other.config, field.name)}"
+        for field in dataclasses.fields(one.config)
+        if getattr(one.config, field.name) != getattr(other.config, field.name)
+    ]
+    paths = (one.vocabulary_path, other.vocabulary_path)
+    # A directory without one (a model saved alone) says nothing about its vocabulary.
+    if all(path.is_file() for path in paths) and len(set(map(sha256_of_file, paths))) > 1:
+        lines.append(f"{VOCABULARY}: the files differ")
     variables, others = ({**each.parameters, **each.head} for each in (one, other))
     names = sorted(variables.keys() | others.keys())
     rows = [
@@ -209,21 +205,6 @@ def _difference(
         scale = np.maximum(np.abs(one), np.abs(other))
         relative = np.where(scale == 0, 0.0, absolute / np.where(scale == 0, 1.0, scale))
     return (name, *shapes, f"{absolute.max():.3g}", f"{relative.max():.3g}")
-
-
-def _other_differences(first: Checkpoint, second: Checkpoint) -> list[str]:
-    lines = [
-        f"{field.name}: {getattr(first.config, field.name)} and {getattr(second.config, field.name)}"
-        for field in dataclasses.fields(first.config)
-        if getattr(first.config, field.name) != getattr(second.config, field.name)
-    ]
-    vocabularies = (first.vocabulary_path, second.vocabulary_path)
-    # A directory without one (a model saved alone) says nothing about its vocabulary.
-    if all(path.is_file() for path in vocabularies) and len(
-        {sha256_of_file(path) for path in vocabularies}
-    ) > 1:  # fmt: skip
-        lines.append(f"{VOCABULARY}: the files differ")
-    return lines
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

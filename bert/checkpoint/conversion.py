@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,6 @@ from multiberts.bert.checkpoint import card, hugging_face
 from multiberts.bert.checkpoint.checkpoint import (
     VOCABULARY,
     Checkpoint,
-    check_vocabulary,
-    config_path,
     layout_of,
     read_checkpoint,
     same_bits,
@@ -23,9 +20,9 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
-from multiberts.bert.tokenization import TOKENIZER_CONFIG, lower_cases
+from multiberts.bert.tokenization import TOKENIZER, TOKENIZER_CONFIG, lower_cases
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike
+from multiberts.runs.files import PathLike, write_json_fields
 
 # Our name for the procedure of the release.
 _OWN_NAME_OF_RELEASED_PROCEDURE = "base"
@@ -62,17 +59,29 @@ def convert_checkpoint(
     with _vocabulary_path(Path(source), vocabulary) as vocabulary_path:
         checkpoint = read_checkpoint(
             source,
-            need_vocabulary=False,
+            vocabulary=vocabulary_path,
             initialise_missing=initialise_missing,
         )
-        check_vocabulary(vocabulary_path, checkpoint.config, config_path(Path(source)))
         provenance = {**card.facts_of_run(source), **checkpoint.provenance}
         if corpus is not None:
             provenance["corpus"] = card.read_corpus_description(corpus)
         rows = card.read_scores(scores, provenance) if scores is not None else []
         directory = Path(target)
         if named_as_released is not None:
-            directory = directory / _released_name(source, checkpoint, named_as_released)
+            procedure, pretrain_seed, step = (
+                checkpoint.provenance[name] for name in ("procedure", "pretrain_seed", "step")
+            )
+            if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
+                raise UserError(
+                    f"{source} is of procedure {procedure!r}; the release has names for "
+                    f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
+                )
+            if pretrain_seed is None or step is None:
+                raise UserError(
+                    f"{source} does not say its pretrain_seed and step; convert it without "
+                    "--named_as_released and name the directory yourself"
+                )
+            directory /= release_name(pretrain_seed, step if named_as_released == "step" else None)
         if directory.exists():
             _refuse_another(directory, checkpoint, layout)
             return directory, False
@@ -83,7 +92,7 @@ def convert_checkpoint(
             has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
             layout=layout,
             scores=rows,
-            lower_case=lower_cases(vocabulary_path),
+            lower_case=checkpoint.lower_case,
         )
         write_checkpoint(
             directory,
@@ -108,38 +117,22 @@ def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
         yield Path(given)
         return
     layout_of(source)  # refuses a directory without a checkpoint
-    tokenizer = source / hugging_face.TOKENIZER
+    tokenizer = source / TOKENIZER
     if (source / VOCABULARY).is_file():
         yield source / VOCABULARY
     elif tokenizer.is_file():
+        lower_case = lower_cases(source / VOCABULARY)
         pieces = hugging_face.vocabulary_of_tokenizer(tokenizer)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / VOCABULARY
             path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
-            if (source / TOKENIZER_CONFIG).is_file():
-                shutil.copy(source / TOKENIZER_CONFIG, folder)
+            write_json_fields(Path(folder) / TOKENIZER_CONFIG, {"do_lower_case": lower_case})
             yield path
     else:
         raise UserError(
-            f"{source} has no {VOCABULARY} and no {hugging_face.TOKENIZER}; give the model's "
+            f"{source} has no {VOCABULARY} and no {TOKENIZER}; give the model's "
             "vocabulary as --vocabulary=FILE"
         )
-
-
-def _released_name(source: PathLike, checkpoint: Checkpoint, form: str) -> str:
-    procedure = checkpoint.provenance["procedure"]
-    pretrain_seed, step = (checkpoint.provenance[name] for name in ("pretrain_seed", "step"))
-    if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
-        raise UserError(
-            f"{source} is of procedure {procedure!r}; the release has names for "
-            f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
-        )
-    if pretrain_seed is None or step is None:
-        raise UserError(
-            f"{source} does not say its pretrain_seed and step; convert it without "
-            "--named_as_released and name the directory yourself"
-        )
-    return release_name(pretrain_seed, step if form == "step" else None)
 
 
 def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> None:
@@ -149,19 +142,13 @@ def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> Non
         there = read_checkpoint(directory, need_finite=False)
     except UserError as error:
         raise UserError(f"{directory} exists already; {cure}") from error
+    known = ("procedure", "pretrain_seed", "data_seed", "step", FINE_TUNED)
+    ours, theirs = _variables(checkpoint), _variables(there)
     is_same = (
-        there.layout == layout
-        and all(
-            there.provenance[name] == checkpoint.provenance[name]
-            for name in ("procedure", "pretrain_seed", "data_seed", "step")
-        )
-        and there.config == checkpoint.config
-        and there.provenance.get(FINE_TUNED) == checkpoint.provenance.get(FINE_TUNED)
-        and _variables(there).keys() == _variables(checkpoint).keys()
-        and all(
-            same_bits(values, _variables(there)[name])
-            for name, values in _variables(checkpoint).items()
-        )
+        (there.layout, there.config) == (layout, checkpoint.config)
+        and all(there.provenance.get(name) == checkpoint.provenance.get(name) for name in known)
+        and ours.keys() == theirs.keys()
+        and all(same_bits(values, theirs[name]) for name, values in ours.items())
     )
     if not is_same:
         raise UserError(f"{directory} exists already and holds something else; {cure}")

@@ -80,6 +80,30 @@ class TaskHead:
         return {"kind": self.kind, "labels": labels, "num_texts": self.num_texts}
 
 
+def foreign_record(
+    kind: str,
+    labels: Sequence[str],
+    hidden_size: int,
+    sequence_length: int,
+    task: str | None = None,
+) -> dict[str, Any]:
+    """Returns the record of a model that another program fine-tuned; its `do_lower_case` is left open.
+
+    Args:
+      labels: a name per output, which is ignored where the head's kind has none.
+    """
+    known = None if kind in ("regression", "question_answering") else [*labels]
+    shapes = {"output_bias": [len(labels)], "output_weights": [len(labels), hidden_size]}
+    return {
+        "task": task,
+        "head": {"kind": kind, "labels": known, "num_texts": None, "variables": shapes},
+        "sequence_length": sequence_length,
+        "do_lower_case": None,
+        "arguments": {},
+        **dict.fromkeys(("learning_rate", "finetune_seed", "epochs")),
+    }
+
+
 def head_shapes(provenance: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the head's variables by name; none for a pre-trained model.
 
@@ -126,13 +150,12 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
       record: the field `finetuned`.
       cure: for the message.
     """
-    head, arguments = (
-        record.get(name) if isinstance(record, Mapping) else None for name in ("head", "arguments")
-    )
+    parts: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
+    head: Any = parts.get("head")
     for fields, values in (
         (_FIELDS, record),
         (_FIELDS_OF_HEAD, head),
-        (_FIELDS_OF_ARGUMENTS, arguments),
+        (_FIELDS_OF_ARGUMENTS, parts.get("arguments")),
     ):
         for name, kind in fields.items():
             absent = None if fields is _FIELDS_OF_ARGUMENTS else ...
@@ -142,11 +165,6 @@ def check_fine_tuned(record: Any, where: str, cure: str) -> None:
                 raise UserError(
                     f"{where}: {FINE_TUNED} has {name} {shown}, expected {described(kind)}; {cure}"
                 )
-    _check_labels(record, where, cure)
-
-
-def _check_labels(record: Mapping[str, Any], where: str, cure: str) -> None:
-    head = record["head"]
     labels, given = head["labels"], record["arguments"].get("labels")
     if labels is not None and given is not None and [*labels] != [*given]:
         raise UserError(
@@ -161,18 +179,4 @@ def _check_labels(record: Mapping[str, Any], where: str, cure: str) -> None:
         raise UserError(
             f"{where}: a head of {head['kind']}{f' with {number} labels' if labels else ''} has {number} "
             f"outputs, but its variables have {found}; {cure}"
-        )
-
-
-def check_length(record: Mapping[str, Any], positions: int, where: str) -> None:
-    """Refuses a record of sequences that are longer than the model has positions.
-
-    Args:
-      record: the field `finetuned`.
-      positions: the model's `max_position_embeddings`.
-    """
-    if not 1 <= record["sequence_length"] <= positions:
-        raise UserError(
-            f"{where}: its record says sequence_length {record['sequence_length']}, expected 1 to "
-            f"{positions}, the model's max_position_embeddings; copy the checkpoint again"
         )

@@ -18,6 +18,7 @@ from typing import Any
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
 from multiberts.bert.checkpoint.sampling import Source
+from multiberts.bert.tokenization import TOKENS_FILES
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
@@ -43,9 +44,9 @@ _WEIGHTS = (
     {hugging_face.WEIGHTS},
     {hugging_face.OLD_WEIGHTS},
 )
-_DESCRIBING = {*hugging_face.FILES, *tensorflow_format.FILES, "checkpoint.json"}.difference(
-    *_WEIGHTS
-)
+_DESCRIBING = {
+    *hugging_face.FILES, *tensorflow_format.FILES, *TOKENS_FILES, "checkpoint.json"
+}.difference(*_WEIGHTS)  # fmt: skip
 
 
 def checkpoint_directory(checkpoint: PathLike) -> Path:

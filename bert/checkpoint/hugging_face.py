@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from multiberts.bert.checkpoint.fine_tuned import foreign_record
 from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
 from multiberts.bert.tokenization import (
     CLS,
@@ -31,11 +32,11 @@ from multiberts.bert.tokenization import (
     PAD,
     SEP,
     SPECIAL_TOKENS,
+    TOKENIZER,
     TOKENIZER_CONFIG,
     UNK,
     lower_cases,
     read_vocabulary,
-    said_to_lower_case,
 )
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
@@ -45,7 +46,6 @@ WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
 CONFIG = "config.json"
 VOCABULARY = "vocab.txt"
-TOKENIZER = "tokenizer.json"
 
 # All that `write_files` makes.
 FILES = (WEIGHTS, CONFIG, VOCABULARY, TOKENIZER, TOKENIZER_CONFIG)
@@ -252,7 +252,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     if not kinds:
         return None
     names = values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    labels = [names.get(str(number)) for number in range(len(names))]
+    labels: list[Any] = [names.get(str(number)) for number in range(len(names))]
     if not all(isinstance(label, str) for label in labels):
         raise UserError(
             f"{path}: id2label is {names!r}, expected texts numbered from 0; correct it"
@@ -260,26 +260,11 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     kind = next((kind for kind in kinds if _HEAD_CLASSES[kind].problem_type == problem), kinds[0])
     if kind == "classification" and len(labels) == 1:  # as transformers takes it
         kind = "regression"
-    shapes = {
-        "output_bias": [len(labels)],
-        "output_weights": [len(labels), values.get("hidden_size", 768)],
-    }
-    known = kind not in ("regression", "question_answering")
-    return {
-        "task": values.get("finetuning_task"),
-        "head": {
-            "kind": kind,
-            "labels": labels if known else None,
-            "num_texts": None,
-            "variables": shapes,
-        },
-        "sequence_length": values.get("max_position_embeddings", 512),
-        "do_lower_case": lower_cases(Path(directory) / VOCABULARY),
-        "arguments": {},
-        "learning_rate": None,
-        "finetune_seed": None,
-        "epochs": None,
-    }
+    hidden_size, positions = (
+        values.get("hidden_size", 768),
+        values.get("max_position_embeddings", 512),
+    )
+    return foreign_record(kind, labels, hidden_size, positions, values.get("finetuning_task"))
 
 
 def read_config(directory: PathLike) -> BertConfig:
@@ -299,7 +284,6 @@ def read_config(directory: PathLike) -> BertConfig:
             f"{path}: hidden_act is {activation!r}, expected {_TANH_GELU!r} or 'gelu'; the BERT here "
             "has GELU only, so take another checkpoint"
         )
-    said_to_lower_case(directory)  # refuses what the tokeniser here would cut otherwise
     names = BertConfig.__dataclass_fields__
     known = {name: value for name, value in values.items() if name in names}
     return BertConfig.from_mapping({**known, "hidden_act": "gelu"}, str(path))
@@ -457,26 +441,6 @@ def _read_pytorch(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         yield _current_name(name, state), values.to(torch.float32).numpy()
 
 
-def _write_tokenizer(
-    directory: Path, pieces: list[str], config: BertConfig, lower_case: bool
-) -> None:
-    """Writes both files of the tokeniser; `pieces` are in the order of the ids."""
-    settings = {
-        "cls_token": CLS,
-        "do_lower_case": lower_case,
-        "mask_token": MASK,
-        "model_max_length": config.max_position_embeddings,
-        "pad_token": PAD,
-        "sep_token": SEP,
-        "strip_accents": None,  # as do_lower_case
-        "tokenize_chinese_chars": True,
-        "tokenizer_class": "BertTokenizer",
-        "unk_token": UNK,
-    }
-    write_json_fields(directory / TOKENIZER_CONFIG, settings)
-    _save_tokenizer(directory / TOKENIZER, pieces, lower_case)
-
-
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
     """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids."""
     model = read_json_fields(path).get("model")
@@ -490,8 +454,10 @@ def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
     return pieces
 
 
-def _save_tokenizer(path: Path, pieces: list[str], lower_case: bool) -> None:
-    """Writes the same tokeniser for programs that read `tokenizer.json`."""
+def _write_tokenizer(
+    directory: Path, pieces: list[str], config: BertConfig, lower_case: bool
+) -> None:
+    """Writes both files of the tokeniser; `pieces` are in the order of the ids."""
     from tokenizers import (
         AddedToken,
         Tokenizer,
@@ -502,6 +468,19 @@ def _save_tokenizer(path: Path, pieces: list[str], lower_case: bool) -> None:
         processors,
     )
 
+    settings = {
+        "cls_token": CLS,
+        "do_lower_case": lower_case,
+        "mask_token": MASK,
+        "model_max_length": config.max_position_embeddings,
+        "pad_token": PAD,
+        "sep_token": SEP,
+        "strip_accents": None,  # as do_lower_case
+        "tokenize_chinese_chars": True,
+        "tokenizer_class": "BertTokenizer",
+        "unk_token": UNK,
+    }
+    write_json_fields(directory / TOKENIZER_CONFIG, settings)
     ids = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
         models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
@@ -519,4 +498,4 @@ def _save_tokenizer(path: Path, pieces: list[str], lower_case: bool) -> None:
     tokenizer.add_special_tokens(
         [AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS]
     )
-    tokenizer.save(str(path))
+    tokenizer.save(str(directory / TOKENIZER))

@@ -15,19 +15,14 @@ once `probabilities` alone; of a regression `prediction` float32 [batch].
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from multiberts.bert.checkpoint.checkpoint import PROVENANCE, Checkpoint, read_checkpoint
+from multiberts.bert.checkpoint.checkpoint import PROVENANCE, read_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.tensorflow_format import VOCABULARY
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, replaced
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 SAVED_MODEL = "saved_model"
 SERVING_DEFAULT = "serving_default"
@@ -50,7 +45,7 @@ def export_saved_model(
     directory = Path(target)
     if directory.exists():
         raise UserError(f"{directory} exists already; choose another TARGET, or remove it")
-    checkpoint = read_checkpoint(source, need_vocabulary=vocabulary is None)
+    checkpoint = read_checkpoint(source, vocabulary=vocabulary)
     record = checkpoint.provenance.get(FINE_TUNED)
     kind = record["head"]["kind"] if record else None
     if record is None or kind not in _KINDS:
@@ -64,13 +59,33 @@ def export_saved_model(
     _check_libraries()
     import tensorflow as tf
 
-    tokenizer = Tokenizer(vocabulary or checkpoint.vocabulary_path)
+    from multiberts.bert.graph_tokenization import GraphTokenizer
+    from multiberts.bert.serving.text_graph import text_signatures
+
+    tokenizer = Tokenizer(checkpoint.vocabulary_path)
     with replaced(directory) as temporary, tempfile.TemporaryDirectory() as folder:
         # One piece per line and nothing else, whatever the line ends of the given file.
         asset = Path(folder, VOCABULARY)
         asset.write_text("".join(f"{piece}\n" for piece in tokenizer.vocabulary), encoding="utf-8")
-        model, signatures = _model(checkpoint, record, tokenizer, str(asset))
-        tf.saved_model.save(model, str(temporary), signatures=signatures)
+        # The module that is saved holds variables and vocabulary.
+        saved = tf.Module()
+        saved.tokenizer = GraphTokenizer(str(asset), lower_case=tokenizer.lower_case)
+        saved.weights = {
+            name: tf.Variable(values, trainable=False, name=name)
+            for name, values in {**checkpoint.parameters, **checkpoint.head}.items()
+            if not name.startswith("cls/")
+        }
+        signatures = text_signatures(
+            saved.weights,
+            checkpoint.config,
+            saved.tokenizer,
+            tokenizer.vocabulary,
+            length=min(record["sequence_length"], checkpoint.config.max_position_embeddings),
+            head=record["head"],
+        )
+        saved.signatures_by_name = signatures
+        named = {SERVING_DEFAULT: next(iter(signatures.values())), **signatures}
+        tf.saved_model.save(saved, str(temporary), signatures=named)
         described = Path(source, PROVENANCE)
         if described.is_file():
             extra = temporary / "assets.extra"
@@ -94,32 +109,3 @@ def _check_libraries() -> None:
             f"a SavedModel is of TensorFlow, but Keras computes with {keras.backend.backend()}; set "
             "MULTIBERTS_ENGINE=tensorflow"
         )
-
-
-def _model(
-    checkpoint: Checkpoint, record: Mapping[str, Any], tokenizer: Tokenizer, asset: str
-) -> tuple[tf.Module, dict[str, Callable[..., Any]]]:
-    """Returns what is saved: the module that holds variables and vocabulary, and its signatures."""
-    import tensorflow as tf
-
-    from multiberts.bert.graph_tokenization import GraphTokenizer
-    from multiberts.bert.serving.text_graph import text_signatures
-
-    kept = {**checkpoint.parameters, **checkpoint.head}
-    saved = tf.Module()
-    saved.tokenizer = GraphTokenizer(asset, lower_case=tokenizer.lower_case)
-    saved.weights = {
-        name: tf.Variable(values, trainable=False, name=name)
-        for name, values in kept.items()
-        if not name.startswith("cls/")
-    }
-    signatures = text_signatures(
-        saved.weights,
-        checkpoint.config,
-        saved.tokenizer,
-        tokenizer.vocabulary,
-        length=min(record["sequence_length"], checkpoint.config.max_position_embeddings),
-        head=record["head"],
-    )
-    saved.signatures_by_name = signatures
-    return saved, {SERVING_DEFAULT: next(iter(signatures.values())), **signatures}

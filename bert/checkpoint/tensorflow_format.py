@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.tensor_bundle import read_bundle, write_bundle
+from multiberts.bert.checkpoint.fine_tuned import fine_tuned_line, foreign_record
+from multiberts.bert.checkpoint.tensor_bundle import (
+    BundleEntry,
+    parse_index,
+    read_bundle,
+    write_bundle,
+)
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.tokenization import write_lower_case
-from multiberts.runs.errors import UserError
+from multiberts.runs import console
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 
 PREFIX = "bert.ckpt"
@@ -25,6 +35,14 @@ VOCABULARY = "vocab.txt"
 FILES = (INDEX, DATA, CONFIG, VOCABULARY)
 
 _GLOBAL_STEP = "global_step"
+_PRETRAINED = ("bert/", "cls/predictions/", "cls/seq_relationship/")
+_SQUAD = "cls/squad/"
+_MOST_NAMED = 6
+# Where the original's scripts keep the two variables of a head, and its kind.
+_FOREIGN_HEADS = {
+    "run_classifier": ("", "classification"),
+    "run_squad": (_SQUAD, "question_answering"),
+}
 
 
 def is_tensorflow(directory: PathLike) -> bool:
@@ -87,12 +105,42 @@ def find_prefix(directory: PathLike) -> Path:
     return directory / prefix
 
 
+def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
+    """Makes the record of a head that the original's run_classifier or run_squad trained.
+
+    Notes say so, and which variables of the checkpoint are left out.
+
+    Returns:
+      The record, see `bert/checkpoint/fine_tuned.py`; None where there is no such head, or more beside it.
+    """
+    prefix = find_prefix(directory)
+    variables, num_slots = _variables(prefix)
+    others = [name for name in variables if not name.startswith(_PRETRAINED)]
+    record = None
+    for script, (folder, kind) in _FOREIGN_HEADS.items():
+        if others != [f"{folder}output_bias", f"{folder}output_weights"]:
+            continue
+        num_outputs, *hidden = variables[others[1]].shape
+        kind = "regression" if num_outputs == 1 else kind
+        labels = [f"LABEL_{number}" for number in range(num_outputs)]
+        positions = BertConfig.from_file(Path(directory) / CONFIG).max_position_embeddings
+        record = foreign_record(kind, labels, math.prod(hidden), positions)
+        console.note_once(
+            f"{prefix}.index has no record of its {others[1]}, which is read as {script} trains it, "
+            f"{fine_tuned_line(record)}"
+        )
+    left_out = [] if record else others
+    left_out[_MOST_NAMED:] = [f"{len(left_out) - _MOST_NAMED} more"] * (len(left_out) > _MOST_NAMED)
+    left_out += [f"{counted(num_slots, 'variable')} of its optimiser"] * (num_slots > 0)
+    if left_out:
+        console.note_once(f"{prefix}.index: left out are {', '.join(left_out)}")
+    return record
+
+
 def read_weights(
     directory: PathLike, head: Collection[str] = ()
 ) -> tuple[dict[str, np.ndarray], int | None]:
     """Reads all weights, without looking whether they are complete.
-
-    Optimiser slots (`<name>/adam_m`, `<name>/adam_v`) and other variables of tasks are left out.
 
     Args:
       head: names of a fine-tuned head's variables.
@@ -101,21 +149,39 @@ def read_weights(
       float32 arrays by released variable name, and `global_step` where it is stored.
     """
     prefix = find_prefix(directory)
+    variables, _ = _variables(prefix)
+    names = {
+        name: name.removeprefix(_SQUAD)
+        for name in variables
+        if name.startswith(_PRETRAINED) or name.removeprefix(_SQUAD) in head
+    }
+    with _refused_if_damaged(prefix):
+        tensors = read_bundle(prefix, lambda name: name in names or name == _GLOBAL_STEP)
+    step = tensors.pop(_GLOBAL_STEP, None)
+    parameters = {names[name]: values.astype(np.float32) for name, values in tensors.items()}
+    return dict(sorted(parameters.items())), None if step is None else int(step)
+
+
+def _variables(prefix: Path) -> tuple[dict[str, BundleEntry], int]:
+    """Returns the variables of a model by name, sorted, and how many are of its optimiser."""
+    with _refused_if_damaged(prefix):
+        entries, _ = parse_index(Path(f"{prefix}.index").read_bytes())
+    # An optimiser's slot is named after its variable; single numbers count its steps.
+    variables = {
+        name: entry
+        for name, entry in sorted(entries.items())
+        if entry.shape and name.rpartition("/")[0] not in entries
+    }
+    return variables, len(entries.keys() - variables.keys() - {_GLOBAL_STEP})
+
+
+@contextlib.contextmanager
+def _refused_if_damaged(prefix: Path) -> Iterator[None]:
     try:
-        tensors = read_bundle(
-            prefix, lambda name: _is_parameter(name) or name in head or name == _GLOBAL_STEP
-        )
+        yield
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"{prefix}.data cannot be read ({reason}); the checkpoint is truncated or damaged: "
             "copy it again"
         ) from error
-    step = tensors.pop(_GLOBAL_STEP, None)
-    parameters = {name: tensors[name].astype(np.float32) for name in sorted(tensors)}
-    return parameters, None if step is None else int(step)
-
-
-def _is_parameter(name: str) -> bool:
-    places = ("bert/", "cls/predictions/", "cls/seq_relationship/")
-    return name.startswith(places) and not name.endswith(("/adam_m", "/adam_v"))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from multiberts.bert.tokenization import SPECIAL_TOKENS, TOKENIZER_CONFIG, overrides_case
+from multiberts.bert.tokenization import SPECIAL_TOKENS, overriding_file
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
 from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_sources
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
@@ -45,7 +44,7 @@ class PreparationSettings:
       vocabulary: a `vocab.txt` to copy; without it one is learned from the text (of `store`:
         that of the stores is kept).
       cased: whether text keeps its capitals and accents. A given vocabulary of a cased model says so
-        itself, by its capitals or a `tokenizer_config.json` beside it.
+        itself, by its capitals or the files of its tokeniser beside it.
       vocabulary_size: number of pieces to learn; without effect where `vocabulary` is given.
       sequence_length: longest sequence, [CLS] and both [SEP] included.
       dupe_factor: passes over the text, each with other instances and masks, as the original
@@ -146,8 +145,8 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
             for found in (expand_sources([source]) if isinstance(source, str) else [source])
         ]
     vocabulary = inputs.get("vocabulary")
-    if isinstance(vocabulary, str) and overrides_case(vocabulary):
-        inputs["tokenizer_config"] = str(Path(vocabulary).with_name(TOKENIZER_CONFIG))
+    if isinstance(vocabulary, str) and (path := overriding_file(vocabulary)):
+        inputs["tokenizer_config"] = str(path)
 
 
 IDENTITY = Identity(

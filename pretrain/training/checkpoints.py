@@ -19,6 +19,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
+from multiberts.bert.tokenization import vocabulary_difference
 from multiberts.bert.training.state import STATE
 from multiberts.pretrain.training.settings import CONTINUE
 from multiberts.runs.directory import read_unfetched
@@ -45,11 +46,8 @@ def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path
             "corpus with its vocab.txt"
         )
     vocabulary = checkpoint_directory(directory) / VOCABULARY
-    if vocabulary.read_bytes() != vocabulary_path.read_bytes():
-        raise UserError(
-            f"{vocabulary} and {vocabulary_path} differ; prepare the corpus with the checkpoint's "
-            "vocabulary"
-        )
+    if differ := vocabulary_difference(vocabulary, vocabulary_path):
+        raise UserError(f"{differ}; prepare the corpus with the checkpoint's vocabulary")
 
 
 def read_initial_checkpoint(directory: str) -> Checkpoint:

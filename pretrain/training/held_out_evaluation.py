@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.tokenization import vocabulary_difference
 from multiberts.bert.training.log import HELD_OUT
 from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
@@ -31,10 +32,9 @@ def open_held_out(
     batches = Batches(
         corpus, masking, data_seed=EVALUATION_DATA_SEED, batch_size=trained.batch_size
     )
-    if batches.vocabulary_path.read_bytes() != trained.vocabulary_path.read_bytes():
+    if differ := vocabulary_difference(batches.vocabulary_path, trained.vocabulary_path):
         raise UserError(
-            f"{batches.vocabulary_path} and {trained.vocabulary_path} differ; prepare the held-out "
-            "corpus with prepare.vocabulary set to the latter"
+            f"{differ}; prepare the held-out corpus with prepare.vocabulary set to the latter"
         )
     most = batches.num_instances // batches.batch_size
     if not 1 <= num_batches <= most:

@@ -191,3 +191,15 @@ def test_a_single_output_is_a_regression(tmp_path: Path, saved: Answer) -> None:
     file.write_text(" ".join(CONTEXT) + "\n")
     model, ours = saved("BertForSequenceClassification", file, num_labels=1)
     assert ours["prediction"] == pytest.approx(theirs(model, CONTEXT).logits.item(), abs=1e-5)
+
+
+def test_predictions_of_a_strangers_model_become_a_run(tmp_path: Path, saved: Answer) -> None:
+    file = tmp_path / "new.txt"
+    file.write_text("ada wrote ?\n")
+    saved("BertForSequenceClassification", file, num_labels=2)
+    (tmp_path / "model" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    run = tmp_path / "run"
+    predict(model=str(tmp_path / "model"), files=[str(file)], run_dir=str(run), compile_step=False)
+    record = json.loads((run / "run.json").read_text())
+    assert record["do_lower_case"] is False
+    assert list(record["evaluation_sets"]) == ["new"]

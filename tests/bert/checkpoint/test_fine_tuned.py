@@ -201,3 +201,75 @@ def test_a_record_that_does_not_fit_is_refused(
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=line):
         read_checkpoint(path.parent)
+
+
+def _by_google(folder: Path, variables: dict[str, Any], slots: tuple[str, ...]) -> dict[str, Any]:
+    """Writes a model with TensorFlow's Saver, as run_classifier and run_squad do."""
+    import tensorflow as tf
+
+    encoder = initial_parameters(CONFIG, 3).items()
+    draw = np.random.default_rng(2)
+    values = {name: array for name, array in encoder if name.startswith("bert/")}
+    values |= {name: draw.normal(size=shape).astype("f") for name, shape in variables.items()}
+    v1, graph = tf.compat.v1, tf.Graph()
+    with graph.as_default(), v1.Session(graph=graph) as session:
+        saved = [v1.get_variable(name, initializer=array) for name, array in values.items()]
+        saved += [
+            v1.get_variable(f"{name}/{slot}", initializer=np.zeros_like(array))
+            for name, array in values.items()
+            for slot in slots
+        ]
+        saved.append(v1.get_variable("global_step", initializer=np.int64(343)))
+        session.run(v1.global_variables_initializer())
+        v1.train.Saver(saved).save(session, str(folder / "model.ckpt-343"))
+    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    (folder / "vocab.txt").write_text((folder / "given_vocab.txt").read_text())
+    return values
+
+
+@pytest.mark.parametrize(
+    ("scope", "architecture", "head", "outputs", "slots"),
+    [
+        ("", "BertForSequenceClassification", "classifier", 3, ("adam_m", "adam_v")),
+        ("", "BertForSequenceClassification", "classifier", 1, ()),
+        ("cls/squad/", "BertForQuestionAnswering", "qa_outputs", 2, ("lamb_m", "lamb_v")),
+    ],
+)
+def test_a_head_that_googles_scripts_trained_is_read(
+    make: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    scope: str,
+    architecture: str,
+    head: str,
+    outputs: int,
+    slots: tuple[str, ...],
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    shapes = {f"{scope}output_weights": (outputs, 16), f"{scope}output_bias": (outputs,)}
+    values = _by_google(tmp_path, shapes, slots)
+    command("convert", tmp_path, tmp_path / "converted", "--to", "hugging_face")
+    said = capsys.readouterr().err
+    assert f"model.ckpt-343.index has no record of its {scope}output_weights" in said
+    assert ("classification, LABEL_0, LABEL_1, LABEL_2" in said) == (outputs == 3)
+    number = len(slots) * len(values)
+    assert (f"left out are {number} variables of its optimiser" in said) == bool(slots)
+    theirs = getattr(transformers, architecture).from_pretrained(tmp_path / "converted")
+    layer = getattr(theirs, head)
+    np.testing.assert_array_equal(layer.weight.detach(), values[f"{scope}output_weights"])
+    np.testing.assert_array_equal(layer.bias.detach(), values[f"{scope}output_bias"])
+    assert read_checkpoint(tmp_path).provenance["step"] is None  # 343 are not of pre-training
+
+
+def test_what_is_left_out_of_a_checkpoint_is_said(
+    make: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = {"output_weights": (3, 16), "output_bias": (3,), "crf_loss/transitions": (3, 3)}
+    _by_google(
+        tmp_path, others | {f"layer_{number}/kernel": (2,) for number in range(5)}, ("Adam_1",)
+    )
+    assert not read_checkpoint(tmp_path).head
+    said = capsys.readouterr().err
+    assert "left out are crf_loss/transitions, layer_0/kernel, layer_1/kernel, " in said
+    assert "layer_4/kernel, 2 more, " in said
+    assert "variables of its optimiser" in said

@@ -178,7 +178,7 @@ def test_a_tokenizer_that_transformers_saved_without_a_limit_of_length_is_read(
     exported: Path,
 ) -> None:
     _, transformers = _torch_and_transformers()
-    theirs = transformers.BertTokenizerFast(vocab_file=str(exported / "vocab.txt"))
+    theirs = transformers.BertTokenizerFast(str(exported / "vocab.txt"))
     theirs.save_pretrained(_as_foreign(exported))
     assert '"model_max_length": 1000000000' in (exported / "tokenizer_config.json").read_text()
     assert check_checkpoint(exported) == CONFIG
