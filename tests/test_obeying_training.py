@@ -5,8 +5,10 @@ As `tests/test_obeying.py`, for the commands that read text, train and predict.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import write_checkpoint
+from multiberts.bert.checkpoint.checkpoint import HUGGING_FACE, write_checkpoint
+from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL
@@ -37,6 +40,7 @@ def lines(*rows: Any) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
+STEPS = "--batch_size=4 --max_steps=1 --compile_step=False"
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
 WORDS = ["the", "guest", "was", "late", "she", "told", "him", "a", "cake", "is", "red"]
 SENTENCES = [" ".join(WORDS[number % 7 :][:4]).capitalize() + "." for number in range(60)]
@@ -44,19 +48,19 @@ TALKS = [" ".join(SENTENCES[first : first + 3]) for first in range(0, 60, 3)]
 PREPARE = "prepare --run_dir=corpus --vocabulary_size=100 --sequence_length=24 --dupe_factor=1"
 
 
-def labelled(labels: list[str]) -> Callable[[Path], None]:
+def labelled(labels: list[str], types: int = 2) -> Callable[[Path], None]:
     """Texts to train on with these labels, and a tiny model."""
 
     def write(folder: Path) -> None:
         for split in ("train", "dev"):
             texts = [f"a b {split} {number}" for number in range(len(labels))]
-            pd.DataFrame({"text": texts, "label": labels}).to_csv(
+            pd.DataFrame({"text": texts, "other": texts, "label": labels}).to_csv(
                 folder / f"{split}.csv", index=False
             )
         (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
         config = BertConfig(
             len(PIECES), hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
-            max_position_embeddings=16,
+            max_position_embeddings=16, type_vocab_size=types,
         )  # fmt: skip
         weights = initial_parameters(config, 0)
         write_checkpoint(folder / "model", weights, config, folder / "vocab.txt", {})
@@ -64,11 +68,36 @@ def labelled(labels: list[str]) -> Callable[[Path], None]:
     return write
 
 
-def training(task: str, labels: str = "", kind: str = MULTI_LABEL) -> str:
-    options = {"kind": kind, "text_columns": ["text"]}
-    flags = "--checkpoint=model --data_dir=. --run_dir=run --batch_size=4 --max_steps=1 --sequence_length=16"
+def foreign(**changes: dict[str, Any]) -> Callable[[Path], None]:
+    """The same texts, and the model as transformers has it, with fields changed in its files."""
+
+    def write(folder: Path) -> None:
+        labelled(["for", "against"] * 8)(folder)
+        shutil.rmtree(folder / "theirs", ignore_errors=True)
+        convert_checkpoint(folder / "model", folder / "theirs", HUGGING_FACE)
+        (folder / "theirs" / "checkpoint.json").unlink()
+        for name, fields in changes.items():
+            path = folder / "theirs" / f"{name}.json"
+            values = json.loads(path.read_text()) if path.exists() else {}
+            for field, value in fields.items():
+                *outer, last = field.split("__")
+                functools.reduce(lambda inner, key: inner[key], outer, values)[last] = value
+            path.write_text(json.dumps(values))
+
+    return write
+
+
+def training(
+    task: str,
+    labels: str = "",
+    kind: str = MULTI_LABEL,
+    model: str = "model",
+    columns: str = "text",
+) -> str:
+    options = {"kind": kind, "text_columns": columns.split()}
+    flags = f"--checkpoint={model} --data_dir=. --run_dir=run --sequence_length=16"
     names = f"--labels={labels}" * bool(labels)
-    return f'finetune --task={task} {flags} --compile_step=False --options="{options}" {names}'
+    return f'finetune --task={task} {flags} {STEPS} --options="{options}" {names}'
 
 
 ATTEMPTS = {
@@ -138,6 +167,31 @@ ATTEMPTS = {
         labelled(["for", "against", "None"] * 6), training("stance", kind=CLASSIFICATION),
         r"labels of stance: 0 for \(6\), 1 against \(6\), 2 None \(6\)", {},
         {"give finetune.labels if": lambda _: training("stance", "for,against,None", CLASSIFICATION)},
+    ),
+    "pairs for a model of one segment": Attempt(
+        labelled(["for", "against"] * 8, types=1),
+        training("twice", kind=CLASSIFICATION, columns="text other"),
+        r"labels of twice: 0 against \(8\), 1 for \(8\)", {},
+        {"or a task of single texts": lambda _: training("twice", kind=CLASSIFICATION)},
+    ),
+    # Tokenisers of other programs.
+    "accents that a tokeniser keeps, by mistake": Attempt(
+        foreign(tokenizer={"normalizer__strip_accents": False}),
+        training("accents", kind=CLASSIFICATION, model="theirs"), r"labels of accents: ", {},
+        {"or correct the field": foreign()},
+    ),
+    "Japanese words": Attempt(
+        foreign(tokenizer_config={"word_tokenizer_type": "mecab"}),
+        training("words", kind=CLASSIFICATION, model="theirs"), r"labels of words: ", {},
+        {"take another checkpoint": lambda _: training("words", kind=CLASSIFICATION)},
+    ),
+    "a token that no text holds": Attempt(
+        foreign(added_tokens={"[E1]": 7}, special_tokens_map={"additional_special_tokens": ["[E1]"]}),
+        training("token", kind=CLASSIFICATION, model="theirs"), r"labels of token: ", {},
+        {"special_tokens_map.json: .* take them out of the file": lambda folder: (
+            folder / "theirs" / "special_tokens_map.json").write_text("{}") and None,
+         "added_tokens.json: .* take them out of the file": lambda folder: (
+            folder / "theirs" / "added_tokens.json").write_text("{}") and None},
     ),
 }  # fmt: skip
 
