@@ -12,7 +12,7 @@ import numpy as np
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS, TOKENIZER_CONFIG, overrides_case
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
-from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_sources
+from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_source
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
 from multiberts.pretrain.corpus.shards import Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
@@ -143,7 +143,7 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
         inputs["sources"] = [
             found
             for source in inputs["sources"]
-            for found in (expand_sources([source]) if isinstance(source, str) else [source])
+            for found in (expand_source(source) if isinstance(source, str) else [source])
         ]
     vocabulary = inputs.get("vocabulary")
     if isinstance(vocabulary, str) and overrides_case(vocabulary):

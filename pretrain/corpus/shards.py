@@ -13,6 +13,7 @@ import heapq
 import itertools
 import json
 import os
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +32,6 @@ from multiberts.pretrain.corpus.documents import (
     count_documents,
     cut_into_sentences,
     read_lines_of_documents,
-    unpack,
 )
 from multiberts.pretrain.corpus.token_store import (
     TokenStore,
@@ -41,7 +41,13 @@ from multiberts.pretrain.corpus.token_store import (
 from multiberts.pretrain.corpus.vocabulary import count_words
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX, read_json_fields, remove, replaced
+from multiberts.runs.files import (
+    UNFINISHED_SUFFIX,
+    open_unpacked,
+    read_json_fields,
+    remove,
+    replaced,
+)
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
 SHARD_BYTES = 32 << 20
@@ -181,8 +187,9 @@ def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tu
     number, (piece,) = numbered
     path = directory / f"text-{number:05d}.txt"
     if not path.exists():
-        with finished_whole(path) as temporary:
-            unpack(piece.source, temporary)
+        with finished_whole(path) as temporary, open(temporary, "wb") as plain:
+            with open_unpacked(piece.source) as packed:
+                shutil.copyfileobj(packed, plain, 1 << 20)
     return (Piece(str(path), piece.source_format),)
 
 
