@@ -155,16 +155,13 @@ def prepare(settings: PreparationSettings) -> None:
         tokenizer = Tokenizer(run.path / VOCABULARY)
         counts: dict[str, Any] = {"pieces": tokenizer.size}
         counts |= _write_store(run.path, shards, settings.text, workers)
-        share, most = (
-            unknown_share(TokenStore(run.path), tokenizer.unk_id),
-            settings.max_unknown_share,
-        )
-        if share > most:
+        share = unknown_share(TokenStore(run.path), tokenizer.unk_id)
+        if share > settings.max_unknown_share:
             remove(run.path)
             raise UserError(
-                f"{share:.1%} of the tokens are [UNK], expected at most {most:.1%}: the vocabulary does not "
-                "fit the text; give one of its language, or none to learn it from the text, or raise "
-                "prepare.max_unknown_share"
+                f"{share:.1%} of the tokens are [UNK], expected at most {settings.max_unknown_share:.1%}: "
+                "the vocabulary does not fit the text; give one of its language, or none to learn it from "
+                "the text, or raise prepare.max_unknown_share"
             )
         counts |= _write_instances(run.path, settings, workers)
         description = {
