@@ -18,13 +18,12 @@ from multiberts.pretrain.training.checkpoints import (
 from multiberts.pretrain.training.settings import (
     IDENTITY,
     PretrainingSettings,
-    check_positions,
     check_settings,
     learning_rates,
 )
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.environment import JAX, engine
-from multiberts.runs.errors import check_values
+from multiberts.runs.errors import UserError, check_values
 from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
@@ -99,7 +98,12 @@ def pretrain(settings: PretrainingSettings) -> None:
     config = BertConfig.from_mapping(
         {**settings.model, "vocab_size": vocab_size}, where="pretrain.model"
     )
-    check_positions(settings.sequence_length, config)
+    if settings.sequence_length > config.max_position_embeddings:
+        raise UserError(
+            f"pretrain.sequence_length {settings.sequence_length} exceeds the model's "
+            f"{config.max_position_embeddings} positions; lower it or raise "
+            "max_position_embeddings in pretrain.model"
+        )
     if settings.initial_checkpoint is not None:
         check_initial_checkpoint(settings.initial_checkpoint, config, batches.vocabulary_path)
     held_out = None
