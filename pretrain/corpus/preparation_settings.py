@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -111,16 +111,6 @@ class PreparationSettings:
         return Text(self.text_field, self.datasets_dir, swapper)
 
 
-# Settings without effect unless `counterfactual_seed` is given, with their defaults.
-_COUNTERFACTUAL = {
-    "counterfactual_nouns": False,
-    "counterfactual_names": False,
-    "counterfactual_unit": "pronoun",
-    "counterfactual_probability": 0.5,
-    "counterfactual_copies": False,
-}
-
-
 def _settle(parameters: Values, inputs: Values) -> None:
     """Leaves out what has no effect; names of datasets count as names."""
     given = parameters["source_format"]
@@ -163,8 +153,14 @@ def check_settings(settings: PreparationSettings) -> None:
     """Refuses values that do not go together, naming the first."""
     formats = settings.source_format
     kinds = {formats} if isinstance(formats, str) else set(formats)
-    changed = [n for n, default in _COUNTERFACTUAL.items() if getattr(settings, n) != default]
     seed = settings.counterfactual_seed
+    # Without the seed the others have no effect.
+    changed = [
+        setting.name
+        for setting in fields(settings)
+        if setting.name.startswith("counterfactual_")
+        and getattr(settings, setting.name) != setting.default
+    ]
     paths = [settings.run_dir, *(settings.sources if kinds.issubset(FILE_FORMATS) else ())]
     relative = [path for path in paths if not os.path.isabs(path)]
     check_values(
