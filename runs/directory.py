@@ -422,22 +422,15 @@ def _format_config(
         spelled = str(paths) if is_one else [str(path) for path in cast(Sequence[PathLike], paths)]
         compared.append(f"{stage}.{name} = {spelled!r}{_HOLDS}{fingerprints[name]}")
     heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
-    if call is None:
-        return "\n".join([f"{heading}; of inputs, on content.", *compared]) + "\n"
-    bindings = [
-        _binding(stage, name, call[name]) for name in sorted(call) if call[name] is not None
-    ]
-    return (
-        "\n".join(
-            [
-                f"{heading} with `{_COMPARED.strip()}`; of inputs, on content.",
-                *(_COMPARED + line for line in compared),
-                "# The call that makes the run again:",
-                *bindings,
-            ]
-        )
-        + "\n"
-    )
+    lines = [f"{heading}; of inputs, on content.", *compared]
+    if call is not None:
+        lines = [
+            f"{heading} with `{_COMPARED.strip()}`; of inputs, on content.",
+            *(_COMPARED + line for line in compared),
+            "# The call that makes the run again:",
+            *(_binding(stage, name, call[name]) for name in sorted(call) if call[name] is not None),
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _binding(stage: str, name: str, value: Any) -> str:
