@@ -79,17 +79,14 @@ class Text:
             return read_dataset(piece, self.text_field, self.datasets_dir)
         return read_lines_of_documents(piece, self.text_field)
 
-    def documents(
-        self, pieces: Iterable[Piece], first_document: int, counts: Counter[str]
-    ) -> Iterator[list[str]]:
+    def documents(self, shard: Shard, counts: Counter[str]) -> Iterator[list[str]]:
         """Yields the sentences of each document that is not blank, counterfactual if asked for.
 
         Args:
-          first_document: number of the first document that is not blank in the corpus.
           counts: is added to, with what was exchanged.
         """
-        number = first_document
-        for piece in pieces:
+        number = shard.first_document
+        for piece in shard.pieces:
             for lines in self.lines_of_documents(piece):
                 sentences = list(cut_into_sentences(lines, piece.source_format))
                 if not sentences:
@@ -226,9 +223,7 @@ def count_words_of_shard(shard: Shard, text: Text, directory: Path, *, lower_cas
     path = words_path(directory, shard.number)
     if path.exists():
         return
-    documents = shown(
-        text.documents(shard.pieces, shard.first_document, Counter()), "words", shard.alone
-    )
+    documents = shown(text.documents(shard, Counter()), "words", shard.alone)
     words = count_words(itertools.chain.from_iterable(documents), lower_case=lower_case)
     with finished_whole(path) as temporary:
         with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
@@ -274,7 +269,7 @@ def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) 
             stored = _stored_documents(shard, text, tokenizer, swapped)
             write_encoded_documents(temporary, shown(stored, "tokens", shard.alone))
         else:
-            documents = text.documents(shard.pieces, shard.first_document, swapped)
+            documents = text.documents(shard, swapped)
             write_token_store(temporary, shown(documents, "tokens", shard.alone), tokenizer)
         (temporary / _COUNTS).write_text(json.dumps(swapped))
 
