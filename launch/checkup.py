@@ -22,6 +22,7 @@ from multiberts.pretrain.training.reference_digest import REFERENCE_DIGEST, meas
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
+from multiberts.runs.processes import available_cores
 
 OK = "ok"
 WARNING = "warning"
@@ -91,9 +92,7 @@ def doctor(*, root: PathLike | None = None, training: bool = True) -> int:
 
 def check_machine() -> CheckResult:
     """Returns what this machine has; nothing of it is judged."""
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    finding = f"Python {platform.python_version()}, {counted(cores, 'core')}"
+    finding = f"Python {platform.python_version()}, {counted(available_cores(), 'core')}"
     if importlib.util.find_spec("psutil"):
         import psutil
 

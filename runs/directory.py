@@ -274,7 +274,10 @@ class RunDirectory:
         self.is_renewed = False
         config = self.path / CONFIG
         if not config.exists():
-            leftovers = self._foreign_files()
+            if self.path.exists() and not self.path.is_dir():
+                raise UserError(f"{self.path} is a file; choose another run_dir")
+            ours = {LOCK, CONFIG + UNFINISHED_SUFFIX}
+            leftovers = sorted({*os.listdir(self.path)} - ours) if self.path.exists() else []
             if leftovers:
                 raise UserError(
                     f"{self.path} holds other files ({leftovers[0]}) and no {CONFIG}; choose an "
@@ -302,14 +305,6 @@ class RunDirectory:
             f"{self.path} was made with other parameters: {differences}; choose another run_dir or "
             f"give the same parameters{cure}"
         )
-
-    def _foreign_files(self) -> list[str]:
-        if not self.path.exists():
-            return []
-        if not self.path.is_dir():
-            raise UserError(f"{self.path} is a file; choose another run_dir")
-        ours = {LOCK, CONFIG + UNFINISHED_SUFFIX}
-        return sorted(name for name in os.listdir(self.path) if name not in ours)
 
     def _is_done(self) -> bool:
         marker = self.path / DONE
@@ -384,20 +379,17 @@ class RunDirectory:
           UserError: one of them is gone.
         """
         unfetched = read_unfetched(self.path)
+        entries: dict[str, RecordedFile] = {}
         for name in outputs:
-            if name not in unfetched and not (self.path / name).is_file():
+            file = self.path / name
+            if file.is_file():
+                entries[name] = {"bytes": file.stat().st_size, "sha256": sha256_of_file(file)}
+            elif name in unfetched:
+                entries[name] = unfetched[name]
+            else:
                 raise UserError(
-                    f"{self.path / name} was removed while the run worked; run the same command again"
+                    f"{file} was removed while the run worked; run the same command again"
                 )
-        entries: dict[str, RecordedFile] = {
-            name: {
-                "bytes": (self.path / name).stat().st_size,
-                "sha256": sha256_of_file(self.path / name),
-            }
-            for name in outputs
-            if (self.path / name).exists() or name not in unfetched
-        }
-        entries |= {name: unfetched[name] for name in outputs if name not in entries}
         content = {"stage": self._stage, "outputs": dict(sorted(entries.items()))}
         # Before DONE, which comes last.
         if self._large_inputs:
@@ -430,22 +422,15 @@ def _format_config(
         spelled = str(paths) if is_one else [str(path) for path in cast(Sequence[PathLike], paths)]
         compared.append(f"{stage}.{name} = {spelled!r}{_HOLDS}{fingerprints[name]}")
     heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
-    if call is None:
-        return "\n".join([f"{heading}; of inputs, on content.", *compared]) + "\n"
-    bindings = [
-        _binding(stage, name, call[name]) for name in sorted(call) if call[name] is not None
-    ]
-    return (
-        "\n".join(
-            [
-                f"{heading} with `{_COMPARED.strip()}`; of inputs, on content.",
-                *(_COMPARED + line for line in compared),
-                "# The call that makes the run again:",
-                *bindings,
-            ]
-        )
-        + "\n"
-    )
+    lines = [f"{heading}; of inputs, on content.", *compared]
+    if call is not None:
+        lines = [
+            f"{heading} with `{_COMPARED.strip()}`; of inputs, on content.",
+            *(_COMPARED + line for line in compared),
+            "# The call that makes the run again:",
+            *(_binding(stage, name, call[name]) for name in sorted(call) if call[name] is not None),
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _binding(stage: str, name: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Checks that a process of this machine is alive, and the same one as before."""
+"""Checks that a process of this machine is alive, and the same one as before; counts its cores."""
 
 from __future__ import annotations
 
@@ -43,3 +43,10 @@ def process_is_alive(pid: int, created: float | None = None) -> bool:
     """
     found = creation_time(pid)
     return found is not None and (created is None or abs(found - created) <= _SECONDS_OF_ROUNDING)
+
+
+def available_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

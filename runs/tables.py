@@ -157,19 +157,11 @@ def read_rows(
       >>> [(row.line, row["sentence"], row.integer("label")) for row in read_rows(path, ["label"])]
       [(2, 'The "end.', 1)]
     """
-    name = Path(path).name.removesuffix(".gz")
-    if is_columnar(path):
-        entries: Iterator[tuple[int, Any]] = enumerate(_entries(path), start=1)
-        rows = _typed_rows(path, entries, columns, values, optional, cure)
-    elif name.endswith(_LINES):
-        lines = enumerate(read_lines(path), start=1)
-        rows = _typed_rows(path, _parsed(path, lines, cure), columns, values, optional, cure)
+    if _is_typed(path):
+        rows = _typed_rows(path, columns, values, optional, cure)
     else:
-        lines = enumerate(read_lines(path), start=1)
-        columns = [*columns, *values]
-        comma = name.endswith(".csv") if separator is None else separator == ","
-        cells = _comma_cells(path, lines, cure) if comma else _tab_cells(lines)
-        rows = _rows(path, cells, columns, header, short_rows, cure)
+        cells = _cells(path, cure, separator)
+        rows = _rows(path, cells, [*columns, *values], header, short_rows, cure)
     line_of: dict[tuple[str, ...], int] = {}
     row = None
     for row in rows:
@@ -199,32 +191,36 @@ def table_entries(path: PathLike) -> Iterator[Mapping[str, Any]]:
       [{'text': 'A cake.', 'stars': 4}]
     """
     cure = "correct the file"
-    name = Path(path).name.removesuffix(".gz")
-    if is_columnar(path):
-        yield from _entries(path)
-        return
-    lines = enumerate(read_lines(path), start=1)
-    if name.endswith(_LINES):
-        yield from (entry for _, entry in _parsed(path, lines, cure))
-        return
-    cells = _comma_cells(path, lines, cure) if name.endswith(".csv") else _tab_cells(lines)
-    yield from _rows(path, cells, (), None, None, cure)
+    if _is_typed(path):
+        yield from (entry for _, entry in _typed_entries(path, cure))
+    else:
+        yield from _rows(path, _cells(path, cure), (), None, None, cure)
 
 
 def is_table(path: PathLike) -> bool:
     """Returns whether a path is named as a table is, or is a folder of Hugging Face `datasets`."""
-    return is_columnar(path) or Path(path).name.removesuffix(".gz").endswith(TABLE_SUFFIXES)
+    return is_columnar(path) or _text_name(path).endswith(TABLE_SUFFIXES)
 
 
-def _tab_cells(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-    # Not `csv`: it refuses a carriage return within a line, which raw text may have.
-    return ((number, line.split("\t")) for number, line in lines)
+def _text_name(path: PathLike) -> str:
+    return Path(path).name.removesuffix(".gz")
 
 
-def _comma_cells(
-    path: PathLike, lines: Iterator[tuple[int, str]], cure: str
+def _is_typed(path: PathLike) -> bool:
+    return is_columnar(path) or _text_name(path).endswith(_LINES)
+
+
+def _cells(
+    path: PathLike, cure: str, separator: str | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line + "\n" for _, line in lines), strict=True)
+    """Yields the line and the cells of each row of a text table, its header included."""
+    lines = read_lines(path)
+    is_comma = _text_name(path).endswith(".csv") if separator is None else separator == ","
+    if not is_comma:
+        # Not `csv`: it refuses a carriage return within a line, which raw text may have.
+        yield from enumerate((line.split("\t") for line in lines), start=1)
+        return
+    reader = csv.reader((line + "\n" for line in lines), strict=True)
     number = 1
     try:
         for cells in reader:
@@ -263,22 +259,24 @@ def _rows(
         yield TableRow(path, number, dict(zip(names, cells, strict=True)))
 
 
-def _parsed(
-    path: PathLike, lines: Iterator[tuple[int, str]], cure: str
-) -> Iterator[tuple[int, Any]]:
-    for number, line in lines:
+def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[int, Any]]:
+    """Yields the number of each row and what it holds: fields by column, but any JSON of JSON lines."""
+    if is_columnar(path):
+        yield from enumerate(_columnar_entries(path), start=1)
+        return
+    for number, line in enumerate(read_lines(path), start=1):
         yield number, parse_json(line, f"{path} line {number}", cure)
 
 
 def _typed_rows(
     path: PathLike,
-    entries: Iterator[tuple[int, Any]],
     columns: Sequence[str],
     values: Sequence[str],
     optional: Sequence[str],
     cure: str,
 ) -> Iterator[TableRow]:
-    for number, entry in entries:
+    needed = (*columns, *values)
+    for number, entry in _typed_entries(path, cure):
         fields = entry if isinstance(entry, dict) else {}
         texts = {name: value for name, value in fields.items() if isinstance(value, str)}
         lists: dict[str, list[str]] = {}
@@ -292,17 +290,18 @@ def _typed_rows(
                 texts[name] = " ".join(lists[name])
             elif (text := _as_text(value)) is not None:
                 texts[name] = text
-        if any(name not in texts for name in (*columns, *values)):
-            for name in (*columns, *values):
-                if name in fields and name not in texts:
-                    found = "nothing" if fields[name] is None else shortened(fields[name])
-                    expected = "text" + ("" if name in columns else ", a number or a list of these")
-                    raise UserError(
-                        f"{path} {_unit(path)} {number}: found {found} under {name!r}, expected "
-                        f"{expected}; {cure}"
-                    )
+        lacking = [name for name in needed if name not in texts]
+        for name in lacking:
+            if name in fields:
+                found = "nothing" if fields[name] is None else shortened(fields[name])
+                expected = "text" + ("" if name in columns else ", a number or a list of these")
+                raise UserError(
+                    f"{path} {_unit(path)} {number}: found {found} under {name!r}, expected "
+                    f"{expected}; {cure}"
+                )
+        if lacking:
             raise UserError(
-                f"{path} {_unit(path)} {number}: expected an object with {', '.join((*columns, *values))}, "
+                f"{path} {_unit(path)} {number}: expected an object with {', '.join(needed)}, "
                 f"found {', '.join(fields) or 'none'}; {cure}"
             )
         yield TableRow(path, number, texts, lists)
@@ -345,13 +344,10 @@ def column_names(path: PathLike) -> list[str]:
     """Returns the columns of a table; of JSON lines those of the first line."""
     if is_columnar(path):
         return list(read_columnar(path).column_names)
-    name = Path(path).name.removesuffix(".gz")
-    lines = enumerate(read_lines(path), start=1)
-    if name.endswith(_LINES):
-        _, first = next(_parsed(path, lines, "give a table"))
-        return list(first) if isinstance(first, dict) else []
-    is_comma = name.endswith(".csv")
-    return next(_comma_cells(path, lines, "give a table") if is_comma else _tab_cells(lines))[1]
+    if not _is_typed(path):
+        return next(_cells(path, "give a table"))[1]
+    _, first = next(_typed_entries(path, "give a table"))
+    return list(first) if isinstance(first, dict) else []
 
 
 def read_columnar(path: PathLike) -> pyarrow.Table:
@@ -405,7 +401,7 @@ def need_pyarrow(path: PathLike) -> None:
         ) from error
 
 
-def _entries(path: PathLike) -> Iterator[dict[str, Any]]:
+def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     """Yields the rows of a columnar table, with names in place of class numbers."""
     table = read_columnar(path)
     described = (table.schema.metadata or {}).get(b"huggingface", b"{}")

@@ -6,7 +6,6 @@ shape are done or running, from the times they took (`measured`).
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from multiberts.launch.estimate.work import (
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths
+from multiberts.runs.processes import available_cores
 
 # These stages are carried out on the device, the others on the machine that launches.
 DEVICE_STAGES = frozenset({"pretrain", "finetune"})
@@ -224,8 +224,7 @@ def _bytes_of_sources(run: PlannedRun, root: Path) -> tuple[float, list[str]]:
 
 
 def _chosen_device(prices: Prices, name: str | None, workers: int | None) -> tuple[Device, int]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cores = cores or 1
+    cores = available_cores()
     if name is None:
         gpus = visible_gpus()
         name = _kind_of_gpus(prices) if gpus else None

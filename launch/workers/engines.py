@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shutil
 import sys
@@ -23,6 +22,7 @@ from multiberts.runs.parameters import (
     fits,
     shortened,
 )
+from multiberts.runs.processes import available_cores
 
 _WALLTIME = re.compile(r"\d+:[0-5]\d:[0-5]\d")
 _Options = TypeVar("_Options")
@@ -180,9 +180,7 @@ def make_engine(
     if isinstance(chosen, SlurmOptions):
         gpus, cores = chosen.gpus, chosen.cores or workers or 1
     else:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        gpus = len(visible_gpus())
+        cores, gpus = available_cores(), len(visible_gpus())
     count = workers or gpus * workers_per_accelerator or cores
     return Engine(name, chosen, count, max(1, cores // count))
 

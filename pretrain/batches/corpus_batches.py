@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -60,24 +59,21 @@ class Batches:
         self.table = InstanceTable(corpus)
         self.num_instances, self.batch_size = len(self.table), batch_size
         self._store = TokenStore(corpus)
-        self._check_counts(facts["counts"])
-        self._masking = masking
-        self._fresh_masks: bool = facts["fresh_masks"]
-        self._instance_seed: int = facts["instance_seed"]
-        self._data_seed, self._mask_seed = data_seed, mask_seed
-
-    def _check_counts(self, counts: Mapping[str, int]) -> None:
-        """Refuses files of several corpora in one directory, which are found without checksums."""
+        # Files of several corpora in one directory are found without checksums.
         for name, found in {
             "instances": self.num_instances,
             "tokens": self._store.num_tokens,
             "pieces": self.tokenizer.size,
         }.items():
-            if found != counts[name]:
+            if found != facts["counts"][name]:
                 raise UserError(
-                    f"{self.corpus} holds {found} {name}, but its description says {counts[name]}: "
+                    f"{self.corpus} holds {found} {name}, but its description says {facts['counts'][name]}: "
                     "its files are of several corpora; prepare it again into an empty run_dir"
                 )
+        self._masking = masking
+        self._fresh_masks: bool = facts["fresh_masks"]
+        self._instance_seed: int = facts["instance_seed"]
+        self._data_seed, self._mask_seed = data_seed, mask_seed
 
     def batch(self, step: int, num_steps: int = 1) -> dict[str, np.ndarray]:
         """Returns the batch of the update that follows `step` finished ones; see `pretraining_batch`."""

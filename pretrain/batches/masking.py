@@ -279,16 +279,6 @@ def _scores(candidates: np.ndarray, bits: np.ndarray) -> np.ndarray:
     return np.where(candidates, bits & ~_PLACE_MASK | places, _NO_CANDIDATE)
 
 
-def _sorted_scores(
-    candidates: np.ndarray, mask_key: tuple[str | int | np.ndarray, ...]
-) -> np.ndarray:
-    """Draws random scores of the candidates, places in the low bits; uint64 [batch, length].
-
-    Each row is sorted; `_NO_CANDIDATE` stands last, once for each place that is none.
-    """
-    return np.sort(_scores(candidates, _draws(candidates, mask_key)), axis=1)
-
-
 @functools.lru_cache(maxsize=2)
 def _continues_word(tokenizer: Tokenizer) -> np.ndarray:
     return np.array([piece.startswith("##") for piece in tokenizer.vocabulary])
@@ -309,7 +299,7 @@ def _choose_words(
     """
     batch_size, sequence_length = is_text.shape
     starts = is_text & ~continues
-    scores = _sorted_scores(starts, mask_key)
+    scores = np.sort(_scores(starts, _draws(starts, mask_key)), axis=1)
     is_word = scores != _NO_CANDIDATE
     words = np.where(is_word, scores & _PLACE_MASK, 0).astype(np.int64)  # first places, in turn
     sizes = np.take_along_axis(_sizes_of_words(continues), words, axis=1)

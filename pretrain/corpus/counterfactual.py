@@ -184,11 +184,11 @@ class Swapper:
         if self.nouns:
             found = list(_NOUN.finditer(text))
             numbers = np.arange(len(found))
-            yield "nouns", "counterfactual noun", found, numbers, _noun_counterpart
+            yield "nouns", "counterfactual noun", found, numbers, _looked_up(NOUN_COUNTERPARTS)
         if self.names:
             found = [m for m in _NAME.finditer(text) if lower_cased or m[0][0].isupper()]
             numbers = np.array([_NAME_PAIRS[match[0].lower()] for match in found], np.int64)
-            yield "names", "counterfactual name", found, numbers, _name_counterpart
+            yield "names", "counterfactual name", found, numbers, _looked_up(NAME_COUNTERPARTS)
 
 
 def _lines_of(found: list[re.Match[str]], text: str) -> np.ndarray:
@@ -197,12 +197,8 @@ def _lines_of(found: list[re.Match[str]], text: str) -> np.ndarray:
     return np.searchsorted(ends, [match.start() for match in found])
 
 
-def _noun_counterpart(match: re.Match[str]) -> str:
-    return NOUN_COUNTERPARTS[match[0].lower()]
-
-
-def _name_counterpart(match: re.Match[str]) -> str:
-    return NAME_COUNTERPARTS[match[0].lower()]
+def _looked_up(counterparts: dict[str, str]) -> Callable[[re.Match[str]], str]:
+    return lambda match: counterparts[match[0].lower()]
 
 
 def _edited(text: str, edits: list[tuple[tuple[int, int], str]]) -> str:

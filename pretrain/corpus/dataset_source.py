@@ -18,8 +18,6 @@ from multiberts.pretrain.corpus.documents import Piece
 from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.errors import UserError
 
-_DEFAULT_SPLIT = "train"
-
 
 def dataset_size(source: str, data_dir: str | None) -> tuple[int, int]:
     """Returns how many examples a source has, and how many bytes they take.
@@ -28,7 +26,7 @@ def dataset_size(source: str, data_dir: str | None) -> tuple[int, int]:
       source: name of a dataset, with a split if it is not `train`.
       data_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
     """
-    split = _open_split(source, data_dir)
+    _, split = _open(source, data_dir)
     return split.num_examples, split.num_bytes
 
 
@@ -92,18 +90,15 @@ def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterato
             ) from error
 
 
-def _open_split(source: str, data_dir: str | None) -> Any:
-    return _open(source, data_dir)[1]
-
-
 def _open(source: str, data_dir: str | None) -> tuple[Any, Any]:
     """Opens a source: its builder, prepared, and its split."""
     name, _, split = source.partition(":")
     builder = open_builder(name, data_dir, parameter="prepare.datasets_dir")
     splits = builder.info.splits
-    if (split or _DEFAULT_SPLIT) not in splits:
+    split = split or "train"
+    if split not in splits:
         raise UserError(
-            f"{name} has no split {split or _DEFAULT_SPLIT!r}, only {', '.join(splits)}; write "
+            f"{name} has no split {split!r}, only {', '.join(splits)}; write "
             f"{name}:{next(iter(splits), 'split')}"
         )
-    return builder, splits[split or _DEFAULT_SPLIT]
+    return builder, splits[split]

@@ -27,7 +27,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -94,53 +93,14 @@ class PieceCounts(NamedTuple):
     documents_of_several: int
 
 
-def _check_sources(sources: Sequence[str], parameter: str) -> None:
-    """Refuses what is not a list of sources.
-
-    Args:
-      parameter: that they are the value of, such as `prepare.sources`.
-    """
-    if isinstance(sources, str):
-        raise UserError(
-            f"{parameter} is {sources!r}, expected a list; put it in brackets: [{sources!r}]"
-        )
-    if not sources:
-        raise UserError(f"{parameter} is {sources!r}, expected a list of files; name one at least")
-
-
-def expand_sources(sources: Sequence[str]) -> list[str]:
-    """Replaces patterns such as `wiki/**/wiki_*` by the files that fit them, sorted.
-
-    Args:
-      sources: paths of files and patterns; a path that exists is not a pattern.
-    """
-    files: list[str] = []
-    for source in sources:
-        if glob.has_magic(source) and not Path(source).exists():
-            found = sorted(
-                path for path in glob.glob(source, recursive=True) if Path(path).is_file()
-            )
-            if not found:
-                raise UserError(f"no file fits the pattern {source}; check the sources")
-            files += found
-        else:
-            files.append(source)
+def expand_source(source: str) -> list[str]:
+    """Returns the files that fit a pattern such as `wiki/**/wiki_*`, sorted; a path that exists is none."""
+    if not glob.has_magic(source) or Path(source).exists():
+        return [source]
+    files = sorted(path for path in glob.glob(source, recursive=True) if Path(path).is_file())
+    if not files:
+        raise UserError(f"no file fits the pattern {source}; check the sources")
     return files
-
-
-def _check_distinct(files: Sequence[str], parameter: str) -> None:
-    """Refuses a source that is given twice, also under two names."""
-    names: dict[str, str] = {}
-    for file in files:
-        place = os.path.realpath(file)
-        other = names.get(place)
-        names[place] = file
-        if other is not None:
-            again = "twice" if other == file else f"again, after {other}"
-            raise UserError(
-                f"{parameter} names {file} {again}, so that its text would count double; name each "
-                "source once"
-            )
 
 
 def name_sources(
@@ -153,7 +113,13 @@ def name_sources(
       source_format: the format of all, or one per source.
       function: the command's function, for messages.
     """
-    _check_sources(sources, f"{function}.sources")
+    parameter = f"{function}.sources"
+    if isinstance(sources, str):
+        raise UserError(
+            f"{parameter} is {sources!r}, expected a list; put it in brackets: [{sources!r}]"
+        )
+    if not sources:
+        raise UserError(f"{parameter} is {sources!r}, expected a list of files; name one at least")
     formats = [source_format] * len(sources) if isinstance(source_format, str) else source_format
     if len(formats) != len(sources):
         raise UserError(
@@ -163,9 +129,19 @@ def name_sources(
     pieces = [
         Piece(file, kind)
         for source, kind in zip(sources, formats, strict=True)
-        for file in (expand_sources([source]) if kind in FILE_FORMATS else [source])
+        for file in (expand_source(source) if kind in FILE_FORMATS else [source])
     ]
-    _check_distinct([piece.source for piece in pieces], f"{function}.sources")
+    names: dict[str, str] = {}  # by the real path
+    for piece in pieces:
+        path = os.path.realpath(piece.source)
+        if path in names:
+            other = names[path]
+            again = "twice" if other == piece.source else f"again, after {other}"
+            raise UserError(
+                f"{parameter} names {piece.source} {again}, so that its text would count double; name "
+                "each source once"
+            )
+        names[path] = piece.source
     return pieces
 
 
@@ -253,12 +229,6 @@ def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None
             "least 2, as a random next segment comes from another document; add a source or mark "
             "where documents end"
         )
-
-
-def unpack(source: str, target: Path) -> None:
-    """Writes the text of a `.gz` into a plain file, a part at a time."""
-    with open_unpacked(source) as packed, open(target, "wb") as plain:
-        shutil.copyfileobj(packed, plain, 1 << 20)
 
 
 def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:

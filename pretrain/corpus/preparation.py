@@ -18,6 +18,7 @@ import functools
 import json
 import unicodedata
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +131,18 @@ def prepare(settings: PreparationSettings) -> None:
         return
     _refuse_copies(sources, marks)
     vocabulary = _given_vocabulary(settings, sources)
-    workers = _workers(settings)
-    planned = _read_plan(shard_dir)
-    found: _Found = ([], []) if planned else _look_over(sources, settings, workers)
+    workers: Runner = LocalRunner(settings.num_workers)
+    if settings.scheduler is not None:
+        workers = DaskRunner(settings.scheduler)
+    shards = _read_plan(shard_dir)
+    if not shards:
+        cut = cut_into_shards(sources, settings.text)
+        counts_of_shards = _look_over(cut, settings, workers)
+        check_counts(list(chain(*cut)), list(chain(*counts_of_shards)))
     with run:
         shard_dir.mkdir(exist_ok=True)
-        shards = planned or _write_plan(shard_dir, *_unpack(shard_dir, found, settings, workers))
+        if not shards:
+            shards = _plan_shards(shard_dir, cut, counts_of_shards, settings, workers)
         outputs = list(_OUTPUTS)
         if vocabulary:
             write_atomically(run.path / VOCABULARY, Path(vocabulary).read_bytes())
@@ -148,7 +155,14 @@ def prepare(settings: PreparationSettings) -> None:
         tokenizer = Tokenizer(run.path / VOCABULARY)
         counts: dict[str, Any] = {"pieces": tokenizer.size}
         counts |= _write_store(run.path, shards, settings.text, workers)
-        _check_unknown(run.path, tokenizer, settings.max_unknown_share)
+        share = unknown_share(TokenStore(run.path), tokenizer.unk_id)
+        if share > settings.max_unknown_share:
+            remove(run.path)
+            raise UserError(
+                f"{share:.1%} of the tokens are [UNK], expected at most {settings.max_unknown_share:.1%}: "
+                "the vocabulary does not fit the text; give one of its language, or none to learn it from "
+                "the text, or raise prepare.max_unknown_share"
+            )
         counts |= _write_instances(run.path, settings, workers)
         description = {
             **parameters,
@@ -184,7 +198,16 @@ def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -
     """Returns the vocabulary that is given, or that of stores; None: it is to be learned."""
     vocabulary = settings.vocabulary
     if sources[0].source_format == "store":
-        vocabulary = _vocabulary_of_stores([piece.source for piece in sources], vocabulary)
+        first, *others = (Path(piece.source) / VOCABULARY for piece in sources)
+        for other in [*others, *([Path(vocabulary)] if vocabulary else [])]:
+            is_same_text = sha256_of_file(first) == sha256_of_file(other)
+            if not is_same_text or lower_cases(first) != lower_cases(other):
+                how = ", as only one of them is cased" if is_same_text else ""
+                raise UserError(
+                    f"{other} differs from {first}{how}; stores are ids of one vocabulary, so prepare "
+                    "these from their text"
+                )
+        vocabulary = str(first)
     if vocabulary:
         check_vocabulary_size(vocabulary)
         if settings.cased and lower_cases(vocabulary):
@@ -195,37 +218,20 @@ def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -
     return vocabulary
 
 
-def _workers(settings: PreparationSettings) -> Runner:
-    if settings.scheduler is None:
-        return LocalRunner(settings.num_workers)
-    return DaskRunner(settings.scheduler)
-
-
-# The shards of a corpus, and what was counted in the pieces of each.
-_Found = tuple[list[tuple[Piece, ...]], list[list[PieceCounts]]]
-
-
-def _look_over(sources: Sequence[Piece], settings: PreparationSettings, workers: Runner) -> _Found:
-    """Cuts the sources, looks all shards over, and refuses what cannot make instances."""
-    cut = cut_into_shards(sources, settings.text)
-    counts = _count(cut, settings, workers)
-    pieces = [piece for shard in cut for piece in shard]
-    check_counts(pieces, [count for shard in counts for count in shard])
-    return cut, counts
-
-
-def _count(
+def _look_over(
     cut: list[tuple[Piece, ...]], settings: PreparationSettings, workers: Runner
 ) -> list[list[PieceCounts]]:
-    counts = workers.run(functools.partial(look_over_shard, text=settings.text), cut, "check")
-    return [[PieceCounts(*count) for count in shard] for shard in counts]
+    return workers.run(functools.partial(look_over_shard, text=settings.text), cut, "check")
 
 
-def _unpack(
-    shard_dir: Path, found: _Found, settings: PreparationSettings, workers: Runner
-) -> _Found:
-    """Puts shards of unpacked text in the place of each `.gz` that holds several."""
-    cut, counts = found
+def _plan_shards(
+    shard_dir: Path,
+    cut: list[tuple[Piece, ...]],
+    counts: list[list[PieceCounts]],
+    settings: PreparationSettings,
+    workers: Runner,
+) -> list[Shard]:
+    """Unpacks each `.gz` that holds several shards, puts these in its place, and writes the plan."""
     packed = [place for place, shard in enumerate(cut) if is_packed(shard)]
     unpack = functools.partial(unpack_shard, directory=shard_dir)
     plain = workers.run(unpack, [(place, cut[place]) for place in packed], "unpacked")
@@ -233,13 +239,7 @@ def _unpack(
     for place, pieces in reversed(list(zip(packed, plain, strict=True))):
         parts = cut_into_shards(pieces, settings.text)
         cut[place : place + 1] = parts
-        counts[place : place + 1] = _count(parts, settings, workers)
-    return cut, counts
-
-
-def _write_plan(
-    shard_dir: Path, cut: list[tuple[Piece, ...]], counts: list[list[PieceCounts]]
-) -> list[Shard]:
+        counts[place : place + 1] = _look_over(parts, settings, workers)
     shards = number_shards(cut, counts)
     write_atomically(shard_dir / _PLAN, json.dumps({"shards": shards}))
     return shards
@@ -256,18 +256,6 @@ def _read_plan(shard_dir: Path) -> list[Shard] | None:
         Shard(number, tuple(Piece(*piece) for piece in pieces), first_document, alone)
         for number, pieces, first_document, alone in shards
     ]
-
-
-def _check_unknown(directory: Path, tokenizer: Tokenizer, most: float) -> None:
-    """Refuses a corpus that the vocabulary does not cover; nothing of it stays."""
-    share = unknown_share(TokenStore(directory), tokenizer.unk_id)
-    if share > most:
-        remove(directory)
-        raise UserError(
-            f"{share:.1%} of the tokens are [UNK], expected at most {most:.1%}: the vocabulary does not "
-            "fit the text; give one of its language, or none to learn it from the text, or raise "
-            "prepare.max_unknown_share"
-        )
 
 
 def _learn_vocabulary(
@@ -337,16 +325,3 @@ def _write_instances(
                 counts["instances"] += some.size
                 counts["random_next"] += int(some["is_random_next"].sum())
     return counts
-
-
-def _vocabulary_of_stores(stores: Sequence[str], given: str | None) -> str:
-    first, *others = (Path(store) / VOCABULARY for store in stores)
-    for other in [*others, *([Path(given)] if given else [])]:
-        is_same_text = sha256_of_file(first) == sha256_of_file(other)
-        if not is_same_text or lower_cases(first) != lower_cases(other):
-            how = ", as only one of them is cased" if is_same_text else ""
-            raise UserError(
-                f"{other} differs from {first}{how}; stores are ids of one vocabulary, so prepare these "
-                "from their text"
-            )
-    return str(first)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 import numpy as np
 
 from multiberts.bert.tokenization import SPECIAL_TOKENS, overriding_file
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
-from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_sources
+from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_source
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
 from multiberts.pretrain.corpus.shards import Text
 from multiberts.pretrain.corpus.token_store import LARGEST_VOCABULARY
@@ -110,16 +110,6 @@ class PreparationSettings:
         return Text(self.text_field, self.datasets_dir, swapper)
 
 
-# Settings without effect unless `counterfactual_seed` is given, with their defaults.
-_COUNTERFACTUAL = {
-    "counterfactual_nouns": False,
-    "counterfactual_names": False,
-    "counterfactual_unit": "pronoun",
-    "counterfactual_probability": 0.5,
-    "counterfactual_copies": False,
-}
-
-
 def _settle(parameters: Values, inputs: Values) -> None:
     """Leaves out what has no effect; names of datasets count as names."""
     given = parameters["source_format"]
@@ -142,7 +132,7 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
         inputs["sources"] = [
             found
             for source in inputs["sources"]
-            for found in (expand_sources([source]) if isinstance(source, str) else [source])
+            for found in (expand_source(source) if isinstance(source, str) else [source])
         ]
     vocabulary = inputs.get("vocabulary")
     if isinstance(vocabulary, str) and (path := overriding_file(vocabulary)):
@@ -162,8 +152,14 @@ def check_settings(settings: PreparationSettings) -> None:
     """Refuses values that do not go together, naming the first."""
     formats = settings.source_format
     kinds = {formats} if isinstance(formats, str) else set(formats)
-    changed = [n for n, default in _COUNTERFACTUAL.items() if getattr(settings, n) != default]
     seed = settings.counterfactual_seed
+    # Without the seed the others have no effect.
+    changed = [
+        setting.name
+        for setting in fields(settings)
+        if setting.name.startswith("counterfactual_")
+        and getattr(settings, setting.name) != setting.default
+    ]
     paths = [settings.run_dir, *(settings.sources if kinds.issubset(FILE_FORMATS) else ())]
     relative = [path for path in paths if not os.path.isabs(path)]
     check_values(

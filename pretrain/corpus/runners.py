@@ -11,6 +11,7 @@ through Dask go their names alone. docs/clusters.md says how clusters are starte
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -19,33 +20,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.dask_cluster import connect
 from multiberts.runs.errors import UserError
+from multiberts.runs.processes import available_cores
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-
-
-class Runner(Protocol):
-    """Something that runs tasks."""
-
-    def run(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        purpose: str,
-    ) -> list[Result]:
-        """Returns `[function(task) for task in tasks]`.
-
-        Args:
-          function: a function of a module, or a `functools.partial` of one.
-          tasks: its arguments, which can be pickled.
-          purpose: a word for the progress bar.
-        """
-        ...
 
 
 class LocalRunner:
@@ -57,15 +40,18 @@ class LocalRunner:
         Args:
           num_workers: processes; None: one for each core that this process may use.
         """
-        self._num_workers = num_workers or _available_cores()
+        self._num_workers = num_workers or available_cores()
 
     def run(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        purpose: str,
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], purpose: str
     ) -> list[Result]:
-        """As `Runner.run`."""
+        """Returns `[function(task) for task in tasks]`.
+
+        Args:
+          function: a function of a module, or a `functools.partial` of one.
+          tasks: its arguments, which can be pickled.
+          purpose: a word for the progress bar.
+        """
         workers = min(self._num_workers, len(tasks))
         if workers <= 1:
             bar = ProgressBar(tasks, purpose, unit=" parts", disable=len(tasks) < 2)
@@ -94,12 +80,6 @@ class LocalRunner:
                 raise
 
 
-def _available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _start_worker(lifeline: multiprocessing.connection.Connection) -> None:
     """Prepares a worker: it ignores Ctrl-C, keeps to one core, and exits with the driver."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -121,19 +101,13 @@ class DaskRunner:
         Args:
           scheduler: its address, such as `tls://10.0.0.7:8786`.
         """
-        self._scheduler = scheduler
+        self._connect = functools.partial(connect, scheduler, "prepare.scheduler")
         self._connect().close()
 
-    def _connect(self) -> Any:
-        return connect(self._scheduler, "prepare.scheduler")
-
     def run(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        purpose: str,
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], purpose: str
     ) -> list[Result]:
-        """As `Runner.run`; every task goes to the cluster, which tries it again if its worker dies."""
+        """As `LocalRunner.run`; every task goes to the cluster, which tries it again if its worker dies."""
         with self._connect() as client:
             # Not pure: what tasks with the same arguments wrote may be gone.
             futures = client.map(function, list(tasks), pure=False)
@@ -147,3 +121,6 @@ class DaskRunner:
                         "run the same command again (finished shards are kept)"
                     ) from error
                 raise
+
+
+Runner = LocalRunner | DaskRunner

@@ -13,6 +13,7 @@ import heapq
 import itertools
 import json
 import os
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +32,6 @@ from multiberts.pretrain.corpus.documents import (
     count_documents,
     cut_into_sentences,
     read_lines_of_documents,
-    unpack,
 )
 from multiberts.pretrain.corpus.token_store import (
     TokenStore,
@@ -41,7 +41,13 @@ from multiberts.pretrain.corpus.token_store import (
 from multiberts.pretrain.corpus.vocabulary import count_words
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX, read_json_fields, remove, replaced
+from multiberts.runs.files import (
+    UNFINISHED_SUFFIX,
+    open_unpacked,
+    read_json_fields,
+    remove,
+    replaced,
+)
 
 # A shard takes about ten seconds of one core, and a worker's death costs that much.
 SHARD_BYTES = 32 << 20
@@ -73,17 +79,14 @@ class Text:
             return read_dataset(piece, self.text_field, self.datasets_dir)
         return read_lines_of_documents(piece, self.text_field)
 
-    def documents(
-        self, pieces: Iterable[Piece], first_document: int, counts: Counter[str]
-    ) -> Iterator[list[str]]:
+    def documents(self, shard: Shard, counts: Counter[str]) -> Iterator[list[str]]:
         """Yields the sentences of each document that is not blank, counterfactual if asked for.
 
         Args:
-          first_document: number of the first document that is not blank in the corpus.
           counts: is added to, with what was exchanged.
         """
-        number = first_document
-        for piece in pieces:
+        number = shard.first_document
+        for piece in shard.pieces:
             for lines in self.lines_of_documents(piece):
                 sentences = list(cut_into_sentences(lines, piece.source_format))
                 if not sentences:
@@ -181,8 +184,9 @@ def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tu
     number, (piece,) = numbered
     path = directory / f"text-{number:05d}.txt"
     if not path.exists():
-        with finished_whole(path) as temporary:
-            unpack(piece.source, temporary)
+        with finished_whole(path) as temporary, open(temporary, "wb") as plain:
+            with open_unpacked(piece.source) as packed:
+                shutil.copyfileobj(packed, plain, 1 << 20)
     return (Piece(str(path), piece.source_format),)
 
 
@@ -219,9 +223,7 @@ def count_words_of_shard(shard: Shard, text: Text, directory: Path, *, lower_cas
     path = words_path(directory, shard.number)
     if path.exists():
         return
-    documents = shown(
-        text.documents(shard.pieces, shard.first_document, Counter()), "words", shard.alone
-    )
+    documents = shown(text.documents(shard, Counter()), "words", shard.alone)
     words = count_words(itertools.chain.from_iterable(documents), lower_case=lower_case)
     with finished_whole(path) as temporary:
         with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
@@ -267,7 +269,7 @@ def tokenise_shard(shard: Shard, text: Text, vocabulary: Path, directory: Path) 
             stored = _stored_documents(shard, text, tokenizer, swapped)
             write_encoded_documents(temporary, shown(stored, "tokens", shard.alone))
         else:
-            documents = text.documents(shard.pieces, shard.first_document, swapped)
+            documents = text.documents(shard, swapped)
             write_token_store(temporary, shown(documents, "tokens", shard.alone), tokenizer)
         (temporary / _COUNTS).write_text(json.dumps(swapped))
 

@@ -75,7 +75,12 @@ class TokenStore:
             (SENTENCE_OFFSETS, self.sentence_offsets, self.num_tokens, TOKENS),
             (DOCUMENT_OFFSETS, self.document_offsets, self.num_sentences, SENTENCE_OFFSETS),
         ):
-            _check_end(directory / name, offsets, shortest, expected, counted)
+            if offsets.size < shortest or offsets[0] != 0 or offsets[-1] != expected:
+                found = int(offsets[-1]) if offsets.size else "nothing"
+                raise UserError(
+                    f"{directory / name} ends at {found}, expected {expected}, the length of {counted}; "
+                    "the files are of different runs: run `multiberts prepare` again into an empty run_dir"
+                )
 
     @property
     def num_documents(self) -> int:
@@ -312,12 +317,3 @@ def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
         )
     returned: np.ndarray = array
     return returned
-
-
-def _check_end(path: Path, offsets: np.ndarray, shortest: int, expected: int, counted: str) -> None:
-    if offsets.size < shortest or offsets[0] != 0 or offsets[-1] != expected:
-        found = int(offsets[-1]) if offsets.size else "nothing"
-        raise UserError(
-            f"{path} ends at {found}, expected {expected}, the length of {counted}; the files are "
-            "of different runs: run `multiberts prepare` again into an empty run_dir"
-        )

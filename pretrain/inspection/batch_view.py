@@ -126,11 +126,24 @@ def show_batch(
     )
     index = step - 1
     batch, ids = batches.batch(index), batches.instance_ids(index)
+    steps_before = 0
+    if parameters["learning_rate_treatment"] == CONTINUE:
+        from multiberts.bert.checkpoint.checkpoint import read_provenance
+
+        start = record.input_path("initial_checkpoint", initial_checkpoint)
+        steps_before = read_provenance(start)["step"]
+    learning_rate = learning_rates(
+        treatment=parameters["learning_rate_treatment"],
+        learning_rate=parameters["learning_rate"],
+        warmup_steps=parameters["warmup_steps"],
+        num_steps=parameters["num_steps"],
+        steps_before=steps_before,
+    )(index)
     masked = int(batch["masked_lm_weights"].sum())
     random_next = int(batch["next_sentence_labels"].sum())
     lines = [
         f"{record.name}, step {step} of {parameters['num_steps']}",
-        f"learning rate {_learning_rate(record, index, initial_checkpoint):.8g}",
+        f"learning rate {learning_rate:.8g}",
         f"{len(ids)} sequences of {batches.corpus}, epoch {index * len(ids) // batches.num_instances}: "
         f"{masked} masked pieces, {random_next} random next",
         "instances " + " ".join(str(number) for number in ids),
@@ -142,24 +155,6 @@ def show_batch(
         lines.append(f"instance {ids[row]}: {'random' if is_random else 'true'} next")
         lines.append(_spelled(batch, row, pieces))
     return "\n".join(lines)
-
-
-def _learning_rate(record: RunRecord, index: int, moved_to: PathLike | None) -> float:
-    """Returns the learning rate of the update that follows `index` finished ones."""
-    parameters = record.parameters
-    treatment = parameters["learning_rate_treatment"]
-    steps_before = 0
-    if treatment == CONTINUE:
-        from multiberts.bert.checkpoint.checkpoint import read_provenance
-
-        steps_before = read_provenance(record.input_path("initial_checkpoint", moved_to))["step"]
-    return learning_rates(
-        treatment=treatment,
-        learning_rate=parameters["learning_rate"],
-        warmup_steps=parameters["warmup_steps"],
-        num_steps=parameters["num_steps"],
-        steps_before=steps_before,
-    )(index)
 
 
 def _spelled(batch: Mapping[str, np.ndarray], row: int, pieces: Sequence[str]) -> str:

@@ -114,13 +114,12 @@ def _summary(runs: Sequence[RunCurves]) -> dict[str, Any]:
         return {"step": None, "runs": {}}
     step = max(common)
     values = {run.name: float(run.held_out[run.held_out[:, 0] == step][0, 2]) for run in runs}
-    accuracies = np.array([run.held_out[run.held_out[:, 0] == step][0, 2] for run in runs])
-    spread = float(accuracies.std(ddof=1)) if len(runs) > 1 else math.nan
+    accuracies = np.array([*values.values()])
     return {
         "step": step,
         "runs": values,
         "mean": float(accuracies.mean()),
-        "standard_deviation": None if math.isnan(spread) else spread,
+        "standard_deviation": float(accuracies.std(ddof=1)) if len(runs) > 1 else None,
         "lowest": float(accuracies.min()),
         "highest": float(accuracies.max()),
     }

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from multiberts.bert.checkpoint.hub import checkpoint_directory, is_name
-from multiberts.bert.model.configuration import BertConfig
 from multiberts.pretrain.batches.masking import Masking
-from multiberts.runs.errors import UserError, check_values
+from multiberts.runs.errors import check_values
 from multiberts.runs.identity import LATER, Identity, Values, without_later_defaults
 from multiberts.runs.parameters import (
     NonNegativeFloat,
@@ -194,17 +193,6 @@ def check_settings(settings: PretrainingSettings) -> None:
             ),
         ),
     )
-
-
-def check_positions(sequence_length: int, config: BertConfig) -> None:
-    """Refuses sequences that are longer than the model, or have more segments."""
-    config.check_two_segments("pre-training", "leave it out of pretrain.model")
-    if sequence_length > config.max_position_embeddings:
-        raise UserError(
-            f"pretrain.sequence_length {sequence_length} exceeds the model's "
-            f"{config.max_position_embeddings} positions; lower it or raise "
-            "max_position_embeddings in pretrain.model"
-        )
 
 
 def learning_rates(

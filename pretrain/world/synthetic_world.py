@@ -249,8 +249,8 @@ def _coreference_document(name: str, random: np.random.Generator) -> str:
     }
     lines = [f"#begin document ({name}); part 000"]
     for number, word in enumerate(words):
-        marks = "|".join(_bracket(number, span, entity) for span, entity in spans.items())
-        marks = "|".join(mark for mark in marks.split("|") if mark) or "-"
+        brackets = (_bracket(number, span, entity) for span, entity in spans.items())
+        marks = "|".join(filter(None, brackets)) or "-"
         columns = [name, "0", str(number), word, "-", "*", "-", "-", "-", "-", "*", marks]
         lines.append("\t".join(columns))
     return "\n".join([*lines, "", "#end document", ""])

@@ -42,11 +42,10 @@ def fetch(url: str) -> Path:
     bucket = Bucket(url)
     path = local_copy(bucket)
     make_private(path.parent)
-    entries = read_manifest(bucket)
-    if entries is None:
+    if read_manifest(bucket) is None:
         _fetch_objects(bucket, path)
-        return path
-    fetch_run(bucket, path)
+    else:
+        fetch_run(bucket, path)
     return path
 
 

@@ -57,7 +57,11 @@ class BucketLease:
         first_version = None if found is None else found[1]
         began, has_reported = time.monotonic(), False
         while True:
-            holder = None if found is None else self._holder(found[0])
+            holder = found and Holder.parse(
+                found[0],
+                f"{self._bucket.url}/{LEASE}",
+                "if nothing writes this run, remove it",
+            )
             patience = min(holder.seconds_until_stale, _LONGEST_PATIENCE) if holder else 0.0
             is_changed = found is not None and found[1] != first_version
             is_silent = not is_changed and time.monotonic() - began > patience
@@ -122,7 +126,3 @@ class BucketLease:
     def _content(self) -> bytes:
         holder = Holder.of_this_process(self.owner, self._started, self._seconds)
         return holder.to_json().encode()
-
-    def _holder(self, content: bytes) -> Holder:
-        where = f"{self._bucket.url}/{LEASE}"
-        return Holder.parse(content, where, "if nothing writes this run, remove it")

@@ -54,10 +54,6 @@ _CHECKPOINTS = "checkpoints/"
 _BYTES_READ_AT_ONCE = 64 * 2**20
 
 
-# Beside a local copy that was pushed: an empty bucket is then not that of a new run.
-_PUSHED_SUFFIX = ".pushed"
-
-
 class Entry(RecordedFile):
     """A file as the manifest has it: its content, and the object that holds it."""
 
@@ -151,6 +147,8 @@ class Mirror:
         """
         self._bucket = Bucket(url)
         self.path = local_copy(self._bucket)
+        # Where it is, the local copy was pushed: an empty bucket is then not that of a new run.
+        self._pushed_marker = self.path.with_name(f"{self.path.name}.pushed")
         self._places = places or {}
         self._lease = BucketLease(self._bucket)
         if seconds_between_pushes is None:
@@ -335,7 +333,9 @@ class Mirror:
                 return listed
             data = file.read_bytes() if details.st_size <= _BYTES_READ_AT_ONCE else None
             if data is not None and name == CONFIG:
-                data = self._by_url(data)
+                # It names URLs, not local copies: of inputs, content is compared, not paths.
+                for path in sorted(self._places, key=len, reverse=True):
+                    data = data.replace(path.encode(), self._places[path].encode())
             digest = sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
             size = details.st_size if data is None else len(data)
             if listed and listed["object"] == name and listed["sha256"] == digest:
@@ -356,14 +356,6 @@ class Mirror:
         self._known[name] = (stamp, digest)
         return Entry(bytes=size, sha256=digest, object=target)
 
-    def _by_url(self, data: bytes) -> bytes:
-        """Returns a frozen configuration with URLs for local copies: of inputs, content is
-        compared, not paths.
-        """
-        for path in sorted(self._places, key=len, reverse=True):
-            data = data.replace(path.encode(), self._places[path].encode())
-        return data
-
     def _write_manifest(self, entries: dict[str, Entry]) -> None:
         self._lease.check()
         data = manifest_of(entries, self._lease.owner)
@@ -375,7 +367,7 @@ class Mirror:
             )
         self._version = version
         with contextlib.suppress(OSError):  # the copy was just removed, which the next push says
-            _pushed_marker(self.path).touch()
+            self._pushed_marker.touch()
 
     def _restore(self) -> None:
         found = self._bucket.read_version(MANIFEST)
@@ -387,7 +379,7 @@ class Mirror:
                     f"{self._bucket.url} holds other files ({others[0]}) and no {MANIFEST}; choose an "
                     "empty or new run_dir"
                 )
-            if _pushed_marker(self.path).exists() and (self.path / CONFIG).exists():
+            if self._pushed_marker.exists() and (self.path / CONFIG).exists():
                 raise LocalCopyError(
                     f"{self._bucket.url} is empty, but {self.path}, its local copy, was pushed there before; "
                     "put the bucket's files back (is it mounted?), or remove the local copy, too, to start "
@@ -434,10 +426,6 @@ def _is_at(path: Path, folder: int) -> bool:
         return os.path.samestat(path.stat(), os.fstat(folder))
     except OSError:
         return False
-
-
-def _pushed_marker(path: Path) -> Path:
-    return path.with_name(path.name + _PUSHED_SUFFIX)
 
 
 def _is_state(name: str) -> bool:

@@ -72,9 +72,6 @@ class Bucket:
         self.path = match["path"].strip("/")
         self._filesystem, self._root = _filesystem(self.protocol, self.url)
 
-    def __truediv__(self, name: str) -> Bucket:
-        return Bucket(f"{self.url}/{name}")
-
     def check_writable(self) -> None:
         """Refuses a bucket that is missing or may not be written; writes nothing."""
         if self.protocol == "file":

@@ -77,6 +77,8 @@ class Command:
     computes: bool = False
 
 
+_LAUNCH = "launch.command:LaunchArguments"
+
 # Commands by purpose, as `multiberts --help` lists them.
 PURPOSES = {
     "Compare models": {
@@ -223,42 +225,36 @@ PURPOSES = {
         ),
     },
     "Whole experiments": {
-        **{
-            f"launch {name}": Command(
-                f"launch.{target}",
-                summary,
-                gin_name=gin_name,
-                arguments="launch.command:LaunchArguments",
-            )
-            for name, gin_name, target, summary in (
-                (
-                    "plan",
-                    "plan",
-                    "status.plan_report:show_plan",
-                    "print an estimate of hours, dollars and disk, and what is done already",
-                ),
-                (
-                    "run",
-                    "run",
-                    "running:run_plan",
-                    "carry out what is not done yet (`multiberts launch` alone, too)",
-                ),
-                (
-                    "status",
-                    "status",
-                    "status.command:show_status",
-                    "show what is running, done and failed, from any machine that sees launch.root",
-                ),
-                ("doctor", "doctor", "checkup:doctor", "report what works on this machine"),
-                # `import` begins another kind of line in Gin.
-                (
-                    "import",
-                    "import_released",
-                    "imports.released:import_released",
-                    "take released checkpoints or predictions as done runs",
-                ),
-            )
-        },
+        "launch plan": Command(
+            "launch.status.plan_report:show_plan",
+            "print an estimate of hours, dollars and disk, and what is done already",
+            gin_name="plan",
+            arguments=_LAUNCH,
+        ),
+        "launch run": Command(
+            "launch.running:run_plan",
+            "carry out what is not done yet (`multiberts launch` alone, too)",
+            gin_name="run",
+            arguments=_LAUNCH,
+        ),
+        "launch status": Command(
+            "launch.status.command:show_status",
+            "show what is running, done and failed, from any machine that sees launch.root",
+            gin_name="status",
+            arguments=_LAUNCH,
+        ),
+        "launch doctor": Command(
+            "launch.checkup:doctor",
+            "report what works on this machine",
+            gin_name="doctor",
+            arguments=_LAUNCH,
+        ),
+        "launch import": Command(
+            "launch.imports.released:import_released",
+            "take released checkpoints or predictions as done runs",
+            gin_name="import_released",  # `import` begins another kind of line in Gin
+            arguments=_LAUNCH,
+        ),
     },
     "Else": {
         "make-world": Command(
@@ -346,8 +342,7 @@ def _call(name: str, *rest: str) -> None:
         name, rest = _in_group(name, rest)
     if name not in COMMANDS:
         known = COMMANDS if " " in name else {one.partition(" ")[0]: one for one in COMMANDS}
-        console.error(f"unknown command {name!r}; {nearest(name, known)}")
-        sys.exit(EXIT_USER_ERROR)
+        raise UserError(f"unknown command {name!r}; {nearest(name, known)}")
     command, left = COMMANDS[name], list(rest)
     if command.computes:
         left = _take_engine(left)
@@ -475,10 +470,19 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
         console.report(f"{help_of(source, command.positional)}\n\n{notes}".rstrip())
         return
     annotations = source.flags()
-    define_flags(annotations)
+    for name, annotation in annotations.items():
+        flags.DEFINE_multi_string(name, None, "See --help.")
+        # One that may be true or false needs no value: `--json`, `--nojson`.
+        flags.FLAGS[name].boolean = is_boolean(annotation)
 
     def main(arguments: Sequence[str]) -> None:
-        given = flag_values(annotations, positional_texts(arguments[1:], command.positional))
+        texts = {name: flags.FLAGS[name].value for name in annotations}
+        texts |= positional_texts(arguments[1:], command.positional)
+        given = {
+            name: expanded(value_of_flag(listed, annotations[name]))
+            for name, listed in texts.items()
+            if listed
+        }
         bindings = source.gather(given)
         for name in filter(annotations.__contains__, bindings):
             console.detail(f"{source.gin_name}.{name} = {bindings[name]!r}")
@@ -503,34 +507,6 @@ def run_command(function: Callable[..., object], command: Command = Command("", 
         source.exit_with(result)
 
     run_main(main, source.functions())
-
-
-def define_flags(annotations: Mapping[str, Any]) -> None:
-    """Defines a flag for each parameter; one that may be true or false needs no value (`--json`, `--nojson`).
-
-    Args:
-      annotations: of the parameters, by name.
-    """
-    for name, annotation in annotations.items():
-        flags.DEFINE_multi_string(name, None, "See --help.")
-        flags.FLAGS[name].boolean = is_boolean(annotation)
-
-
-def flag_values(
-    annotations: Mapping[str, Any], positional: Mapping[str, Sequence[str]]
-) -> dict[str, Any]:
-    """Returns the values of the parameters that the command line gives.
-
-    Args:
-      annotations: those that `define_flags` had.
-      positional: texts of parameters that were given without their names.
-    """
-    texts = {name: flags.FLAGS[name].value for name in annotations} | dict(positional)
-    return {
-        name: expanded(value_of_flag(given, annotations[name]))
-        for name, given in texts.items()
-        if given
-    }
 
 
 @contextlib.contextmanager
@@ -679,10 +655,11 @@ def run_main(
     """
 
     def guarded(arguments: Sequence[str]) -> None:
-        with _one_line_errors(), exit_when_preempted(), _under_gin_names(functions):
+        with exit_when_preempted(), _under_gin_names(functions):
             main(arguments)
 
-    app.run(guarded, flags_parser=_parse_flags)
+    with _one_line_errors():
+        app.run(guarded, flags_parser=_parse_flags)
 
 
 @contextlib.contextmanager
@@ -691,34 +668,22 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.exit(close_output())
+        # Flushing at exit would fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_OUTPUT_CLOSED)
     except (UserError, OSError, ModuleNotFoundError) as error:
-        line = _line_of(error)
+        if isinstance(error, UserError):
+            line: str | None = in_flags(str(error))
+        elif isinstance(error, ModuleNotFoundError):
+            line = _lacking_package(error)
+        else:
+            line = disk_full_line(error)
         if line is None:
             raise
         if isinstance(error, UserError) and console.is_verbose():
             traceback.print_exc()
         console.error(line)
         sys.exit(EXIT_USER_ERROR)
-
-
-def _line_of(error: Exception) -> str | None:
-    if isinstance(error, UserError):
-        return in_flags(str(error))
-    return (
-        _lacking_package(error) if isinstance(error, ModuleNotFoundError) else disk_full_line(error)
-    )
-
-
-def close_output() -> int:
-    """Ends standard output where its reader (such as `head`) has stopped reading.
-
-    Returns:
-      The status to exit with.
-    """
-    # Flushing at exit would fail.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return EXIT_OUTPUT_CLOSED
 
 
 def _parse_flags(arguments: list[str]) -> list[str]:
@@ -728,13 +693,9 @@ def _parse_flags(arguments: list[str]) -> list[str]:
         return flags.FLAGS([name.sub(lambda n: n[0].replace("-", "_"), one) for one in arguments])
     except flags.UnrecognizedFlagError as error:
         cure = nearest(error.flagname, flags.FLAGS, "--help lists the flags")
-        console.error(f"unknown flag --{error.flagname}; {cure}")
-        sys.exit(EXIT_USER_ERROR)
+        raise UserError(f"unknown flag --{error.flagname}; {cure}") from error
     except flags.Error as error:
-        console.error(f"{error}; --help lists the flags")
-        sys.exit(EXIT_USER_ERROR)
-    except BrokenPipeError:  # from printing the help
-        sys.exit(close_output())
+        raise UserError(f"{error}; --help lists the flags") from error
 
 
 def require_arguments(function: Callable[..., object], given: set[str]) -> None:

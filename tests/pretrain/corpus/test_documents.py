@@ -12,7 +12,7 @@ from multiberts.pretrain.corpus.documents import (
     PieceCounts,
     check_counts,
     count_documents,
-    expand_sources,
+    expand_source,
     read_documents,
     read_lines_of_documents,
 )
@@ -321,11 +321,11 @@ def test_patterns_stand_for_files_in_order(tmp_path):
     for name in ("b/wiki_00", "a/wiki_01", "a/wiki_00"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, "x")
-    found = expand_sources([str(tmp_path / "**" / "wiki_*"), "other.txt"])
+    found = [*expand_source(str(tmp_path / "**" / "wiki_*")), *expand_source("other.txt")]
     names = ["a/wiki_00", "a/wiki_01", "b/wiki_00"]
     assert found == [*(str(tmp_path / name) for name in names), "other.txt"]
     with pytest.raises(UserError, match="no file fits the pattern"):
-        expand_sources([str(tmp_path / "*.txt")])
+        expand_source(str(tmp_path / "*.txt"))
 
 
 SAMPLES = {

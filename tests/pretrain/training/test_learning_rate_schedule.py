@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+from multiberts.bert.checkpoint.commands import convert_checkpoints
 from multiberts.bert.training.log import read_metrics
 from multiberts.pretrain.batches.corpus_batches import Batches
 from multiberts.pretrain.batches.masking import Masking
@@ -80,6 +81,21 @@ def test_senseless_treatment_is_refused(
     with pytest.raises(UserError, match=message):
         pretrain(**arguments(tmp_path / "run", num_steps=4, learning_rate_treatment=treatment))
     assert not (tmp_path / "run").exists()
+
+
+def test_refusal_of_a_checkpoint_without_its_step_leaves_the_run_directory_free(
+    arguments: Arguments, tmp_path: Path
+) -> None:
+    pretrain(**arguments(tmp_path / "base", num_steps=1))
+    start = tmp_path / "start"
+    source = str(checkpoint_path(tmp_path / "base", 1))
+    convert_checkpoints(sources=[source], target=str(start), to="hugging_face")
+    (start / "checkpoint.json").unlink()  # others' checkpoints have none
+    call = arguments(tmp_path / "run", num_steps=1, initial_checkpoint=str(start))
+    with pytest.raises(UserError, match="does not record its step"):
+        pretrain(**call, learning_rate_treatment="continue")
+    pretrain(**call, learning_rate_treatment="restart")
+    assert (tmp_path / "run" / "DONE").exists()
 
 
 def test_initialisation_and_order_can_be_crossed(arguments: Arguments, tmp_path: Path) -> None:
