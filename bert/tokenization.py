@@ -402,13 +402,11 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
 def overriding_file(vocabulary_path: PathLike) -> Path | None:
     """Returns the file beside a vocabulary that gives its text another case than its pieces suggest."""
     path = Path(vocabulary_path)
-    if path.is_file() and (said := said_to_lower_case(path)) not in (
-        None,
-        _looks_lower_cased(path),
-    ):
-        is_config = _tokenizer_fields(path.with_name(TOKENIZER_CONFIG)).get("do_lower_case") == said
-        return path.with_name(TOKENIZER_CONFIG if is_config else TOKENIZER)
-    return None
+    said = said_to_lower_case(path) if path.is_file() else None
+    if said is None or said == _looks_lower_cased(path):
+        return None
+    is_config = _tokenizer_fields(path.with_name(TOKENIZER_CONFIG)).get("do_lower_case") == said
+    return path.with_name(TOKENIZER_CONFIG if is_config else TOKENIZER)
 
 
 def vocabulary_difference(vocabulary_path: PathLike, other_path: PathLike) -> str | None:
