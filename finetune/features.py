@@ -37,9 +37,9 @@ class TextEncoder(Protocol):
         """Returns the word-piece ids of each text, without special tokens."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class SequenceFeatures:
-    """Sequences of piece ids, special tokens included.
+    """Sequences of piece ids, special tokens included; an object equals itself alone, a key for caches.
 
     Attributes:
       input_ids: int32 [sequences, longest], 0 after a sequence's end.

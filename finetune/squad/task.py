@@ -28,7 +28,7 @@ from multiberts.finetune.features import (
     predicted_batches,
 )
 from multiberts.finetune.output_layer import with_output_layer
-from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
+from multiberts.finetune.packing import PACKING, packed_batch, packed_shapes
 from multiberts.finetune.squad.answers import (
     AnswerFinder,
     SquadOptions,
@@ -129,15 +129,11 @@ class SquadData:
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = engines(checkpoint.config, compile_step, training)
 
-        @functools.cache
-        def shapes(batch_size: int) -> tuple[Shape, ...]:
-            features = self._trained().windows.features
-            return packed_shapes(features, batch_size, training.gradient_shards)
-
         def batch(rows: np.ndarray) -> Arrays:
             windows, shards = self._trained().windows, training.gradient_shards
+            shapes = packed_shapes(windows.features, len(rows), shards)
             return {
-                **packed_batch(windows.features, rows, shapes(len(rows)), shards),
+                **packed_batch(windows.features, rows, shapes, shards),
                 "start_positions": windows.start_positions[rows],
                 "end_positions": windows.end_positions[rows],
             }

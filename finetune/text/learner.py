@@ -14,6 +14,7 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
@@ -22,13 +23,7 @@ from multiberts.finetune.features import (
     text_features,
 )
 from multiberts.finetune.output_layer import with_output_layer
-from multiberts.finetune.packing import (
-    PACKING,
-    Shape,
-    at_packed_tokens,
-    packed_batch,
-    packed_shapes,
-)
+from multiberts.finetune.packing import PACKING, at_packed_tokens, packed_batch, packed_shapes
 from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.text.labels import (
     NO_TAG,
@@ -36,7 +31,7 @@ from multiberts.finetune.text.labels import (
     first_pieces,
     predicted_tags,
     tags_of_pieces,
-    text_columns_of_prediction_set,
+    texts_of_labels,
 )
 from multiberts.finetune.text.task import (
     MULTI_LABEL,
@@ -198,15 +193,12 @@ class TextData:
             labels = self._trained().examples.labels
             return _class_weights(self.task, labels), _positive_weights(self.task, labels)
 
-        @functools.cache
-        def shapes(batch_size: int) -> tuple[Shape, ...]:
-            return packed_shapes(self._trained().features, batch_size, training.gradient_shards)
-
         def batch(rows: np.ndarray) -> Arrays:
             train = self._trained()
             assert train.examples.labels is not None, "there are no labels to train on"
             shards = training.gradient_shards
-            inputs = packed_batch(train.features, rows, shapes(len(rows)), shards)
+            shapes = packed_shapes(train.features, len(rows), shards)
+            inputs = packed_batch(train.features, rows, shapes, shards)
             is_class = self.task.head_kind == "classification"
             is_set = self.task.kind == MULTI_LABEL
             labels = train.examples.labels[rows].astype(np.int32 if is_class else np.float32)
@@ -290,10 +282,10 @@ class TextData:
             if per_word is not None:
                 number = np.array([len(words) for words in examples.words or ()])[rows]
                 answers[np.arange(shape) >= number[:, None]] = NO_TAG
-            labels, predictions, known, outputs = text_columns_of_prediction_set(
-                labels, chosen, self.task
-            )
-            extras |= known
+            predictions, answer_texts = texts_of_labels(chosen, self.task)
+            outputs = {PREDICTION_TEXT: answer_texts}
+            if labels is not None:
+                labels, extras[ANSWERS] = texts_of_labels(labels, self.task)
         return EvaluationSet(
             name=name,
             example_ids=[examples.example_ids[row] for row in rows],

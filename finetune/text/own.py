@@ -196,7 +196,7 @@ def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
         )
     logits: np.ndarray
     if task.has_texts:
-        labels = np.array(texts_of_labels(np.eye(len(task.labels or ())), task))
+        labels = np.array(texts_of_labels(np.eye(len(task.labels or ())), task)[1])
         logits = np.zeros((0, 0))
     elif task.labels is None:
         labels = np.array([0.5, 1.5, 2.0], np.float32)
