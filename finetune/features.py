@@ -11,7 +11,6 @@ import numpy as np
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import ForwardPass
 
 # Batches are padded to the smallest of these that holds their longest example: few enough that a
@@ -55,15 +54,6 @@ class SequenceFeatures:
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-
-def check_masked_lm_head(checkpoint: Checkpoint, task: str) -> None:
-    """Refuses a checkpoint that cannot predict masked words."""
-    if "cls/predictions/output_bias" not in checkpoint.parameters:
-        raise UserError(
-            f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), which task "
-            f"{task} needs; give a pre-training checkpoint"
-        )
 
 
 def check_sequence_length(sequence_length: int, max_position_embeddings: int) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
+from multiberts.finetune.checkpoint_heads import with_output_layer
 from multiberts.finetune.data_files import (
     FileContent,
     existing_split_file,
@@ -27,7 +28,6 @@ from multiberts.finetune.features import (
     encoder_inputs,
     predicted_batches,
 )
-from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.packing import PACKING, packed_batch, packed_shapes
 from multiberts.finetune.squad.answers import (
     AnswerFinder,

@@ -15,6 +15,7 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
+from multiberts.finetune.checkpoint_heads import with_output_layer
 from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
@@ -22,7 +23,6 @@ from multiberts.finetune.features import (
     predicted_batches,
     text_features,
 )
-from multiberts.finetune.output_layer import with_output_layer
 from multiberts.finetune.packing import PACKING, at_packed_tokens, packed_batch, packed_shapes
 from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.text.labels import (
