@@ -24,7 +24,7 @@ from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.finetune.coreference.conll import conll_files
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, SpanStates, span_states
 from multiberts.finetune.coreference.heads import (
-    HEADS,
+    KEPT,
     engines,
     initial_parameters,
     pair_batch,
@@ -109,12 +109,9 @@ class CoreferenceFamily:
 
     def parameters(self) -> dict[str, Any]:
         """Returns the arguments that decide the numbers of this family only."""
-        return {
-            "max_negatives_per_pronoun": self.options.max_negatives_per_pronoun,
-            "num_hidden_units": self.options.num_hidden_units,
-            "span_representation": self.options.span_representation,
-            "training_pairs": self.options.training_pairs,
-        }
+        options = dataclasses.asdict(self.options)
+        del options["encodings_dir"]  # a place
+        return options
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> CoreferenceData:
         """Reads and checks the data; imports no TensorFlow."""
@@ -166,7 +163,7 @@ class CoreferenceData:
         states = _states(
             self.pairs,
             encoder,
-            HEADS[representation].kept,
+            KEPT[representation],
             compile_step,
             self.options.encodings_dir,
         )

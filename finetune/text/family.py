@@ -87,14 +87,7 @@ def new_texts(task: TextTask, arguments: DataArguments) -> TextFamily:
             f"predict.text_columns has {counted(len(arguments.text_columns), 'name')}, expected "
             f"{number}, as task {task.name} has; correct it"
         )
-    reader = NewTextReader(
-        task=dataclasses.replace(task, label_column=arguments.label_column or task.label_column),
-        text_columns=(arguments.text_columns,)
-        if arguments.text_columns
-        else (task.text_columns, task.dataset_texts),
-        given=bool(arguments.text_columns),
-        label_given=arguments.label_column is not None,
-    )
+    reader = NewTextReader(task, arguments.text_columns, arguments.label_column)
     return TextFamily(
         task=task,
         train=None,

@@ -92,7 +92,7 @@ def _own_family(arguments: DataArguments, labels: tuple[str, ...] | None = None)
     """
     task = _own_task(arguments, labels)
     stated = {
-        name: _plain(value)
+        name: list(value) if isinstance(value, tuple) else value
         for name, value in without_later_defaults(arguments.options, OwnOptions).items()
         if name != "predict_test"
     }
@@ -161,10 +161,6 @@ def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
     if kind == TOKENS:
         check_tags(task)
     return task
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _with_weights(
