@@ -402,7 +402,13 @@ def read_pairs(
     sets = {}
     if train:
         sets["train"] = pairs_of(train, "train", max_negatives, every_two_mentions)
-        _refuse_one_sided(train, sets["train"])
+        labels = sets["train"].labels
+        if len(np.unique(labels)) < 2:
+            raise UserError(
+                f"{train[0].path}: found {counted(len(labels), 'pair')} of a pronoun and a mention, "
+                f"{labels.sum()} of them coreferent, expected some of both kinds; give documents with gold "
+                "mentions of pronouns and of what they refer to, or a larger sequence_length"
+            )
     for name, is_gap in (("dev", False), ("gap", True)):
         files = [file for file in dev if file.path.name.endswith(_GAP_SUFFIXES) == is_gap]
         if files:
@@ -417,15 +423,6 @@ def read_pairs(
             sentences, tokenizer, max_positions, winogender[1].path
         )
     return CoreferencePairs(sets, sentences, percent_feminine)
-
-
-def _refuse_one_sided(files: tuple[FileContent, ...], pairs: MentionPairs) -> None:
-    if len(set(pairs.labels.tolist())) < 2:
-        raise UserError(
-            f"{files[0].path}: found {counted(len(pairs.labels), 'pair')} of a pronoun and a mention, "
-            f"{pairs.labels.sum()} of them coreferent, expected some of both kinds; give documents with "
-            "gold mentions of pronouns and of what they refer to, or a larger sequence_length"
-        )
 
 
 def _refuse_unusable(files: Sequence[FileContent], pairs: MentionPairs) -> None:

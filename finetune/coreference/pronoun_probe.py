@@ -50,15 +50,12 @@ class PronounProbeFamily:
     winogender_dir: Path
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
         return {"winogender_dir": winogender_files(self.winogender_dir)}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
         return {}
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> PronounProbeData:
-        """Reads and checks the data; imports no TensorFlow."""
         tokenizer = tokenizer_of(vocabulary)
         for word in (_FEMININE, _MASCULINE):
             if word not in tokenizer.vocabulary:

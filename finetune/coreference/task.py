@@ -93,7 +93,6 @@ class CoreferenceFamily:
     options: CoreferenceOptions
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
         if not self.dev_files and self.winogender_dir is None:
             raise UserError(
                 "task coreference has nothing to predict; give finetune.dev_files or "
@@ -108,13 +107,11 @@ class CoreferenceFamily:
         return {name: paths for name, paths in found.items() if paths}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
         options = dataclasses.asdict(self.options)
         del options["encodings_dir"]  # a place
         return options
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> CoreferenceData:
-        """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         winogender = () if self.winogender_dir is None else winogender_files(self.winogender_dir)
         pairs = read_pairs(

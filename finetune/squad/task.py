@@ -66,7 +66,6 @@ class SquadFamily:
     options: SquadOptions
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
         dev, *further = self.evaluation
         train = [] if self.train is None else [*self.train.files()]
         named = {"train_files": train, "dev_files": [*dev.files()]}
@@ -82,7 +81,6 @@ class SquadFamily:
         return decisive
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> SquadData:
-        """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         config.check_two_segments("SQuAD")
 
@@ -114,7 +112,6 @@ class SquadData:
 
     @property
     def train_groups(self) -> np.ndarray:
-        """Returns the number of the example that each training row belongs to."""
         return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
     def learner(

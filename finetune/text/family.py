@@ -40,25 +40,20 @@ class TextFamily:
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
-        dev = [file for source in self._sets(dev=True) for file in source.files]
-        further = [file for source in self._sets(dev=False) for file in source.files]
-        train = [] if self.train is None else list(self.train.files)
-        named = (("train_files", train), ("dev_files", dev), ("evaluation_files", further))
-        return {name: files for name, files in named if files}
+        named: dict[str, list[Path]] = {"train_files": [], "dev_files": [], "evaluation_files": []}
+        if self.train is not None:
+            named["train_files"] += self.train.files
+        for source in self.evaluation:
+            named["dev_files" if source.name == "dev" else "evaluation_files"] += source.files
+        return {name: files for name, files in named.items() if files}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
         found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
-        if self._sets(dev=False):
+        if any(source.name != "dev" for source in self.evaluation):
             found["evaluation_sets"] = [source.name for source in self.evaluation]
         return {**found, **self.columns}
 
-    def _sets(self, *, dev: bool) -> list[TextSource]:
-        return [source for source in self.evaluation if (source.name == "dev") == dev]
-
     def read(self, config: BertConfig, vocabulary: FileContent) -> TextData:
-        """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         given = (self.train, self.evaluation, vocabulary, self.sequence_length)
         data = TextData.read(self.task, *given)

@@ -170,7 +170,6 @@ class TextData:
 
     @property
     def train_groups(self) -> np.ndarray:
-        """Returns the number of the example that each training row belongs to."""
         return np.arange(0 if self.train is None else len(self.train.features))
 
     def learner(

@@ -60,7 +60,6 @@ class MaskedWordsFamily:
     options: MaskedWordsOptions
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the corpus by the argument of `finetune` that names it."""
         if not self.corpus.is_dir():
             raise UserError(
                 f"{self.corpus} is not a folder; give the directory of a prepared corpus as data_dir"
@@ -68,7 +67,6 @@ class MaskedWordsFamily:
         return {"data_dir": self.corpus}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
         return dataclasses.asdict(self.options)
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> MaskedWordsData:
