@@ -62,27 +62,27 @@ def _names_in(
     """
     if kind == TOKENS:
         return words_of(row, column)
-    text, is_list = row[column], column in row.lists
-    if kind != MULTI_LABEL and is_list and len(row.lists[column]) != 1:
-        raise UserError(
-            f"{row.where}: found a list under {column!r}, expected one label; give the option kind = "
-            f"{MULTI_LABEL!r} or {TOKENS!r}"
-        )
-    cells = row.lists[column] if is_list else [text]
-    if kind != MULTI_LABEL or all(cell in labels for cell in cells):
+    text = row[column]
+    names = cells = row.lists.get(column, [text])
+    if kind != MULTI_LABEL:
+        if len(cells) != 1:
+            raise UserError(
+                f"{row.where}: found a list under {column!r}, expected one label; give the option kind = "
+                f"{MULTI_LABEL!r} or {TOKENS!r}"
+            )
         return cells
-    if not is_list and _VECTOR.fullmatch(text):
-        return re.findall("[01]", text)
-    if not is_list and text[:1] + text[-1:] in ("[]", "()", "{}") and SEPARATOR not in text:
-        names = row.listed(column)
-        if names is not None:
-            return names
-        if text[0] == "[":
+    if column not in row.lists and text not in labels:
+        if _VECTOR.fullmatch(text):
+            return re.findall("[01]", text)
+        is_listed = text[:1] + text[-1:] in ("[]", "()", "{}") and SEPARATOR not in text
+        if is_listed and (listed := row.listed(column)) is not None:
+            return listed
+        if is_listed and text[0] == "[":
             raise UserError(
                 f"{row.where}: found {column} {text!r}, expected a list such as ['rude', 'kind'] or [1, 0]; "
                 "correct it, or give finetune.labels with this name among them"
             )
-    names = cells if is_list else _parts(cells, SEPARATOR)
+        names = _parts(cells, SEPARATOR)
     if not labels or all(name in labels for name in names):
         return names
     others = (_parts(cells, sign) for sign in SEPARATOR + _SIGNS + _SIGNS_WITHIN)
