@@ -76,12 +76,6 @@ class _Texts:
     # int32 [examples, most words], where words are tagged
     first_pieces: np.ndarray | None = None
 
-    def source_texts(self, rows: np.ndarray, names: Sequence[str]) -> dict[str, list[str]]:
-        """Returns the texts of some rows, by name; of a pair the first and the second."""
-        columns = (self.examples.first_texts, self.examples.second_texts)
-        given = [[texts[row] for row in rows] for texts in columns if texts is not None]
-        return dict(zip(names, given, strict=False))
-
 
 # At least as many as the sets of one run: a run that uses them in turn must find all of them.
 @functools.lru_cache(maxsize=64)
@@ -97,9 +91,8 @@ def _read(
     for remark in examples.remarks:
         progress(remark)
     first = examples.first_texts
-    if (
-        examples.words is not None
-    ):  # which may be separated by characters that the tokeniser does not count as spaces
+    # Words may be separated by characters that the tokeniser does not count as spaces.
+    if examples.words is not None:
         first = [" ".join(words) for words in examples.words]
     features = text_features(
         tokenizer_of(vocabulary), first, examples.second_texts, sequence_length
@@ -231,9 +224,7 @@ class TextData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
-            head=TaskHead(
-                self.task.head_kind, self.task.labels, 2 if len(self.task.text_columns) == 2 else 1
-            ),
+            head=TaskHead(self.task.head_kind, self.task.labels, len(self.task.text_columns)),
             evaluation_metrics={
                 texts.source.name: () if texts.examples.labels is None else texts.source.metrics
                 for texts in self.evaluation
@@ -285,6 +276,9 @@ class TextData:
             outputs = {PREDICTION_TEXT: answer_texts}
             if labels is not None:
                 labels, extras[ANSWERS] = texts_of_labels(labels, self.task)
+        columns = (examples.first_texts, examples.second_texts)
+        named = zip(self.task.text_names, columns, strict=False)
+        shown = {name: [text[row] for row in rows] for name, text in named if text is not None}
         return EvaluationSet(
             name=name,
             example_ids=[examples.example_ids[row] for row in rows],
@@ -294,7 +288,7 @@ class TextData:
             metrics=() if examples.labels is None else texts.source.metrics,
             extras=extras,
             outputs=outputs,
-            texts=texts.source_texts(rows, self.task.text_names),
+            texts=shown,
             classes=None if texts.source.merge or self.task.has_texts else self.task.labels,
         )
 
