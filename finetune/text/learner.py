@@ -224,7 +224,9 @@ class TextData:
             batch=batch,
             evaluate=evaluate,
             evaluate_rows=evaluate_rows,
-            head=TaskHead(self.task.head_kind, self.task.labels, len(self.task.text_columns)),
+            head=TaskHead(
+                self.task.head_kind, self.task.labels, 2 if len(self.task.text_columns) == 2 else 1
+            ),
             evaluation_metrics={
                 texts.source.name: () if texts.examples.labels is None else texts.source.metrics
                 for texts in self.evaluation
