@@ -56,8 +56,10 @@ def answer_lines(
             line["probabilities"] = dict(zip(names, values, strict=True)) if names else values
         if predicted.scores is not None:
             line["scores"] = predicted.scores[row].tolist()
-        outputs = {k: v for k, v in predicted.outputs.items() if k != PREDICTION_TEXT}
-        line |= {name: _plain(column[row]) for name, column in outputs.items()}
+        for name, column in predicted.outputs.items():
+            if name != PREDICTION_TEXT:
+                value = column[row]
+                line[name] = value.item() if isinstance(value, np.generic) else value
         if not rows:
             yield line
             continue
@@ -108,7 +110,3 @@ def _names(text: str, kind: str) -> str | list[str]:
 
 def _named(number: float, classes: Sequence[str] | None) -> Any:
     return number if classes is None else classes[int(number)]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

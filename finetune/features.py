@@ -11,7 +11,6 @@ import numpy as np
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import ForwardPass
 
 # Batches are padded to the smallest of these that holds their longest example: few enough that a
@@ -37,9 +36,9 @@ class TextEncoder(Protocol):
         """Returns the word-piece ids of each text, without special tokens."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class SequenceFeatures:
-    """Sequences of piece ids, special tokens included.
+    """Sequences of piece ids, special tokens included; an object equals itself alone, a key for caches.
 
     Attributes:
       input_ids: int32 [sequences, longest], 0 after a sequence's end.
@@ -55,15 +54,6 @@ class SequenceFeatures:
 
     def __len__(self) -> int:
         return len(self.lengths)
-
-
-def check_masked_lm_head(checkpoint: Checkpoint, task: str) -> None:
-    """Refuses a checkpoint that cannot predict masked words."""
-    if "cls/predictions/output_bias" not in checkpoint.parameters:
-        raise UserError(
-            f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), which task "
-            f"{task} needs; give a pre-training checkpoint"
-        )
 
 
 def check_sequence_length(sequence_length: int, max_position_embeddings: int) -> None:
@@ -106,9 +96,8 @@ def text_features(
     if second_texts is None:
         bodies = [ids[: sequence_length - 2] for ids in first]
         rows = [[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in bodies]
-        found = stacked_sequences(rows, [len(row) for row in rows])
         num_cut = sum(len(ids) > sequence_length - 2 for ids in first)
-        return dataclasses.replace(found, num_cut=num_cut)
+        return stacked_sequences(rows, [len(row) for row in rows], num_cut)
     rows, first_lengths, num_cut = [], [], 0
     second = tokenizer.encode_batch(list(second_texts))
     for a, b in zip(first, second, strict=True):
@@ -117,7 +106,7 @@ def text_features(
         a, b = a[:kept_a], b[:kept_b]
         rows.append([tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id])
         first_lengths.append(kept_a + 2)
-    return dataclasses.replace(stacked_sequences(rows, first_lengths), num_cut=num_cut)
+    return stacked_sequences(rows, first_lengths, num_cut)
 
 
 def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
@@ -135,14 +124,14 @@ def truncated_lengths(first: int, second: int, limit: int) -> tuple[int, int]:
 
 
 def stacked_sequences(
-    rows: Sequence[Sequence[int] | np.ndarray], first_lengths: Sequence[int]
+    rows: Sequence[Sequence[int] | np.ndarray], first_lengths: Sequence[int], num_cut: int = 0
 ) -> SequenceFeatures:
     """Rows of ids as one padded array."""
     lengths = np.array([len(row) for row in rows], np.int32)
     input_ids = np.zeros((len(rows), int(lengths.max(initial=1))), np.int32)
     for row, ids in enumerate(rows):
         input_ids[row, : len(ids)] = ids
-    return SequenceFeatures(input_ids, lengths, np.array(first_lengths, np.int32))
+    return SequenceFeatures(input_ids, lengths, np.array(first_lengths, np.int32), num_cut)
 
 
 def bucket_length(length: int) -> int:

@@ -54,6 +54,7 @@ class Shape(NamedTuple):
         return self.rows * (self.length + self.most)
 
 
+@functools.lru_cache(maxsize=16)
 def packed_shapes(
     features: SequenceFeatures, batch_size: int, gradient_shards: int = 1
 ) -> tuple[Shape, ...]:
@@ -65,17 +66,9 @@ def packed_shapes(
       batch_size: sequences in a batch.
       gradient_shards: equal parts of it, all packed into one shape.
     """
-    return _packed_shapes(features.lengths.tobytes(), batch_size, gradient_shards)
-
-
-@functools.lru_cache(maxsize=16)
-def _packed_shapes(
-    lengths_bytes: bytes, batch_size: int, gradient_shards: int
-) -> tuple[Shape, ...]:
-    lengths = np.frombuffer(lengths_bytes, np.int32)
-    whole = Shape(batch_size // gradient_shards, int(lengths.max()), 1)
+    whole = Shape(batch_size // gradient_shards, int(features.lengths.max()), 1)
     size = (_NUM_SAMPLES, gradient_shards, whole.rows)
-    drawn = generator("packing").choice(lengths, size).tolist()
+    drawn = generator("packing").choice(features.lengths, size).tolist()
     costs: dict[tuple[Shape, ...], float] = {}
     for most in _MOST:
         needed = np.array(

@@ -301,7 +301,7 @@ class Task:
                         f"option {name} of task {self.name} is {value!r}, expected "
                         f"{described(annotations[name])}; correct finetune.options"
                     )
-            elif not _is_like(value, default):
+            elif default is not None and not fits(value, type(default)):
                 raise UserError(
                     f"option {name} of task {self.name} is {value!r}, expected a value like "
                     f"{default!r}; correct finetune.options"
@@ -414,16 +414,3 @@ def _tasks_outside(module: str) -> Sequence[Task]:
             "correct the module"
         )
     return tasks
-
-
-def _is_like(value: Any, default: Any) -> bool:
-    """Reports whether a value has the type of the default."""
-    if default is None:
-        return True
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(value, bool) and isinstance(default, bool)
-    if isinstance(default, float):
-        return isinstance(value, (int, float))
-    if isinstance(default, (list, tuple)):
-        return isinstance(value, (list, tuple))
-    return isinstance(value, type(default))

@@ -79,133 +79,84 @@ def conll_files(path: PathLike) -> list[Path]:
 
 
 def read_conll(path: PathLike) -> list[Document]:
-    reader = _Reader(path)
+    documents: dict[str, Document] = {}
+    document: Document | None = None
     for number, line in enumerate(read_lines(path), start=1):
-        reader.take(number, line)
-    return reader.end()
-
-
-class _Reader:
-    """Reads lines one by one; keeps the document that is open."""
-
-    def __init__(self, path: PathLike):
-        self._path = path
-        self._documents: list[Document] = []
-        self._names: set[str] = set()
-        self._name: str | None = None
-        self._begin_line = 0
-
-    def _refuse(self, number: int, found: str, cure: str) -> UserError:
-        return UserError(f"{self._path} line {number}: {found}; {cure}")
-
-    def take(self, number: int, line: str) -> None:
+        where = f"{path} line {number}"
         if line.startswith("#begin document"):
-            self._begin(number, line)
-        elif line.startswith("#end document"):
-            self._end_document(number)
-        elif line.startswith("#"):
-            return
-        elif self._name is None:
-            if line.strip():
-                raise self._refuse(
-                    number, "found a word outside a document, expected `#begin document (name); ...`",
-                    "give a file in the CoNLL-2012 layout",
-                )  # fmt: skip
-        elif not line.strip():
-            self._end_sentence()
-        else:
-            self._take_word(number, line)
-
-    def _begin(self, number: int, line: str) -> None:
-        match = _BEGIN.match(line)
-        if match is None or self._name is not None:
-            raise self._refuse(
-                number,
-                f"found {line!r}, expected `#begin document (name); part 000` after the end of the "
-                "document before",
-                "correct the line",
-            )
-        name = f"{match['name']}/{match['part'] or '0'}"
-        if name in self._names:
-            raise self._refuse(
-                number, f"document {name!r} appears a second time, expected each once", "remove one"
-            )
-        self._names.add(name)
-        self._name, self._begin_line = name, number
-        self._sentences: list[list[str]] = []
-        self._words: list[str] = []
-        self._num_words = 0
-        self._mentions: list[Mention] = []
-        self._open: dict[str, list[tuple[int, int]]] = {}  # entity -> (first word, line) still open
-
-    def _end_sentence(self) -> None:
-        if self._words:
-            self._sentences.append(self._words)
-            self._words = []
-
-    def _end_document(self, number: int) -> None:
-        if self._name is None:
-            raise self._refuse(
-                number, "found the end of a document that did not begin", "remove it"
-            )
-        for entity, begun in self._open.items():
-            if begun:
-                raise self._refuse(
-                    begun[-1][1],
-                    f"the mention of entity {entity} that begins here has no end in its document",
-                    f"add the closing `{entity})`",
+            match = _BEGIN.match(line)
+            if match is None or document is not None:
+                raise UserError(
+                    f"{where}: found {line!r}, expected `#begin document (name); part 000` after the end of "
+                    "the document before; correct the line"
                 )
-        self._end_sentence()
-        mentions = sorted(self._mentions, key=lambda mention: (mention.first, mention.last))
-        self._documents.append(Document(self._name, self._sentences, mentions))
-        self._name = None
-
-    def _take_word(self, number: int, line: str) -> None:
-        columns = line.split("\t") if "\t" in line else line.split()
-        if len(columns) < _FEWEST_COLUMNS:
-            raise self._refuse(
-                number,
-                f"found {counted(len(columns), 'column')}, expected at least {_FEWEST_COLUMNS} "
-                "(document, part, "
-                "word number, word, ..., coreference)",
-                "give a file in the CoNLL-2012 layout",
+            name = f"{match['name']}/{match['part'] or '0'}"
+            if name in documents:
+                raise UserError(
+                    f"{where}: document {name!r} appears a second time, expected each once; remove one"
+                )
+            document = documents[name] = Document(name, [], [])
+            begin_line, num_words, is_within_sentence = number, 0, False
+            open_mentions: dict[str, list[tuple[int, int]]] = {}  # entity -> (first word, line)
+        elif line.startswith("#end document"):
+            if document is None:
+                raise UserError(
+                    f"{where}: found the end of a document that did not begin; remove it"
+                )
+            for entity, begun in open_mentions.items():
+                if begun:
+                    raise UserError(
+                        f"{path} line {begun[-1][1]}: the mention of entity {entity} that begins here has no "
+                        f"end in its document; add the closing `{entity})`"
+                    )
+            document.mentions.sort(key=lambda mention: (mention.first, mention.last))
+            document = None
+        elif line.startswith("#"):
+            continue
+        elif not line.strip():
+            is_within_sentence = False
+        elif document is None:
+            raise UserError(
+                f"{where}: found a word outside a document, expected `#begin document (name); ...`; give a "
+                "file in the CoNLL-2012 layout"
             )
-        word = self._num_words
-        self._words.append(_ESCAPED.get(columns[3], columns[3]))
-        self._num_words += 1
-        brackets = columns[-1].strip()
-        if brackets in ("-", "_", ""):
-            return
-        for bracket in brackets.split("|"):
-            self._take_bracket(number, word, bracket)
-
-    def _take_bracket(self, number: int, word: int, bracket: str) -> None:
-        match = _BRACKET.match(bracket)
-        if match is None or not (match["open"] or match["close"]):
-            raise self._refuse(
-                number,
-                f"found {bracket!r} in the coreference column, expected `(3`, `3)` or `(3)`, several "
-                "joined by `|`, or `-`",
-                "correct the bracket",
-            )
-        entity = match["entity"]
-        begun = self._open.setdefault(entity, [])
-        if match["open"]:
-            begun.append((word, number))
-        if match["close"]:
-            if not begun:
-                raise self._refuse(
-                    number, f"{bracket!r} closes a mention of entity {entity} that is not open",
-                    f"add the opening `({entity}`",
-                )  # fmt: skip
-            self._mentions.append(Mention(begun.pop()[0], word, entity))
-
-    def end(self) -> list[Document]:
-        if self._name is not None:
-            raise self._refuse(
-                self._begin_line, f"document {self._name!r} has no `#end document`",
-                "the file may be truncated: fetch it again",
-            )  # fmt: skip
-        if not self._documents:
-            raise UserError(f"{self._path} holds no document; give a file in the CoNLL-2012 layout")
-        return self._documents
+        else:
+            columns = line.split("\t") if "\t" in line else line.split()
+            if len(columns) < _FEWEST_COLUMNS:
+                raise UserError(
+                    f"{where}: found {counted(len(columns), 'column')}, expected at least {_FEWEST_COLUMNS} "
+                    "(document, part, word number, word, ..., coreference); give a file in the CoNLL-2012 "
+                    "layout"
+                )
+            if not is_within_sentence:
+                document.sentences.append([])
+                is_within_sentence = True
+            document.sentences[-1].append(_ESCAPED.get(columns[3], columns[3]))
+            brackets = columns[-1].strip()
+            for bracket in [] if brackets in ("-", "_", "") else brackets.split("|"):
+                match = _BRACKET.match(bracket)
+                if match is None or not (match["open"] or match["close"]):
+                    raise UserError(
+                        f"{where}: found {bracket!r} in the coreference column, expected `(3`, `3)` or "
+                        "`(3)`, several joined by `|`, or `-`; correct the bracket"
+                    )
+                entity = match["entity"]
+                begun = open_mentions.setdefault(entity, [])
+                if match["open"]:
+                    begun.append((num_words, number))
+                if match["close"]:
+                    if not begun:
+                        raise UserError(
+                            f"{where}: {bracket!r} closes a mention of entity {entity} that is not open; add "
+                            f"the opening `({entity}`"
+                        )
+                    document.mentions.append(Mention(begun.pop()[0], num_words, entity))
+            num_words += 1
+    if document is not None:
+        raise UserError(
+            f"{path} line {begin_line}: document {document.name!r} has no `#end document`; the file may be "
+            "truncated: fetch it again"
+        )
+    if not documents:
+        raise UserError(f"{path} holds no document; give a file in the CoNLL-2012 layout")
+    return list(documents.values())

@@ -18,7 +18,6 @@ Language Interpretability Tool, section 3.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -39,24 +38,10 @@ if TYPE_CHECKING:
 _SPAN_LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
-@dataclasses.dataclass(frozen=True)
-class Head:
-    """A kind of network.
-
-    Attributes:
-      kept: the states that it needs of a span, as in `finetune.coreference.frozen_states`.
-      evaluation_batch_size: pairs at once in prediction.
-    """
-
-    kept: str
-    evaluation_batch_size: int
-
-
-HEADS = {
-    "endpoints": Head(ENDPOINTS, 1024),
-    "mean": Head(MEAN, 1024),
-    "self_attention": Head(TOKENS, 128),
-}
+# The states of a span that a network needs, by the name of its representation.
+KEPT = {"endpoints": ENDPOINTS, "mean": MEAN, "self_attention": TOKENS}
+# Pairs at once in prediction.
+_EVALUATION_BATCH_SIZES = {ENDPOINTS: 1024, MEAN: 1024, TOKENS: 128}
 
 
 def initial_parameters(
@@ -94,7 +79,7 @@ def pair_batch(
     """Returns a network's inputs for some pairs.
 
     Args:
-      representation: a key of `HEADS`.
+      representation: a key of `KEPT`.
       rows: int64 [batch].
 
     Returns:
@@ -102,7 +87,7 @@ def pair_batch(
       [batch, length, width], with `pronouns_mask` and `candidates_mask` [batch, length].
     """
     spans = dict(zip(("pronouns", "candidates"), pairs.pairs[rows].T, strict=True))
-    if HEADS[representation].kept != TOKENS:
+    if KEPT[representation] != TOKENS:
         return {name: states.pooled(numbers) for name, numbers in spans.items()}
     longest = max(int(states.lengths[numbers].max()) for numbers in spans.values())
     length = next((bucket for bucket in _SPAN_LENGTHS if bucket >= longest), longest)
@@ -121,15 +106,12 @@ def pair_logits(
     rows: np.ndarray,
 ) -> np.ndarray:
     """Returns scores of some pairs, float32 [rows, 2]: not coreferent, coreferent."""
-    head = HEADS[representation]
+    size = _EVALUATION_BATCH_SIZES[KEPT[representation]]
     logits = np.zeros((len(rows), 2), np.float32)
     # Spans of like length together; those that are pooled have all the same.
     lengths = states.lengths[pairs.pairs[rows]].max(axis=1)
     predictor = predictor.suited_to(parameters, len(rows))
-    is_compiled = predictor.is_compiled
-    for places, count in evaluation_batches(
-        lengths, head.evaluation_batch_size, is_compiled=is_compiled
-    ):
+    for places, count in evaluation_batches(lengths, size, is_compiled=predictor.is_compiled):
         batch = pair_batch(representation, pairs, states, rows[places])
         logits[places[:count]] = predictor(parameters, batch)["logits"][:count]
     return logits

@@ -52,7 +52,6 @@ class MentionPairs:
       pairs: int32 [pairs, 2]: the spans of the pronoun and of the candidate.
       labels: int32 [pairs]: 1 where both refer to the same entity; -1 where that is not known.
       pair_ids: [pairs].
-      left_out: what could not be used, with its number.
     """
 
     sequences: SequenceFeatures
@@ -60,7 +59,6 @@ class MentionPairs:
     pairs: np.ndarray
     labels: np.ndarray
     pair_ids: list[str]
-    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def pair_texts(
@@ -93,11 +91,15 @@ def pair_texts(
     return found
 
 
-class _Collector:
-    """Gathers windows, spans and pairs."""
+class PairCollector:
+    """Gathers windows, spans and pairs.
+
+    Attributes:
+      left_out: what could not be used, with its number.
+    """
 
     def __init__(self, tokenizer: Tokenizer):
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._rows: list[list[int]] = []
         self._spans: list[tuple[int, int, int]] = []
         self._pairs: list[tuple[int, int]] = []
@@ -107,7 +109,7 @@ class _Collector:
 
     def window(self, tokens: Sequence[int]) -> int:
         """Adds a window and returns its number. Its first token has place 1, after [CLS]."""
-        self._rows.append([self._tokenizer.cls_id, *tokens, self._tokenizer.sep_id])
+        self._rows.append([self.tokenizer.cls_id, *tokens, self.tokenizer.sep_id])
         return len(self._rows) - 1
 
     def span(self, window: int, first: int, last: int) -> int:
@@ -127,53 +129,70 @@ class _Collector:
             pairs=np.array(self._pairs, np.int32).reshape(-1, 2),
             labels=np.array(self._labels, np.int32),
             pair_ids=self._ids,
-            left_out=dict(self.left_out),
         )
 
 
-def conll_pairs(
+def add_conll_pairs(
+    collector: PairCollector,
     documents: Sequence[Document],
-    tokenizer: Tokenizer,
     sequence_length: int,
     prefix: str,
-    max_negatives_per_pronoun: int | None = None,
+    max_negatives: int | None = None,
     *,
     every_two_mentions: bool = False,
-) -> MentionPairs:
-    """Pairs pronouns with mentions in documents.
+) -> None:
+    """Pairs pronouns with mentions in documents; each word is tokenised apart.
+
+    Sentences that were split and mentions that no window holds whole are counted.
 
     Args:
-      tokenizer: gives the word-piece ids; each word is tokenised apart.
       sequence_length: the largest number of tokens in a window.
       prefix: before `<document>/<pronoun's word>-<candidate's first>-<last word>` in the ids.
-      max_negatives_per_pronoun: candidates of another entity kept for each pronoun, chosen by its
-        address; None: all.
+      max_negatives: candidates of another entity kept for each pronoun, chosen by its address; None: all.
       every_two_mentions: whether every mention takes the pronoun's place, and every other one the
         candidate's.
-
-    Returns:
-      The pairs; `left_out` counts sentences that were split and mentions that no window holds whole.
     """
-    collector = _Collector(tokenizer)
     for document in documents:
         words = [word for sentence in document.sentences for word in sentence]
-        pieces = tokenizer.encode_batch(words)
+        pieces = collector.tokenizer.encode_batch(words)
         for first, last in _word_windows(document, pieces, sequence_length - 2, collector):
-            _add_window(
-                collector,
-                document,
-                words,
-                pieces,
-                (first, last),
-                prefix,
-                max_negatives_per_pronoun,
-                every_two_mentions,
+            lengths = [len(pieces[word]) for word in range(first, last)]
+            starts = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+            inside = _places(
+                mention
+                for mention in document.mentions
+                if first <= mention.first
+                and mention.last < last
+                and starts[mention.last + 1 - first] > starts[mention.first - first]
             )
-    return collector.collected()
+            pronouns = candidates = inside
+            if not every_two_mentions:
+                pronouns = [place for place in inside if _is_pronoun(place, words)]
+                candidates = [place for place in inside if not _is_pronoun(place, words)]
+            pairs = [
+                (pronoun, candidate)
+                for pronoun in pronouns
+                for candidate in _candidates(
+                    document, pronoun, candidates, max_negatives, every_two_mentions
+                )
+            ]
+            if not pairs:
+                continue
+            window = collector.window([piece for ids in pieces[first:last] for piece in ids])
+            spans: dict[_Place, int] = {}
+            for pair in pairs:
+                for place in pair:
+                    if place not in spans:
+                        begin, end = starts[place.first - first], starts[place.last + 1 - first]
+                        spans[place] = collector.span(window, begin, end - 1)
+                pronoun, candidate = pair
+                address = f"{pronoun.first}-{pronoun.last}" if every_two_mentions else pronoun.first
+                identity = f"{prefix}/{document.name}/{address}-{candidate.first}-{candidate.last}"
+                collector.pair(spans[pronoun], spans[candidate], pronoun.means(candidate), identity)
 
 
 def _word_windows(
-    document: Document, pieces: Sequence[Sequence[int]], limit: int, collector: _Collector
+    document: Document, pieces: Sequence[Sequence[int]], limit: int, collector: PairCollector
 ) -> list[tuple[int, int]]:
     """Returns the first and last + 1 word of each window: whole sentences; a longer one is split."""
     windows: list[tuple[int, int]] = []
@@ -202,52 +221,6 @@ def _word_windows(
     if spanning:
         collector.left_out["mentions across windows"] += spanning
     return windows
-
-
-def _add_window(
-    collector: _Collector,
-    document: Document,
-    words: Sequence[str],
-    pieces: Sequence[Sequence[int]],
-    window_words: tuple[int, int],
-    prefix: str,
-    max_negatives: int | None,
-    every_two_mentions: bool,
-) -> None:
-    """Adds the pairs of one window; nothing where there are none."""
-    first, last = window_words
-    starts = np.concatenate([[0], np.cumsum([len(pieces[word]) for word in range(first, last)])])
-    inside = _places(
-        mention
-        for mention in document.mentions
-        if first <= mention.first
-        and mention.last < last
-        and starts[mention.last + 1 - first] > starts[mention.first - first]
-    )
-    pronouns = candidates = inside
-    if not every_two_mentions:
-        pronouns = [place for place in inside if _is_pronoun(place, words)]
-        candidates = [place for place in inside if not _is_pronoun(place, words)]
-    chosen = [
-        (pronoun, _candidates(document, pronoun, candidates, max_negatives, every_two_mentions))
-        for pronoun in pronouns
-    ]
-    if not any(kept for _, kept in chosen):
-        return
-    window = collector.window([piece for word in range(first, last) for piece in pieces[word]])
-    spans: dict[_Place, int] = {}
-
-    def span(place: _Place) -> int:
-        if place not in spans:
-            begin, end = starts[place.first - first], starts[place.last + 1 - first] - 1
-            spans[place] = collector.span(window, int(begin), int(end))
-        return spans[place]
-
-    for pronoun, kept in chosen:
-        address = f"{pronoun.first}-{pronoun.last}" if every_two_mentions else f"{pronoun.first}"
-        for candidate in kept:
-            identity = f"{prefix}/{document.name}/{address}-{candidate.first}-{candidate.last}"
-            collector.pair(span(pronoun), span(candidate), pronoun.means(candidate), identity)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,23 +271,19 @@ def _candidates(
     return [place for place in kept if place not in dropped]
 
 
-def gap_pairs(
-    examples: Sequence[GapExample], tokenizer: Tokenizer, sequence_length: int, prefix: str
-) -> MentionPairs:
-    """Returns the two pairs of each GAP example.
+def add_gap_pairs(
+    collector: PairCollector, examples: Sequence[GapExample], sequence_length: int, prefix: str
+) -> None:
+    """Adds the two pairs of each GAP example; those that do not fit a window are counted.
 
     Args:
-      tokenizer: gives the word-piece ids.
       sequence_length: the largest number of tokens in a window; it is centred on pronoun and name.
       prefix: before `<ID>/A` and `<ID>/B` in the ids.
-
-    Returns:
-      The pairs; `left_out` counts those that do not fit a window.
     """
-    collector = _Collector(tokenizer)
     limit = sequence_length - 2
     for example in examples:
-        tokens, spans = _cut_text(tokenizer, example.text, [example.pronoun, *example.names])
+        mentions = [example.pronoun, *example.names]
+        tokens, spans = _cut_text(collector.tokenizer, example.text, mentions)
         windows: dict[int, int] = {}  # by first token: most passages fit one window whole
         labels = example.corefers or (None, None)
         for name, span, label in zip("AB", spans[1:], labels, strict=True):
@@ -331,14 +300,13 @@ def gap_pairs(
             pronoun = collector.span(window, spans[0][0] - start, spans[0][1] - start)
             candidate = collector.span(window, span[0] - start, span[1] - start)
             collector.pair(pronoun, candidate, label, f"{prefix}/{example.identity}/{name}")
-    return collector.collected()
 
 
 def winogender_pairs(
     sentences: Sequence[Sentence], tokenizer: Tokenizer, max_positions: int, sentences_file: Path
 ) -> MentionPairs:
     """Returns two pairs per sentence: first with the occupation, then with the other participant."""
-    collector = _Collector(tokenizer)
+    collector = PairCollector(tokenizer)
     for sentence in sentences:
         mentions = [sentence.pronoun, sentence.occupation, sentence.participant]
         tokens, spans = _cut_text(tokenizer, sentence.text, mentions)
@@ -367,30 +335,6 @@ def _cut_text(
     offsets = dict(zip(ends, np.cumsum([0, *map(len, parts)]).tolist(), strict=True))
     tokens = [piece for part in parts for piece in part]
     return tokens, [(offsets[begin], offsets[end] - 1) for begin, end in mentions]
-
-
-def joined_pairs(parts: Sequence[MentionPairs]) -> MentionPairs:
-    """Joins several sets of pairs, in their order."""
-    if len(parts) == 1:
-        return parts[0]
-    rows: list[np.ndarray] = []
-    spans: list[np.ndarray] = []
-    pairs: list[np.ndarray] = []
-    left_out: Counter[str] = Counter()
-    for part in parts:
-        pairs.append(part.pairs + np.int32(sum(map(len, spans))))
-        spans.append(part.spans + np.array([len(rows), 0, 0], np.int32))
-        lengths = part.sequences.lengths
-        rows += [row[:n] for row, n in zip(part.sequences.input_ids, lengths, strict=True)]
-        left_out.update(part.left_out)
-    return MentionPairs(
-        sequences=stacked_sequences(rows, [len(row) for row in rows]),
-        spans=np.concatenate(spans),
-        pairs=np.concatenate(pairs),
-        labels=np.concatenate([part.labels for part in parts]),
-        pair_ids=[identity for part in parts for identity in part.pair_ids],
-        left_out=dict(left_out),
-    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -431,32 +375,44 @@ def read_pairs(
     """
     tokenizer = tokenizer_of(vocabulary)
 
-    def pairs_of(file: FileContent, prefix: str, most: int | None, every_two: bool) -> MentionPairs:
-        if file.path.name.endswith(_GAP_SUFFIXES):
-            examples = read_gap(file.path, need_labels=bool(train))
-            pairs = gap_pairs(examples, tokenizer, sequence_length, prefix)
-        else:
-            documents = read_conll(file.path)
-            pairs = conll_pairs(
-                documents, tokenizer, sequence_length, prefix, most, every_two_mentions=every_two
-            )
-        if pairs.left_out:
-            counts = ", ".join(
-                f"{number} {what}" for what, number in sorted(pairs.left_out.items())
-            )
-            progress(f"{file.path}: {counts} (sequence_length {sequence_length})")
-        return pairs
+    def pairs_of(
+        files: Sequence[FileContent], prefix: str, most: int | None, every_two: bool
+    ) -> MentionPairs:
+        collector = PairCollector(tokenizer)
+        for file in files:
+            if file.path.name.endswith(_GAP_SUFFIXES):
+                examples = read_gap(file.path, need_labels=bool(train))
+                add_gap_pairs(collector, examples, sequence_length, prefix)
+            else:
+                documents = read_conll(file.path)
+                add_conll_pairs(
+                    collector,
+                    documents,
+                    sequence_length,
+                    prefix,
+                    most,
+                    every_two_mentions=every_two,
+                )
+            if collector.left_out:
+                counts = [f"{number} {what}" for what, number in sorted(collector.left_out.items())]
+                progress(f"{file.path}: {', '.join(counts)} (sequence_length {sequence_length})")
+                collector.left_out.clear()
+        return collector.collected()
 
-    parts = [pairs_of(file, "train", max_negatives, every_two_mentions) for file in train]
     sets = {}
     if train:
-        sets["train"] = joined_pairs(parts)
-        _refuse_one_sided(train, sets["train"])
+        sets["train"] = pairs_of(train, "train", max_negatives, every_two_mentions)
+        labels = sets["train"].labels
+        if len(np.unique(labels)) < 2:
+            raise UserError(
+                f"{train[0].path}: found {counted(len(labels), 'pair')} of a pronoun and a mention, "
+                f"{labels.sum()} of them coreferent, expected some of both kinds; give documents with gold "
+                "mentions of pronouns and of what they refer to, or a larger sequence_length"
+            )
     for name, is_gap in (("dev", False), ("gap", True)):
         files = [file for file in dev if file.path.name.endswith(_GAP_SUFFIXES) == is_gap]
         if files:
-            parts = [pairs_of(file, f"coreference/{name}", None, False) for file in files]
-            sets[name] = joined_pairs(parts)
+            sets[name] = pairs_of(files, f"coreference/{name}", None, False)
             _refuse_unusable(files, sets[name])
     sentences: list[Sentence] = []
     percent_feminine: dict[str, float] = {}
@@ -467,15 +423,6 @@ def read_pairs(
             sentences, tokenizer, max_positions, winogender[1].path
         )
     return CoreferencePairs(sets, sentences, percent_feminine)
-
-
-def _refuse_one_sided(files: tuple[FileContent, ...], pairs: MentionPairs) -> None:
-    if len(set(pairs.labels.tolist())) < 2:
-        raise UserError(
-            f"{files[0].path}: found {counted(len(pairs.labels), 'pair')} of a pronoun and a mention, "
-            f"{pairs.labels.sum()} of them coreferent, expected some of both kinds; give documents with "
-            "gold mentions of pronouns and of what they refer to, or a larger sequence_length"
-        )
 
 
 def _refuse_unusable(files: Sequence[FileContent], pairs: MentionPairs) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.finetune.checkpoint_heads import Answers, MaskedLmData
 from multiberts.finetune.coreference.winogender_schemas import (
     instantiate,
     read_winogender,
@@ -27,20 +28,17 @@ from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
     bucket_length,
-    check_masked_lm_head,
-    encoder_inputs,
     evaluation_batches,
     sequence_batch,
     stacked_sequences,
 )
-from multiberts.finetune.task import Arrays, DataArguments, EvaluationSet, Learner, Task
-from multiberts.finetune.training_options import RECIPE, TrainingOptions
+from multiberts.finetune.task import DataArguments, EvaluationSet, Task
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import CompileChoice, ForwardPass
+    from multiberts.bert.training.engine import ForwardPass
 
+_NAME = "pronoun_probe"
 _FEMININE, _MASCULINE = "she", "he"
 _BATCH_SIZE = 32
 
@@ -52,15 +50,12 @@ class PronounProbeFamily:
     winogender_dir: Path
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
         return {"winogender_dir": winogender_files(self.winogender_dir)}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
         return {}
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> PronounProbeData:
-        """Reads and checks the data; imports no TensorFlow."""
         tokenizer = tokenizer_of(vocabulary)
         for word in (_FEMININE, _MASCULINE):
             if word not in tokenizer.vocabulary:
@@ -86,7 +81,7 @@ class PronounProbeFamily:
                 )
             rows.append(row)
             positions.append(len(before) + 1)
-            ids.append(f"pronoun_probe/{template.occupation}.{template.participant}.0")
+            ids.append(f"{_NAME}/{template.occupation}.{template.participant}.0")
             occupations.append(template.occupation)
             sentences.append(f"{text[:begin]}[MASK]{text[end:]}")
         if not rows:
@@ -105,7 +100,7 @@ class PronounProbeFamily:
 
 
 @dataclasses.dataclass(frozen=True)
-class PronounProbeData:
+class PronounProbeData(MaskedLmData):
     """Masked sentences.
 
     Attributes:
@@ -114,6 +109,7 @@ class PronounProbeData:
       example_ids, occupations, sentences, percent_feminine: [sentences].
     """
 
+    task = _NAME
     features: SequenceFeatures
     positions: np.ndarray
     pronoun_ids: tuple[int, int]
@@ -122,71 +118,40 @@ class PronounProbeData:
     sentences: list[str]
     percent_feminine: np.ndarray
 
-    @property
-    def train_groups(self) -> np.ndarray:
-        """Returns the number of the example that each training row belongs to."""
-        return np.zeros(0, np.int64)
+    def answers(self) -> Answers:
+        return _logits_of(self.pronoun_ids)
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: CompileChoice,
-        training: TrainingOptions = RECIPE,
-    ) -> Learner:
-        del fingerprint, finetune_seed, training  # nothing is trained
-        check_masked_lm_head(checkpoint, "pronoun_probe")
-        predictor = _predictor(checkpoint.config, self.pronoun_ids, compile_step)
-
-        def batch(rows: np.ndarray) -> Arrays:
+    def predicted(
+        self, predictor: ForwardPass, parameters: Mapping[str, np.ndarray]
+    ) -> EvaluationSet:
+        logits = np.zeros((len(self.features), 2), np.float64)
+        for rows, count in evaluation_batches(self.features.lengths, _BATCH_SIZE):
             positions = self.positions[rows][:, None]
-            return {**sequence_batch(self.features, rows), "masked_lm_positions": positions}
-
-        def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
-            logits = np.zeros((len(self.features), 2), np.float64)
-            for rows, count in evaluation_batches(self.features.lengths, _BATCH_SIZE):
-                logits[rows[:count]] = predictor(parameters, batch(rows))["logits"][:count]
-            yield EvaluationSet(
-                name="pronoun_probe",
-                example_ids=self.example_ids,
-                labels=self.percent_feminine / 100.0,
-                # The other word pieces' probabilities cancel: a logistic of the difference of logits.
-                predictions=1.0 / (1.0 + np.exp(logits[:, 1] - logits[:, 0])),
-                scores=logits,
-                metrics=("probe_slope", "probe_correlation"),
-                extras={
-                    "occupation": self.occupations,
-                    "percent_feminine": self.percent_feminine,
-                },
-                texts={"sentence": self.sentences},
-            )
-
-        return Learner(
-            trainer=None,
-            initial_parameters=lambda: dict(checkpoint.parameters),
-            batch=batch,
-            evaluate=evaluate,
+            batch = {**sequence_batch(self.features, rows), "masked_lm_positions": positions}
+            logits[rows[:count]] = predictor(parameters, batch)["logits"][:count]
+        return EvaluationSet(
+            name=_NAME,
+            example_ids=self.example_ids,
+            labels=self.percent_feminine / 100.0,
+            # The other word pieces' probabilities cancel: a logistic of the difference of logits.
+            predictions=1.0 / (1.0 + np.exp(logits[:, 1] - logits[:, 0])),
+            scores=logits,
+            metrics=("probe_slope", "probe_correlation"),
+            extras={
+                "occupation": self.occupations,
+                "percent_feminine": self.percent_feminine,
+            },
+            texts={"sentence": self.sentences},
         )
 
 
-@functools.lru_cache(maxsize=4)
-def _predictor(
-    config: BertConfig, pronoun_ids: tuple[int, int], compile_step: CompileChoice
-) -> ForwardPass:
-    """Returns the compiled forward pass to the logits of the two pronouns."""
+@functools.cache  # the same function for the same pronouns
+def _logits_of(pronoun_ids: tuple[int, int]) -> Answers:
     from multiberts.bert.model.array_ops import ops
-    from multiberts.bert.model.encoder import encode
-    from multiberts.bert.model.heads import masked_lm_logits
-    from multiberts.bert.training.engine import ForwardPass
 
-    def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        sequence = encode(parameters, config, *encoder_inputs(batch))
-        logits = masked_lm_logits(parameters, config, sequence, batch["masked_lm_positions"])
-        return {"logits": ops.stack([logits[:, 0, number] for number in pronoun_ids], axis=-1)}
-
-    return ForwardPass(predict, compile_step=compile_step)
+    return lambda logits, _: {
+        "logits": ops.stack([logits[:, 0, number] for number in pronoun_ids], axis=-1)
+    }
 
 
 def _family(arguments: DataArguments) -> PronounProbeFamily:
@@ -200,7 +165,7 @@ def _family(arguments: DataArguments) -> PronounProbeFamily:
 
 TASKS = (
     Task(
-        name="pronoun_probe",
+        name=_NAME,
         family=_family,
         trains=False,
         frozen_encoder=True,

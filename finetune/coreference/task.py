@@ -24,7 +24,7 @@ from multiberts.evaluate.metrics.winogender_bias import gotcha_column
 from multiberts.finetune.coreference.conll import conll_files
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, SpanStates, span_states
 from multiberts.finetune.coreference.heads import (
-    HEADS,
+    KEPT,
     engines,
     initial_parameters,
     pair_batch,
@@ -93,7 +93,6 @@ class CoreferenceFamily:
     options: CoreferenceOptions
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
         if not self.dev_files and self.winogender_dir is None:
             raise UserError(
                 "task coreference has nothing to predict; give finetune.dev_files or "
@@ -108,16 +107,11 @@ class CoreferenceFamily:
         return {name: paths for name, paths in found.items() if paths}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
-        return {
-            "max_negatives_per_pronoun": self.options.max_negatives_per_pronoun,
-            "num_hidden_units": self.options.num_hidden_units,
-            "span_representation": self.options.span_representation,
-            "training_pairs": self.options.training_pairs,
-        }
+        options = dataclasses.asdict(self.options)
+        del options["encodings_dir"]  # a place
+        return options
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> CoreferenceData:
-        """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         winogender = () if self.winogender_dir is None else winogender_files(self.winogender_dir)
         pairs = read_pairs(
@@ -166,7 +160,7 @@ class CoreferenceData:
         states = _states(
             self.pairs,
             encoder,
-            HEADS[representation].kept,
+            KEPT[representation],
             compile_step,
             self.options.encodings_dir,
         )

@@ -118,7 +118,9 @@ def winogender_folder(winogender_dir: str | Sequence[str] | None) -> Path | None
 def read_winogender(folder: PathLike) -> Winogender:
     templates_file, sentences_file, statistics_file = winogender_files(folder)
     templates = _read_templates(templates_file)
-    percent_feminine = _read_statistics(statistics_file)
+    columns = ("occupation", "bls_pct_female")
+    rows = read_rows(statistics_file, columns, unique=columns[:1], cure=_RESTORE)
+    percent_feminine = {row["occupation"]: row.number(columns[1], 0, 100) for row in rows}
     for number, template in enumerate(templates, start=2):
         if template.occupation not in percent_feminine:
             raise UserError(
@@ -181,12 +183,6 @@ def _read_templates(path: Path) -> list[Template]:
         row.one_of("answer", ("0", "1"))
         templates.append(Template(occupation, participant, int(answer), sentence, pronouns[0]))
     return templates
-
-
-def _read_statistics(path: Path) -> dict[str, float]:
-    columns = ("occupation", "bls_pct_female")
-    rows = read_rows(path, columns, unique=["occupation"], cure=_RESTORE)
-    return {row["occupation"]: row.number("bls_pct_female", 0, 100) for row in rows}
 
 
 def _read_sentences(path: Path, templates: list[Template]) -> list[Sentence]:

@@ -20,6 +20,7 @@ import numpy as np
 from multiberts.bert.tokenization import split_words
 from multiberts.evaluate.prediction_files.prediction_file import PREDICTION_TEXT
 from multiberts.finetune.squad.windows import Context, SquadWindows
+from multiberts.runs.parameters import PositiveInt
 
 BEST_TEXT = "best_text"
 NULL_ODDS = "null_odds"
@@ -34,19 +35,34 @@ _AT_ONCE = 2048
 
 
 @dataclasses.dataclass(frozen=True)
-class AnswerSettings:
-    """Settings for finding answers.
+class SquadOptions:
+    """The options of questions that all have an answer.
 
     Attributes:
-      n_best_size: starts and ends of a window that are combined, and answers kept of a question.
-      max_answer_length: in word pieces.
-      null_threshold: a question is left unanswered where its null odds are above; None where every
-        question has an answer (SQuAD 1.1).
+      doc_stride: tokens from the begin of one window of a long paragraph to that of the next.
+      max_query_length: word pieces that a question is cut to.
+      n_best_size: starts and ends that an answer is chosen from.
+      max_answer_length: word pieces of the longest answer.
+      dump_n_best: whether the other answers are kept, too, for `multiberts squad-export`.
     """
 
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    null_threshold: float | None = None
+    doc_stride: PositiveInt = 128
+    max_query_length: PositiveInt = 64
+    n_best_size: PositiveInt = 20
+    max_answer_length: PositiveInt = 30
+    dump_n_best: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class UnanswerableOptions(SquadOptions):
+    """The options where questions may have no answer.
+
+    Attributes:
+      doc_stride, max_query_length, n_best_size, max_answer_length, dump_n_best: see `squad-v1.1`.
+      null_threshold: no answer is given where its score is larger than the best span's by more.
+    """
+
+    null_threshold: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +138,7 @@ class AnswerFinder:
     windows: SquadWindows
     start_logits: np.ndarray
     end_logits: np.ndarray
-    settings: AnswerSettings
+    options: SquadOptions
     lower_case: bool = True
 
     @functools.cached_property
@@ -136,14 +152,14 @@ class AnswerFinder:
 
     def _spans_of(self, rows: np.ndarray) -> tuple[np.ndarray, ...]:
         """Returns window, start, end and score of the candidates of some windows."""
-        windows, settings = self.windows, self.settings
+        windows, options = self.windows, self.options
         lengths = windows.features.lengths[rows, None]
         # Positions after a sequence's end do not count.
         inside = np.arange(self.start_logits.shape[1]) < lengths
         # Any piece may take a place among the best, those of the question too; [rows, n_best_size].
         starts, ends = (
             np.argsort(np.where(inside, -logits[rows], np.inf), axis=1, kind="stable")[
-                :, : settings.n_best_size
+                :, : options.n_best_size
             ]
             for logits in (self.start_logits, self.end_logits)
         )
@@ -151,7 +167,7 @@ class AnswerFinder:
         start_fits = np.take_along_axis(windows.max_context[rows], starts, axis=1)
         end_fits = ends < lengths - 1
         length = ends[:, None, :] - starts[:, :, None] + 1  # [rows, starts, ends]
-        fits = (length >= 1) & (length <= settings.max_answer_length)
+        fits = (length >= 1) & (length <= options.max_answer_length)
         row, i, j = np.nonzero(fits & start_fits[:, :, None] & end_fits[:, None, :])
         start, end, window = starts[row, i], ends[row, j], rows[row]
         score = self.start_logits[window, start].astype(np.float64) + self.end_logits[window, end]
@@ -162,10 +178,10 @@ class AnswerFinder:
         order = self._ordered(question)
         best = self._candidate(order[0]) if len(order) else NOTHING_FOUND
         null = self._null(question)
-        if null is None or self.settings.null_threshold is None:
+        if null is None or not isinstance(self.options, UnanswerableOptions):
             return Answer(best, best, math.nan)
         null_odds = null.score - best.start_logit - best.end_logit
-        return Answer(null if null_odds > self.settings.null_threshold else best, best, null_odds)
+        return Answer(null if null_odds > self.options.null_threshold else best, best, null_odds)
 
     def n_best(self, question: int) -> list[Candidate]:
         """Returns the best different answers to a question, best first; no answer is one of them (2.0).
@@ -178,7 +194,7 @@ class AnswerFinder:
         for span in self._ordered(question):
             if null is not None and self._spans.score[span] < null.score:
                 kept.setdefault(null.text, null)
-            if len(kept) >= self.settings.n_best_size:
+            if len(kept) >= self.options.n_best_size:
                 break
             candidate = self._candidate(span)
             kept.setdefault(candidate.text, candidate)
@@ -198,7 +214,7 @@ class AnswerFinder:
 
     def _null(self, question: int) -> Candidate | None:
         """Returns no answer, scored by the window that thinks it least likely; None in SQuAD 1.1."""
-        if self.settings.null_threshold is None:
+        if not isinstance(self.options, UnanswerableOptions):
             return None
         windows = self._windows_of(question)
         starts = self.start_logits[windows, 0].astype(np.float64)

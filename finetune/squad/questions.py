@@ -213,23 +213,6 @@ class SquadSource:
 
 
 @dataclasses.dataclass(frozen=True)
-class WindowSettings:
-    """Settings for cutting questions and paragraphs into sequences.
-
-    Attributes:
-      sequence_length: the largest number of tokens in a sequence.
-      doc_stride: from one window of a paragraph to the next, in word pieces.
-      max_query_length: word pieces of a question that are kept.
-      with_unanswerable: whether questions may have no answer (SQuAD 2.0).
-    """
-
-    sequence_length: int
-    doc_stride: int
-    max_query_length: int
-    with_unanswerable: bool
-
-
-@dataclasses.dataclass(frozen=True)
 class SquadSet:
     """One set of questions, ready for the encoder."""
 
@@ -244,13 +227,16 @@ def prepared(
     files: tuple[FileContent, ...],
     source: SquadSource,
     vocabulary: FileContent,
-    settings: WindowSettings,
     *,
+    sequence_length: int,
+    stride: int,
+    max_query_length: int,
+    with_unanswerable: bool,
     training: bool,
 ) -> SquadSet:
-    """Reads a set and cuts it into windows, once per process."""
+    """Reads a set and cuts it into windows (as `make_windows`), once per process."""
     tokenizer = tokenizer_of(vocabulary)
-    examples = source.read(with_unanswerable=settings.with_unanswerable)
+    examples = source.read(with_unanswerable=with_unanswerable)
     contexts = read_contexts(tokenizer, examples.contexts)
     if empty := sum(not question.strip() for question in examples.questions):
         warn(f"{files[0].path}: {empty} of {len(examples)} questions are empty texts")
@@ -271,9 +257,9 @@ def prepared(
         tokenizer,
         examples,
         contexts,
-        sequence_length=settings.sequence_length,
-        stride=settings.doc_stride,
-        max_query_length=settings.max_query_length,
+        sequence_length=sequence_length,
+        stride=stride,
+        max_query_length=max_query_length,
         answers=answers,
     )
     if not len(windows):

@@ -16,6 +16,7 @@ import numpy as np
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
+from multiberts.finetune.checkpoint_heads import with_output_layer
 from multiberts.finetune.data_files import (
     FileContent,
     existing_split_file,
@@ -27,20 +28,19 @@ from multiberts.finetune.features import (
     encoder_inputs,
     predicted_batches,
 )
-from multiberts.finetune.output_layer import with_output_layer
-from multiberts.finetune.packing import PACKING, Shape, packed_batch, packed_shapes
+from multiberts.finetune.packing import PACKING, packed_batch, packed_shapes
 from multiberts.finetune.squad.answers import (
     AnswerFinder,
-    AnswerSettings,
+    SquadOptions,
+    UnanswerableOptions,
     answer_columns,
     n_best_columns,
 )
-from multiberts.finetune.squad.questions import SquadSet, SquadSource, WindowSettings, prepared
+from multiberts.finetune.squad.questions import SquadSet, SquadSource, prepared
 from multiberts.finetune.squad.windows import SquadWindows
 from multiberts.finetune.task import HELD_OUT, Arrays, DataArguments, EvaluationSet, Learner, Task
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
-from multiberts.runs.parameters import PositiveInt
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -50,62 +50,22 @@ METRICS = ("squad_f1", "squad_exact_match")
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadOptions:
-    """The options of questions that all have an answer.
-
-    Attributes:
-      doc_stride: tokens from the begin of one window of a long paragraph to that of the next.
-      max_query_length: word pieces that a question is cut to.
-      n_best_size: starts and ends that an answer is chosen from.
-      max_answer_length: word pieces of the longest answer.
-      dump_n_best: whether the other answers are kept, too, for `multiberts squad-export`.
-    """
-
-    doc_stride: PositiveInt = 128
-    max_query_length: PositiveInt = 64
-    n_best_size: PositiveInt = 20
-    max_answer_length: PositiveInt = 30
-    dump_n_best: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class UnanswerableOptions(SquadOptions):
-    """The options where questions may have no answer.
-
-    Attributes:
-      doc_stride, max_query_length, n_best_size, max_answer_length, dump_n_best: see `squad-v1.1`.
-      null_threshold: no answer is given where its score is larger than the best span's by more.
-    """
-
-    null_threshold: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
 class SquadFamily:
     """Questions about paragraphs.
 
     Attributes:
       train: to learn from; None for a trained model.
       evaluation: `dev`, and further sets.
-      windows: how questions become sequences.
-      options: the task's own, complete.
+      sequence_length: the largest number of tokens in a sequence.
+      options: the task's own.
     """
 
     train: SquadSource | None
     evaluation: tuple[SquadSource, ...]
-    windows: WindowSettings
-    options: Mapping[str, Any]
-
-    @property
-    def answers(self) -> AnswerSettings:
-        return AnswerSettings(
-            self.options["n_best_size"],
-            self.options["max_answer_length"],
-            self.options.get("null_threshold"),
-        )
+    sequence_length: int
+    options: SquadOptions
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
         dev, *further = self.evaluation
         train = [] if self.train is None else [*self.train.files()]
         named = {"train_files": train, "dev_files": [*dev.files()]}
@@ -115,20 +75,26 @@ class SquadFamily:
 
     def parameters(self) -> dict[str, Any]:
         """Returns the options that decide answers, and the names of further sets."""
-        decisive = dict(self.options)
+        decisive = dataclasses.asdict(self.options)
         if len(self.evaluation) > 1:
             decisive["evaluation_sets"] = [source.name for source in self.evaluation]
         return decisive
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> SquadData:
-        """Reads and checks the data; imports no TensorFlow."""
-        check_sequence_length(self.windows.sequence_length, config.max_position_embeddings)
+        check_sequence_length(self.sequence_length, config.max_position_embeddings)
         config.check_two_segments("SQuAD")
 
         def read(source: SquadSource) -> SquadSet:
-            contents = tuple(FileContent.of(path) for path in source.files())
-            training = source is self.train
-            return prepared(contents, source, vocabulary, self.windows, training=training)
+            return prepared(
+                tuple(map(FileContent.of, source.files())),
+                source,
+                vocabulary,
+                sequence_length=self.sequence_length,
+                stride=self.options.doc_stride,
+                max_query_length=self.options.max_query_length,
+                with_unanswerable=isinstance(self.options, UnanswerableOptions),
+                training=source is self.train,
+            )
 
         train = None if self.train is None else read(self.train)
         evaluation = {source.name: read(source) for source in self.evaluation}
@@ -146,7 +112,6 @@ class SquadData:
 
     @property
     def train_groups(self) -> np.ndarray:
-        """Returns the number of the example that each training row belongs to."""
         return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
     def learner(
@@ -161,15 +126,11 @@ class SquadData:
         del fingerprint  # the encoder is trained: nothing of it can be kept between runs
         trainer, predictor = engines(checkpoint.config, compile_step, training)
 
-        @functools.cache
-        def shapes(batch_size: int) -> tuple[Shape, ...]:
-            features = self._trained().windows.features
-            return packed_shapes(features, batch_size, training.gradient_shards)
-
         def batch(rows: np.ndarray) -> Arrays:
             windows, shards = self._trained().windows, training.gradient_shards
+            shapes = packed_shapes(windows.features, len(rows), shards)
             return {
-                **packed_batch(windows.features, rows, shapes(len(rows)), shards),
+                **packed_batch(windows.features, rows, shapes, shards),
                 "start_positions": windows.start_positions[rows],
                 "end_positions": windows.end_positions[rows],
             }
@@ -216,7 +177,7 @@ class SquadData:
             part.examples.context_of,
             part.windows,
             *window_logits(part.windows, predictor, parameters),
-            settings=self.family.answers,
+            options=self.family.options,
             lower_case=tokenizer_of(self.vocabulary).lower_case,
         )
         rows = questions.tolist()
@@ -226,7 +187,7 @@ class SquadData:
         new = {source.name for source in self.family.evaluation if source.is_new}
         is_labelled = name not in new or any(references)
         outputs = answer_columns(answers)
-        if self.family.options["dump_n_best"]:
+        if self.family.options.dump_n_best:
             outputs |= n_best_columns([finder.n_best(question) for question in rows])
         return EvaluationSet(
             name=name,
@@ -306,47 +267,41 @@ def engines(
     return trainer, ForwardPass(predict, compile_step=compile_step)
 
 
-def _family(arguments: DataArguments, *, suffix: str, with_unanswerable: bool) -> SquadFamily:
+def _family(arguments: DataArguments, *, suffix: str, settings: type[SquadOptions]) -> SquadFamily:
     """Finds a task's files; see `_task`."""
-    windows, options = _settings(arguments, with_unanswerable)
+    options = _options(arguments, settings)
     further = tuple(
         SquadSource(name, Path(path)) for name, path in arguments.evaluation_files.items()
     )
     train, dev = _sources(arguments, suffix)
-    return SquadFamily(train, (dev, *further), windows, options)
+    return SquadFamily(train, (dev, *further), arguments.sequence_length, options)
 
 
-def _new_questions(arguments: DataArguments, *, with_unanswerable: bool) -> SquadFamily:
+def _new_questions(arguments: DataArguments, *, settings: type[SquadOptions]) -> SquadFamily:
     if arguments.text_columns or arguments.label_column:
         raise UserError(
             f"task {arguments.task} reads the columns question and context; leave predict.text_columns "
             "and predict.label_column out"
         )
-    windows, options = _settings(arguments, with_unanswerable)
+    options = _options(arguments, settings)
     given = {**arguments.new_files, **arguments.evaluation_files}
     sources = (SquadSource(name, Path(path), is_new=True) for name, path in given.items())
-    return SquadFamily(None, tuple(sources), windows, options)
+    return SquadFamily(None, tuple(sources), arguments.sequence_length, options)
 
 
-def _settings(
-    arguments: DataArguments, with_unanswerable: bool
-) -> tuple[WindowSettings, dict[str, Any]]:
-    """Returns how questions are cut, and the task's complete options."""
+def _options(arguments: DataArguments, settings: type[SquadOptions]) -> SquadOptions:
     arguments.refuse("winogender_dir", "labels")
-    options = dict(arguments.options)
-    longest = options["max_query_length"]
+    options = settings(**arguments.options)
+    longest = options.max_query_length
     if arguments.sequence_length <= longest + 3:
         raise UserError(
             f"finetune.sequence_length is {arguments.sequence_length}, but questions of up to {longest} "
             "word pieces and three special tokens leave no room for a paragraph; give more than "
             f"{longest + 3}, or a smaller option max_query_length"
         )
-    if with_unanswerable:
-        options["null_threshold"] = float(options["null_threshold"])
-    windows = WindowSettings(
-        arguments.sequence_length, options["doc_stride"], longest, with_unanswerable
-    )
-    return windows, options
+    if isinstance(options, UnanswerableOptions):  # run.json has 0.0, also where 0 is given
+        return dataclasses.replace(options, null_threshold=float(options.null_threshold))
+    return options
 
 
 def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadSource]:
@@ -393,11 +348,10 @@ def _task(
 
     The same names without the suffix do, too: what is in a file decides whether a task can read it.
     """
-    with_unanswerable = settings is UnanswerableOptions
     return Task(
         name,
-        functools.partial(_family, suffix=suffix, with_unanswerable=with_unanswerable),
-        new_data=functools.partial(_new_questions, with_unanswerable=with_unanswerable),
+        functools.partial(_family, suffix=suffix, settings=settings),
+        new_data=functools.partial(_new_questions, settings=settings),
         settings=settings,
         num_train_examples=num_examples[0],
         num_dev_examples=num_examples[1],

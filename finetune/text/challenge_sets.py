@@ -130,15 +130,6 @@ AX = TextTask(
 )
 
 
-def inference_reader(classes: Mapping[str, int]) -> PairReader:
-    """Returns the reader of SNLI, MultiNLI and the stress tests, in TSV or JSON lines."""
-    return PairReader(
-        "SNLI, MultiNLI or the stress tests",
-        (*classes.items(), ("-", None)),
-        left_out="which have no gold label",
-    )
-
-
 def evaluation_sources(
     task: TextTask, files: Mapping[str, str], datasets_dir: str | None
 ) -> tuple[TextSource, ...]:
@@ -246,11 +237,16 @@ def _hans(task: TextTask, name: str, path: Path) -> TextSource:
 
 
 def _inference(task: TextTask, name: str, path: Path) -> TextSource:
-    """Returns a three-way set; neutral and contradiction are the rest for a two-way model."""
+    """Returns a three-way set, TSV or JSON lines; neutral and contradiction are a two-way model's rest."""
     labels = _inference_labels(task, name)
     rest = 1 - labels.index("entailment")
     classes = {label: labels.index(label) if label in labels else rest for label in NLI_LABELS}
-    return TextSource(name, (path,), inference_reader(classes), ("accuracy",))
+    reader = PairReader(
+        "SNLI, MultiNLI or the stress tests",
+        (*classes.items(), ("-", None)),
+        left_out="which have no gold label",
+    )
+    return TextSource(name, (path,), reader, ("accuracy",))
 
 
 def _paraphrase(reader: PairReader, task: TextTask, name: str, path: Path) -> TextSource:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,25 +39,20 @@ class TextFamily:
     columns: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the input files by the argument of `finetune` that names them."""
-        dev = [file for source in self._sets(dev=True) for file in source.files]
-        further = [file for source in self._sets(dev=False) for file in source.files]
-        train = [] if self.train is None else list(self.train.files)
-        named = (("train_files", train), ("dev_files", dev), ("evaluation_files", further))
-        return {name: files for name, files in named if files}
+        named: dict[str, list[Path]] = {"train_files": [], "dev_files": [], "evaluation_files": []}
+        if self.train is not None:
+            named["train_files"] += self.train.files
+        for source in self.evaluation:
+            named["dev_files" if source.name == "dev" else "evaluation_files"] += source.files
+        return {name: files for name, files in named.items() if files}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
         found: dict[str, Any] = {} if self.labels is None else {"labels": self.labels}
-        if self._sets(dev=False):
+        if any(source.name != "dev" for source in self.evaluation):
             found["evaluation_sets"] = [source.name for source in self.evaluation]
         return {**found, **self.columns}
 
-    def _sets(self, *, dev: bool) -> list[TextSource]:
-        return [source for source in self.evaluation if (source.name == "dev") == dev]
-
     def read(self, config: BertConfig, vocabulary: FileContent) -> TextData:
-        """Reads and checks the data; imports no TensorFlow."""
         check_sequence_length(self.sequence_length, config.max_position_embeddings)
         given = (self.train, self.evaluation, vocabulary, self.sequence_length)
         data = TextData.read(self.task, *given)
@@ -87,14 +81,7 @@ def new_texts(task: TextTask, arguments: DataArguments) -> TextFamily:
             f"predict.text_columns has {counted(len(arguments.text_columns), 'name')}, expected "
             f"{number}, as task {task.name} has; correct it"
         )
-    reader = NewTextReader(
-        task=dataclasses.replace(task, label_column=arguments.label_column or task.label_column),
-        text_columns=(arguments.text_columns,)
-        if arguments.text_columns
-        else (task.text_columns, task.dataset_texts),
-        given=bool(arguments.text_columns),
-        label_given=arguments.label_column is not None,
-    )
+    reader = NewTextReader(task, arguments.text_columns, arguments.label_column)
     return TextFamily(
         task=task,
         train=None,
@@ -144,58 +131,44 @@ def _own_sets(
     """Returns the training set, and the evaluation sets that come with it, `dev` first."""
     given = (arguments.train_files, arguments.dev_files)
     predict_test = arguments.options["predict_test"]
-    if arguments.dataset is not None:
+    dataset, data_dir, files = arguments.dataset, arguments.data_dir, task.files
+    further = files.further_dev_splits
+    if dataset is not None:
         if any(given):
             raise UserError(
                 "both dataset and train_files or dev_files are given; give the dataset or the files"
             )
-        return _from_dataset(task, arguments.dataset, arguments.data_dir, predict_test)
-    if arguments.data_dir is not None:
+
+        def source(split: str) -> TextSource:
+            return dataset_source(DatasetReader(dataset, data_dir, task, split), split)
+
+    elif data_dir is not None:
         if any(given):
             raise UserError(
                 "both data_dir and train_files or dev_files are given; give the folder or the files"
             )
-        in_folder = functools.partial(find, Path(arguments.data_dir))
-        return _from_folder(task, in_folder, Path(arguments.data_dir), predict_test)
-    dev_may_lack = arguments.holds_out and not arguments.dev_files
-    if len(arguments.train_files) != 1 or len(arguments.dev_files) != 1 - dev_may_lack:
-        raise UserError(
-            f"task {task.name} needs finetune.data_dir, finetune.dataset, or one train file and one dev "
-            "file (none with finetune.held_out_fold)"
+        folder = Path(data_dir)
+        further = tuple(split for split in further if existing_split_file(folder, split))
+
+        def source(split: str) -> TextSource:
+            path = find(folder, files.dev_split if split == "dev" else split)
+            return file_source(task, split, path, split)
+
+    else:
+        dev_may_lack = arguments.holds_out and not arguments.dev_files
+        if len(arguments.train_files) != 1 or len(arguments.dev_files) != 1 - dev_may_lack:
+            raise UserError(
+                f"task {task.name} needs finetune.data_dir, finetune.dataset, or one train file and one dev "
+                "file (none with finetune.held_out_fold)"
+            )
+        if predict_test:
+            raise UserError(
+                "finetune.options has predict_test, which looks for test files in data_dir or dataset; name "
+                'the file in finetune.evaluation_files instead, as {"test": "test.tsv"}'
+            )
+        return (
+            file_source(task, "train", Path(arguments.train_files[0]), "train"),
+            tuple(file_source(task, "dev", Path(file), "dev") for file in arguments.dev_files),
         )
-    if predict_test:
-        raise UserError(
-            "finetune.options has predict_test, which looks for test files in data_dir or dataset; name "
-            'the file in finetune.evaluation_files instead, as {"test": "test.tsv"}'
-        )
-    return (
-        file_source(task, "train", Path(arguments.train_files[0]), "train"),
-        tuple(file_source(task, "dev", Path(file), "dev") for file in arguments.dev_files),
-    )
-
-
-def _from_folder(
-    task: TextTask, find: Callable[[str], Path], folder: Path, predict_test: bool
-) -> tuple[TextSource, tuple[TextSource, ...]]:
-    train = file_source(task, "train", find("train"), "train")
-    sets = [file_source(task, "dev", find(task.files.dev_split), "dev")]
-    for split in task.files.further_dev_splits:
-        path = existing_split_file(folder, split)
-        if path is not None:
-            sets.append(file_source(task, split, path, split))
-    if predict_test:
-        sets.extend(
-            file_source(task, split, find(split), split) for split in task.files.test_splits
-        )
-    return train, tuple(sets)
-
-
-def _from_dataset(
-    task: TextTask, dataset: str, datasets_dir: str | None, predict_test: bool
-) -> tuple[TextSource, tuple[TextSource, ...]]:
-    def source(split: str) -> TextSource:
-        return dataset_source(DatasetReader(dataset, datasets_dir, task, split), split)
-
-    further = task.files.further_dev_splits
-    splits = ["dev", *further, *(task.files.test_splits if predict_test else ())]
-    return source("train"), tuple(source(split) for split in splits)
+    splits = ["dev", *further, *(files.test_splits if predict_test else ())]
+    return source("train"), tuple(map(source, splits))

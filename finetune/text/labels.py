@@ -17,7 +17,6 @@ import numpy as np
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.evaluate.metrics.label_sets import SEPARATOR, separator_in
 from multiberts.evaluate.metrics.tagged_spans import spans
-from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
 from multiberts.finetune.text.task import MULTI_LABEL, TOKENS, TextTask
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, counted
@@ -63,27 +62,27 @@ def _names_in(
     """
     if kind == TOKENS:
         return words_of(row, column)
-    text, is_list = row[column], column in row.lists
-    if kind != MULTI_LABEL and is_list and len(row.lists[column]) != 1:
-        raise UserError(
-            f"{row.where}: found a list under {column!r}, expected one label; give the option kind = "
-            f"{MULTI_LABEL!r} or {TOKENS!r}"
-        )
-    cells = row.lists[column] if is_list else [text]
-    if kind != MULTI_LABEL or all(cell in labels for cell in cells):
+    text = row[column]
+    names = cells = row.lists.get(column, [text])
+    if kind != MULTI_LABEL:
+        if len(cells) != 1:
+            raise UserError(
+                f"{row.where}: found a list under {column!r}, expected one label; give the option kind = "
+                f"{MULTI_LABEL!r} or {TOKENS!r}"
+            )
         return cells
-    if not is_list and _VECTOR.fullmatch(text):
-        return re.findall("[01]", text)
-    if not is_list and text[:1] + text[-1:] in ("[]", "()", "{}") and SEPARATOR not in text:
-        names = row.listed(column)
-        if names is not None:
-            return names
-        if text[0] == "[":
+    if column not in row.lists and text not in labels:
+        if _VECTOR.fullmatch(text):
+            return re.findall("[01]", text)
+        is_listed = text[:1] + text[-1:] in ("[]", "()", "{}") and SEPARATOR not in text
+        if is_listed and (listed := row.listed(column)) is not None:
+            return listed
+        if is_listed and text[0] == "[":
             raise UserError(
                 f"{row.where}: found {column} {text!r}, expected a list such as ['rude', 'kind'] or [1, 0]; "
                 "correct it, or give finetune.labels with this name among them"
             )
-    names = cells if is_list else _parts(cells, SEPARATOR)
+        names = _parts(cells, SEPARATOR)
     if not labels or all(name in labels for name in names):
         return names
     others = (_parts(cells, sign) for sign in SEPARATOR + _SIGNS + _SIGNS_WITHIN)
@@ -328,42 +327,19 @@ def predicted_tags(logits: np.ndarray, places: np.ndarray, task: TextTask) -> np
     return np.where(places >= 0, tags, task.labels.index(OUTSIDE))
 
 
-def texts_of_labels(labels: np.ndarray, task: TextTask) -> list[str]:
-    """Returns sets or tags as text.
+def texts_of_labels(labels: np.ndarray, task: TextTask) -> tuple[np.ndarray, list[str]]:
+    """Returns sets or tags as a prediction file holds them.
 
     Args:
       labels: [examples, classes] of sets, 1 for those that are there; [examples, most words] of tags.
+
+    Returns:
+      float32 [examples], 1 where there is any label or span; and the texts.
     """
     assert task.labels is not None
     if task.kind == TOKENS:
-        return [" ".join(task.labels[int(tag)] for tag in row if tag >= 0) for row in labels]
-    chosen = [
-        [name for name, given in zip(task.labels, row, strict=True) if given] for row in labels
-    ]
-    return [SEPARATOR.join(names) for names in chosen]
-
-
-def text_columns_of_prediction_set(
-    labels: np.ndarray | None, answers: np.ndarray, task: TextTask
-) -> tuple[np.ndarray | None, np.ndarray, dict[str, list[str]], dict[str, list[str]]]:
-    """Returns what a prediction file holds of answers in words.
-
-    Args:
-      labels: sets or tags, as `texts_of_labels` takes them; None where they are unknown.
-
-    Returns:
-      Labels and predictions float32 [examples], 1 where there is any label or span; the columns of the
-      examples; those of the run's answers.
-    """
-    answer_texts = texts_of_labels(answers, task)
-    outputs = {PREDICTION_TEXT: answer_texts}
-    if labels is None:
-        return None, _is_any(answer_texts, task), {}, outputs
-    texts = texts_of_labels(labels, task)
-    return _is_any(texts, task), _is_any(answer_texts, task), {ANSWERS: texts}, outputs
-
-
-def _is_any(texts: Sequence[str], task: TextTask) -> np.ndarray:
-    if task.kind == TOKENS:
-        return np.array([any(tag != OUTSIDE for tag in text.split()) for text in texts], np.float32)
-    return np.array([bool(text) for text in texts], np.float32)
+        tags = [[task.labels[int(tag)] for tag in row if tag >= 0] for row in labels]
+        is_any = [any(tag != OUTSIDE for tag in row) for row in tags]
+        return np.array(is_any, np.float32), [" ".join(row) for row in tags]
+    sets = [[name for name, given in zip(task.labels, row, strict=True) if given] for row in labels]
+    return np.array([*map(bool, sets)], np.float32), [SEPARATOR.join(names) for names in sets]

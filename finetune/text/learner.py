@@ -14,6 +14,8 @@ import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
+from multiberts.finetune.checkpoint_heads import with_output_layer
 from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import (
     SequenceFeatures,
@@ -21,14 +23,7 @@ from multiberts.finetune.features import (
     predicted_batches,
     text_features,
 )
-from multiberts.finetune.output_layer import with_output_layer
-from multiberts.finetune.packing import (
-    PACKING,
-    Shape,
-    at_packed_tokens,
-    packed_batch,
-    packed_shapes,
-)
+from multiberts.finetune.packing import PACKING, at_packed_tokens, packed_batch, packed_shapes
 from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner
 from multiberts.finetune.text.labels import (
     NO_TAG,
@@ -36,7 +31,7 @@ from multiberts.finetune.text.labels import (
     first_pieces,
     predicted_tags,
     tags_of_pieces,
-    text_columns_of_prediction_set,
+    texts_of_labels,
 )
 from multiberts.finetune.text.task import (
     MULTI_LABEL,
@@ -81,12 +76,6 @@ class _Texts:
     # int32 [examples, most words], where words are tagged
     first_pieces: np.ndarray | None = None
 
-    def source_texts(self, rows: np.ndarray, names: Sequence[str]) -> dict[str, list[str]]:
-        """Returns the texts of some rows, by name; of a pair the first and the second."""
-        columns = (self.examples.first_texts, self.examples.second_texts)
-        given = [[texts[row] for row in rows] for texts in columns if texts is not None]
-        return dict(zip(names, given, strict=False))
-
 
 # At least as many as the sets of one run: a run that uses them in turn must find all of them.
 @functools.lru_cache(maxsize=64)
@@ -102,9 +91,8 @@ def _read(
     for remark in examples.remarks:
         progress(remark)
     first = examples.first_texts
-    if (
-        examples.words is not None
-    ):  # which may be separated by characters that the tokeniser does not count as spaces
+    # Words may be separated by characters that the tokeniser does not count as spaces.
+    if examples.words is not None:
         first = [" ".join(words) for words in examples.words]
     features = text_features(
         tokenizer_of(vocabulary), first, examples.second_texts, sequence_length
@@ -175,7 +163,6 @@ class TextData:
 
     @property
     def train_groups(self) -> np.ndarray:
-        """Returns the number of the example that each training row belongs to."""
         return np.arange(0 if self.train is None else len(self.train.features))
 
     def learner(
@@ -198,15 +185,12 @@ class TextData:
             labels = self._trained().examples.labels
             return _class_weights(self.task, labels), _positive_weights(self.task, labels)
 
-        @functools.cache
-        def shapes(batch_size: int) -> tuple[Shape, ...]:
-            return packed_shapes(self._trained().features, batch_size, training.gradient_shards)
-
         def batch(rows: np.ndarray) -> Arrays:
             train = self._trained()
             assert train.examples.labels is not None, "there are no labels to train on"
             shards = training.gradient_shards
-            inputs = packed_batch(train.features, rows, shapes(len(rows)), shards)
+            shapes = packed_shapes(train.features, len(rows), shards)
+            inputs = packed_batch(train.features, rows, shapes, shards)
             is_class = self.task.head_kind == "classification"
             is_set = self.task.kind == MULTI_LABEL
             labels = train.examples.labels[rows].astype(np.int32 if is_class else np.float32)
@@ -290,10 +274,13 @@ class TextData:
             if per_word is not None:
                 number = np.array([len(words) for words in examples.words or ()])[rows]
                 answers[np.arange(shape) >= number[:, None]] = NO_TAG
-            labels, predictions, known, outputs = text_columns_of_prediction_set(
-                labels, chosen, self.task
-            )
-            extras |= known
+            predictions, answer_texts = texts_of_labels(chosen, self.task)
+            outputs = {PREDICTION_TEXT: answer_texts}
+            if labels is not None:
+                labels, extras[ANSWERS] = texts_of_labels(labels, self.task)
+        columns = (examples.first_texts, examples.second_texts)
+        named = zip(self.task.text_names, columns, strict=False)
+        shown = {name: [text[row] for row in rows] for name, text in named if text is not None}
         return EvaluationSet(
             name=name,
             example_ids=[examples.example_ids[row] for row in rows],
@@ -303,7 +290,7 @@ class TextData:
             metrics=() if examples.labels is None else texts.source.metrics,
             extras=extras,
             outputs=outputs,
-            texts=texts.source_texts(rows, self.task.text_names),
+            texts=shown,
             classes=None if texts.source.merge or self.task.has_texts else self.task.labels,
         )
 

@@ -6,34 +6,25 @@ Nothing is trained. Checkpoints of many steps and seeds have one prediction file
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.finetune.checkpoint_heads import Answers, MaskedLmData
 from multiberts.finetune.data_files import FileContent
-from multiberts.finetune.features import (
-    check_masked_lm_head,
-    check_sequence_length,
-    encoder_inputs,
-)
-from multiberts.finetune.task import Arrays, DataArguments, EvaluationSet, Learner, Task
-from multiberts.finetune.training_options import RECIPE, TrainingOptions
-from multiberts.pretrain.batches.corpus_batches import (
-    EVALUATION_DATA_SEED,
-    Batches,
-)
+from multiberts.finetune.features import check_sequence_length
+from multiberts.finetune.task import DataArguments, EvaluationSet, Task
+from multiberts.pretrain.batches.corpus_batches import EVALUATION_DATA_SEED, Batches
 from multiberts.pretrain.batches.masking import Masking
 from multiberts.pretrain.corpus.description import read_description
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import NonNegativeInt, PositiveInt, Range
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import Checkpoint
-    from multiberts.bert.training.engine import CompileChoice, ForwardPass
+    from multiberts.bert.training.engine import ForwardPass
 
 _NAME = "masked_words"
 _MOST_SEQUENCES_PER_BATCH = 32
@@ -69,7 +60,6 @@ class MaskedWordsFamily:
     options: MaskedWordsOptions
 
     def inputs(self) -> dict[str, Path | list[Path]]:
-        """Returns the corpus by the argument of `finetune` that names it."""
         if not self.corpus.is_dir():
             raise UserError(
                 f"{self.corpus} is not a folder; give the directory of a prepared corpus as data_dir"
@@ -77,7 +67,6 @@ class MaskedWordsFamily:
         return {"data_dir": self.corpus}
 
     def parameters(self) -> dict[str, Any]:
-        """Returns the arguments that decide the numbers of this family only."""
         return dataclasses.asdict(self.options)
 
     def read(self, config: BertConfig, vocabulary: FileContent) -> MaskedWordsData:
@@ -111,42 +100,18 @@ class MaskedWordsFamily:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class MaskedWordsData:
+class MaskedWordsData(MaskedLmData):
     """Sequences with masked words."""
 
+    task = _NAME
     batches: Batches
     num_sequences: int
 
-    @property
-    def train_groups(self) -> np.ndarray:
-        """Returns the number of the example that each training row belongs to."""
-        return np.zeros(0, np.int64)
+    def answers(self) -> Answers:
+        return _loss_and_prediction
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: CompileChoice,
-        training: TrainingOptions = RECIPE,
-    ) -> Learner:
-        del fingerprint, finetune_seed, training  # nothing is trained
-        check_masked_lm_head(checkpoint, _NAME)
-        predictor = _predictor(checkpoint.config, compile_step)
-
-        def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
-            yield self._predicted(parameters, predictor)
-
-        return Learner(
-            trainer=None,
-            initial_parameters=lambda: dict(checkpoint.parameters),
-            batch=lambda _: {},
-            evaluate=evaluate,
-        )
-
-    def _predicted(
-        self, parameters: Mapping[str, np.ndarray], predictor: ForwardPass
+    def predicted(
+        self, predictor: ForwardPass, parameters: Mapping[str, np.ndarray]
     ) -> EvaluationSet:
         pieces = self.batches.tokenizer.vocabulary
         size = self.batches.batch_size
@@ -160,9 +125,8 @@ class MaskedWordsData:
             for row, instance in enumerate(instances.tolist()):
                 asked = np.flatnonzero(batch["masked_lm_weights"][row])
                 positions = batch["masked_lm_positions"][row][asked].tolist()
-                shown = [
-                    pieces[piece] for piece in batch["input_ids"][row][_text(batch, row)].tolist()
-                ]
+                length = int(batch["input_mask"][row].sum())
+                shown = [pieces[piece] for piece in batch["input_ids"][row][:length].tolist()]
                 for position in positions:
                     ids.append(f"{_NAME}/{instance}.{position}")
                     # As the model sees it, but for the word that is asked for, which may have been left.
@@ -184,27 +148,15 @@ class MaskedWordsData:
         )
 
 
-def _text(batch: Arrays, row: int) -> slice:
-    return slice(0, int(batch["input_mask"][row].sum()))
-
-
-@functools.lru_cache(maxsize=2)
-def _predictor(config: BertConfig, compile_step: CompileChoice) -> ForwardPass:
-    """Returns the compiled forward pass to the loss and the answer at each masked position."""
+def _loss_and_prediction(logits: Any, batch: Any) -> dict[str, Any]:
+    """Returns the loss and the answer at each masked position."""
     from multiberts.bert.model.array_ops import ops
-    from multiberts.bert.model.encoder import encode
-    from multiberts.bert.model.heads import cross_entropy, masked_lm_logits
-    from multiberts.bert.training.engine import ForwardPass
+    from multiberts.bert.model.heads import cross_entropy
 
-    def predict(parameters: Any, batch: Any) -> dict[str, Any]:
-        sequence = encode(parameters, config, *encoder_inputs(batch))
-        logits = masked_lm_logits(parameters, config, sequence, batch["masked_lm_positions"])
-        return {
-            "loss": cross_entropy(logits, batch["masked_lm_ids"]),
-            "prediction": ops.argmax(logits, axis=-1),
-        }
-
-    return ForwardPass(predict, compile_step=compile_step)
+    return {
+        "loss": cross_entropy(logits, batch["masked_lm_ids"]),
+        "prediction": ops.argmax(logits, axis=-1),
+    }
 
 
 def _family(arguments: DataArguments) -> MaskedWordsFamily:
@@ -215,8 +167,7 @@ def _family(arguments: DataArguments) -> MaskedWordsFamily:
         raise UserError(
             f"task {_NAME} needs finetune.data_dir; give the directory of a prepared corpus"
         )
-    options = MaskedWordsOptions(**arguments.options)
-    return MaskedWordsFamily(Path(arguments.data_dir), options)
+    return MaskedWordsFamily(Path(arguments.data_dir), MaskedWordsOptions(**arguments.options))
 
 
 TASKS = (

@@ -29,17 +29,14 @@ class NewTextReader:
     """Reads texts or pairs by the names of their columns; ids are `<task>/<set>/<row>`, from 0.
 
     Attributes:
-      task: of the model, with the name of the label's column; labels need not be there unless the user
-        named it.
-      text_columns: the names to look for, by preference.
-      given: whether the user named the columns, so that no others are looked for.
-      label_given: whether the user named the label's column.
+      task: of the model.
+      text_columns: as the user named them; empty: the task's own, or those with usual names.
+      label_column: as the user named it, which must be there; None: the task's, which need not be.
     """
 
     task: TextTask
-    text_columns: tuple[tuple[str, ...], ...]
-    given: bool = False
-    label_given: bool = False
+    text_columns: tuple[str, ...]
+    label_column: str | None
 
     @property
     def pairs(self) -> bool:
@@ -57,12 +54,12 @@ class NewTextReader:
                 labels=None,
                 words=[text.split() for text in texts[0]] if self.task.kind == TOKENS else None,
             )
-        columns, label = self._columns(path), self.task.label_column
+        columns, label = self._columns(path), self.label_column or self.task.label_column
+        task = dataclasses.replace(self.task, text_columns=columns, label_column=label)
         # Words may be lists, where cells have types.
         texts_and_lists = ((), columns) if self.task.kind == TOKENS else (columns, ())
         rows = read_new_rows(path, texts_and_lists[0], values=texts_and_lists[1], optional=[label])
-        is_labelled = any(is_label(row, self.task) or label in row.lists for row in rows)
-        task = dataclasses.replace(self.task, text_columns=columns)
+        is_labelled = any(is_label(row, task) or label in row.lists for row in rows)
         cure = ", as the model has; correct it, or leave the column out"
         return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)
 
@@ -87,16 +84,19 @@ class NewTextReader:
             usual = (*_USUAL_WORDS, *usual)
         check_form(path)
         names = column_names(path)
-        if self.label_given and self.task.label_column not in names:
-            raise _lacking(path, names, repr(self.task.label_column), "name it with --label_column")
-        found = _first(self.text_columns, names)
-        if found is None and not self.given:
+        if self.label_column is not None and self.label_column not in names:
+            raise _lacking(path, names, repr(self.label_column), "name it with --label_column")
+        own = [self.text_columns or self.task.text_columns]
+        if not self.text_columns:
+            own.append(self.task.dataset_texts)
+        found = _first(own, names)
+        if found is None and not self.text_columns:
             pair = None if self.pairs else _first(_USUAL_PAIRS, names)
             found = _first(usual, names) if pair is None else None
         if found is not None:
             return found
         taken = "pairs" if self.pairs else "single texts"
-        wanted = " and ".join(map(repr, self.text_columns[0]))
+        wanted = " and ".join(map(repr, own[0]))
         raise _lacking(
             path, names, f"{wanted}, as the model takes {taken}", "name it with --text_columns"
         )

@@ -92,7 +92,7 @@ def _own_family(arguments: DataArguments, labels: tuple[str, ...] | None = None)
     """
     task = _own_task(arguments, labels)
     stated = {
-        name: _plain(value)
+        name: list(value) if isinstance(value, tuple) else value
         for name, value in without_later_defaults(arguments.options, OwnOptions).items()
         if name != "predict_test"
     }
@@ -163,10 +163,6 @@ def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
     return task
 
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _with_weights(
     task: TextTask, option: str, weights: Literal["balanced"] | Sequence[float] | None
 ) -> TextTask:
@@ -196,7 +192,7 @@ def _checked_metrics(task: TextTask, names: Sequence[str]) -> tuple[str, ...]:
         )
     logits: np.ndarray
     if task.has_texts:
-        labels = np.array(texts_of_labels(np.eye(len(task.labels or ())), task))
+        labels = np.array(texts_of_labels(np.eye(len(task.labels or ())), task)[1])
         logits = np.zeros((0, 0))
     elif task.labels is None:
         labels = np.array([0.5, 1.5, 2.0], np.float32)

@@ -12,14 +12,26 @@ from multiberts.finetune.coreference.conll import read_conll
 from multiberts.finetune.coreference.gap import read_gap
 from multiberts.finetune.coreference.mention_pairs import (
     MentionPairs,
-    conll_pairs,
-    gap_pairs,
-    joined_pairs,
+    PairCollector,
+    add_conll_pairs,
+    add_gap_pairs,
     winogender_pairs,
 )
 from multiberts.finetune.coreference.mention_pairs import pair_texts as mention_texts
 from multiberts.finetune.coreference.winogender_schemas import read_winogender
 from multiberts.runs.errors import UserError
+
+
+def conll_pairs(documents, tokenizer: Tokenizer, *arguments, **options) -> MentionPairs:
+    collector = PairCollector(tokenizer)
+    add_conll_pairs(collector, documents, *arguments, **options)
+    return collector.collected()
+
+
+def gap_pairs(examples, tokenizer: Tokenizer, *arguments) -> MentionPairs:
+    collector = PairCollector(tokenizer)
+    add_gap_pairs(collector, examples, *arguments)
+    return collector.collected()
 
 
 def text_of(pairs: MentionPairs, tokenizer: Tokenizer, span: int) -> str:
@@ -76,7 +88,9 @@ def test_pronouns_meet_the_other_mentions_of_their_window(
 def test_windows_are_whole_sentences_that_fit(vocabulary: Path, document_file: Path) -> None:
     tokenizer = Tokenizer(vocabulary)
     # `zebra` and `came` fall into letters: the sentences have 10, 12 and 3 pieces.
-    pairs = conll_pairs(read_conll(document_file), tokenizer, 17, "dev")
+    collector = PairCollector(tokenizer)
+    add_conll_pairs(collector, read_conll(document_file), 17, "dev")
+    pairs = collector.collected()
     assert pairs.sequences.lengths.tolist() == [12, 17]
     assert pair_texts(pairs, tokenizer) == [
         ("she", "mary", 1),
@@ -84,28 +98,31 @@ def test_windows_are_whole_sentences_that_fit(vocabulary: Path, document_file: P
         ("he", "the zebra", 0),
         ("he", "paul", 1),
     ]
-    assert pairs.left_out == {}
+    assert not collector.left_out
 
 
 def test_longer_sentences_are_split_and_counted(vocabulary: Path, document_file: Path) -> None:
     documents, tokenizer = read_conll(document_file), Tokenizer(vocabulary)
-    pairs = conll_pairs(documents, tokenizer, 11, "dev")
+    collector = PairCollector(tokenizer)
+    add_conll_pairs(collector, documents, 11, "dev")
+    pairs = collector.collected()
     # mary told the zebra she | was the zebra and ... | paul came he is it
-    assert pairs.left_out == {"sentences split": 2}
+    assert collector.left_out == {"sentences split": 2}
     assert pairs.sequences.lengths.max() <= 11
     assert pair_texts(pairs, tokenizer)[:2] == [("she", "mary", 1), ("she", "the zebra", 0)]
     # With 7 pieces a window the article of the first zebra stands in another one.
-    none = conll_pairs(documents, tokenizer, 9, "dev")
-    assert none.left_out == {"sentences split": 2, "mentions across windows": 1}
-    assert len(none.labels) == 0
+    collector = PairCollector(tokenizer)
+    add_conll_pairs(collector, documents, 9, "dev")
+    assert collector.left_out == {"sentences split": 2, "mentions across windows": 1}
+    assert len(collector.collected().labels) == 0
 
 
 def test_negatives_are_capped_by_address(vocabulary: Path, document_file: Path) -> None:
     tokenizer = Tokenizer(vocabulary)
     documents = read_conll(document_file)
     everything = set(conll_pairs(documents, tokenizer, 64, "x").pair_ids)
-    capped = conll_pairs(documents, tokenizer, 64, "x", max_negatives_per_pronoun=1)
-    again = conll_pairs(documents, tokenizer, 64, "x", max_negatives_per_pronoun=1)
+    capped = conll_pairs(documents, tokenizer, 64, "x", max_negatives=1)
+    again = conll_pairs(documents, tokenizer, 64, "x", max_negatives=1)
     assert capped.labels.tolist().count(1) == 2
     assert capped.labels.tolist().count(0) == 2
     assert set(capped.pair_ids) < everything
@@ -172,22 +189,24 @@ def test_gap_windows_hold_pronoun_and_name(vocabulary: Path, tmp_path: Path) -> 
     assert pair_texts(whole, tokenizer) == pair_texts(pairs, tokenizer)
     assert pairs.pair_ids == ["gap/t-1/A", "gap/t-1/B"]
     # Mary to she are 8 tokens, Anna to she 6: with [CLS] and [SEP] only the second fits into 9.
-    short = gap_pairs(examples, tokenizer, 9, "gap")
-    assert pair_texts(short, tokenizer) == [("she", "anna", 0)]
-    assert short.left_out == {"GAP pairs longer than a window": 1}
+    collector = PairCollector(tokenizer)
+    add_gap_pairs(collector, examples, 9, "gap")
+    assert pair_texts(collector.collected(), tokenizer) == [("she", "anna", 0)]
+    assert collector.left_out == {"GAP pairs longer than a window": 1}
 
 
-def test_joined_sets_keep_their_spans(
-    vocabulary: Path, document_file: Path, winogender_data: Path
-) -> None:
+def test_files_of_one_set_keep_their_spans(vocabulary: Path, document_file: Path) -> None:
     tokenizer = Tokenizer(vocabulary)
     first = conll_pairs(read_conll(document_file), tokenizer, 20, "x")
-    sentences = read_winogender(winogender_data).sentences
-    second = winogender_pairs(sentences, tokenizer, 64, winogender_data)
-    joined = joined_pairs([first, second])
+    second = conll_pairs(read_conll(document_file), tokenizer, 64, "y")
+    collector = PairCollector(tokenizer)
+    add_conll_pairs(collector, read_conll(document_file), 20, "x")
+    add_conll_pairs(collector, read_conll(document_file), 64, "y")
+    joined = collector.collected()
     assert pair_texts(joined, tokenizer) == pair_texts(first, tokenizer) + pair_texts(
         second, tokenizer
     )
+    assert joined.pair_ids == first.pair_ids + second.pair_ids
     assert np.all(joined.spans[:, 0] < len(joined.sequences))
 
 

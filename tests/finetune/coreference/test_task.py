@@ -12,7 +12,7 @@ from multiberts.bert.checkpoint.checkpoint import read_checkpoint
 from multiberts.evaluate.prediction_files.predictions import read_predictions
 from multiberts.evaluate.prediction_files.run_file import read_run
 from multiberts.finetune.coreference.frozen_states import FrozenEncoder, span_states
-from multiberts.finetune.coreference.heads import HEADS, engines, pair_logits
+from multiberts.finetune.coreference.heads import KEPT, engines, pair_logits
 from multiberts.finetune.coreference.task import TASKS
 from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.finetuning import finetune
@@ -338,7 +338,7 @@ def test_winogender_is_answered_by_the_likelier_mention(
     answers = {found.name: found for found in learner.evaluate(weights)}["winogender"]
     pairs = data.pairs.sets["winogender"]
     encoder = FrozenEncoder(read, "")
-    states = span_states({"": pairs}, encoder, HEADS["endpoints"].kept, compile_step=False)[""]
+    states = span_states({"": pairs}, encoder, KEPT["endpoints"], compile_step=False)[""]
     _, predictor = engines("endpoints", False)
     logits = pair_logits(
         "endpoints", predictor, weights, pairs, states, np.arange(len(pairs.labels))

@@ -17,7 +17,8 @@ from multiberts.evaluate.metrics.squad import answer_words as normalised
 from multiberts.finetune.squad.answers import (
     NOTHING_FOUND,
     AnswerFinder,
-    AnswerSettings,
+    SquadOptions,
+    UnanswerableOptions,
     answer_text,
 )
 from multiberts.finetune.squad.questions import SquadExamples, read_squad
@@ -27,6 +28,13 @@ from multiberts.finetune.squad.windows import (
     read_contexts,
     training_answers,
 )
+
+
+def options_of(null_threshold: float | None, **others: int) -> SquadOptions:
+    """None: of questions that all have an answer."""
+    if null_threshold is None:
+        return SquadOptions(**others)
+    return UnanswerableOptions(null_threshold=null_threshold, **others)
 
 
 def texts_of(vocabulary: Path, text: str) -> dict[str, tuple[str, int, int]]:
@@ -148,7 +156,7 @@ class Slow:
 
     def candidates(self, question: int) -> list[tuple[float, str, float, float]]:
         """Score, text, start logit, end logit; best first."""
-        windows, settings = self.finder.windows, self.finder.settings
+        windows, options = self.finder.windows, self.finder.options
         mine = [w for w in range(len(windows)) if windows.question[w] == question]
         spans = {
             w: range(
@@ -170,12 +178,12 @@ class Slow:
             ends = [float(x) for x in self.finder.end_logits[w][:size]]
             nulls.append((starts[0] + ends[0], "", starts[0], ends[0]))
             shift = int(windows.first_piece[w]) - int(windows.features.first_lengths[w])
-            for s in sorted(range(size), key=lambda i: -starts[i])[: settings.n_best_size]:
-                for e in sorted(range(size), key=lambda i: -ends[i])[: settings.n_best_size]:
+            for s in sorted(range(size), key=lambda i: -starts[i])[: options.n_best_size]:
+                for e in sorted(range(size), key=lambda i: -ends[i])[: options.n_best_size]:
                     first, last = s + shift, e + shift
                     if min(s, e) < windows.features.first_lengths[w] or max(s, e) >= size - 1:
                         continue
-                    if not first <= last < first + settings.max_answer_length:
+                    if not first <= last < first + options.max_answer_length:
                         continue
                     depth = {
                         v: min(first - span[0], span[-1] - first) + 0.01 * len(span)
@@ -186,7 +194,7 @@ class Slow:
                         continue
                     text = answer_text(context, self.finder.vocabulary, first, last)[0]
                     found.append((starts[s] + ends[e], text, starts[s], ends[e]))
-        if settings.null_threshold is not None and nulls:
+        if isinstance(options, UnanswerableOptions) and nulls:
             found.append(min(nulls, key=lambda null: null[0]))
         return sorted(found, key=lambda one: -one[0])
 
@@ -194,9 +202,9 @@ class Slow:
         kept: list[tuple[str, float, float]] = []
         everything = self.candidates(question)
         for _, text, start, end in everything:
-            if len(kept) < self.finder.settings.n_best_size and text not in [k[0] for k in kept]:
+            if len(kept) < self.finder.options.n_best_size and text not in [k[0] for k in kept]:
                 kept.append((text, start, end))
-        if self.finder.settings.null_threshold is not None and "" not in [k[0] for k in kept]:
+        if isinstance(self.finder.options, UnanswerableOptions) and "" not in [k[0] for k in kept]:
             kept += [(text, start, end) for _, text, start, end in everything if not text]
         return kept or [("empty", 0.0, 0.0)]
 
@@ -239,10 +247,10 @@ def random_case(vocabulary: Path, seed: int, null_threshold: float | None) -> Sl
     )
     # Few values, and halves, so that scores and odds are often equal, in all bits.
     logits = np.round(2 * random.normal(size=(2, *windows.features.input_ids.shape))) / 2
-    settings = AnswerSettings(
+    options = options_of(
+        null_threshold,
         n_best_size=int(random.integers(2, 9)),
         max_answer_length=int(random.integers(1, 8)),
-        null_threshold=null_threshold,
     )
     finder = AnswerFinder(
         tokenizer.vocabulary,
@@ -250,7 +258,7 @@ def random_case(vocabulary: Path, seed: int, null_threshold: float | None) -> Sl
         examples.context_of,
         windows,
         *logits.astype(np.float32),
-        settings=settings,
+        options=options,
     )
     return Slow(examples, finder)
 
@@ -302,9 +310,9 @@ def test_a_question_on_an_empty_paragraph_goes_unanswered(vocabulary: Path) -> N
     assert windows.question.tolist() == [1]
     logits = np.zeros((2, *windows.features.input_ids.shape), np.float32)
     for threshold, text in ((0.0, ""), (None, "empty")):
-        settings = AnswerSettings(null_threshold=threshold)
+        options = options_of(threshold)
         finder = AnswerFinder(
-            tokenizer.vocabulary, read, examples.context_of, windows, *logits, settings=settings
+            tokenizer.vocabulary, read, examples.context_of, windows, *logits, options=options
         )
         assert finder.answer(0).chosen.text == text
         assert [one.text for one in finder.n_best(0)] == [text]
