@@ -102,13 +102,6 @@ class JaxTrainer(Trainer):
         options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
         return jax.jit(update, donate_argnums=0, compiler_options=options)
 
-    def has_equal_copies(self) -> bool:
-        return all(
-            np.array_equal(array.addressable_data(0), other.data)
-            for array in jax.tree.leaves(self._state)
-            for other in array.addressable_shards
-        )
-
     def lower(self, state: State, arrays: Named, learning_rate: Array) -> jax.stages.Lowered:
         """Returns an accelerator's update, not compiled yet, of arguments without values.
 
