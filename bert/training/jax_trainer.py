@@ -20,18 +20,20 @@ import keras  # noqa: F401 - here, so that it is not first imported within a tra
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from multiberts.bert.model.backend_ops import PLAIN, BackendOps, compare_labels
+from multiberts.bert.model.backend_ops import PLAIN
 from multiberts.bert.training.devices import CPU, Devices
-from multiberts.bert.training.jax_attention import chosen_attention
+from multiberts.bert.training.jax_backend_ops import accelerated
 from multiberts.bert.training.jax_devices import DATA, open_devices
-from multiberts.bert.training.jax_words import look_up_words
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.trainer import (
     DROPOUT_KEYS,
     Array,
     Batch,
+    GradientsOf,
     Loss,
+    LossOf,
     Named,
+    PutAndRun,
     ShardGradients,
     State,
     Sums,
@@ -67,13 +69,7 @@ class JaxTrainer(Trainer):
             loss,
             settings,
             devices,
-            PLAIN
-            if self._on_cpu
-            else BackendOps(
-                attention=chosen_attention(),
-                label_values=compare_labels,
-                look_up_words=look_up_words,
-            ),
+            PLAIN if self._on_cpu else accelerated(),
             joins_steps=not self._on_cpu,  # on CPUs Python costs little
         )
         self._state: State = ({}, {}, {})
@@ -183,18 +179,12 @@ class JaxTrainer(Trainer):
         self._state, means = self._compiled_apply(self._state, total, learning_rate)
         return dict(means)
 
-    def _value_and_gradients(
-        self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named
-    ) -> tuple[Array, Named, Named]:
+    def _value_and_gradients(self, loss: LossOf, parameters: Named) -> tuple[Array, Named, Named]:
         (value, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
         return value, metrics, gradients
 
     def _sum_in_order(
-        self,
-        gradients_of: Callable[[Named, Array], ShardGradients],
-        zeros: Sums,
-        shards: Named,
-        keys: Array,
+        self, gradients_of: GradientsOf, zeros: Sums, shards: Named, keys: Array
     ) -> Sums:
         at_once = shards_at_once(keys.shape[0], shards["input_ids"].shape[-1])
 
@@ -237,14 +227,8 @@ def _add_clipped(total: Sums, shard: ShardGradients) -> Sums:
     return added
 
 
-def forward_pass(
-    function: Callable[..., Named], compile_step: bool
-) -> tuple[Callable[[Mapping[str, np.ndarray]], Named], Callable[[Named, Batch], Arrays]]:
-    """Compiles a forward pass; see `engine.ForwardPass`.
-
-    Returns:
-      What puts weights on the device; and (weights there, batch) -> outputs by name.
-    """
+def forward_pass(function: Callable[..., Named], compile_step: bool) -> PutAndRun:
+    """Compiles a forward pass; see `engine.ForwardPass`."""
     del compile_step  # JAX always does
     compiled = jax.jit(function)
 

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from multiberts.runs import console
@@ -80,12 +79,7 @@ class TrainingLog:
     def __enter__(self) -> TrainingLog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._handle.close()
         if self._events:
             self._events.close()
@@ -115,7 +109,10 @@ class EventFile:
         summary = self._new_summary()
         for name, value in line.items():
             if name not in ("step", "time"):
-                summary.value.add(tag=_tag(name), simple_value=value)
+                # TensorBoard shows values in groups.
+                group = "held_out" if name.startswith(HELD_OUT) else "training"
+                tag = f"{group}/{name.removeprefix(HELD_OUT)}"
+                summary.value.add(tag=tag, simple_value=value)
         self._write(wall_time=line.get("time", 0.0), step=line["step"], summary=summary)
 
     def _write(self, **event: Any) -> None:
@@ -137,13 +134,6 @@ class EventFile:
             yield
         except OSError as error:
             raise cannot_write(self._path, error) from error
-
-
-def _tag(name: str) -> str:
-    """Returns the name under which TensorBoard shows a value, with its group."""
-    if name.startswith(HELD_OUT):
-        return "held_out/" + name.removeprefix(HELD_OUT)
-    return "training/" + name
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:

@@ -39,6 +39,11 @@ State = tuple[Named, Named, Named]
 Sums = tuple[Named, Named]
 # Gradients and metrics of a shard by name, and the factor that clips the gradients.
 ShardGradients = tuple[Named, Named, Array]
+# Of a shard: weights by name -> as `Loss`; (arrays, dropout key) -> gradients.
+LossOf = Callable[[Named], tuple[Array, Named]]
+GradientsOf = Callable[[Named, Array], ShardGradients]
+# Of a compiled forward pass: weights -> weights on the device; (these, batch) -> outputs by name.
+PutAndRun = tuple[Callable[[Mapping[str, np.ndarray]], Named], Callable[[Named, Batch], Arrays]]
 
 # The name of the dropout keys among a batch's arrays on their way to the devices.
 DROPOUT_KEYS = "dropout_keys"
@@ -347,18 +352,12 @@ class Trainer(abc.ABC):
         """Replaces the state by that of `_updated_block`, compiled; returns the scalars."""
 
     @abc.abstractmethod
-    def _value_and_gradients(
-        self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named
-    ) -> tuple[Array, Named, Named]:
+    def _value_and_gradients(self, loss: LossOf, parameters: Named) -> tuple[Array, Named, Named]:
         """Returns a loss, its scalars by name, and its gradients by name."""
 
     @abc.abstractmethod
     def _sum_in_order(
-        self,
-        gradients_of: Callable[[Named, Array], ShardGradients],
-        zeros: Sums,
-        shards: Named,
-        keys: Array,
+        self, gradients_of: GradientsOf, zeros: Sums, shards: Named, keys: Array
     ) -> Sums:
         """Adds what `clipped` makes of each shard to zeros, in order; in the memory of one or a few."""
 
