@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import array
 import functools
-import hashlib
 import itertools
 import json
 import re
@@ -194,7 +193,6 @@ class Tokenizer:
       vocabulary: the pieces; a piece's place is its id.
       lower_case: whether text is lower-cased and loses its accents; false for a cased model.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
-      checksum: SHA-256 of the vocabulary file, in hexadecimal.
     """
 
     def __init__(self, vocabulary_path: PathLike):
@@ -209,7 +207,6 @@ class Tokenizer:
         self.vocabulary: list[str] = read_vocabulary(path)
         self.size: int = len(self.vocabulary)
         self.lower_case: bool = lower_cases(path)
-        self.checksum: str = hashlib.sha256(path.read_bytes()).hexdigest()
         self._ids = {piece: number for number, piece in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._ids[token] for token in SPECIAL_TOKENS

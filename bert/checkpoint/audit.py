@@ -238,19 +238,15 @@ def _unlike(
         known: dict[str, str] = {}
         contents = {id(each): _digest(each.source, name, known) for each in checkpoints}
         (usual, count), *others = Counter(contents.values()).most_common()
-        if not others:
+        if not others or usual is None:
             continue
-        unlike = [each for each in checkpoints if contents[id(each)] != usual]
-        is_missing = [each for each in unlike if contents[id(each)] is None]
-        differing = [each for each in unlike if contents[id(each)] is not None]
+        is_missing = [each for each in checkpoints if contents[id(each)] is None]
+        differing = [each for each in checkpoints if contents[id(each)] not in (None, usual)]
         if is_missing:
             verb = "lack" if len(is_missing) > 1 else "lacks"
-            yield Finding(
-                kind,
-                f"{_listed(is_missing)} {verb} {name}, which {count} have.",
-                _places(is_missing),
-            )
-        if differing and usual is not None:
+            text = f"{_listed(is_missing)} {verb} {name}, which {count} have."
+            yield Finding(kind, text, _places(is_missing))
+        if differing:
             verb = "have" if len(differing) > 1 else "has"
             text = f"{_listed(differing)} {verb} another {name} than {count} others."
             yield Finding(kind, text, _places(differing))

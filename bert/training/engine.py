@@ -89,7 +89,7 @@ class ForwardPass:
         if self._compile_step != "auto" or not is_little or not is_engine_open():
             return self
         note_once("NumPy computes these few rows, up to rounding as --engine=tensorflow does")
-        return self._in_numpy
+        return _NumpyPass(self.function)
 
     def __call__(self, parameters: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
         """Args:
@@ -104,10 +104,6 @@ class ForwardPass:
             self._on_device = put(parameters)
             self._source = parameters
         return run(self._on_device, batch)
-
-    @functools.cached_property
-    def _in_numpy(self) -> ForwardPass:
-        return _NumpyPass(self.function)
 
     @functools.cached_property
     def _put_and_run(self) -> tuple[Callable[..., Named], Callable[..., Arrays]]:

@@ -1,4 +1,4 @@
-"""Operations of `backend_ops` on accelerators, in JAX: equal up to rounding, and they drop the same elements."""
+"""Operations of `backend_ops` on accelerators, in JAX: equal up to rounding, with the same dropout."""
 
 from __future__ import annotations
 

@@ -59,8 +59,6 @@ class JaxTrainer(Trainer):
 
     def __init__(self, loss: Loss, settings: TrainerSettings, devices: Devices | None = None):
         """Args:
-        loss: of one gradient shard.
-        settings: how updates are made.
         devices: descriptions, where programs are only compiled; None: those that `settings` asks for.
         """
         devices = devices or open_devices(settings.devices)

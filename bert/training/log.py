@@ -29,7 +29,7 @@ _NUMBERS = ("time", "steps_per_second")
 _BYTES_OF_TAIL = 64 << 10
 
 
-class TrainingLog:
+class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
     """Lines of numbers by step, without gaps or doubles however often the run was killed.
 
     `metrics.jsonl` is the record. TensorBoard's file is made from it anew whenever a run resumes:
@@ -54,7 +54,10 @@ class TrainingLog:
             for line in lines:
                 self._events.add(line)
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
+    def write(self, step: int, values: Mapping[str, float] | None) -> None:
+        """Adds a line, unless there are no values."""
+        if not values:
+            return
         line = {"step": step, **values, "time": round(time.time(), 3)}
         data = (json.dumps(line) + "\n").encode()
         try:
@@ -70,14 +73,6 @@ class TrainingLog:
         if self._events:
             self._events.add(line)
             self._events.flush()
-
-    def write_if_any(self, step: int, values: Mapping[str, float] | None) -> None:
-        """Adds a line as `write` does, unless there are no values."""
-        if values:
-            self.write(step, values)
-
-    def __enter__(self) -> TrainingLog:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._handle.close()

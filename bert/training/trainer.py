@@ -108,9 +108,6 @@ class Trainer(abc.ABC):
         joins_steps: bool,
     ):
         """Args:
-        loss: of one gradient shard.
-        settings: how updates are made.
-        devices: that share the work.
         backend: the operations that this engine computes in its own way.
         joins_steps: whether several updates in one program are worth it.
         """
