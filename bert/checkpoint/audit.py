@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.bert.checkpoint.checkpoint import read_provenance
+from multiberts.bert.checkpoint.checkpoint import natural_order, read_provenance
 from multiberts.bert.checkpoint.hub import HUB, STEP, revisions_of
 from multiberts.bert.checkpoint.sampling import (
     Source,
@@ -410,7 +410,7 @@ def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) ->
     """Returns a PNG as a data address: a row for each run, a column for each step."""
     faults = {place for finding in findings for place in finding.where}
     there = {(each.run, each.step) for each in checkpoints}
-    runs = sorted({run for run, _ in there}, key=_natural)
+    runs = sorted({run for run, _ in there}, key=natural_order)
     steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):
         for (row, run), (column, step) in itertools.product(enumerate(runs), enumerate(steps)):
@@ -438,10 +438,3 @@ def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) ->
         content = io.BytesIO()
         figure.savefig(content, format="png", metadata={"Software": None})
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
-
-
-def _natural(name: str) -> list[int | str]:
-    """Orders seed_2 before seed_10: texts and numbers take turns, so that like is compared with like."""
-    parts: list[int | str] = [*re.split(r"(\d+)", name)]
-    parts[1::2] = map(int, parts[1::2])
-    return parts

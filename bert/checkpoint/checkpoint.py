@@ -150,7 +150,7 @@ def layout_of(directory: PathLike) -> str:
         child
         for folder in (directory, directory / "checkpoints")
         if folder.is_dir()
-        for child in sorted(folder.iterdir(), key=_by_numbers)
+        for child in sorted(folder.iterdir(), key=lambda path: natural_order(path.name))
         if child.is_dir()
         and (tensorflow_format.is_tensorflow(child) or hugging_face.is_hugging_face(child))
     ]
@@ -451,7 +451,8 @@ def _check_complete(
         )
 
 
-def _by_numbers(path: Path) -> tuple[int, str]:
-    """Orders `step_20` before `step_100`."""
-    digits = re.sub(r"\D", "", path.name)
-    return int(digits or 0), path.name
+def natural_order(name: str) -> list[int | str]:
+    """Orders step_20 before step_100: texts and numbers take turns, so that like is compared with like."""
+    parts: list[int | str] = [*re.split(r"(\d+)", name)]
+    parts[1::2] = map(int, parts[1::2])
+    return parts

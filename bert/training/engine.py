@@ -99,14 +99,15 @@ class ForwardPass:
         Returns:
           Arrays by name.
         """
-        put, run = self._put_and_run
+        on_device, compiled = self._compiled
         if parameters is not self._source:
-            self._on_device = put(parameters)
+            self._on_device = on_device(parameters)
             self._source = parameters
-        return run(self._on_device, batch)
+        outputs = compiled(self._on_device, on_device(batch))
+        return {name: np.asarray(value) for name, value in outputs.items()}
 
     @functools.cached_property
-    def _put_and_run(self) -> tuple[Callable[..., Named], Callable[..., Arrays]]:
+    def _compiled(self) -> tuple[Callable[..., Named], Callable[..., Named]]:
         if engine() == JAX:
             from multiberts.bert.training.jax_trainer import forward_pass
         else:

@@ -33,7 +33,6 @@ from multiberts.bert.training.trainer import (
     Loss,
     LossOf,
     Named,
-    PutAndRun,
     ShardGradients,
     State,
     Sums,
@@ -225,16 +224,13 @@ def _add_clipped(total: Sums, shard: ShardGradients) -> Sums:
     return added
 
 
-def forward_pass(function: Callable[..., Named], compile_step: bool) -> PutAndRun:
-    """Compiles a forward pass; see `engine.ForwardPass`."""
+def forward_pass(
+    function: Callable[..., Named], compile_step: bool
+) -> tuple[Callable[..., Named], Callable[..., Named]]:
+    """Returns what puts arrays on the device, and the compiled function; see `engine.ForwardPass`."""
     del compile_step  # JAX always does
-    compiled = jax.jit(function)
 
-    def put(parameters: Mapping[str, np.ndarray]) -> Named:
-        return {name: jnp.asarray(values) for name, values in parameters.items()}
+    def on_device(arrays: Batch) -> Named:
+        return {name: jnp.asarray(values) for name, values in arrays.items()}
 
-    def run(parameters: Named, batch: Batch) -> Arrays:
-        outputs = compiled(parameters, dict(batch))
-        return {name: np.asarray(value) for name, value in outputs.items()}
-
-    return put, run
+    return on_device, jax.jit(function)

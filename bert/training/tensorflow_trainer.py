@@ -21,7 +21,6 @@ from multiberts.bert.training.trainer import (
     Loss,
     LossOf,
     Named,
-    PutAndRun,
     State,
     Sums,
     Trainer,
@@ -147,12 +146,8 @@ def _tensors(arrays: Mapping[str, np.ndarray]) -> Named:
     return {name: tf.convert_to_tensor(values) for name, values in arrays.items()}
 
 
-def forward_pass(function: Callable[..., Named], compile_step: bool) -> PutAndRun:
-    """Compiles a forward pass; see `engine.ForwardPass`."""
-    compiled = tf.function(function, jit_compile=compile_step, autograph=False)
-
-    def run(parameters: Named, batch: Batch) -> Arrays:
-        outputs = compiled(parameters, _tensors(batch))
-        return {name: value.numpy() for name, value in outputs.items()}
-
-    return _tensors, run
+def forward_pass(
+    function: Callable[..., Named], compile_step: bool
+) -> tuple[Callable[..., Named], Callable[..., Named]]:
+    """Returns what puts arrays on the device, and the compiled function; see `engine.ForwardPass`."""
+    return _tensors, tf.function(function, jit_compile=compile_step, autograph=False)

@@ -42,8 +42,6 @@ ShardGradients = tuple[Named, Named, Array]
 # Of a shard: weights by name -> as `Loss`; (arrays, dropout key) -> gradients.
 LossOf = Callable[[Named], tuple[Array, Named]]
 GradientsOf = Callable[[Named, Array], ShardGradients]
-# Of a compiled forward pass: weights -> weights on the device; (these, batch) -> outputs by name.
-PutAndRun = tuple[Callable[[Mapping[str, np.ndarray]], Named], Callable[[Named, Batch], Arrays]]
 
 # The name of the dropout keys among a batch's arrays on their way to the devices.
 DROPOUT_KEYS = "dropout_keys"
