@@ -131,7 +131,7 @@ class BackendOps(NamedTuple):
     word_scores: Callable[[Array, Array, Array], Array] = word_scores
     attention: Callable[..., Array] = attention
     label_values: Callable[[Array, Array], Array] = look_up_labels
-    # Of gradients, whose squares are summed next.
+    # Squares gradients, whose squares are summed next.
     square: Callable[[Array], Array] = lambda values: ops.square(values)
 
 

@@ -39,7 +39,7 @@ State = tuple[Named, Named, Named]
 Sums = tuple[Named, Named]
 # Gradients and metrics of a shard by name, and the factor that clips the gradients.
 ShardGradients = tuple[Named, Named, Array]
-# Of a shard: weights by name -> as `Loss`; (arrays, dropout key) -> gradients.
+# A shard's functions: weights by name -> as `Loss`; (arrays, dropout key) -> its gradients.
 LossOf = Callable[[Named], tuple[Array, Named]]
 GradientsOf = Callable[[Named, Array], ShardGradients]
 
