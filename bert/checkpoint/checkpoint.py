@@ -265,8 +265,16 @@ def read_checkpoint(
     _check_shapes(directory, config, parameters, head_shapes(provenance))
     head = {name: parameters.pop(name) for name in head_shapes(provenance)}
     if initialise_missing is not None:
-        parameters, names = _completed(parameters, config, initialise_missing)
-        if names:
+        from multiberts.bert.model.initialization import initial_parameters
+
+        drawn = {
+            name: values
+            for name, values in initial_parameters(config, initialise_missing).items()
+            if name not in parameters and name.startswith(("cls/", "bert/pooler/"))
+        }
+        parameters |= drawn
+        if drawn:
+            names = sorted(drawn)
             provenance["initialised"] = {"pretrain_seed": initialise_missing, "variables": names}
     _check_complete(directory, config, parameters, reads_pooler(provenance))
     checkpoint = Checkpoint(parameters, config, path, provenance, layout, head, lower_case)
@@ -379,20 +387,6 @@ def _require(path: Path) -> None:
     elif path.name == VOCABULARY:
         cure = "put the model's vocabulary there"
     raise UserError(f"{directory} has no {path.name}; {cure}")
-
-
-def _completed(
-    parameters: Mapping[str, np.ndarray], config: BertConfig, pretrain_seed: int
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Fills in a missing pooler and missing heads as at step 0; gives their names too."""
-    from multiberts.bert.model.initialization import initial_parameters
-
-    drawn = {
-        name: values
-        for name, values in initial_parameters(config, pretrain_seed).items()
-        if name not in parameters and name.startswith(("cls/", "bert/pooler/"))
-    }
-    return {**parameters, **drawn}, sorted(drawn)
 
 
 def _check_shapes(

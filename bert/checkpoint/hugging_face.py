@@ -442,11 +442,9 @@ def _read_pytorch(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
-    """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids."""
-    model = read_json_fields(path).get("model")
-    is_word_piece = isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece"
-    vocabulary = model.get("vocab") if isinstance(model, dict) and is_word_piece else None
-    if vocabulary is None or not fits(vocabulary, Mapping[str, int]):
+    """Reads the vocabulary of a `tokenizer.json` that `lower_cases` has checked, in the order of the ids."""
+    vocabulary = read_json_fields(path)["model"].get("vocab")
+    if not fits(vocabulary, Mapping[str, int]):
         raise UserError(f"{path} holds no WordPiece vocabulary; give the model's --vocabulary=FILE")
     pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
     if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
