@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import array
 import functools
-import hashlib
 import itertools
 import json
 import re
@@ -194,7 +193,6 @@ class Tokenizer:
       vocabulary: the pieces; a piece's place is its id.
       lower_case: whether text is lower-cased and loses its accents; false for a cased model.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
-      checksum: SHA-256 of the vocabulary file, in hexadecimal.
     """
 
     def __init__(self, vocabulary_path: PathLike):
@@ -209,7 +207,6 @@ class Tokenizer:
         self.vocabulary: list[str] = read_vocabulary(path)
         self.size: int = len(self.vocabulary)
         self.lower_case: bool = lower_cases(path)
-        self.checksum: str = hashlib.sha256(path.read_bytes()).hexdigest()
         self._ids = {piece: number for number, piece in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._ids[token] for token in SPECIAL_TOKENS
@@ -233,25 +230,12 @@ class Tokenizer:
     def id_of(self, piece: str) -> int:
         return self._ids[piece]
 
-    def encode(self, text: str, *, keep_special_tokens: bool = False) -> list[int]:
-        """Returns the ids of a text; no [CLS] or [SEP] is added.
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text; no [CLS] or [SEP] is added, and `[MASK]` is split like any text."""
+        return self.encode_batch([text])[0]
 
-        Args:
-          keep_special_tokens: whether `[MASK]` and the other special tokens written in the text
-            stand for themselves. By default they are split like any text, as in the original.
-        """
-        return self.encode_batch([text], keep_special_tokens=keep_special_tokens)[0]
-
-    def encode_batch(
-        self, texts: list[str], *, keep_special_tokens: bool = False
-    ) -> list[list[int]]:
-        """Returns the ids of each text, the same as `encode` on each, faster.
-
-        Args:
-          keep_special_tokens: as in `encode`.
-        """
-        if keep_special_tokens:
-            return [self._encode_with_special_tokens(text) for text in texts]
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Returns the ids of each text, the same as `encode` on each, faster."""
         ids, lengths = self.encode_flat(texts)
         flat = ids.tolist()
         ends = np.cumsum(lengths).tolist()
@@ -308,15 +292,6 @@ class Tokenizer:
             ids = _as_bytes(self._wordpiece(word))
             if len(word) <= _LONGEST_CHUNK_REMEMBERED:
                 self._words[word] = ids
-        return ids
-
-    def _encode_with_special_tokens(self, text: str) -> list[int]:
-        ids: list[int] = []
-        for part in _SPECIAL_TOKEN_PATTERN.split(text):
-            if part in SPECIAL_TOKENS:
-                ids.append(self._ids[part])
-            else:
-                ids.extend(self.encode(part))
         return ids
 
     def _wordpiece(self, word: str) -> list[int]:
@@ -586,6 +561,3 @@ def is_punctuation(character: str) -> bool:
     if character.isascii():
         return character.isprintable() and not character.isalnum() and character != " "
     return unicodedata.category(character).startswith("P")
-
-
-_SPECIAL_TOKEN_PATTERN = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from multiberts.bert.checkpoint.checkpoint import read_provenance
+from multiberts.bert.checkpoint.checkpoint import natural_order, read_provenance
 from multiberts.bert.checkpoint.hub import HUB, STEP, revisions_of
 from multiberts.bert.checkpoint.sampling import (
     Source,
@@ -238,19 +238,15 @@ def _unlike(
         known: dict[str, str] = {}
         contents = {id(each): _digest(each.source, name, known) for each in checkpoints}
         (usual, count), *others = Counter(contents.values()).most_common()
-        if not others:
+        if not others or usual is None:
             continue
-        unlike = [each for each in checkpoints if contents[id(each)] != usual]
-        is_missing = [each for each in unlike if contents[id(each)] is None]
-        differing = [each for each in unlike if contents[id(each)] is not None]
+        is_missing = [each for each in checkpoints if contents[id(each)] is None]
+        differing = [each for each in checkpoints if contents[id(each)] not in (None, usual)]
         if is_missing:
             verb = "lack" if len(is_missing) > 1 else "lacks"
-            yield Finding(
-                kind,
-                f"{_listed(is_missing)} {verb} {name}, which {count} have.",
-                _places(is_missing),
-            )
-        if differing and usual is not None:
+            text = f"{_listed(is_missing)} {verb} {name}, which {count} have."
+            yield Finding(kind, text, _places(is_missing))
+        if differing:
             verb = "have" if len(differing) > 1 else "has"
             text = f"{_listed(differing)} {verb} another {name} than {count} others."
             yield Finding(kind, text, _places(differing))
@@ -414,7 +410,7 @@ def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) ->
     """Returns a PNG as a data address: a row for each run, a column for each step."""
     faults = {place for finding in findings for place in finding.where}
     there = {(each.run, each.step) for each in checkpoints}
-    runs = sorted({run for run, _ in there}, key=_natural)
+    runs = sorted({run for run, _ in there}, key=natural_order)
     steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):
         for (row, run), (column, step) in itertools.product(enumerate(runs), enumerate(steps)):
@@ -442,10 +438,3 @@ def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) ->
         content = io.BytesIO()
         figure.savefig(content, format="png", metadata={"Software": None})
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
-
-
-def _natural(name: str) -> list[int | str]:
-    """Orders seed_2 before seed_10: texts and numbers take turns, so that like is compared with like."""
-    parts: list[int | str] = [*re.split(r"(\d+)", name)]
-    parts[1::2] = map(int, parts[1::2])
-    return parts

@@ -87,6 +87,10 @@ class Checkpoint:
     head: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     lower_case: bool = True
 
+    @property
+    def variables(self) -> dict[str, np.ndarray]:
+        return {**self.parameters, **self.head}
+
 
 def write_checkpoint(
     directory: PathLike,
@@ -111,20 +115,21 @@ def write_checkpoint(
     """
     with replaced(directory) as temporary:
         temporary.mkdir()
-        files: tuple[str, ...]
+        arguments = temporary, parameters, config, vocabulary_path
         if layout == HUGGING_FACE:
-            record = provenance.get(FINE_TUNED)
-            hugging_face.write_files(temporary, parameters, config, vocabulary_path, record)
-            files = hugging_face.FILES
+            files = hugging_face.write_files(*arguments, provenance.get(FINE_TUNED))
         else:
-            step = provenance.get("step")
-            files = tensorflow_format.write_files(
-                temporary, parameters, config, vocabulary_path, step
-            )
+            files = tensorflow_format.write_files(*arguments, provenance.get("step"))
         record = {
-            **{name: provenance.get(name) for name in _ALWAYS_KNOWN},
-            **{name: value for name, value in provenance.items() if name not in _ALWAYS_KNOWN},
-            "files": {name: _described(temporary / name) for name in files},
+            **dict.fromkeys(_ALWAYS_KNOWN),
+            **provenance,
+            "files": {
+                name: {
+                    "bytes": (temporary / name).stat().st_size,
+                    "sha256": sha256_of_file(temporary / name),
+                }
+                for name in files
+            },
         }
         (temporary / PROVENANCE).write_text(json.dumps(record, indent=1) + "\n")
         if card is not None:
@@ -145,7 +150,7 @@ def layout_of(directory: PathLike) -> str:
         child
         for folder in (directory, directory / "checkpoints")
         if folder.is_dir()
-        for child in sorted(folder.iterdir(), key=_by_numbers)
+        for child in sorted(folder.iterdir(), key=lambda path: natural_order(path.name))
         if child.is_dir()
         and (tensorflow_format.is_tensorflow(child) or hugging_face.is_hugging_face(child))
     ]
@@ -210,7 +215,12 @@ def read_checkpoint(
     layout = layout_of(directory)
     config = _check_files(directory)
     provenance = read_provenance(directory)
-    _verify(directory, provenance.pop("files", {}))
+    for name, entry in provenance.pop("files", {}).items():
+        if sha256_of_file(directory / name) != entry["sha256"]:
+            raise UserError(
+                f"{directory / name} does not match the checksum in {PROVENANCE}; the checkpoint is "
+                "damaged: copy it again"
+            )
     path = Path(vocabulary or directory / VOCABULARY)
     if vocabulary is not None or not need_vocabulary:
         lower_case = said_to_lower_case(directory / VOCABULARY) is not False
@@ -222,7 +232,7 @@ def read_checkpoint(
         is_open = record["do_lower_case"] is None
         provenance[FINE_TUNED] = {**record, **({"do_lower_case": lower_case} if is_open else {})}
     if layout == HUGGING_FACE:
-        parameters = hugging_face.read_weights(directory, provenance.get(FINE_TUNED))
+        parameters = hugging_face.read_weights(directory, config, provenance.get(FINE_TUNED))
         if hugging_face.says_exact_gelu(directory):
             provenance["converted_from_hidden_act"] = "gelu"
             console.note_once(
@@ -255,13 +265,27 @@ def read_checkpoint(
     _check_shapes(directory, config, parameters, head_shapes(provenance))
     head = {name: parameters.pop(name) for name in head_shapes(provenance)}
     if initialise_missing is not None:
-        parameters, names = _completed(parameters, config, initialise_missing)
-        if names:
+        from multiberts.bert.model.initialization import initial_parameters
+
+        drawn = {
+            name: values
+            for name, values in initial_parameters(config, initialise_missing).items()
+            if name not in parameters and name.startswith(("cls/", "bert/pooler/"))
+        }
+        parameters |= drawn
+        if drawn:
+            names = sorted(drawn)
             provenance["initialised"] = {"pretrain_seed": initialise_missing, "variables": names}
     _check_complete(directory, config, parameters, reads_pooler(provenance))
-    if need_finite:
-        _check_finite(directory, {**parameters, **head})
-    return Checkpoint(parameters, config, path, provenance, layout, head, lower_case)
+    checkpoint = Checkpoint(parameters, config, path, provenance, layout, head, lower_case)
+    for name, values in checkpoint.variables.items() if need_finite else ():
+        if not np.isfinite(values).all():
+            raise UserError(
+                f"{directory}: {name} has numbers that are NaN or infinite; its training diverged or "
+                "the file is damaged: take another checkpoint (`multiberts checkpoint inspect` lists "
+                "all such variables)"
+            )
+    return checkpoint
 
 
 def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
@@ -320,10 +344,6 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
     return first.shape == second.shape and np.array_equal(one, other)
 
 
-def _described(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
-
-
 def config_path(directory: Path) -> Path:
     """Returns where a checkpoint has the model's sizes."""
     is_released = layout_of(directory) == TENSORFLOW
@@ -367,29 +387,6 @@ def _require(path: Path) -> None:
     elif path.name == VOCABULARY:
         cure = "put the model's vocabulary there"
     raise UserError(f"{directory} has no {path.name}; {cure}")
-
-
-def _verify(directory: Path, files: Mapping[str, Any]) -> None:
-    for name, entry in files.items():
-        if sha256_of_file(directory / name) != entry["sha256"]:
-            raise UserError(
-                f"{directory / name} does not match the checksum in {PROVENANCE}; the checkpoint is "
-                "damaged: copy it again"
-            )
-
-
-def _completed(
-    parameters: Mapping[str, np.ndarray], config: BertConfig, pretrain_seed: int
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Fills in a missing pooler and missing heads as at step 0; gives their names too."""
-    from multiberts.bert.model.initialization import initial_parameters
-
-    drawn = {
-        name: values
-        for name, values in initial_parameters(config, pretrain_seed).items()
-        if name not in parameters and name.startswith(("cls/", "bert/pooler/"))
-    }
-    return {**parameters, **drawn}, sorted(drawn)
 
 
 def _check_shapes(
@@ -448,17 +445,8 @@ def _check_complete(
         )
 
 
-def _check_finite(directory: Path, parameters: Mapping[str, np.ndarray]) -> None:
-    for name, values in parameters.items():
-        if not np.isfinite(values).all():
-            raise UserError(
-                f"{directory}: {name} has numbers that are NaN or infinite; its training diverged or "
-                "the file is damaged: take another checkpoint (`multiberts checkpoint inspect` lists "
-                "all such variables)"
-            )
-
-
-def _by_numbers(path: Path) -> tuple[int, str]:
-    """Orders `step_20` before `step_100`."""
-    digits = re.sub(r"\D", "", path.name)
-    return int(digits or 0), path.name
+def natural_order(name: str) -> list[int | str]:
+    """Orders step_20 before step_100: texts and numbers take turns, so that like is compared with like."""
+    parts: list[int | str] = [*re.split(r"(\d+)", name)]
+    parts[1::2] = map(int, parts[1::2])
+    return parts

@@ -40,8 +40,7 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
     directory = checkpoint_directory(checkpoint)
     found = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
     config, provenance = found.config, found.provenance
-    variables = {**found.parameters, **found.head}
-    count = sum(values.size for values in variables.values())
+    count = sum(values.size for values in found.variables.values())
     layout = "Hugging Face" if found.layout == HUGGING_FACE else "TF1, as released"
     lines = [
         f"directory      {directory}",
@@ -49,7 +48,7 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         f"model          {config.num_hidden_layers} layers, hidden {config.hidden_size}, "
         f"{config.num_attention_heads} heads, intermediate {config.intermediate_size}, "
         f"{config.max_position_embeddings} positions, vocabulary {config.vocab_size}",
-        f"parameters     {count:,} in {len(variables)} variables",
+        f"parameters     {count:,} in {len(found.variables)} variables",
         *(
             f"{name:<14} {'unknown' if provenance[name] is None else provenance[name]}"
             for name in ("procedure", "pretrain_seed", "data_seed", "step")
@@ -70,7 +69,7 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
     rows = [("variable", "shape", "mean", "deviation", "not finite")]
     bad = 0
-    for name, values in variables.items():
+    for name, values in found.variables.items():
         not_finite = int(values.size - np.isfinite(values).sum())
         bad += not_finite
         with np.errstate(invalid="ignore", over="ignore"):
@@ -168,7 +167,7 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
     # A directory without one (a model saved alone) says nothing about its vocabulary.
     if all(path.is_file() for path in paths) and len(set(map(sha256_of_file, paths))) > 1:
         lines.append(f"{VOCABULARY}: the files differ")
-    variables, others = ({**each.parameters, **each.head} for each in (one, other))
+    variables, others = one.variables, other.variables
     names = sorted(variables.keys() | others.keys())
     rows = [
         row for name in names if (row := _difference(name, variables.get(name), others.get(name)))

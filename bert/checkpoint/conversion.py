@@ -7,8 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from multiberts.bert.checkpoint import card, hugging_face
 from multiberts.bert.checkpoint.checkpoint import (
     VOCABULARY,
@@ -88,7 +86,7 @@ def convert_checkpoint(
         text = card.model_card(
             checkpoint.config,
             provenance,
-            num_parameters=sum(values.size for values in _variables(checkpoint).values()),
+            num_parameters=sum(values.size for values in checkpoint.variables.values()),
             has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
             layout=layout,
             scores=rows,
@@ -96,7 +94,7 @@ def convert_checkpoint(
         )
         write_checkpoint(
             directory,
-            _variables(checkpoint),
+            checkpoint.variables,
             checkpoint.config,
             vocabulary_path,
             provenance,
@@ -104,10 +102,6 @@ def convert_checkpoint(
             card=text,
         )
     return directory, True
-
-
-def _variables(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    return {**checkpoint.parameters, **checkpoint.head}
 
 
 @contextlib.contextmanager
@@ -143,7 +137,7 @@ def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> Non
     except UserError as error:
         raise UserError(f"{directory} exists already; {cure}") from error
     known = ("procedure", "pretrain_seed", "data_seed", "step", FINE_TUNED)
-    ours, theirs = _variables(checkpoint), _variables(there)
+    ours, theirs = checkpoint.variables, there.variables
     is_same = (
         (there.layout, there.config) == (layout, checkpoint.config)
         and all(there.provenance.get(name) == checkpoint.provenance.get(name) for name in known)

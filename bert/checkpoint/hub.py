@@ -126,10 +126,10 @@ def _fetched(name: str) -> Path:
             )
         except _failures(huggingface_hub) as error:
             is_missing = isinstance(error, _missing(huggingface_hub))
-            found = None if is_missing else _cached(name, repository, revision)
-            if found is None:
+            cached = None if is_missing else _cached(name, repository, revision)
+            if cached is None:
                 raise
-            directory = found
+            directory = cached
     console.progress(f"{name} is {origin_of(directory)}")
     return directory
 
@@ -237,7 +237,6 @@ def _wanted(name: str, files: set[str]) -> list[str]:
 
 
 def _cached(name: str, repository: str, revision: str | None) -> Path | None:
-    """Returns what was fetched earlier, if anything was."""
     import huggingface_hub
     from huggingface_hub import constants, errors
 

@@ -171,8 +171,8 @@ def write_files(
     parameters: Mapping[str, np.ndarray],
     config: BertConfig,
     vocabulary_path: PathLike,
-    fine_tuned: Mapping[str, Any] | None = None,
-) -> None:
+    fine_tuned: Mapping[str, Any] | None,
+) -> tuple[str, ...]:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
     Args:
@@ -180,6 +180,9 @@ def write_files(
         fine-tuned model, its own head.
       vocabulary_path: its `vocab.txt`.
       fine_tuned: of a fine-tuned model, its record (see `bert/checkpoint/fine_tuned.py`).
+
+    Returns:
+      The names of the files.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -221,10 +224,10 @@ def write_files(
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
     shutil.copyfile(vocabulary_path, directory / VOCABULARY)
     _write_tokenizer(directory, pieces, config, lower_cases(vocabulary_path))
+    return FILES
 
 
 def _head_settings(fine_tuned: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns what `config.json` has on a fine-tuned head."""
     if fine_tuned is None:
         return {}
     settings: dict[str, Any] = {"finetuning_task": fine_tuned["task"]}
@@ -260,10 +263,8 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     kind = next((kind for kind in kinds if _HEAD_CLASSES[kind].problem_type == problem), kinds[0])
     if kind == "classification" and len(labels) == 1:  # as transformers takes it
         kind = "regression"
-    hidden_size, positions = (
-        values.get("hidden_size", 768),
-        values.get("max_position_embeddings", 512),
-    )
+    hidden_size = values.get("hidden_size", 768)
+    positions = values.get("max_position_embeddings", 512)
     return foreign_record(kind, labels, hidden_size, positions, values.get("finetuning_task"))
 
 
@@ -310,7 +311,7 @@ def check_weights(directory: PathLike) -> Path:
 
 
 def read_weights(
-    directory: PathLike, fine_tuned: Mapping[str, Any] | None = None
+    directory: PathLike, config: BertConfig, fine_tuned: Mapping[str, Any] | None
 ) -> dict[str, np.ndarray]:
     """Reads all weights, without looking whether they are complete.
 
@@ -318,13 +319,13 @@ def read_weights(
     output layer that is stored again are understood.
 
     Args:
-      directory: with `model.safetensors` or `pytorch_model.bin`, and `config.json`.
+      directory: with `model.safetensors` or `pytorch_model.bin`.
+      fine_tuned: as `write_files` takes it.
 
     Returns:
       float32 arrays by released variable name.
     """
     path = check_weights(directory)
-    config = read_config(directory)
     ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
     ours |= {place: name for name, place in _head_names(fine_tuned).items()}
     tensors = {}
@@ -354,7 +355,6 @@ def _transposed(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def _current_name(name: str, names: Iterable[str]) -> str:
-    """Today's name of a stored variable, one of `names`."""
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
     encoder_alone = any(other.startswith("embeddings.") for other in names)
@@ -442,11 +442,9 @@ def _read_pytorch(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
-    """Reads the WordPiece vocabulary inside a `tokenizer.json`, in the order of the ids."""
-    model = read_json_fields(path).get("model")
-    is_word_piece = isinstance(model, dict) and model.get("type", "WordPiece") == "WordPiece"
-    vocabulary = model.get("vocab") if isinstance(model, dict) and is_word_piece else None
-    if vocabulary is None or not fits(vocabulary, Mapping[str, int]):
+    """Reads the vocabulary of a `tokenizer.json` that `lower_cases` has checked, in the order of the ids."""
+    vocabulary = read_json_fields(path)["model"].get("vocab")
+    if not fits(vocabulary, Mapping[str, int]):
         raise UserError(f"{path} holds no WordPiece vocabulary; give the model's --vocabulary=FILE")
     pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
     if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
@@ -458,15 +456,8 @@ def _write_tokenizer(
     directory: Path, pieces: list[str], config: BertConfig, lower_case: bool
 ) -> None:
     """Writes both files of the tokeniser; `pieces` are in the order of the ids."""
-    from tokenizers import (
-        AddedToken,
-        Tokenizer,
-        decoders,
-        models,
-        normalizers,
-        pre_tokenizers,
-        processors,
-    )
+    import tokenizers
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
     settings = {
         "cls_token": CLS,
@@ -482,7 +473,7 @@ def _write_tokenizer(
     }
     write_json_fields(directory / TOKENIZER_CONFIG, settings)
     ids = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(
+    tokenizer = tokenizers.Tokenizer(
         models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD)
     )
     tokenizer.normalizer = normalizers.BertNormalizer(
@@ -496,6 +487,6 @@ def _write_tokenizer(
         special_tokens=[(CLS, ids[CLS]), (SEP, ids[SEP])],
     )
     tokenizer.add_special_tokens(
-        [AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS]
+        [tokenizers.AddedToken(name, normalized=False, special=True) for name in SPECIAL_TOKENS]
     )
     tokenizer.save(str(directory / TOKENIZER))

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,7 @@ class Source:
     sizes: Mapping[str, int]
     hashes: Mapping[str, str]
     read_range: Callable[[str, int, int], bytes]
-    num_read: int = field(default=0)
+    num_read: int = 0
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         content = self.read_range(name, offset, size) if size else b""  # no range is empty
@@ -93,12 +93,9 @@ def stored_tensors(source: Source) -> dict[str, StoredTensor]:
         found |= read(source, file)
     for name, tensor in found.items():
         end = tensor.offset + math.prod(tensor.shape) * tensor.dtype.itemsize
-        if not 0 <= tensor.offset <= end <= source.sizes.get(tensor.file, -1):
-            there = (
-                f"has {source.sizes[tensor.file]:,}"
-                if tensor.file in source.sizes
-                else "is missing"
-            )
+        size = source.sizes.get(tensor.file)
+        if size is None or not 0 <= tensor.offset <= end <= size:
+            there = "is missing" if size is None else f"has {size:,}"
             raise ValueError(f"{name} ends at byte {end:,} of {tensor.file}, which {there}")
     return found
 

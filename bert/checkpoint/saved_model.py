@@ -20,7 +20,7 @@ from pathlib import Path
 from multiberts.bert.checkpoint.checkpoint import PROVENANCE, read_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.tensorflow_format import VOCABULARY
-from multiberts.bert.tokenization import Tokenizer
+from multiberts.bert.tokenization import read_vocabulary
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, replaced
 
@@ -62,24 +62,24 @@ def export_saved_model(
     from multiberts.bert.graph_tokenization import GraphTokenizer
     from multiberts.bert.serving.text_graph import text_signatures
 
-    tokenizer = Tokenizer(checkpoint.vocabulary_path)
+    pieces = read_vocabulary(checkpoint.vocabulary_path)
     with replaced(directory) as temporary, tempfile.TemporaryDirectory() as folder:
         # One piece per line and nothing else, whatever the line ends of the given file.
         asset = Path(folder, VOCABULARY)
-        asset.write_text("".join(f"{piece}\n" for piece in tokenizer.vocabulary), encoding="utf-8")
+        asset.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
         # The module that is saved holds variables and vocabulary.
         saved = tf.Module()
-        saved.tokenizer = GraphTokenizer(str(asset), lower_case=tokenizer.lower_case)
+        saved.tokenizer = GraphTokenizer(str(asset), lower_case=checkpoint.lower_case)
         saved.weights = {
             name: tf.Variable(values, trainable=False, name=name)
-            for name, values in {**checkpoint.parameters, **checkpoint.head}.items()
+            for name, values in checkpoint.variables.items()
             if not name.startswith("cls/")
         }
         signatures = text_signatures(
             saved.weights,
             checkpoint.config,
             saved.tokenizer,
-            tokenizer.vocabulary,
+            pieces,
             length=min(record["sequence_length"], checkpoint.config.max_position_embeddings),
             head=record["head"],
         )

@@ -123,10 +123,6 @@ def _is_label(values: Array, labels: Array) -> Array:
     return ops.equal(labels[..., None], classes)  # bool [..., classes]
 
 
-def _square(values: Array) -> Array:
-    return ops.square(values)
-
-
 class BackendOps(NamedTuple):
     """The operations that are worth an implementation per backend; the defaults are the definition."""
 
@@ -135,7 +131,8 @@ class BackendOps(NamedTuple):
     word_scores: Callable[[Array, Array, Array], Array] = word_scores
     attention: Callable[..., Array] = attention
     label_values: Callable[[Array, Array], Array] = look_up_labels
-    square: Callable[[Array], Array] = _square  # of gradients, whose squares are summed next
+    # Squares gradients, whose squares are summed next.
+    square: Callable[[Array], Array] = lambda values: ops.square(values)
 
 
 PLAIN = BackendOps()

@@ -89,7 +89,7 @@ class ForwardPass:
         if self._compile_step != "auto" or not is_little or not is_engine_open():
             return self
         note_once("NumPy computes these few rows, up to rounding as --engine=tensorflow does")
-        return self._in_numpy
+        return _NumpyPass(self.function)
 
     def __call__(self, parameters: Mapping[str, np.ndarray], batch: Batch) -> Arrays:
         """Args:
@@ -99,18 +99,15 @@ class ForwardPass:
         Returns:
           Arrays by name.
         """
-        put, run = self._put_and_run
+        on_device, compiled = self._compiled
         if parameters is not self._source:
-            self._on_device = put(parameters)
+            self._on_device = on_device(parameters)
             self._source = parameters
-        return run(self._on_device, batch)
+        outputs = compiled(self._on_device, on_device(batch))
+        return {name: np.asarray(value) for name, value in outputs.items()}
 
     @functools.cached_property
-    def _in_numpy(self) -> ForwardPass:
-        return _NumpyPass(self.function)
-
-    @functools.cached_property
-    def _put_and_run(self) -> tuple[Callable[..., Named], Callable[..., Arrays]]:
+    def _compiled(self) -> tuple[Callable[..., Named], Callable[..., Named]]:
         if engine() == JAX:
             from multiberts.bert.training.jax_trainer import forward_pass
         else:

@@ -49,7 +49,9 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
 
 
 def _find_devices(devices: DeviceChoice) -> Devices:
-    _make_cpu_devices(1 if devices == AUTO else int(devices))
+    if devices not in (1, AUTO):
+        with contextlib.suppress(RuntimeError):  # JAX has started: what is there is counted below
+            jax.config.update("jax_num_cpu_devices", devices)
     known = jax.devices()
     is_cpu = known[0].platform == "cpu"
     _keep_programs(is_cpu)
@@ -59,13 +61,6 @@ def _find_devices(devices: DeviceChoice) -> Devices:
         raise UserError(f"devices is {number}, but JAX has {len(known)}; {cure}")
     mesh = Mesh(np.array(known[:number]), (DATA,)) if number > 1 else None
     return Devices(mesh, number, CPU if is_cpu else known[0].device_kind)
-
-
-def _make_cpu_devices(count: int) -> None:
-    """Divides the CPU into devices, where JAX has not started yet."""
-    if count > 1:
-        with contextlib.suppress(RuntimeError):  # it has: `_find_devices` counts what is there
-            jax.config.update("jax_num_cpu_devices", count)
 
 
 def _keep_programs(is_cpu: bool) -> None:

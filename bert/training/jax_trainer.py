@@ -20,17 +20,18 @@ import keras  # noqa: F401 - here, so that it is not first imported within a tra
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from multiberts.bert.model.backend_ops import PLAIN, BackendOps, compare_labels
+from multiberts.bert.model.backend_ops import PLAIN
 from multiberts.bert.training.devices import CPU, Devices
-from multiberts.bert.training.jax_attention import chosen_attention
+from multiberts.bert.training.jax_backend_ops import accelerated
 from multiberts.bert.training.jax_devices import DATA, open_devices
-from multiberts.bert.training.jax_words import look_up_words
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.trainer import (
     DROPOUT_KEYS,
     Array,
     Batch,
+    GradientsOf,
     Loss,
+    LossOf,
     Named,
     ShardGradients,
     State,
@@ -57,8 +58,6 @@ class JaxTrainer(Trainer):
 
     def __init__(self, loss: Loss, settings: TrainerSettings, devices: Devices | None = None):
         """Args:
-        loss: of one gradient shard.
-        settings: how updates are made.
         devices: descriptions, where programs are only compiled; None: those that `settings` asks for.
         """
         devices = devices or open_devices(settings.devices)
@@ -67,13 +66,7 @@ class JaxTrainer(Trainer):
             loss,
             settings,
             devices,
-            PLAIN
-            if self._on_cpu
-            else BackendOps(
-                attention=chosen_attention(),
-                label_values=compare_labels,
-                look_up_words=look_up_words,
-            ),
+            PLAIN if self._on_cpu else accelerated(),
             joins_steps=not self._on_cpu,  # on CPUs Python costs little
         )
         self._state: State = ({}, {}, {})
@@ -101,13 +94,6 @@ class JaxTrainer(Trainer):
         # The same sums in the same order on every run: NVIDIA's GPUs else add as threads come.
         options = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
         return jax.jit(update, donate_argnums=0, compiler_options=options)
-
-    def has_equal_copies(self) -> bool:
-        return all(
-            np.array_equal(array.addressable_data(0), other.data)
-            for array in jax.tree.leaves(self._state)
-            for other in array.addressable_shards
-        )
 
     def lower(self, state: State, arrays: Named, learning_rate: Array) -> jax.stages.Lowered:
         """Returns an accelerator's update, not compiled yet, of arguments without values.
@@ -190,18 +176,12 @@ class JaxTrainer(Trainer):
         self._state, means = self._compiled_apply(self._state, total, learning_rate)
         return dict(means)
 
-    def _value_and_gradients(
-        self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named
-    ) -> tuple[Array, Named, Named]:
+    def _value_and_gradients(self, loss: LossOf, parameters: Named) -> tuple[Array, Named, Named]:
         (value, metrics), gradients = jax.value_and_grad(loss, has_aux=True)(parameters)
         return value, metrics, gradients
 
     def _sum_in_order(
-        self,
-        gradients_of: Callable[[Named, Array], ShardGradients],
-        zeros: Sums,
-        shards: Named,
-        keys: Array,
+        self, gradients_of: GradientsOf, zeros: Sums, shards: Named, keys: Array
     ) -> Sums:
         at_once = shards_at_once(keys.shape[0], shards["input_ids"].shape[-1])
 
@@ -246,20 +226,11 @@ def _add_clipped(total: Sums, shard: ShardGradients) -> Sums:
 
 def forward_pass(
     function: Callable[..., Named], compile_step: bool
-) -> tuple[Callable[[Mapping[str, np.ndarray]], Named], Callable[[Named, Batch], Arrays]]:
-    """Compiles a forward pass; see `engine.ForwardPass`.
-
-    Returns:
-      What puts weights on the device; and (weights there, batch) -> outputs by name.
-    """
+) -> tuple[Callable[..., Named], Callable[..., Named]]:
+    """Returns what puts arrays on the device, and the compiled function; see `engine.ForwardPass`."""
     del compile_step  # JAX always does
-    compiled = jax.jit(function)
 
-    def put(parameters: Mapping[str, np.ndarray]) -> Named:
-        return {name: jnp.asarray(values) for name, values in parameters.items()}
+    def on_device(arrays: Batch) -> Named:
+        return {name: jnp.asarray(values) for name, values in arrays.items()}
 
-    def run(parameters: Named, batch: Batch) -> Arrays:
-        outputs = compiled(parameters, dict(batch))
-        return {name: np.asarray(value) for name, value in outputs.items()}
-
-    return put, run
+    return on_device, jax.jit(function)

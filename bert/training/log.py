@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from multiberts.runs import console
@@ -30,7 +29,7 @@ _NUMBERS = ("time", "steps_per_second")
 _BYTES_OF_TAIL = 64 << 10
 
 
-class TrainingLog:
+class TrainingLog(contextlib.AbstractContextManager["TrainingLog"]):
     """Lines of numbers by step, without gaps or doubles however often the run was killed.
 
     `metrics.jsonl` is the record. TensorBoard's file is made from it anew whenever a run resumes:
@@ -55,7 +54,10 @@ class TrainingLog:
             for line in lines:
                 self._events.add(line)
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
+    def write(self, step: int, values: Mapping[str, float] | None) -> None:
+        """Adds a line, unless there are no values."""
+        if not values:
+            return
         line = {"step": step, **values, "time": round(time.time(), 3)}
         data = (json.dumps(line) + "\n").encode()
         try:
@@ -72,20 +74,7 @@ class TrainingLog:
             self._events.add(line)
             self._events.flush()
 
-    def write_if_any(self, step: int, values: Mapping[str, float] | None) -> None:
-        """Adds a line as `write` does, unless there are no values."""
-        if values:
-            self.write(step, values)
-
-    def __enter__(self) -> TrainingLog:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._handle.close()
         if self._events:
             self._events.close()
@@ -115,7 +104,10 @@ class EventFile:
         summary = self._new_summary()
         for name, value in line.items():
             if name not in ("step", "time"):
-                summary.value.add(tag=_tag(name), simple_value=value)
+                # TensorBoard shows values in groups.
+                group = "held_out" if name.startswith(HELD_OUT) else "training"
+                tag = f"{group}/{name.removeprefix(HELD_OUT)}"
+                summary.value.add(tag=tag, simple_value=value)
         self._write(wall_time=line.get("time", 0.0), step=line["step"], summary=summary)
 
     def _write(self, **event: Any) -> None:
@@ -137,13 +129,6 @@ class EventFile:
             yield
         except OSError as error:
             raise cannot_write(self._path, error) from error
-
-
-def _tag(name: str) -> str:
-    """Returns the name under which TensorBoard shows a value, with its group."""
-    if name.startswith(HELD_OUT):
-        return "held_out/" + name.removeprefix(HELD_OUT)
-    return "training/" + name
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:

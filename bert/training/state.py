@@ -164,9 +164,6 @@ class StateWriter(contextlib.AbstractContextManager["StateWriter"]):
     """
 
     def __init__(self, run_dir: Path):
-        """Args:
-        run_dir: of the run.
-        """
         self._run_dir = run_dir
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._saving: concurrent.futures.Future[None] | None = None

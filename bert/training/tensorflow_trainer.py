@@ -17,9 +17,10 @@ from multiberts.bert.training.tensorflow_matmuls import COMPILED_ON_CPU
 from multiberts.bert.training.trainer import (
     Array,
     Batch,
+    GradientsOf,
     Loss,
+    LossOf,
     Named,
-    ShardGradients,
     State,
     Sums,
     Trainer,
@@ -37,10 +38,6 @@ class TensorFlowTrainer(Trainer):
     """Updates in TensorFlow; see `Trainer`. On a processor, XLA's program may make several."""
 
     def __init__(self, loss: Loss, settings: TrainerSettings):
-        """Args:
-        loss: of one gradient shard.
-        settings: how updates are made.
-        """
         if settings.devices not in (1, AUTO):
             raise UserError(
                 f"devices is {settings.devices}, but the engine tensorflow trains on one device; add "
@@ -69,12 +66,8 @@ class TensorFlowTrainer(Trainer):
         if shapes != {name: tuple(variable.shape) for name, variable in self._state[0].items()}:
             for part in self._state:
                 part.clear()
-                part.update(
-                    {
-                        name: tf.Variable(np.zeros(shapes[name], np.float32))
-                        for name in sorted(shapes)
-                    }
-                )
+                for name in sorted(shapes):
+                    part[name] = tf.Variable(np.zeros(shapes[name], np.float32))
             # A compiled function holds on to the variables it first met: new ones need a new one.
             self._compiled = self._compile(self._updated, self.settings.compile_step)
             self._compiled_block = self._compile(self._updated_block, True)
@@ -113,9 +106,7 @@ class TensorFlowTrainer(Trainer):
             _tensors(arrays), tf.constant(learning_rates), tf.constant(num_steps)
         )
 
-    def _value_and_gradients(
-        self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named
-    ) -> tuple[Array, Named, Named]:
+    def _value_and_gradients(self, loss: LossOf, parameters: Named) -> tuple[Array, Named, Named]:
         names = sorted(parameters)
         weights = [parameters[name] for name in names]
         with tf.GradientTape() as tape:
@@ -127,11 +118,7 @@ class TensorFlowTrainer(Trainer):
         return value, metrics, dict(pairs)
 
     def _sum_in_order(
-        self,
-        gradients_of: Callable[[Named, Array], ShardGradients],
-        zeros: Sums,
-        shards: Named,
-        keys: Array,
+        self, gradients_of: GradientsOf, zeros: Sums, shards: Named, keys: Array
     ) -> Sums:
         def add(number: Array, total: Any) -> tuple[Array, Any]:
             shard = {name: values[number] for name, values in shards.items()}
@@ -139,9 +126,8 @@ class TensorFlowTrainer(Trainer):
             return number + 1, tf.nest.map_structure(tf.add, total, part)
 
         count = keys.shape[0]
-        sums: Sums = tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), zeros))[
-            1
-        ]
+        sums: Sums
+        _, sums = tf.while_loop(lambda number, _: number < count, add, (tf.constant(0), zeros))
         return sums
 
     def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
@@ -162,16 +148,6 @@ def _tensors(arrays: Mapping[str, np.ndarray]) -> Named:
 
 def forward_pass(
     function: Callable[..., Named], compile_step: bool
-) -> tuple[Callable[[Mapping[str, np.ndarray]], Named], Callable[[Named, Batch], Arrays]]:
-    """Compiles a forward pass; see `engine.ForwardPass`.
-
-    Returns:
-      What puts weights on the device; and (weights there, batch) -> outputs by name.
-    """
-    compiled = tf.function(function, jit_compile=compile_step, autograph=False)
-
-    def run(parameters: Named, batch: Batch) -> Arrays:
-        outputs = compiled(parameters, _tensors(batch))
-        return {name: value.numpy() for name, value in outputs.items()}
-
-    return _tensors, run
+) -> tuple[Callable[..., Named], Callable[..., Named]]:
+    """Returns what puts arrays on the device, and the compiled function; see `engine.ForwardPass`."""
+    return _tensors, tf.function(function, jit_compile=compile_step, autograph=False)

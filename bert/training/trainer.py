@@ -39,6 +39,9 @@ State = tuple[Named, Named, Named]
 Sums = tuple[Named, Named]
 # Gradients and metrics of a shard by name, and the factor that clips the gradients.
 ShardGradients = tuple[Named, Named, Array]
+# A shard's functions: weights by name -> as `Loss`; (arrays, dropout key) -> its gradients.
+LossOf = Callable[[Named], tuple[Array, Named]]
+GradientsOf = Callable[[Named, Array], ShardGradients]
 
 # The name of the dropout keys among a batch's arrays on their way to the devices.
 DROPOUT_KEYS = "dropout_keys"
@@ -103,9 +106,6 @@ class Trainer(abc.ABC):
         joins_steps: bool,
     ):
         """Args:
-        loss: of one gradient shard.
-        settings: how updates are made.
-        devices: that share the work.
         backend: the operations that this engine computes in its own way.
         joins_steps: whether several updates in one program are worth it.
         """
@@ -347,18 +347,12 @@ class Trainer(abc.ABC):
         """Replaces the state by that of `_updated_block`, compiled; returns the scalars."""
 
     @abc.abstractmethod
-    def _value_and_gradients(
-        self, loss: Callable[[Named], tuple[Array, Named]], parameters: Named
-    ) -> tuple[Array, Named, Named]:
+    def _value_and_gradients(self, loss: LossOf, parameters: Named) -> tuple[Array, Named, Named]:
         """Returns a loss, its scalars by name, and its gradients by name."""
 
     @abc.abstractmethod
     def _sum_in_order(
-        self,
-        gradients_of: Callable[[Named, Array], ShardGradients],
-        zeros: Sums,
-        shards: Named,
-        keys: Array,
+        self, gradients_of: GradientsOf, zeros: Sums, shards: Named, keys: Array
     ) -> Sums:
         """Adds what `clipped` makes of each shard to zeros, in order; in the memory of one or a few."""
 

@@ -134,7 +134,7 @@ def train(
         # --- Before the first step ------------------------------------------------------------------
 
         if on_step and trainer.step_count == 0 and 0 in scheduled:
-            log.write_if_any(0, on_step(0, trainer))
+            log.write(0, on_step(0, trainer))
         if callbacks.should_stop():
             raise _preempted(trainer.step_count, num_steps)
         if callbacks.has_ended():
@@ -197,7 +197,7 @@ def train(
             # --- Evaluate and keep a checkpoint -----------------------------------------------------
 
             if on_step and is_scheduled:
-                log.write_if_any(done, on_step(done, trainer))
+                log.write(done, on_step(done, trainer))
 
             # --- Save the state, in a thread beside the steps that follow ---------------------------
 

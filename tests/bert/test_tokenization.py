@@ -243,13 +243,9 @@ def test_examples_written_out(tokenizer):
     assert cut("") == cut(" \t\n\u00a0") == []
 
 
-def test_special_tokens_are_split_unless_asked_for(tokenizer):
-    text = "the [MASK].x [SEP]"
-    assert pieces(tokenizer, tokenizer.encode(text)) == [
+def test_special_tokens_are_split(tokenizer):
+    assert pieces(tokenizer, tokenizer.encode("the [MASK].x [SEP]")) == [
         "the", "[", "mask", "]", ".", "x", "[", "s", "##e", "##p", "]"
-    ]  # fmt: skip
-    assert pieces(tokenizer, tokenizer.encode(text, keep_special_tokens=True)) == [
-        "the", "[MASK]", ".", "x", "[SEP]"
     ]  # fmt: skip
 
 
@@ -271,7 +267,6 @@ def test_released_vocabulary_has_its_published_ids(shared_data):
     )
     assert tokenizer.mask_id == 103
     assert tokenizer.encode("Hello, world!") == [7592, 1010, 2088, 999]
-    assert tokenizer.checksum == "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from multiberts.bert.model.backend_ops import PLAIN, BackendOps, compare_labels
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.heads import pretraining_loss
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.bert.training.jax_attention import recomputed
+from multiberts.bert.training.jax_backend_ops import recomputed
 
 Core = Callable[..., jax.Array]
 

@@ -63,8 +63,9 @@ def test_the_pronoun_itself_is_masked(
 
     path = make_checkpoint()
     checkpoint, tokenizer = read_checkpoint(path), Tokenizer(vocabulary)
-    text = "[CLS] The baker told the guest that [MASK] was late. [SEP]"
-    ids = np.array([tokenizer.encode(text, keep_special_tokens=True)], np.int32)
+    before, after = map(tokenizer.encode, ("The baker told the guest that", "was late."))
+    written = [tokenizer.cls_id, *before, tokenizer.mask_id, *after, tokenizer.sep_id]
+    ids = np.array([written], np.int32)
     place = np.argwhere(ids == tokenizer.mask_id)[:, 1:].astype(np.int32)
     sequence = encode(checkpoint.parameters, checkpoint.config, ids, ids * 0 + 1, ids * 0)
     logits = np.asarray(masked_lm_logits(checkpoint.parameters, checkpoint.config, sequence, place))

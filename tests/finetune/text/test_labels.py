@@ -374,11 +374,9 @@ def test_vectors_have_the_loss_of_transformers(
     network = transformers.BertForSequenceClassification.from_pretrained(theirs).eval()
     assert network.config.problem_type == "multi_label_classification"
     assert network.config.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
-    losses = []
+    losses, tokenizer = [], Tokenizer(run / "model" / "vocab.txt")
     for row in rows:
-        ids = Tokenizer(run / "model" / "vocab.txt").encode(
-            f"[CLS] {row['text']} t [SEP]", keep_special_tokens=True
-        )
+        ids = [tokenizer.cls_id, *tokenizer.encode(f"{row['text']} t"), tokenizer.sep_id]
         with torch.no_grad():
             losses.append(
                 float(network(torch.tensor([ids]), labels=torch.tensor([row["marks"]])).loss)

@@ -1,24 +1,63 @@
-"""Attention on accelerators: `backend_ops.attention` up to rounding, with the same elements dropped."""
+"""Operations of `backend_ops` on accelerators, in JAX: equal up to rounding, with the same dropout."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from multiberts.bert.model.addressed_dropout import TokenPositions, kept_elements
-from multiberts.bert.model.backend_ops import PLAIN
+from multiberts.bert.model.backend_ops import PLAIN, BackendOps, compare_labels
 from multiberts.runs.environment import RECOMPUTED, attention
 
 Array = jax.Array
 
 
-def chosen_attention() -> Callable[..., Array]:
-    """Returns the implementation that `runs.environment.attention` names, for an accelerator."""
-    return recomputed if attention() == RECOMPUTED else PLAIN.attention
+def accelerated() -> BackendOps:
+    """Returns the operations of an accelerator; `runs.environment.attention` names that of attention."""
+    return BackendOps(
+        attention=recomputed if attention() == RECOMPUTED else PLAIN.attention,
+        label_values=compare_labels,
+        look_up_words=look_up_words,
+    )
+
+
+@jax.custom_vjp
+def look_up_words(words: Array, ids: Array) -> Array:
+    """Returns `backend_ops.look_up_words`, whose gradients of several shards lie one after the other.
+
+    JAX makes one scatter of all shards, whose rows XLA lays out by word, not by shard: the products that
+    make the other part of these gradients are then copied into that layout.
+    """
+    rows: Array = PLAIN.look_up_words(words, ids)
+    return rows
+
+
+@jax.custom_batching.custom_vmap
+def _gradient_of_words(words: Array, ids: Array, gradient: Array) -> Array:
+    return jnp.zeros_like(words).at[ids].add(gradient)
+
+
+@_gradient_of_words.def_vmap
+def _gradients_of_words(
+    shards: int, batched: tuple[bool, bool, bool], words: Array, ids: Array, gradients: Array
+) -> tuple[Array, bool]:
+    del shards, batched  # the words are those of all shards, ids and gradients each its own
+    each = [_gradient_of_words(words, *shard) for shard in zip(ids, gradients, strict=True)]
+    return jnp.stack(each), True
+
+
+def _look_up_forward(words: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
+    return look_up_words(words, ids), (words, ids)
+
+
+def _look_up_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
+    return _gradient_of_words(*kept, gradient), None
+
+
+look_up_words.defvjp(_look_up_forward, _look_up_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 6))
@@ -41,10 +80,10 @@ def recomputed(
 
     Reference: Dao et al., FlashAttention, 2022, section 3.1 and appendix B (the backward pass).
     """
-    return _forward(query, key, value, attention_bias, rate, dropout_key, site, positions)[0]
+    return _attend_forward(query, key, value, attention_bias, rate, dropout_key, site, positions)[0]
 
 
-def _forward(
+def _attend_forward(
     query: Array,
     key: Array,
     value: Array,
@@ -71,7 +110,7 @@ def _forward(
     return mixed, (scaled, key, value, bias, signed, sums, shares, mixed)
 
 
-def _backward(
+def _attend_backward(
     rate: float, site: int, kept: tuple[Any, ...], gradient: Array
 ) -> tuple[Array | None, ...]:
     del rate, site  # the signs have what was dropped
@@ -95,4 +134,4 @@ def _scaled(values: Array, factor: Array | float) -> Array:
     return (values.astype(jnp.float32) * factor).astype(values.dtype)
 
 
-recomputed.defvjp(_forward, _backward)
+recomputed.defvjp(_attend_forward, _attend_backward)
