@@ -222,12 +222,20 @@ def read_checkpoint(
                 "damaged: copy it again"
             )
     path = Path(vocabulary or directory / VOCABULARY)
+    said = None
     if vocabulary is not None or not need_vocabulary:
-        lower_case = said_to_lower_case(directory / VOCABULARY) is not False
+        said = said_to_lower_case(directory / VOCABULARY)
+        lower_case = said is not False
     if need_vocabulary:
         if vocabulary is None:
             _require(path)
         lower_case = _check_vocabulary(path, config, config_path(directory))
+        if said not in (None, lower_case):
+            case = json.dumps({"do_lower_case": said})
+            raise UserError(
+                f"{directory} has do_lower_case {said}, but {path} is read with {lower_case}; write {case} "
+                f"into a {TOKENIZER_CONFIG} beside that"
+            )
     if record := read_fine_tuned(directory):
         is_open = record["do_lower_case"] is None
         provenance[FINE_TUNED] = {**record, **({"do_lower_case": lower_case} if is_open else {})}

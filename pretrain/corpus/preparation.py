@@ -22,7 +22,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import TOKENIZER_CONFIG, Tokenizer, lower_cases, write_lower_case
+from multiberts.bert.tokenization import (
+    TOKENIZER_CONFIG,
+    Tokenizer,
+    lower_cases,
+    vocabulary_difference,
+    write_lower_case,
+)
 from multiberts.pretrain.corpus.description import DESCRIPTION, VOCABULARY
 from multiberts.pretrain.corpus.documents import (
     Piece,
@@ -200,12 +206,9 @@ def _given_vocabulary(settings: PreparationSettings, sources: Sequence[Piece]) -
     if sources[0].source_format == "store":
         first, *others = (Path(piece.source) / VOCABULARY for piece in sources)
         for other in [*others, *([Path(vocabulary)] if vocabulary else [])]:
-            is_same_text = sha256_of_file(first) == sha256_of_file(other)
-            if not is_same_text or lower_cases(first) != lower_cases(other):
-                how = ", as only one of them is cased" if is_same_text else ""
+            if differ := vocabulary_difference(first, other):
                 raise UserError(
-                    f"{other} differs from {first}{how}; stores are ids of one vocabulary, so prepare "
-                    "these from their text"
+                    f"{differ}; stores are ids of one vocabulary, so prepare these from their text"
                 )
         vocabulary = str(first)
     if vocabulary:

@@ -400,7 +400,7 @@ def test_a_store_can_be_prepared_again(tmp_path, source):
     assert from_store["sha256"] == from_text["sha256"]
     other = tmp_path / "other.txt"
     other.write_text(vocabulary.read_text() + "\nmore")
-    with pytest.raises(UserError, match=r"other.txt differs from"):
+    with pytest.raises(UserError, match=r"and .*other.txt differ; stores are ids"):
         run_prepare(tmp_path / "bad", str(tmp_path / "first"), **store, vocabulary=str(other))
 
 
