@@ -9,7 +9,7 @@ Layouts (`source_format`), text files plain or `.gz`, UTF-8, with or without a b
   here. The first line of a document is dropped where it repeats the title, and `&lt;`, `&gt;` and `&amp;`
   are the characters that they stand for, as WikiExtractor escapes its text.
 * `jsonl`: one JSON object a line, its text in the field `text_field`, cut into sentences here. A line of
-  WikiExtractor, which has the fields `id`, `title` and `url` with `?curid=` in it, is unescaped likewise;
+  WikiExtractor, which has the fields `id`, `title` and `url` with `?curid=` in it, is unescaped, too;
   no other is.
 * `tfds`: not files but names of TensorFlow Datasets (`pretrain/corpus/dataset_source.py`).
 * `store`: not text but corpora that `prepare` has made (read in `pretrain/corpus/shards.py`).

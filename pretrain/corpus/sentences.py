@@ -121,14 +121,14 @@ def split_sentences(paragraph: str) -> list[str]:
 
     Marks of full width such as `。` and `？` need no white space, but a bracket or quote that closes
     behind them and is followed by hiragana is within a sentence (「…。」と). Elsewhere white space decides:
-    it is what tells an end from the Urdu abbreviation ایم۔اے, the Khmer ។ល។ (etc.), a Latin name with
-    `．` and Yahoo!ニュース. Thai and Lao mark no ends, so that a paragraph stays whole.
+    without it the marks of the Urdu abbreviation ایم۔اے, the Khmer ។ល។ (etc.), a Latin name with `．`
+    and Yahoo!ニュース would be ends. Thai and Lao mark no ends, so that a paragraph stays whole.
 
     Args:
       paragraph: any text; runs of white space become one space.
 
     Returns:
-      The sentences, in order; none is blank. Joined with spaces they are the paragraph.
+      The sentences, in order; none is blank. Joined they are the paragraph, but for white space between.
     """
     text = " ".join(paragraph.split())
     sentences = []
