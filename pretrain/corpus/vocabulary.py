@@ -32,10 +32,9 @@ _USUAL_CHARACTERS = 1000
 _LEAST_CHARACTERS = 100
 _PIECES_PER_CHARACTER = 16
 
-# Where these make less than the first share of a text (measured: 90 % of Chinese, 97 % of Japanese, over
-# 99.9 % of English), letters that make the second, as far as half of the vocabulary holds them.
-_SHARE_OF_USUAL = 0.999
-_SHARE_OF_MANY = 0.9999
+# Where these make less of a text (measured: 90 % of Chinese, 97 % of Japanese, 99.93 % of Korean, 99.999 % of
+# English), letters that make this share, as far as half of the vocabulary holds them.
+_SHARE_OF_LETTERS = 0.9999
 
 
 def count_words(sentences: Iterable[str], *, lower_case: bool = True) -> Counter[str]:
@@ -116,17 +115,19 @@ def _letters(word_counts: Mapping[str, int], vocabulary_size: int) -> set[str]:
     ranked = sorted(counts, key=lambda letter: (-counts[letter], letter))
     covered = list(itertools.accumulate(counts[letter] for letter in ranked))
     usual = min(_USUAL_CHARACTERS, max(_LEAST_CHARACTERS, vocabulary_size // _PIECES_PER_CHARACTER))
-    if covered[:usual][-1] >= _SHARE_OF_USUAL * covered[-1]:
+    # A tenth of the usual number lacks ten times as much: 100 letters make 99.9 % of English.
+    lacking = (1 - _SHARE_OF_LETTERS) * _USUAL_CHARACTERS / usual
+    if covered[:usual][-1] >= (1 - lacking) * covered[-1]:
         return set(ranked[:usual])
     continuing = {letter for word in word_counts for letter in word[1:]}
     pieces = list(itertools.accumulate(1 + (letter in continuing) for letter in ranked))
-    wanted = bisect.bisect_left(covered, _SHARE_OF_MANY * covered[-1]) + 1
+    wanted = bisect.bisect_left(covered, _SHARE_OF_LETTERS * covered[-1]) + 1
     number = max(usual, min(wanted, bisect.bisect_right(pieces, vocabulary_size // 2)))
     if number < wanted:
         note_once(
             f"{vocabulary_size:,} pieces hold {number:,} of the text's {len(ranked):,} letters, which make "
             f"{covered[number - 1] / covered[-1]:.2%} of it; prepare.vocabulary_size = "
-            f"{2 * pieces[wanted - 1]} holds those of {_SHARE_OF_MANY:.2%}"
+            f"{2 * pieces[wanted - 1]} holds those of {_SHARE_OF_LETTERS:.2%}"
         )
     return set(ranked[:number])
 

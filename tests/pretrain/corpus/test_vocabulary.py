@@ -91,6 +91,12 @@ def test_rare_letters_are_left_out():
     assert "abc" in pieces
 
 
+def test_a_letter_in_a_thousand_is_not_left_out_of_a_large_vocabulary():
+    """1,000 signs a thousand times each and 700 once: 99.99 % of 1,000,700 occurrences take 1,600 of them."""
+    counts = Counter({chr(0x4E00 + i): 1000 if i < 1000 else 1 for i in range(1700)})
+    assert ideographs(learn_vocabulary(counts, 30_522)) == 1600
+
+
 def test_a_script_of_many_signs_gets_the_letters_of_the_text(capsys):
     """5,000 signs twice each and 100 once: 99.99 % of 10,100 occurrences take 5,099 of them.
 
