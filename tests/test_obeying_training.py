@@ -110,8 +110,15 @@ ATTEMPTS = {
     "text without ends of sentences": Attempt(
         files(a__jsonl=lines(*({"text": text.replace(".", "")} for text in TALKS))),
         f"{PREPARE} --sources=a.jsonl --source_format=jsonl", "documents +20$", {},
-        {"sentences end without marks, write one": lambda folder: files(
+        {"have no marks at their ends, .* write one sentence per line": lambda folder: files(
             a__txt="\n\n".join(text.replace(". ", "\n") for text in TALKS))(folder)
+            or f"{PREPARE} --sources=a.txt --source_format=sentences"},
+    ),
+    "text in lower case": Attempt(
+        files(a__jsonl=lines(*({"text": text.lower()} for text in TALKS))),
+        f"{PREPARE} --sources=a.jsonl --source_format=jsonl", "documents +20$", {},
+        {"or small letters after them, write one sentence per line": lambda folder: files(
+            a__txt="\n\n".join(text.lower().replace(". ", ".\n") for text in TALKS))(folder)
             or f"{PREPARE} --sources=a.txt --source_format=sentences"},
     ),
     "a blank line after each sentence": Attempt(

@@ -50,8 +50,9 @@ _MOST_BYTES_OF_LINE = 1 << 27
 _MOST_LONE_SENTENCES = 0.9
 
 _JOIN = (
-    "join short texts of one thread or author; of text whose sentences end without marks, write one sentence "
-    "per line and blank lines between documents, as source_format 'sentences' has it"
+    "join short texts of one thread or author; of text whose sentences have no marks at their ends, or small "
+    "letters after them, write one sentence per line and blank lines between documents, as source_format "
+    "'sentences' has it"
 )
 _CURES_OF_LONE_SENTENCES = {
     "sentences": "leave blank lines between documents only, and none between texts that belong together",
