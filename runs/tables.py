@@ -1,4 +1,4 @@
-"""Reads tables by the names of their columns: TSV, CSV, JSON lines (plain or `.gz`), Parquet, `datasets`."""
+"""Reads tables by the names of their columns: TSV, CSV, JSON (plain or `.gz`), Parquet, `datasets`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from multiberts.runs.parameters import shortened
 if TYPE_CHECKING:
     import pyarrow
 
-_LINES, _COLUMNAR = ".jsonl", ".parquet"
+_JSON, _COLUMNAR = (".jsonl", ".json"), ".parquet"
 # Endings of the names of tables; those of text may be followed by `.gz`.
-TABLE_SUFFIXES = (".tsv", ".csv", _LINES, _COLUMNAR)
+TABLE_SUFFIXES = (".tsv", ".csv", *_JSON, _COLUMNAR)
 _SHARDS = "data-*.arrow"
 # An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
 _ITEM = re.compile(
@@ -130,14 +130,15 @@ def read_rows(
 ) -> Iterator[TableRow]:
     r"""Reads a table row by row.
 
-    A name in `.jsonl` means JSON lines, one in `.csv` commas, one in `.parquet` Parquet, any other tabs
-    (each but Parquet also before `.gz`). A folder is a split that Hugging Face `datasets` saved; its
+    A name in `.jsonl` or `.json` means JSON, one in `.csv` commas, one in `.parquet` Parquet, any other tabs
+    (each but Parquet also before `.gz`). JSON is one object a line, a list of objects (also alone under
+    `data`), or pandas' object of columns, whatever the name. A folder is a split that Hugging Face `datasets` saved; its
     class numbers are read as the names of the classes. Between tabs a quote is text and only a line
     feed ends a row; CSV cells may be quoted. A byte order mark may come first.
 
     Args:
       columns: those that must be there, each once, in any order; further ones are read along. Where
-        cells have types (JSON lines, Parquet, `datasets`) these must be texts, and others are left out.
+        cells have types (JSON, Parquet, `datasets`) these must be texts, and others are left out.
       values: further columns that must be there, whose typed cells may also be numbers, read as text, or
         lists of either, read into `TableRow.lists`.
       optional: like `values`, but they may be missing; "" where a typed cell is empty.
@@ -175,11 +176,12 @@ def read_rows(
                 )
         yield row
     if row is None:
-        raise UserError(f"{path} has {'no' if header else 'a header and no'} rows; {cure}")
+        has_header = header is None and not _is_typed(path)
+        raise UserError(f"{path} has {'a header and ' * has_header}no rows; {cure}")
 
 
 def table_entries(path: PathLike) -> Iterator[Mapping[str, Any]]:
-    r"""Reads all columns of a table, typed cells (JSON lines, Parquet, `datasets`) with their types.
+    r"""Reads all columns of a table, typed cells (JSON, Parquet, `datasets`) with their types.
 
     Args:
       path: as of `read_rows`.
@@ -207,7 +209,7 @@ def _text_name(path: PathLike) -> str:
 
 
 def _is_typed(path: PathLike) -> bool:
-    return is_columnar(path) or _text_name(path).endswith(_LINES)
+    return is_columnar(path) or _text_name(path).endswith(_JSON)
 
 
 def _cells(
@@ -260,12 +262,40 @@ def _rows(
 
 
 def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[int, Any]]:
-    """Yields the number of each row and what it holds: fields by column, but any JSON of JSON lines."""
+    """Yields the number of each row and what it holds: fields by column, but anything of JSON."""
     if is_columnar(path):
         yield from enumerate(_columnar_entries(path), start=1)
         return
-    for number, line in enumerate(read_lines(path), start=1):
+    lines = read_lines(path)
+    if not _is_row_a_line(lines):
+        yield from enumerate(_rows_of_json(path, parse_json("\n".join(lines), str(path), cure)), 1)
+        return
+    for number, line in enumerate(lines, start=1):
         yield number, parse_json(line, f"{path} line {number}", cure)
+
+
+def _is_row_a_line(lines: Sequence[str]) -> bool:
+    """Returns whether JSON is one object a line, which it is not where one begins on a line and ends later."""
+    return len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines[:2])
+
+
+def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
+    """Returns the rows of JSON that is not one object a line."""
+    if isinstance(content, list):
+        return content
+    fields = content if isinstance(content, dict) else {}
+    rows, columns = fields.get("data"), [*fields.values()]
+    if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+        return rows
+    if columns and all(isinstance(cells, dict) and [*cells] == [*columns[0]] for cells in columns):
+        cells_of_rows = zip(*(cells.values() for cells in columns), strict=True)
+        return [dict(zip(fields, cells, strict=True)) for cells in cells_of_rows]
+    if columns and all(isinstance(cells, list) for cells in columns) and _text_name(path).endswith(".json"):
+        raise UserError(
+            f"{path} holds one object with lists under {', '.join(fields)}, expected an object for each row; "
+            "write these, one a line or in a list, as pandas.DataFrame(...).to_json(..., orient='records') does"
+        )
+    return [content]
 
 
 def _typed_rows(
@@ -323,7 +353,9 @@ def is_columnar(path: PathLike) -> bool:
 
 
 def _unit(path: PathLike) -> str:
-    return "row" if is_columnar(path) else "line"
+    """Returns what the rows of a table are counted in."""
+    is_json = not is_columnar(path) and _is_typed(path)
+    return "row" if is_columnar(path) or (is_json and not _is_row_a_line(read_lines(path))) else "line"
 
 
 def table_files(path: PathLike) -> tuple[Path, ...]:
@@ -341,12 +373,12 @@ def table_files(path: PathLike) -> tuple[Path, ...]:
 
 
 def column_names(path: PathLike) -> list[str]:
-    """Returns the columns of a table; of JSON lines those of the first line."""
+    """Returns the columns of a table; of JSON those of the first row."""
     if is_columnar(path):
         return list(read_columnar(path).column_names)
     if not _is_typed(path):
         return next(_cells(path, "give a table"))[1]
-    _, first = next(_typed_entries(path, "give a table"))
+    _, first = next(_typed_entries(path, "give a table"), (1, None))
     return list(first) if isinstance(first, dict) else []
 
 
