@@ -48,9 +48,9 @@ from multiberts.evaluate.readers.layout import (
 )
 from multiberts.evaluate.readers.log_folders import arrange_logs, chosen_tasks, only_task
 from multiberts.evaluate.readers.other_kinds import (
+    TABLE,
     NoPredictionsError,
     refuse_archive,
-    refuse_bytes,
     refuse_fields,
 )
 from multiberts.evaluate.readers.rows import (
@@ -75,6 +75,7 @@ from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import decoded, parse_json, read_bytes
+from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import read_columnar
 
@@ -404,8 +405,8 @@ def _read_file(
             with open_archive(path) as archive:
                 log = by_inspect(path) or samples_of_archive(archive)
             return inspect_rows(path, log, names, seed)
-        data = read_bytes(path, f"expected {KINDS}", is_packed=start[:2] == b"\x1f\x8b")
-        refuse_bytes(path, data[:1024])
+        data = read_bytes(path, f"expected {KINDS}")
+        refuse_bytes(path, data[:MOST_BYTES_NEEDED], TABLE)
         utf_16 = _utf_16(data)
         text = data.decode(utf_16) if utf_16 else decoded(data, path)
         if text.strip() in ("", "[]", "{}"):
