@@ -20,7 +20,7 @@ from multiberts.evaluate.readers.harness_logs import (
 from multiberts.evaluate.readers.rows import Rows
 from multiberts.runs import console
 from multiberts.runs.archives import Archive, open_archive
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import open_unpacked, parse_json
 from multiberts.runs.parameters import shortened
 
@@ -98,7 +98,7 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
     score = names.score or (known[0] if len(known) == 1 else None)
     if score not in known:
         raise UserError(
-            f"{path}: found the scores {', '.join(known)}; name one with --score={known[0]}"
+            f"{path}: found the scores {listed(known)}; name one with --score={known[0]}"
             if known
             else f"{path}: none of {counted(len(samples), 'sample')} has a score; run the evaluation again, "
             "or score its log (inspect score)"

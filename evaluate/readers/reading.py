@@ -66,14 +66,14 @@ from multiberts.evaluate.readers.rows import (
     ReadAs,
     Rows,
     arms_of_rows,
-    listed,
+    columns_of,
     number_of,
     rows_of_table,
     table_of_arrays,
 )
 from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import decoded, parse_json, read_bytes
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import shortened
@@ -381,7 +381,7 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
     known = [str(name) for name in column.dropna().unique()]
     if task is None and column.isna().any():
         raise UserError(
-            f"{path}: some files name no task, others {', '.join(known[:20])}; choose one, such as "
+            f"{path}: some files name no task, others {listed(known)}; choose one, such as "
             f"--task={known[0]}, or let the names of all files have one (seed0_rte.csv)"
         )
     rest = replace(rows, roles=rows.roles.drop(columns="task"))
@@ -691,7 +691,7 @@ def labels_by_id(
     columns, _ = columns_by_role(frame, given, what)
     if "label" not in columns:
         raise UserError(
-            f"{what}: found no column of labels among {listed(frame)}; name it with --label=COLUMN"
+            f"{what}: found no column of labels among {columns_of(frame)}; name it with --label=COLUMN"
         )
     roles = {role: name for role, name in columns.items() if role in ("example", "label")}
     frame = with_plain_cells(frame, roles, what)
