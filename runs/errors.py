@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -144,3 +145,25 @@ def counted(count: float, noun: str, form: str = "") -> str:
       ('1 run', '0 runs', '1,200 pre-training seeds')
     """
     return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
+
+
+_MOST_LISTED = 200
+
+
+def listed(names: Iterable[Any], most: int = _MOST_LISTED) -> str:
+    """Returns names that a file holds as a message quotes them: cut where they are long, and counted.
+
+    Args:
+      names: or other values.
+      most: characters.
+
+    Example:
+      >>> listed(["id", "text"]), listed(range(10, 1000), most=10)
+      ('id, text', '10, 11, 12, 987 more')
+    """
+    texts = [str(name) for name in names]
+    ends = list(itertools.accumulate(len(text) + 2 for text in texts))
+    count = max(1, sum(end - 2 <= most for end in ends))
+    shown = [text if len(text) <= most else f"{text[: most - 3]}..." for text in texts[:count]]
+    rest = len(texts) - count
+    return ", ".join([*shown, *([f"{rest:,} more"] * (rest > 0))])

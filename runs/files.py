@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from multiberts.runs.errors import UserError
+from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import described, fits, shortened
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ UNFINISHED_SUFFIX = ".unfinished"
 
 # Enough for a whole number of 64 bits; longer ones overflow where they are used.
 _MAX_DIGITS = 20
+
+_GZIP = b"\x1f\x8b"
 
 # Held while a directory is swapped for its successor, so that nobody takes the moment between for a loss.
 _SWAPPING = threading.RLock()
@@ -205,15 +208,11 @@ def sha256_of_file(path: PathLike) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def read_bytes(
-    path: PathLike,
-    cure_if_empty: str = "give a file with text in it",
-    is_packed: bool | None = None,
-) -> bytes:
+def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it") -> bytes:
     """Returns the content of a file; see `open_unpacked`."""
     path = Path(path)
     try:
-        with open_unpacked(path, is_packed) as stream:
+        with open_unpacked(path) as stream:
             data = stream.read()
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; check the path") from error
@@ -224,25 +223,34 @@ def read_bytes(
     return data
 
 
-def open_unpacked(path: PathLike, is_packed: bool | None = None) -> IO[bytes]:
-    """Opens a file to read.
-
-    Args:
-      is_packed: whether it is a gzip file; None: where its name ends in `.gz`.
+def open_unpacked(path: PathLike) -> IO[bytes]:
+    """Opens a file to read, unpacked where its name ends in `.gz` or it begins as gzip does.
 
     Returns:
       A stream of its text. Reading raises `UserError` where the gzip is damaged.
     """
-    is_packed = Path(path).suffix == ".gz" if is_packed is None else is_packed
-    return io.BufferedReader(_Unpacked(path), 1 << 16) if is_packed else open(path, "rb")
+    file = open(path, "rb")  # noqa: SIM115
+    return io.BufferedReader(_Unpacked(path, file), 1 << 16) if _is_gzip(path, file) else file
+
+
+def is_gzip(path: PathLike) -> bool:
+    """Returns whether `open_unpacked` unpacks a file."""
+    with open(path, "rb") as file:
+        return _is_gzip(path, file)
+
+
+def _is_gzip(path: PathLike, file: io.BufferedReader) -> bool:
+    # A look ahead: what comes from a pipe can be read once.
+    return Path(path).suffix == ".gz" or file.peek(2)[:2] == _GZIP
 
 
 class _Unpacked(io.RawIOBase):
     """Contents of a gzip file."""
 
-    def __init__(self, path: PathLike):
+    def __init__(self, path: PathLike, file: IO[bytes]):
         self._path = path
-        self._stream = gzip.GzipFile(path)
+        self._file = file
+        self._stream = gzip.GzipFile(fileobj=file)
         self._count = 0
 
     def readable(self) -> bool:
@@ -261,6 +269,7 @@ class _Unpacked(io.RawIOBase):
 
     def close(self) -> None:
         self._stream.close()
+        self._file.close()
         super().close()
 
 
@@ -278,6 +287,7 @@ def read_lines(path: PathLike) -> list[str]:
 
 def decoded(data: bytes, path: PathLike) -> str:
     """Returns UTF-8 as text, without byte order mark."""
+    refuse_bytes(path, data[:MOST_BYTES_NEEDED])
     if data.count(0) > len(data) // 4:  # which UTF-8 could be, too, but no text is
         raise UserError(
             f"{path} is UTF-16, UTF-32 or no text; convert the file to UTF-8 with iconv"

@@ -24,12 +24,12 @@ from multiberts.evaluate.readers.rows import (
     USUAL_NAMES,
     ReadAs,
     Rows,
+    columns_of,
     is_text,
-    listed,
 )
 from multiberts.evaluate.readers.wide_tables import COLUMNS, long_table
 from multiberts.runs import console
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _ask(
     guessed = _guessed(frame, columns) if len(frame) > 1 else {}
     used = {**columns, **guessed}.values()
     numbers = [name for name in frame if name not in used and frame[name].dtype.kind in "biuf"]
-    found = f"{what}: found no column of {' or of '.join(lacks)} among {listed(frame)}"
+    found = f"{what}: found no column of {' or of '.join(lacks)} among {columns_of(frame)}"
     may_be_arms = not {"arm", "prediction", "score"} & {*columns, *guessed}
     if may_be_arms and "seeds" not in lacks and len(numbers) > 1:
         models = ", ".join(map(repr, numbers[:9]))
@@ -367,7 +367,7 @@ def _refuse_classes(rows: Rows, what: str) -> None:
     values, name = rows.roles["score"].dropna(), rows.read.columns["score"]
     is_share = values.dtype.kind in "biuf" and bool(values.between(0, 1).all())
     if name.lower() in SCORE_OR_LABEL and not is_share:
-        examples = ", ".join(repr(value) for value in values.unique().tolist()[:5])
+        examples = listed(repr(value) for value in values.unique().tolist()[:5])
         raise UserError(
             f"{what}: the column {name!r} holds {examples}, expected 0 and 1, the score of each "
             f"example; if these are labels, name the predictions, too (--label={name} "
@@ -489,7 +489,7 @@ def columns_by_role(
         may_lack = {"by": ("label", "length"), "seed": (COLUMNS,), "arm": (COLUMNS,)}.get(role, ())
         if name not in frame.columns and name not in may_lack:
             raise UserError(
-                f"{what}: found no column {name!r} for --{role}, only {listed(frame)}; name one of these"
+                f"{what}: found no column {name!r} for --{role}, only {columns_of(frame)}; name one of these"
                 + ", label or length" * (role == "by")
             )
     left_out: set[str] = set()

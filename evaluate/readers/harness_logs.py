@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from multiberts.evaluate.readers.columns import ColumnNames
 from multiberts.evaluate.readers.other_kinds import NoPredictionsError
 from multiberts.evaluate.readers.rows import BY_NAME, TEXT_NAMES, ReadAs, Rows
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import check_fields, parse_json, read_bytes
 from multiberts.runs.parameters import shortened
 
@@ -59,7 +59,7 @@ def lm_eval_rows(
     metric, _, wanted = (names.score or metrics[0]).partition(",")
     if metric not in lines[0]:
         raise UserError(
-            f"{path}: found no metric {metric!r}, only {', '.join(metrics)}; name one with "
+            f"{path}: found no metric {metric!r}, only {listed(metrics)}; name one with "
             f"--score={metrics[0]}"
         )
     if not wanted and len(filters) == 1:
@@ -67,7 +67,7 @@ def lm_eval_rows(
     if wanted not in filters:
         found = f": found no filter {wanted!r}, only" if wanted else " holds the filters"
         raise UserError(
-            f"{path}{found} {', '.join(filters)}; choose one with --score={metric},{filters[0]}"
+            f"{path}{found} {listed(filters)}; choose one with --score={metric},{filters[0]}"
         )
     chosen = [line for line in lines if (line.get("filter") or "none") == wanted]
     read_as = {"example": "doc_id", "score": metric}
@@ -210,7 +210,7 @@ def helm_rows(path: Path, names: ColumnNames, seed: int | None) -> Rows:
         cure = f"name one of these with --score={of_all[0]}" if of_all else REWRITE
         raise UserError(
             f"{path}: found no {score or 'exact_match'} that all instances have, only "
-            f"{', '.join(of_all[:20]) or 'nothing'}; {cure}"
+            f"{listed(of_all) or 'nothing'}; {cure}"
         )
     task, model = facts_of_helm(path)
     return rows_of_log(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import math
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,8 @@ from multiberts.evaluate.readers.harness_logs import (
 from multiberts.evaluate.readers.rows import Rows
 from multiberts.runs import console
 from multiberts.runs.archives import Archive, open_archive
-from multiberts.runs.errors import UserError, counted
-from multiberts.runs.files import parse_json
+from multiberts.runs.errors import UserError, counted, listed
+from multiberts.runs.files import open_unpacked, parse_json
 from multiberts.runs.parameters import shortened
 
 # Fields that are read from a log, with their types.
@@ -100,7 +98,7 @@ def inspect_rows(path: Path, log: Mapping[str, Any], names: ColumnNames, seed: i
     score = names.score or (known[0] if len(known) == 1 else None)
     if score not in known:
         raise UserError(
-            f"{path}: found the scores {', '.join(known)}; name one with --score={known[0]}"
+            f"{path}: found the scores {listed(known)}; name one with --score={known[0]}"
             if known
             else f"{path}: none of {counted(len(samples), 'sample')} has a score; run the evaluation again, "
             "or score its log (inspect score)"
@@ -175,11 +173,7 @@ def facts_of_log(path: Path) -> tuple[str, str] | None:
         facts = header.get("eval") if isinstance(header, dict) else None
     elif path.name.removesuffix(".gz").endswith(".json"):
         start = ""
-        is_packed = path.suffix == ".gz"
-        with (
-            contextlib.suppress(OSError, EOFError, zlib.error),
-            gzip.open(path) if is_packed else path.open("rb") as file,
-        ):
+        with contextlib.suppress(OSError, UserError), open_unpacked(path) as file:
             start = file.read(_HEADER_BYTES).decode(errors="replace")
         found = re.search(r'"eval":\s*(?={)', start)
         with contextlib.suppress(ValueError):

@@ -13,7 +13,7 @@ from multiberts.evaluate.readers.harness_logs import facts_of_helm, task_of_samp
 from multiberts.evaluate.readers.inspect_logs import facts_of_log
 from multiberts.evaluate.readers.rows import BY_MODEL, BY_TIME, Rows
 from multiberts.runs import console
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, listed
 
 # Records of Inspect's `eval_set` beside its logs.
 _OF_EVAL_SETS = ("eval-set.json", "logs.json")
@@ -27,7 +27,7 @@ def only_task(tasks: Sequence[str], what: object, cure: str = "") -> None:
     """Asks which of several tasks is wanted."""
     if len(tasks) > 1:
         raise UserError(
-            f"{what} holds {len(tasks)} tasks ({', '.join(tasks[:20])}); choose one, such as "
+            f"{what} holds {len(tasks)} tasks ({listed(tasks)}); choose one, such as "
             f"--task={tasks[0]}{cure}"
         )
 
@@ -39,7 +39,7 @@ def chosen_tasks(task: str | None, known: Sequence[str], what: object) -> list[s
     chosen = [name for name in known if task in (None, *re.split("[/:]", name))]
     if known and not chosen:
         raise UserError(
-            f"{what}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
+            f"{what}: found no task {task!r}, only {listed(known)}; give one of these, such as "
             f"--task={known[0]}"
         )
     return chosen
@@ -75,7 +75,7 @@ def logs_of_task(
     models = {model for name in chosen for model in by_task[name].values()}
     lacking = sorted({model for name in known for model in by_task[name].values()} - models)
     if lacking:
-        console.warn(f"{what}: left out is {', '.join(lacking)}, without a log of {chosen[0]}")
+        console.warn(f"{what}: left out is {listed(lacking)}, without a log of {chosen[0]}")
     return [file for name in ("", *chosen) for file in by_task.get(name, ())]
 
 

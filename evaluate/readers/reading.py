@@ -48,9 +48,9 @@ from multiberts.evaluate.readers.layout import (
 )
 from multiberts.evaluate.readers.log_folders import arrange_logs, chosen_tasks, only_task
 from multiberts.evaluate.readers.other_kinds import (
+    TABLE,
     NoPredictionsError,
     refuse_archive,
-    refuse_bytes,
     refuse_fields,
 )
 from multiberts.evaluate.readers.rows import (
@@ -66,15 +66,16 @@ from multiberts.evaluate.readers.rows import (
     ReadAs,
     Rows,
     arms_of_rows,
-    listed,
+    columns_of,
     number_of,
     rows_of_table,
     table_of_arrays,
 )
 from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import decoded, parse_json, read_bytes
+from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import read_columnar
 
@@ -380,7 +381,7 @@ def _by_task(rows: Rows, task: str | None, path: str) -> dict[str, Rows]:
     known = [str(name) for name in column.dropna().unique()]
     if task is None and column.isna().any():
         raise UserError(
-            f"{path}: some files name no task, others {', '.join(known[:20])}; choose one, such as "
+            f"{path}: some files name no task, others {listed(known)}; choose one, such as "
             f"--task={known[0]}, or let the names of all files have one (seed0_rte.csv)"
         )
     rest = replace(rows, roles=rows.roles.drop(columns="task"))
@@ -404,8 +405,8 @@ def _read_file(
             with open_archive(path) as archive:
                 log = by_inspect(path) or samples_of_archive(archive)
             return inspect_rows(path, log, names, seed)
-        data = read_bytes(path, f"expected {KINDS}", is_packed=start[:2] == b"\x1f\x8b")
-        refuse_bytes(path, data[:1024])
+        data = read_bytes(path, f"expected {KINDS}")
+        refuse_bytes(path, data[:MOST_BYTES_NEEDED], TABLE)
         utf_16 = _utf_16(data)
         text = data.decode(utf_16) if utf_16 else decoded(data, path)
         if text.strip() in ("", "[]", "{}"):
@@ -690,7 +691,7 @@ def labels_by_id(
     columns, _ = columns_by_role(frame, given, what)
     if "label" not in columns:
         raise UserError(
-            f"{what}: found no column of labels among {listed(frame)}; name it with --label=COLUMN"
+            f"{what}: found no column of labels among {columns_of(frame)}; name it with --label=COLUMN"
         )
     roles = {role: name for role, name in columns.items() if role in ("example", "label")}
     frame = with_plain_cells(frame, roles, what)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 
 if TYPE_CHECKING:
     import pandas
@@ -84,10 +84,9 @@ def is_text(name: object) -> bool:
     return str(name).lower() in (*TEXT_NAMES, *FACT_NAMES)
 
 
-def listed(frame: pandas.DataFrame) -> str:
+def columns_of(frame: pandas.DataFrame) -> str:
     """Returns the names of a table's columns for a message."""
-    names = [repr(str(column)) for column in frame.columns]
-    return ", ".join(names[:30]) + (f" and {len(names) - 30} more" if len(names) > 30 else "")
+    return listed(repr(str(column)) for column in frame.columns)
 
 
 def described(columns: Mapping[str, str]) -> str:
@@ -433,7 +432,7 @@ def table_of_arrays(
     for role, name in given.items():
         if name not in arrays or role in ("arm", "run"):
             raise UserError(
-                f"{what}: found no array {name!r} for --{role}, only {', '.join(arrays)}; name one of "
+                f"{what}: found no array {name!r} for --{role}, only {listed(arrays)}; name one of "
                 "these, or leave it out"
             )
     called = {
@@ -443,7 +442,7 @@ def table_of_arrays(
     kind = "score" if "score" in given or called["prediction"] not in arrays else "prediction"
     values = np.atleast_2d(arrays.get(called[kind], np.empty((0, 0, 0))))
     if values.ndim != 2:
-        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+        shapes = listed(f"{name} {list(array.shape)}" for name, array in arrays.items())
         logits = "; of logits save argmax(-1) as predictions" if "logits" in arrays else ""
         raise UserError(
             f"{what}: found {shapes or 'no array'}, expected `predictions` or `scores` "

@@ -17,8 +17,8 @@ from multiberts.evaluate.readers.rows import (
     SEED_WORDS,
     USUAL_NAMES,
     any_of,
+    columns_of,
     is_text,
-    listed,
 )
 from multiberts.runs.errors import UserError
 
@@ -101,7 +101,7 @@ def long_table(
         if by_columns:
             raise UserError(
                 f"{what}: found no column with a number in its name for --seed={COLUMNS}, only "
-                f"{listed(frame)}; name the column of seeds with --seed=COLUMN"
+                f"{columns_of(frame)}; name the column of seeds with --seed=COLUMN"
             )
         if not {"prediction", "score"} & {*roles}:
             _ask_of_numbers(frame, [*dict.fromkeys(numbered)], what, has_seeds=has_seeds)
@@ -116,13 +116,13 @@ def long_table(
     }
     if not values:
         raise UserError(
-            f"{what}: found no predictions or scores of every seed among {listed(frame)}; write them into a "
-            "column for each seed"
+            f"{what}: found no predictions or scores of every seed among {columns_of(frame)}; write them "
+            "into a column for each seed"
         )
     arms = [arm for arm, _ in runs]
     if len({*map(bool, arms)}) > 1:
         raise UserError(
-            f"{what}: found columns of runs with and without the name of an arm among {listed(frame)}; "
+            f"{what}: found columns of runs with and without the name of an arm among {columns_of(frame)}; "
             "write it into all of them, as in base_seed_0 and new_seed_0"
         )
     roles = roles | ({"label": labels[0]} if labels else {})
@@ -245,7 +245,7 @@ def _ask_of_numbers(
         by_stem.setdefault(re.sub(r"\d+$", "", str(name)), []).append(name)
     if len(by_stem) > 1 and "" in by_stem and not has_seeds:
         raise UserError(
-            f"{what}: found the columns {listed(frame)}; the first line must name the columns, such as "
+            f"{what}: found the columns {columns_of(frame)}; the first line must name the columns, such as "
             "seed, id, prediction and label"
         )
     for of_classes in by_stem.values():

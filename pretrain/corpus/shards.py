@@ -43,6 +43,7 @@ from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
+    is_gzip,
     open_unpacked,
     read_json_fields,
     remove,
@@ -154,7 +155,7 @@ def _pieces(whole: Piece, text: Text) -> list[tuple[Piece, int]]:
             what = "is a directory" if path.is_dir() else "does not exist"
             raise UserError(f"{path} {what}, expected a file; check prepare.sources")
         units = size = path.stat().st_size
-        if path.suffix == ".gz":
+        if is_gzip(path):
             return [(whole, _UNPACKED * size)]
         if kind not in DIVISIBLE_FORMATS:
             return [(whole, size)]
@@ -169,18 +170,18 @@ def _pieces(whole: Piece, text: Text) -> list[tuple[Piece, int]]:
 
 
 def is_packed(pieces: tuple[Piece, ...]) -> bool:
-    """Returns whether a shard is a `.gz` of several shards, which can be cut once it is unpacked."""
+    """Returns whether a shard is a gzip file of several shards, which can be cut once it is unpacked."""
     (piece, *others) = pieces
     return (
         not others
-        and piece.source.endswith(".gz")
         and piece.source_format in DIVISIBLE_FORMATS
+        and is_gzip(piece.source)
         and _UNPACKED * Path(piece.source).stat().st_size > SHARD_BYTES
     )
 
 
 def unpack_shard(numbered: tuple[int, tuple[Piece, ...]], directory: Path) -> tuple[Piece, ...]:
-    """Unpacks the `.gz` that a shard is, and returns the plain file."""
+    """Unpacks the gzip file that a shard is, and returns the plain file."""
     number, (piece,) = numbered
     path = directory / f"text-{number:05d}.txt"
     if not path.exists():

@@ -18,7 +18,7 @@ from multiberts.evaluate.readers.reading import (
     read_arms_by_task,
 )
 from multiberts.evaluate.readers.rows import ArmTable
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.stats.errors import DataError, as_data_errors
 from multiberts.stats.guessed import refuse_unknown
 from multiberts.stats.metrics import named_metric
@@ -194,7 +194,7 @@ def _wanted_sets(
     if not sets:
         known = sorted({own.set_name for own in prediction_sets})
         raise UserError(
-            f"{path}: found no task {task!r}, only {', '.join(known[:20])}; give one of these, such as "
+            f"{path}: found no task {task!r}, only {listed(known)}; give one of these, such as "
             f"--task={known[0]}"
         )
     return sets
