@@ -27,6 +27,7 @@ DATASET_PREFIX = "tfds:"
 SPLITS = {
     "train": ("train",),
     "dev": ("validation", "validation_matched", "dev"),
+    "dev_matched": ("validation_matched", "validation"),
     "dev_mismatched": ("validation_mismatched",),
     "test": ("test",),
     "test_matched": ("test_matched",),
@@ -67,45 +68,37 @@ def tokenizer_of(vocabulary: FileContent) -> Tokenizer:
     return Tokenizer(vocabulary.path)
 
 
-def split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") -> Path:
-    """Returns the file of a split in a folder: `<split><suffix>`, or the same with `.gz` appended."""
-    found = existing_split_file(data_dir, split, suffix)
-    if found is None:
-        plain = Path(data_dir) / (split + suffix)
-        raise UserError(
-            f"{plain} does not exist, nor {plain.name}.gz; give the folder with the task's {suffix} "
-            "files as data_dir"
-        )
-    return found
+def files_of_split(
+    folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUFFIXES
+) -> list[Path]:
+    """Returns the files of a split in a folder, plain or `.gz`, and folders that `datasets` saved.
 
-
-def existing_split_file(data_dir: PathLike, split: str, suffix: str = ".tsv") -> Path | None:
-    """Returns the same as `split_file`, or None if there is no such file."""
-    plain = Path(data_dir) / (split + suffix)
-    candidates = (plain, plain.with_name(plain.name + ".gz"))
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def table_of_split(folder: PathLike, split: str) -> Path:
-    """Returns the table of a split in a folder, in any form that `runs.tables` reads.
-
-    It is named as the split here, or as TensorFlow Datasets and Hugging Face name it (`validation`): a
-    file, or a folder that `datasets` saved.
+    They are named as the split here, or as TensorFlow Datasets and Hugging Face name it (`validation`).
     """
-    names = dict.fromkeys((split, *SPLITS.get(split, ())))
-    endings = [f"{suffix}{packed}" for suffix in TABLE_SUFFIXES for packed in ("", ".gz")]
+    names = _names_of_split(split)
+    endings = [f"{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
     files = [Path(folder) / f"{name}{ending}" for name in names for ending in endings]
-    folders = [Path(folder) / name for name in names if (Path(folder) / name).is_dir()]
-    found = [*filter(Path.is_file, files), *folders]
+    folders = [Path(folder) / name for name in names if suffixes == TABLE_SUFFIXES]
+    return [*filter(Path.is_file, files), *filter(Path.is_dir, folders)]
+
+
+def _names_of_split(split: str) -> list[str]:
+    return [*dict.fromkeys((split, *SPLITS.get(split, ())))]
+
+
+def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUFFIXES) -> Path:
+    """Returns the only one of `files_of_split`."""
+    found = files_of_split(folder, split, suffixes)
     if len(found) == 1:
         return found[0]
     if found:
         problem = f"has {' and '.join(path.name for path in found)} for the split {split}; keep one"
     else:
-        problem = (
-            f"has no table named {' or '.join(names)} ({', '.join(TABLE_SUFFIXES)} or a folder of "
-            "`datasets`); give the task's folder as data_dir"
-        )
+        is_table = suffixes == TABLE_SUFFIXES
+        forms = f"{', '.join(suffixes)}{' or a folder of `datasets`' * is_table}"
+        names = " or ".join(_names_of_split(split))
+        problem = f"has no {'table' if is_table else 'file'} named {names} ({forms}); give the task's folder "
+        problem += "as data_dir"
     raise UserError(f"{folder} {problem}, or name the file in finetune.train_files and dev_files")
 
 

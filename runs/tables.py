@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import (
     PathLike,
     check_fields,
@@ -104,7 +104,7 @@ class TableRow(dict[str, str]):
 
     def refused(self, column: str, expected: str) -> UserError:
         return UserError(
-            f"{self.where}: found {column} {self[column]!r}, expected {expected}; correct the line"
+            f"{self.where}: found {column} {shortened(self[column])}, expected {expected}; correct the line"
         )
 
 
@@ -132,9 +132,9 @@ def read_rows(
 
     A name in `.jsonl` or `.json` means JSON, one in `.csv` commas, one in `.parquet` Parquet, any other tabs
     (each but Parquet also before `.gz`). JSON is one object a line, a list of objects (also alone under
-    `data`), or pandas' object of columns, whatever the name. A folder is a split that Hugging Face `datasets` saved; its
-    class numbers are read as the names of the classes. Between tabs a quote is text and only a line
-    feed ends a row; CSV cells may be quoted. A byte order mark may come first.
+    `data`), or pandas' object of columns, whatever the name. A folder is a split that Hugging Face
+    `datasets` saved; its class numbers are read as the names of the classes. Between tabs a quote is text
+    and only a line feed ends a row; CSV cells may be quoted. A byte order mark may come first.
 
     Args:
       columns: those that must be there, each once, in any order; further ones are read along. Where
@@ -171,7 +171,7 @@ def read_rows(
             first = line_of.setdefault(key, row.line)
             if first != row.line:
                 raise UserError(
-                    f"{row.where}: {', '.join(unique)} {', '.join(map(repr, key))} is in line {first} "
+                    f"{row.where}: {', '.join(unique)} {listed(map(repr, key))} is in line {first} "
                     "already, expected each once; remove one of them"
                 )
         yield row
@@ -245,7 +245,7 @@ def _rows(
         wrong = [name for name in columns if min(names.count(name), 2) == number]
         if wrong:
             raise UserError(
-                f"{path} line 1: found the columns {', '.join(names)}, expected {', '.join(columns)} "
+                f"{path} line 1: found the columns {listed(names)}, expected {', '.join(columns)} "
                 f"({kind} {', '.join(wrong)}); {cure}"
             )
     for number, cells in lines:
@@ -256,7 +256,7 @@ def _rows(
         if len(cells) != len(names):
             raise UserError(
                 f"{path} line {number}: found {counted(len(cells), 'column')}, expected {len(names)} "
-                f"({', '.join(names)}); {cure}"
+                f"({listed(names)}); {cure}"
             )
         yield TableRow(path, number, dict(zip(names, cells, strict=True)))
 
@@ -275,7 +275,7 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[int, Any]]:
 
 
 def _is_row_a_line(lines: Sequence[str]) -> bool:
-    """Returns whether JSON is one object a line, which it is not where one begins on a line and ends later."""
+    """Returns whether JSON is one object a line, and not a single value over all lines."""
     return len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines[:2])
 
 
@@ -290,10 +290,14 @@ def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
     if columns and all(isinstance(cells, dict) and [*cells] == [*columns[0]] for cells in columns):
         cells_of_rows = zip(*(cells.values() for cells in columns), strict=True)
         return [dict(zip(fields, cells, strict=True)) for cells in cells_of_rows]
-    if columns and all(isinstance(cells, list) for cells in columns) and _text_name(path).endswith(".json"):
+    if (
+        columns
+        and all(isinstance(cells, list) for cells in columns)
+        and _text_name(path).endswith(".json")
+    ):
         raise UserError(
-            f"{path} holds one object with lists under {', '.join(fields)}, expected an object for each row; "
-            "write these, one a line or in a list, as pandas.DataFrame(...).to_json(..., orient='records') does"
+            f"{path} holds one object with lists under {listed(fields)}, expected an object for each row; "
+            "write these, one a line or in a list, as to_json(..., orient='records') of a pandas.DataFrame does"
         )
     return [content]
 
@@ -332,7 +336,7 @@ def _typed_rows(
         if lacking:
             raise UserError(
                 f"{path} {_unit(path)} {number}: expected an object with {', '.join(needed)}, "
-                f"found {', '.join(fields) or 'none'}; {cure}"
+                f"found {listed(fields) or 'none'}; {cure}"
             )
         yield TableRow(path, number, texts, lists)
 
@@ -355,7 +359,9 @@ def is_columnar(path: PathLike) -> bool:
 def _unit(path: PathLike) -> str:
     """Returns what the rows of a table are counted in."""
     is_json = not is_columnar(path) and _is_typed(path)
-    return "row" if is_columnar(path) or (is_json and not _is_row_a_line(read_lines(path))) else "line"
+    return (
+        "row" if is_columnar(path) or (is_json and not _is_row_a_line(read_lines(path))) else "line"
+    )
 
 
 def table_files(path: PathLike) -> tuple[Path, ...]:

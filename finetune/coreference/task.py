@@ -263,7 +263,7 @@ def _family(arguments: DataArguments) -> CoreferenceFamily:
     train_files, dev_files = arguments.train_files, arguments.dev_files
     if arguments.data_dir is not None:
         train_files, dev_files = (
-            (str(split_file(arguments.data_dir, split, ".conll")),) for split in ("train", "dev")
+            (str(split_file(arguments.data_dir, split, [".conll"])),) for split in ("train", "dev")
         )
     if not train_files:
         raise UserError("task coreference needs finetune.train_files; give at least one file")

@@ -19,7 +19,7 @@ from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
 from multiberts.finetune.checkpoint_heads import with_output_layer
 from multiberts.finetune.data_files import (
     FileContent,
-    existing_split_file,
+    files_of_split,
     split_file,
     tokenizer_of,
 )
@@ -315,15 +315,13 @@ def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadS
         )
     elif ways == (False, True, False):
         folder = str(arguments.data_dir)
-        train, dev = (
-            SquadSource(
-                split,
-                existing_split_file(folder, split + suffix, ".json")
-                or existing_split_file(folder, split, ".json")
-                or split_file(folder, split + suffix, ".json"),
-            )
-            for split in ("train", "dev")
-        )
+        names = {
+            split: split
+            if files_of_split(folder, split) and not files_of_split(folder, full)
+            else full
+            for split, full in (("train", "train" + suffix), ("dev", "dev" + suffix))
+        }
+        train, dev = (SquadSource(split, split_file(folder, names[split])) for split in names)
     elif ways == (False, False, True) and [len(part) for part in files] == [1, 1]:
         train, dev = (
             SquadSource(split, Path(file))

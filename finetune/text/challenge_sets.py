@@ -126,7 +126,7 @@ AX = TextTask(
     metrics=("matthews", "accuracy"),
     files=TaskFiles(id_column="index"),
     label_column="gold_label",
-    dataset=GlueDataset("ax", texts=("premise", "hypothesis")),
+    dataset=GlueDataset("ax", texts=("premise", "hypothesis"), numbers=("2", "0", "1")),
 )
 
 

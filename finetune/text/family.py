@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.finetune.data_files import FileContent, existing_split_file, split_file
+from multiberts.finetune.data_files import FileContent, files_of_split, split_file
 from multiberts.finetune.features import check_sequence_length
 from multiberts.finetune.task import DataArguments
 from multiberts.finetune.text.challenge_sets import dataset_source, evaluation_sources, file_source
@@ -96,16 +96,10 @@ def new_texts(task: TextTask, arguments: DataArguments) -> TextFamily:
     )
 
 
-def text_family(
-    task: TextTask, arguments: DataArguments, find: Callable[[Path, str], Path] = split_file
-) -> TextFamily:
-    """Finds the sets of a task.
-
-    Args:
-      find: returns the file of a split in a folder.
-    """
+def text_family(task: TextTask, arguments: DataArguments) -> TextFamily:
+    """Finds the sets of a task."""
     arguments.refuse("winogender_dir")
-    train, own_sets = _own_sets(task, arguments, find)
+    train, own_sets = _own_sets(task, arguments)
     datasets_dir = arguments.data_dir if arguments.dataset is not None else None
     further = evaluation_sources(task, arguments.evaluation_files, datasets_dir)
     evaluation = (*own_sets, *further)
@@ -126,7 +120,7 @@ def text_family(
 
 
 def _own_sets(
-    task: TextTask, arguments: DataArguments, find: Callable[[Path, str], Path]
+    task: TextTask, arguments: DataArguments
 ) -> tuple[TextSource, tuple[TextSource, ...]]:
     """Returns the training set, and the evaluation sets that come with it, `dev` first."""
     given = (arguments.train_files, arguments.dev_files)
@@ -148,10 +142,10 @@ def _own_sets(
                 "both data_dir and train_files or dev_files are given; give the folder or the files"
             )
         folder = Path(data_dir)
-        further = tuple(split for split in further if existing_split_file(folder, split))
+        further = tuple(split for split in further if files_of_split(folder, split))
 
         def source(split: str) -> TextSource:
-            path = find(folder, files.dev_split if split == "dev" else split)
+            path = split_file(folder, files.dev_split if split == "dev" else split)
             return file_source(task, split, path, split)
 
     else:

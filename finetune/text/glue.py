@@ -41,7 +41,7 @@ _TASKS = (
         "RTE",
         labels=ENTAILMENT_LABELS,
         files=_NUMBERED,
-        dataset=GlueDataset("rte"),
+        dataset=GlueDataset("rte", numbers=("0", "1")),
         num_examples=(2_490, 277),
     ),
     TextTask(
@@ -65,7 +65,7 @@ _TASKS = (
         labels=ENTAILMENT_LABELS,
         text_columns=("question", "sentence"),
         files=_NUMBERED,
-        dataset=GlueDataset("qnli"),
+        dataset=GlueDataset("qnli", numbers=("0", "1")),
         num_examples=(104_743, 5_463),
     ),
     TextTask(
@@ -106,7 +106,7 @@ _TASKS = (
             further_dev_splits=("dev_mismatched",),
             test_splits=("test_matched", "test_mismatched"),
         ),
-        dataset=GlueDataset("mnli", texts=("premise", "hypothesis")),
+        dataset=GlueDataset("mnli", texts=("premise", "hypothesis"), numbers=("2", "0", "1")),
         num_examples=(392_702, 19_647),
     ),
 )

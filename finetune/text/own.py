@@ -16,7 +16,7 @@ import numpy as np
 
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.register import METRICS, metric_input
-from multiberts.finetune.data_files import SPLITS, FileContent, open_split, table_of_split
+from multiberts.finetune.data_files import SPLITS, FileContent, open_split, split_file
 from multiberts.finetune.task import DataArguments, Task
 from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
 from multiberts.finetune.text.labels import check_tags, labels_found, texts_of_labels
@@ -98,7 +98,7 @@ def _own_family(arguments: DataArguments, labels: tuple[str, ...] | None = None)
     }
     if arguments.labels is None and labels is None and task.labels is not None:
         stated["labels"] = list(task.labels)
-    family = text_family(task, arguments, table_of_split)
+    family = text_family(task, arguments)
     return dataclasses.replace(family, columns=stated)
 
 
@@ -234,7 +234,7 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
         rows = (dataset_row(source, row, example, column) for row, example in examples)
         return labels_found(source.name, rows, column, kind)
     if arguments.data_dir is not None:
-        path = table_of_split(arguments.data_dir, "train")
+        path = split_file(arguments.data_dir, "train")
     elif arguments.train_files:
         path = Path(arguments.train_files[0])
     else:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,13 @@ import numpy as np
 from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
 from multiberts.finetune.text.labels import is_label, label_array, label_of, words_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
+from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike
 from multiberts.runs.tables import TableRow, column_names, read_rows
+
+# Columns of the Hub's `glue`, as of TensorFlow Datasets.
+_ROW, _HUB_LABEL = "idx", "label"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,20 +58,23 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     Returns:
       The examples; ids are `<task>/<split>/<row>`, rows counted from 0 without the header.
     """
+    columns = column_names(path)
+    task = _with_columns(task, columns)
     files = task.files
     may_lack = split in files.test_splits
-    is_labelled = not may_lack or task.label_column in column_names(path)
+    is_labelled = not may_lack or task.label_column in columns
     id_column = files.id_column if is_labelled else files.test_id_column
+    id_columns = [id_column] if id_column in columns else []
     short_rows: list[int] = []
     # Words may be lists, where cells have types.
     is_typed = task.kind == TOKENS
     rows = read_rows(
         path,
-        [*([id_column] if id_column else []), *(() if is_typed else task.text_columns)],
+        [*id_columns, *(() if is_typed else task.text_columns)],
         values=[*(task.text_columns if is_typed else ()), *([task.label_column] * (not may_lack))],
         optional=[task.label_column] * may_lack,
         header=files.header if is_labelled else None,
-        unique=[id_column] if id_column else (),
+        unique=id_columns,
         short_rows=short_rows if files.drops_incomplete_rows else None,
         cure=f"export the file again in the layout of task {task.name}",
     )
@@ -75,21 +82,64 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     def numbered() -> Iterator[tuple[int, TableRow]]:
         for count, row in enumerate(rows):
             number = count + len(short_rows)  # rows that are left out keep their numbers
-            if not is_labelled and id_column and row[id_column] != str(number):
+            if not is_labelled and id_columns and row[id_columns[0]] != str(number):
                 raise row.refused(
-                    id_column, f"{number}, as a test file without labels numbers its rows from 0"
+                    id_columns[0],
+                    f"{number}, as a test file without labels numbers its rows from 0",
                 )
             yield number, row
 
     cure = "; correct the line, or give finetune.labels for a task of your own"
     read: Iterable[tuple[int, TableRow]] = [*numbered()] if may_lack else numbered()
+    looked_at, rest = itertools.tee(read)
+    task = _with_labels(task, columns, (row for _, row in looked_at))
+    del looked_at  # else it would keep all rows
     has_labels = is_labelled and (not may_lack or any(is_label(row, task) for _, row in read))
-    examples = examples_of(read, task, split, cure, is_labelled=has_labels)
+    examples = examples_of(rest, task, split, cure, is_labelled=has_labels)
     if not short_rows:
         return examples
     remark = f"{path}: left out {counted(len(short_rows), 'row')} with fewer columns than the header (line "
     remark += f"{', '.join(map(str, short_rows[:5]))}{', ...' if len(short_rows) > 5 else ''})"
     return dataclasses.replace(examples, remarks=(remark,))
+
+
+def _with_columns(task: TextTask, columns: Sequence[str]) -> TextTask:
+    """Returns a task with the columns of a file: those of the release, or of the Hub and `run_glue`."""
+    pair = TextTask.text_columns if len(task.text_columns) == 2 else task.text_columns
+    ways = (task.text_columns, task.dataset_texts, pair)
+    texts = next((way for way in ways if {*way} <= {*columns}), None)
+    if texts is None or task.dataset.name is None:
+        return task
+    is_of_hub = task.label_column not in columns and _HUB_LABEL in columns
+    label = _HUB_LABEL if is_of_hub else task.label_column
+    files = dataclasses.replace(task.files, header=None)
+    return dataclasses.replace(task, text_columns=texts, label_column=label, files=files)
+
+
+def _with_labels(task: TextTask, columns: Sequence[str], rows: Iterable[TableRow]) -> TextTask:
+    """Returns a task with its labels as the rows of a file write them: as the release, or as the Hub does."""
+    known, names = task.dataset, task.labels
+    if known.name is None or names is None:
+        return task
+    row = next((row for row in rows if row.get(task.label_column, "") not in ("", "-1")), None)
+    label = None if row is None else row[task.label_column]
+    if row is None or label in names:
+        return task
+    if known.labels and label in known.labels:
+        return dataclasses.replace(task, labels=known.labels)
+    if label not in known.numbers:
+        return task
+    order = ", ".join(map(" ".join, sorted(zip(known.numbers, names, strict=True))))
+    if _ROW not in columns:
+        raise UserError(
+            f"{row.where}: found the class number {label} under {task.label_column!r}, and nothing that says "
+            f"which class it is; write the names {', '.join(names)} (in the Hub's glue {order}; its files "
+            f"have a column {_ROW!r}, too)"
+        )
+    note_once(
+        f"{row.path} has the column {_ROW!r} of the Hub's glue, so class numbers are read as there: {order}"
+    )
+    return dataclasses.replace(task, labels=known.numbers)
 
 
 def examples_of(
@@ -126,9 +176,6 @@ def examples_of(
         labels=label_array(labels, task) if is_labelled else None,
         words=words or None,
     )
-
-
-_ROW = "idx"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,9 +27,9 @@ class TaskFiles:
     """The files of a task.
 
     Attributes:
-      id_column: a column of labelled files whose values must not repeat, or None.
+      id_column: a column of labelled files whose values must not repeat where it is there, or None.
       header: the columns of labelled files without a line that names them; None: the first line does.
-      test_id_column: a column that numbers the rows of a file without labels from 0, or None.
+      test_id_column: one that numbers the rows of a file without labels from 0, or None.
       dev_split: the name of the file that the set `dev` is read from.
       further_dev_splits: other labelled files for evaluation.
       test_splits: files without labels, but always with a line that names the columns.
@@ -54,12 +54,14 @@ class GlueDataset:
       name: the task's there; None: it is not there.
       texts: the features with the texts; None: they are called as the files' columns.
       labels: the label names in the order of the task's; None: they are the same.
+      numbers: the class numbers of the Hub's `glue` in the order of the task's labels, where these are names.
       rows_are_ranks: whether the number of a row is its rank there, and not its `idx`.
     """
 
     name: str | None = None
     texts: tuple[str, ...] | None = None
     labels: tuple[str, ...] | None = None
+    numbers: tuple[str, ...] = ()
     rows_are_ranks: bool = False
 
 
@@ -132,7 +134,7 @@ def table_task(
 ) -> TextTask:
     """Returns a task of single texts or pairs in a table with named columns.
 
-    Pairs in the default columns are numbered in a column `index`, as GLUE's are.
+    Pairs in the default columns may be numbered in a column `index`, as GLUE's are.
 
     Args:
       labels: names of the classes; None for a regression.

@@ -507,7 +507,7 @@ def test_learning_and_predictions_do_not_depend_on_padding(
         ({"options": {"stride": 1}}, "finetune.options has 'stride'"),
         ({"options": {"predict_test": "yes"}}, "option predict_test of task pair is 'yes'"),
         ({"train_files": ["x"]}, "both data_dir and train_files"),
-        ({"task": "coreference"}, "train.conll does not exist"),
+        ({"task": "coreference"}, "has no file named train (.conll)"),
         ({"task": "coreference", "data_dir": None}, "needs finetune.train_files"),
         ({"task": "pronoun_probe"}, "templates.tsv does not exist"),
     ],

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.tables import TableRow, column_names, read_rows
+from multiberts.runs.tables import TableRow, column_names, read_rows, table_entries
 
 COLUMNS = ["id", "text"]
 ROWS = [{"id": "1", "text": 'a "quote'}, {"id": "2", "text": "two, or more"}]
@@ -38,6 +39,26 @@ def test_each_form_gives_the_same_rows(tmp_path: Path, name, text, first_line, e
     assert rows == ROWS
     assert [row.line for row in rows] == [first_line, first_line + 1]
     assert rows[0].where == f"{path} line {first_line}"
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])
+def test_json_is_read_by_its_content_as_pandas_and_others_write_it(
+    tmp_path: Path, name: str
+) -> None:
+    frame = pd.DataFrame(ROWS)
+    texts = [
+        frame.to_json(orient="records", lines=True),
+        frame.to_json(orient="records", indent=2),
+        frame.to_json(orient="table", index=False),
+        frame.to_json(indent=1),
+        json.dumps({"version": "v2.0", "data": ROWS}, indent=2),
+    ]
+    for text in texts:
+        path = written(tmp_path / name, text)
+        assert list(read_rows(path, COLUMNS)) == ROWS, text
+        assert list(table_entries(path)) == ROWS and column_names(path) == COLUMNS
+    path = written(tmp_path / name, '{"id": "1", "text": "x"}')
+    assert list(table_entries(path)) == [{"id": "1", "text": "x"}]
 
 
 def test_a_file_without_header_and_one_whose_name_does_not_show_the_comma(tmp_path: Path) -> None:
@@ -89,12 +110,20 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
         ("a.jsonl", '{"id": "1", "text": "x"}\n{', "line 2 is not whole JSON"),
         (
             "a.jsonl",
-            '{"id": 1, "text": "x"}\n',
+            '{"id": 1, "text": "x"}\n{"id": "2", "text": "y"}\n',
             "line 1: found 1 under 'id', .*; mend it",
         ),
-        ("a.jsonl", "[" * 100_000, "line 1 is not whole JSON"),
-        ("a.jsonl", '{"id": ' + "9" * 10_000 + "}", "line 1 is not whole JSON"),
-        ("a.jsonl", "[]\n", "line 1: expected an object"),
+        ("a.json", '[\n{"id": 1, "text": "x"}]', "row 1: found 1 under 'id', .*; mend it"),
+        ("a.json", "[1, 2]", "row 1: expected an object with id, text, found none"),
+        (
+            "a.json",
+            '{"id": ["1"], "text": ["x"]}',
+            "one object with lists under id, text, expected an obj",
+        ),
+        ("a.json", '{"id": "1",\n "text": }', r"a\.json is not whole JSON .*line 2"),
+        ("a.jsonl", "[" * 100_000, "is not whole JSON"),
+        ("a.jsonl", '{"id": ' + "9" * 10_000 + "}", "is not whole JSON"),
+        ("a.jsonl", "[]\n", r"a\.jsonl has no rows; mend it"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path: Path, name, text, message) -> None:

@@ -396,7 +396,7 @@ def test_a_set_is_read_once_a_process(
         ("squad-v1.1", {"options": {"max_query_length": 0}}, "option max_query_length of task squ"),
         ("squad-v1.1", {"sequence_length": 60}, "leave no room for a paragraph"),
         ("squad-v1.1", {"sequence_length": 7}, "give more than 67, or a smaller option max_query"),
-        ("squad-v2.0", {"data_dir": "nowhere"}, "train-v2.0.json does not exist"),
+        ("squad-v2.0", {"data_dir": "nowhere"}, "nowhere has no table named train-v2.0"),
         ("questions", {"evaluation_files": {"x": "nowhere.json"}}, "nowhere.json"),
     ],
 )

@@ -236,7 +236,7 @@ def test_single_texts_of_ones_own(
             {"train_files": ("a",), "dev_files": ("b",), "options": {"predict_test": True}},
             "name the file in finetune.evaluation_files instead",
         ),
-        ("MNLI", {"data_dir": "none"}, "train.tsv does not exist, nor train.tsv.gz"),
+        ("MNLI", {"data_dir": "none"}, "none has no table named train (.tsv, .csv"),
         ("RTE", {"data_dir": ".", "winogender_dir": "w"}, "takes no winogender_dir"),
         ("AX", {"data_dir": "."}, "is answered by a model of MNLI"),
         ("QQP", {"data_dir": ".", "options": {"predict_tests": True}}, "has 'predict_tests', but"),

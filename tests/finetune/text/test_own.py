@@ -338,7 +338,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
     [
         (
             (),
-            "has no table named train (.tsv, .csv, .jsonl, .parquet or a folder of `datasets`); give the",
+            "has no table named train (.tsv, .csv, .jsonl, .json, .parquet or a folder of `datasets`); give",
         ),
         (("train.csv", "train.jsonl"), "has train.csv and train.jsonl for the split train"),
         (("train.tsv", "train.csv"), "has train.tsv and train.csv for the split train"),

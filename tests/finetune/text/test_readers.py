@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from multiberts.finetune.data_files import split_file
@@ -74,10 +75,16 @@ def test_scores_of_a_regression_are_numbers(tmp_path: Path) -> None:
             PAIR_HEADER + "0\ta\tb\tentailment\n0\tc\td\tentailment\n",
             "line 3: index '0' is in line 2 already",
         ),
-        ("RTE", "a\tb\tc\n0\ta\tb\n", "line 1: found the columns a, b, c, expected index"),
+        ("RTE", "a\tb\tc\n0\ta\tb\n", "line 1: found the columns a, b, c, expected sentence1"),
         ("RTE", PAIR_HEADER, "has a header and no rows"),
         ("SST-2", "sentence\tlabel\n\nfine\t1\n", "line 2: found 1 column, expected 2"),
-        ("CoLA", "sentence\tlabel\n", "line 1: found 2 columns, expected 4"),
+        ("CoLA", "sentence\tlabel\n", "has a header and no rows"),
+        ("CoLA", "They left.\t1\n", "line 1: found 2 columns, expected 4"),
+        (
+            "MNLI",
+            "premise,hypothesis,label\n".replace(",", "\t") + "a\tb\t2\n",
+            "line 2: found the class number 2 under",
+        ),
         (
             "STS-B",
             "\t".join(STS_B_COLUMNS) + "\n" + "\t".join("0gfyoabst") + "\tnan\n",
@@ -105,8 +112,63 @@ def test_own_labels_make_a_pair_task() -> None:
         table_task("weather", ["wet", "wet"])
 
 
+# Classes and their numbers as the card of `nyu-mll/glue` has them; columns as there and in run_glue.
+HUB = {
+    "CoLA": (["sentence"], ["unacceptable", "acceptable"]),
+    "SST-2": (["sentence"], ["negative", "positive"]),
+    "MRPC": (["sentence1", "sentence2"], ["not_equivalent", "equivalent"]),
+    "QQP": (["question1", "question2"], ["not_duplicate", "duplicate"]),
+    "WNLI": (["sentence1", "sentence2"], ["not_entailment", "entailment"]),
+    "RTE": (["sentence1", "sentence2"], ["entailment", "not_entailment"]),
+    "QNLI": (["question", "sentence"], ["entailment", "not_entailment"]),
+    "MNLI": (["premise", "hypothesis"], ["entailment", "neutral", "contradiction"]),
+}
+
+
+@pytest.mark.parametrize("name", HUB)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
+def test_files_of_the_hub_are_the_task_whether_classes_are_numbers_or_names(
+    tmp_path: Path, name: str, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = GLUE_TASKS[name]
+    columns, classes = HUB[name]
+    # The classes of the original code, in its order; 0 and 1 are names in the releases of the others.
+    expected = [
+        task.labels.index(each) if each in task.labels else number
+        for number, each in enumerate(classes)
+    ]
+    frame = pd.DataFrame(
+        {column: [f"{column} {row}" for row in range(len(classes))] for column in columns}
+    )
+    for labels in (range(len(classes)), classes):
+        path = tmp_path / f"train{suffix}"
+        frame["label"], frame["idx"] = labels, range(7, 7 + len(frame))
+        if suffix == ".parquet":
+            frame.to_parquet(path)
+        elif suffix.startswith(".json"):
+            frame.to_json(path, orient="records", lines=suffix == ".jsonl")
+        else:
+            frame.to_csv(path, index=False, sep="," if suffix == ".csv" else "\t")
+        examples = read_examples(path, task, "train")
+        assert examples.labels.tolist() == expected
+        assert examples.first_texts == frame[columns[0]].tolist()
+        assert examples.example_ids == [f"{name}/train/{row}" for row in range(len(frame))]
+    if not task.labels[0].isdigit():
+        assert f"read as there: 0 {classes[0]}, 1 {classes[1]}" in capsys.readouterr().err
+
+
+def test_run_glues_pairs_need_no_number_and_other_names_of_the_texts(tmp_path: Path) -> None:
+    path = written(tmp_path, "sentence1\tsentence2\tlabel\na\tb\tneutral\nc\td\tcontradiction\n")
+    examples = read_examples(path, GLUE_TASKS["MNLI"], "train")
+    assert (examples.first_texts, examples.labels.tolist()) == (["a", "c"], [2.0, 0.0])
+    path = written(tmp_path, "sentence1\tsentence2\tlabel\na\tb\t3.8\n")
+    assert read_examples(path, GLUE_TASKS["STS-B"], "train").labels.tolist() == [np.float32(3.8)]
+    path = written(tmp_path, "sentence1\tsentence2\tlabel\tidx\na\tb\t-1\t0\n")
+    assert read_examples(path, GLUE_TASKS["MRPC"], "test").labels is None
+
+
 def test_gzip_stands_in_for_the_plain_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"dev.tsv does not exist, nor dev.tsv.gz"):
+    with pytest.raises(UserError, match=r"has no table named dev or validation"):
         split_file(tmp_path, "dev")
     with gzip.open(tmp_path / "dev.tsv.gz", "wt") as handle:
         handle.write("sentence\tlabel\nfine\t1\n")
@@ -156,10 +218,9 @@ def test_a_test_file_may_have_labels_after_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "text", "message"),
     [
-        ("CoLA", "gj04\t1\t\tThey left.\n", "expected index, sentence (lacking index, sentence)"),
+        ("CoLA", "gj04\t1\t\tThey left.\n", "expected sentence (lacking sentence)"),
         ("SST-2", "index\tsentence\n1\tfine\n", "line 2: found index '1', expected 0"),
         ("QQP", "id\tquestion1\tquestion2\n0\ta\tb\n5\ta\tb\n", "line 3: found id '5', expected 1"),
-        ("RTE", "sentence1\tsentence2\na\tb\n", "(lacking index)"),
     ],
 )
 def test_test_files_number_their_rows(tmp_path: Path, task: str, text: str, message: str) -> None:
