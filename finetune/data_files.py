@@ -17,7 +17,7 @@ from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-from multiberts.runs.tables import TABLE_SUFFIXES, TableRow, is_table, read_rows
+from multiberts.runs.tables import TABLE_SUFFIXES, is_table
 
 # Lines of text, and not a table.
 LINES_SUFFIX = ".txt"
@@ -198,35 +198,10 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
     )
 
 
-def read_new_rows(
-    path: PathLike,
-    columns: Sequence[str],
-    *,
-    values: Sequence[str] = (),
-    optional: Sequence[str] = (),
-) -> list[TableRow]:
-    r"""Reads a table with named columns in any form of `runs.tables`.
-
-    Args:
-      columns: those with text that must be there.
-      values: further ones that must be there, which may hold numbers or lists.
-      optional: further ones, which need not be there.
-
-    Example:
-      >>> path = getfixture("tmp_path") / "new.jsonl"
-      >>> _ = path.write_text('{"text": "A cake.", "stars": 4}\n')
-      >>> [(row["text"], row["stars"]) for row in read_new_rows(path, ["text"], optional=["stars"])]
-      [('A cake.', '4')]
-    """
-    check_form(path)
-    cure = "correct the file"
-    return list(read_rows(path, columns, values=values, optional=optional, cure=cure))
-
-
 def check_form(path: PathLike) -> None:
     """Refuses a file whose name is not that of a table."""
     if not is_table(path):
         raise UserError(
-            f"{path} is of no known form; give a file whose name ends in .tsv, .csv, .jsonl or .parquet, "
-            f"or {LINES_SUFFIX} with one text per line"
+            f"{path} is of no known form; give a file whose name ends in {', '.join(TABLE_SUFFIXES)}, or "
+            f" {LINES_SUFFIX} with one text per line"
         )

@@ -266,17 +266,17 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[int, Any]]:
     if is_columnar(path):
         yield from enumerate(_columnar_entries(path), start=1)
         return
-    lines = read_lines(path)
+    lines, where = read_lines(path), ""
     if not _is_row_a_line(lines):
-        yield from enumerate(_rows_of_json(path, parse_json("\n".join(lines), str(path), cure)), 1)
-        return
+        lines, where = ["\n".join(lines)], str(path)
     for number, line in enumerate(lines, start=1):
-        yield number, parse_json(line, f"{path} line {number}", cure)
+        entry = parse_json(line, where or f"{path} line {number}", cure)
+        yield from [(number, entry)] if len(lines) > 1 else enumerate(_rows_of_json(path, entry), 1)
 
 
 def _is_row_a_line(lines: Sequence[str]) -> bool:
     """Returns whether JSON is one object a line, and not a single value over all lines."""
-    return len(lines) > 1 and all(line.lstrip().startswith("{") for line in lines[:2])
+    return bool(lines) and all(line.lstrip().startswith("{") for line in lines[:2])
 
 
 def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
@@ -358,10 +358,8 @@ def is_columnar(path: PathLike) -> bool:
 
 def _unit(path: PathLike) -> str:
     """Returns what the rows of a table are counted in."""
-    is_json = not is_columnar(path) and _is_typed(path)
-    return (
-        "row" if is_columnar(path) or (is_json and not _is_row_a_line(read_lines(path))) else "line"
-    )
+    is_row = is_columnar(path) or _text_name(path).endswith(".json")
+    return "row" if is_row or (_is_typed(path) and not _is_row_a_line(read_lines(path))) else "line"
 
 
 def table_files(path: PathLike) -> tuple[Path, ...]:

@@ -1,6 +1,6 @@
-"""SQuAD questions from the official JSON or from TensorFlow Datasets (Rajpurkar et al., 2016, 2018).
+"""SQuAD questions from JSON, tables or TensorFlow Datasets (Rajpurkar et al., 2016, 2018).
 
-The questions are put in the order of their ids: TensorFlow Datasets keeps no other order, and so both
+The questions are put in the order of their ids: TensorFlow Datasets keeps no other order, and so all
 sources give the same runs. A process reads and cuts each set once.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,8 @@ from multiberts.finetune.data_files import (
     SPLITS,
     DatasetSplit,
     FileContent,
+    check_form,
     open_split,
-    read_new_rows,
     tokenizer_of,
 )
 from multiberts.finetune.squad.windows import (
@@ -31,8 +32,11 @@ from multiberts.finetune.squad.windows import (
     training_answers,
 )
 from multiberts.runs.console import progress, warn
-from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_json_fields
+from multiberts.runs.errors import UserError, listed
+from multiberts.runs.files import PathLike
+from multiberts.runs.tables import table_entries, table_files
+
+_OF_ANSWERS = ("text", "answer_start")
 
 
 class _Question(NamedTuple):
@@ -49,39 +53,19 @@ class _Question(NamedTuple):
 def read_squad(
     path: PathLike, *, with_unanswerable: bool, need_answers: bool = True
 ) -> SquadExamples:
-    """Reads a file in the official layout.
+    """Reads a file in the official layout, or a table with a question in each row.
 
     Args:
-      path: `.json`, plain or `.gz`.
+      path: of a table (`runs.tables`): SQuAD's JSON; or with the columns `question`, `context`, `answers`
+        ({text: [...], answer_start: [...]}, as `datasets` has them, or a list as in SQuAD), `id` and `title`.
+        Without ids, questions are numbered from 0.
       with_unanswerable: whether questions may have no answer, as in version 2.0.
       need_answers: whether the list of a question's answers, empty or not, must be there.
     """
-    content = read_json_fields(path, cure="fetch the file again as published for SQuAD")
-    return _collected(path, _questions(path, content, need_answers), with_unanswerable)
-
-
-def read_question_table(path: PathLike) -> SquadExamples:
-    """Reads new questions without answers from a table with the columns `question` and `context`.
-
-    The columns `id` and `title` may be there; without ids, questions are numbered from 0.
-
-    Args:
-      path: `.tsv`, `.csv`, `.jsonl` or `.parquet`.
-    """
-    rows = read_new_rows(path, ("question", "context"), optional=("id", "title"))
-    width = len(str(len(rows)))
-    questions = (
-        _Question(
-            row.get("id") or f"{number:0{width}d}",
-            row["question"],
-            row.get("title", ""),
-            row["context"],
-            (),
-            (),
-        )
-        for number, row in enumerate(rows)
+    check_form(path)
+    return _collected(
+        path, _questions(path, [*table_entries(path)], need_answers), with_unanswerable
     )
-    return _collected(path, questions, with_unanswerable=True)
 
 
 def read_squad_dataset(source: DatasetSplit, *, with_unanswerable: bool) -> SquadExamples:
@@ -99,42 +83,76 @@ def read_squad_dataset(source: DatasetSplit, *, with_unanswerable: bool) -> Squa
     return _collected(source.name, questions, with_unanswerable)
 
 
-def _questions(path: PathLike, content: Any, need_answers: bool) -> Iterator[_Question]:
+def _questions(path: PathLike, rows: list[Any], need_answers: bool) -> Iterator[_Question]:
     """Yields the questions of a file in its own order."""
-    for a, article in enumerate(_field(path, "", content, "data", list)):
-        at_article = f"data[{a}]"
-        title = article.get("title", "") if isinstance(article, dict) else ""
-        for p, paragraph in enumerate(_field(path, at_article, article, "paragraphs", list)):
-            at_paragraph = f"{at_article}.paragraphs[{p}]"
+    entries = _official(path, rows) if is_official(rows) else _rows(path, rows)
+    for where, context, entry in entries:
+        answers = entry.get("answers")
+        if not need_answers and not isinstance(answers, list | dict):
+            answers = []
+        if isinstance(answers, dict):
+            at_answers = f"{where}.answers"
+            columns = [_field(path, at_answers, answers, name, list) for name in _OF_ANSWERS]
+            answers = [
+                dict(zip(_OF_ANSWERS, pair, strict=True))
+                for pair in itertools.zip_longest(*columns)
+            ]
+        texts, starts = [], []
+        for n, answer in enumerate(_field(path, where, {"answers": answers}, "answers", list)):
+            at_answer = f"{where}.answers[{n}]"
+            texts.append(_field(path, at_answer, answer, "text", str))
+            starts.append(_field(path, at_answer, answer, "answer_start", int))
+        if need_answers and bool(entry.get("is_impossible", not texts)) == bool(texts):
+            raise UserError(
+                f"{path} {where}: is_impossible is {entry['is_impossible']} but there are "
+                f"{len(texts)} answers; fetch the file again as published for SQuAD"
+            )
+        yield _Question(
+            _field(path, where, entry, "id", str),
+            _field(path, where, entry, "question", str),
+            str(entry.get("title") or ""),
+            context,
+            tuple(texts),
+            tuple(starts),
+        )
+
+
+def is_official(rows: Sequence[Any]) -> bool:
+    """Returns whether entries of a file are SQuAD's articles, and not questions."""
+    return any(isinstance(row, dict) and "paragraphs" in row for row in rows)
+
+
+def _official(path: PathLike, articles: list[Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields where each question of SQuAD's JSON is, its paragraph and its entry."""
+    for a, article in enumerate(articles):
+        for p, paragraph in enumerate(_field(path, f"data[{a}]", article, "paragraphs", list)):
+            at_paragraph = f"data[{a}].paragraphs[{p}]"
             context = _field(path, at_paragraph, paragraph, "context", str)
             for q, entry in enumerate(_field(path, at_paragraph, paragraph, "qas", list)):
                 where = f"{at_paragraph}.qas[{q}]"
-                example_id = _field(path, where, entry, "id", str)
-                question = _field(path, where, entry, "question", str)
-                if not need_answers:
-                    entry.setdefault("answers", [])
-                texts, starts = [], []
-                for n, answer in enumerate(_field(path, where, entry, "answers", list)):
-                    at_answer = f"{where}.answers[{n}]"
-                    texts.append(_field(path, at_answer, answer, "text", str))
-                    starts.append(_field(path, at_answer, answer, "answer_start", int))
-                if need_answers and bool(entry.get("is_impossible", not texts)) == bool(texts):
-                    raise UserError(
-                        f"{path} {where}: is_impossible is {entry['is_impossible']} but there are "
-                        f"{len(texts)} answers; fetch the file again as published for SQuAD"
-                    )
-                yield _Question(
-                    example_id, question, str(title), context, tuple(texts), tuple(starts)
-                )
+                _field(path, where, entry, "id", str)
+                yield where, context, {**entry, "title": article.get("title")}
+
+
+def _rows(path: PathLike, rows: list[Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields the same of a table; rows without an id are numbered."""
+    width = len(str(len(rows)))
+    for number, row in enumerate(rows):
+        where, entry = f"row {number + 1}", row if isinstance(row, dict) else {}
+        name = entry.get("id")
+        name = f"{number:0{width}d}" if name in (None, "") else str(name)
+        context = _field(path, where, entry, "context", str)
+        yield where, context, {**entry, "id": name}
 
 
 def _field(path: PathLike, where: str, record: Any, name: str, kind: type) -> Any:
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind):
         found = "nothing" if value is None else f"a {type(value).__name__}"
+        others = f" beside {listed(record)}" if value is None and isinstance(record, dict) else ""
         raise UserError(
-            f"{path} {where or 'top level'}: found {found} under {name!r}, expected a "
-            f"{kind.__name__}; give a file in the layout of SQuAD"
+            f"{path} {where}: found {found} under {name!r}{others}, expected a "
+            f"{kind.__name__}; give SQuAD's JSON, or a table with the columns question, context and answers"
         )
     return value
 
@@ -178,9 +196,9 @@ class SquadSource:
 
     Attributes:
       name: `train`, `dev`, or the name of a further evaluation set.
-      file: in the official layout; None for a dataset.
+      file: as of `read_squad`; None for a dataset.
       datasets_dir: the folder of prepared datasets; None: the default of TensorFlow Datasets.
-      is_new: whether these are questions for a trained model: in either layout, answers need not be there.
+      is_new: whether these are questions for a trained model: answers need not be there.
     """
 
     name: str
@@ -196,14 +214,12 @@ class SquadSource:
 
     def files(self) -> tuple[Path, ...]:
         split = self._open()
-        return (Path(str(self.file)),) if split is None else split.files
+        return table_files(str(self.file)) if split is None else split.files
 
     def read(self, *, with_unanswerable: bool) -> SquadExamples:
         split = self._open()
         if split is None:
             file = str(self.file)
-            if self.is_new and not file.removesuffix(".gz").endswith(".json"):
-                return read_question_table(file)
             return read_squad(
                 file,
                 with_unanswerable=with_unanswerable or self.is_new,
@@ -248,11 +264,18 @@ def prepared(
                 "expected some; give another train file"
             )
         answers = training_answers(tokenizer, examples, contexts, str(files[0].path))
-        if lost := answers.count(None):
-            progress(
-                f"{files[0].path}: {lost} of {len(examples)} questions are left out of training, as "
-                "their paragraphs do not contain their answers"
-            )
+        lost = [row for row, answer in enumerate(answers) if answer is None]
+        stand = [row for row in lost if _stands_in_paragraph(examples, row)]
+        for count, reason in (
+            (
+                len(stand),
+                "as answer_start does not point at their answers, which are elsewhere in their paragraphs",
+            ),
+            (len(lost) - len(stand), "as their paragraphs do not contain their answers"),
+        ):
+            if count:
+                where = f"{files[0].path}: {count} of {len(examples)} questions"
+                progress(f"{where} are left out of training, {reason}")
     windows = make_windows(
         tokenizer,
         examples,
@@ -268,3 +291,8 @@ def prepared(
             "at least one; give another file"
         )
     return SquadSet(examples, contexts, windows)
+
+
+def _stands_in_paragraph(examples: SquadExamples, row: int) -> bool:
+    context = examples.contexts[examples.context_of[row]]
+    return " ".join(examples.answers[row][0].split()) in " ".join(context.split())

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multiberts.evaluate.readers.rows import TEXT_NAMES
-from multiberts.finetune.data_files import LINES_SUFFIX, check_form, read_new_rows
+from multiberts.finetune.data_files import LINES_SUFFIX, check_form
 from multiberts.finetune.text.labels import is_label
 from multiberts.finetune.text.readers import examples_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
-from multiberts.runs.tables import column_names
+from multiberts.runs.tables import column_names, read_rows
 
 _USUAL_WORDS = (("tokens",), ("words",))
 _USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
@@ -57,8 +57,9 @@ class NewTextReader:
         columns, label = self._columns(path), self.label_column or self.task.label_column
         task = dataclasses.replace(self.task, text_columns=columns, label_column=label)
         # Words may be lists, where cells have types.
-        texts_and_lists = ((), columns) if self.task.kind == TOKENS else (columns, ())
-        rows = read_new_rows(path, texts_and_lists[0], values=texts_and_lists[1], optional=[label])
+        texts, lists = ((), columns) if self.task.kind == TOKENS else (columns, ())
+        cure = "correct the file"
+        rows = [*read_rows(path, texts, values=lists, optional=[label], cure=cure)]
         is_labelled = any(is_label(row, task) or label in row.lists for row in rows)
         cure = ", as the model has; correct it, or leave the column out"
         return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)

@@ -333,18 +333,21 @@ def test_questions(
     (tmp_path / "bare.json").write_text(content(False))
     table = [f"{name}\t{question}\t{context}" for name, question, context, _ in rows]
     (tmp_path / "table.tsv").write_text("\n".join(["id\tquestion\tcontext", *table]) + "\n")
+    (tmp_path / "flat.json").write_text(json.dumps([
+        {"id": name, "question": question, "context": context,
+         "answers": {"text": [answer], "answer_start": [0]}} for name, question, context, answer in rows
+    ]))  # fmt: skip
     (tmp_path / "odd.tsv").write_text("id\tquestion\n1\twho\n")
     run = tmp_path / "run"
     finetune(run_dir=str(run), checkpoint=str(make_checkpoint()), task="questions", keep="last",
              train_files=[str(tmp_path / "train.json")], dev_files=[str(tmp_path / "dev.json")],
              options=SHORT, sequence_length=24, **{**SMALL, "batch_size": 4})  # fmt: skip
     expected = read_predictions([run], "dev")["prediction_text"].values[0].tolist()
-    for name in ("dev.json", "bare.json", "table.tsv"):
+    for name in ("dev.json", "bare.json", "table.tsv", "flat.json"):
         found = answers(capsys, run / "model", tmp_path / name)
         assert [line["prediction"] for line in found] == expected
         assert [line["example_id"] for line in found] == [row[0] for row in rows]
-        assert ("label" in found[0]) == (name == "dev.json")
-        assert found[0].get("label") == (["Mary"] if name == "dev.json" else None)
+        assert found[0].get("label") == (["Mary"] if name in ("dev.json", "flat.json") else None)
     check_few_rows(run / "model", tmp_path / "table.tsv")
     # The model stays loaded; rows stay in their order, with their columns, whatever their ids.
     predictor = Predictor(str(run / "model"), compile_step=False)
@@ -356,7 +359,9 @@ def test_questions(
         found = predictor(examples)
         assert [line["prediction"] for line in found] == expected
         assert [{name: line[name] for name in given[0]} for line in found] == examples
-    with pytest.raises(UserError, match="found the columns id, question, expected"):
+    with pytest.raises(
+        UserError, match="found nothing under 'context' beside id, question, expected"
+    ):
         predict(model=str(run / "model"), files=[str(tmp_path / "odd.tsv")])
 
 

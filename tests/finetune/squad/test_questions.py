@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from multiberts.finetune.squad.questions import read_squad, read_squad_dataset
+from multiberts.finetune.data_files import FileContent
+from multiberts.finetune.squad.questions import (
+    SquadSource,
+    prepared,
+    read_squad,
+    read_squad_dataset,
+)
 from multiberts.runs.errors import UserError
 
 
@@ -70,7 +77,7 @@ def test_questions_are_read_in_the_order_of_their_ids(tmp_path: Path, name: str)
     ("content", "message"),
     [
         ("{", r"is not whole JSON"),
-        ([], r"holds \[\], expected fields by name"),
+        ([], r"holds no question"),
         ({"data": [{"paragraphs": {}}]}, r"data\[0\]: found a dict under 'paragraphs'"),
         (squad(("a", [{"id": "1", "question": "b"}])), r"qas\[0\]: found nothing under 'answers'"),
         (
@@ -90,6 +97,100 @@ def test_another_layout_is_refused(tmp_path: Path, content: Any, message: str) -
     with pytest.raises(UserError, match=message) as caught:
         read_squad(path, with_unanswerable=True)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+FLAT = [
+    {
+        "id": name, "title": "Town", "context": context, "question": question,
+        "answers": {"text": [*texts], "answer_start": [*starts]},
+    }
+    for name, context, question, texts, starts in [
+        ("q3", "Ann met Bob in Oslo.", "Who met Bob?", ("Ann", "ann"), (0, 0)),
+        ("q1", "Ann met Bob in Oslo.", "Where?", ("Oslo",), (15,)),
+        ("q2", "It rained.", "When?", (), ()),
+    ]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["lines", "array", "data", "parquet", "folder", "answers"])
+def test_a_row_for_each_question_as_datasets_has_them_is_the_same(
+    tmp_path: Path, form: str
+) -> None:
+    """The rows of `rajpurkar/squad`; run_qa takes them under "data"."""
+    expected = read_squad(written(tmp_path / "dev.json", CONTENT), with_unanswerable=True)
+    path = tmp_path / f"flat.{'parquet' if form == 'parquet' else 'json'}"
+    if form == "lines":
+        written(path, "".join(json.dumps(row) + "\n" for row in FLAT))
+    elif form == "parquet":
+        pd.DataFrame(FLAT).to_parquet(path)
+    elif form == "folder":
+        datasets = pytest.importorskip("datasets")
+        path = tmp_path / "saved"
+        datasets.Dataset.from_list(FLAT).save_to_disk(str(path))
+    elif form == "answers":
+        rows = [{**row, "answers": pd.DataFrame(row["answers"]).to_dict("records")} for row in FLAT]
+        written(path, rows)
+    else:
+        written(path, FLAT if form == "array" else {"version": "0.1.0", "data": FLAT})
+    read = read_squad(path, with_unanswerable=True)
+    for column in ("example_ids", "questions", "titles", "contexts", "answers", "answer_starts"):
+        assert getattr(read, column) == getattr(expected, column), column
+    assert read.context_of.tolist() == expected.context_of.tolist()
+    assert SquadSource("dev", path).read(with_unanswerable=True).answers == expected.answers
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (None, "row 2: found nothing under 'answers'"),
+        ("Ann", "row 2: found a str under 'answers', expected a list"),
+        (
+            {"text": ["Ann"]},
+            "row 2.answers: found nothing under 'answer_start' beside text, expected a list",
+        ),
+        (
+            {"text": ["Ann"], "answer_start": []},
+            r"row 2.answers\[0\]: found nothing under 'answer_start'",
+        ),
+    ],
+)
+def test_rows_whose_answers_do_not_fit_are_refused(
+    tmp_path: Path, answers: Any, message: str
+) -> None:
+    path = written(tmp_path / "a.json", [FLAT[0], {**FLAT[1], "answers": answers}])
+    with pytest.raises(UserError, match=message):
+        read_squad(path, with_unanswerable=True)
+
+
+def test_why_questions_are_left_out_of_training(
+    tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the start is unknown, files have 0: the answer is in the paragraph all the same."""
+    rows = [
+        {**FLAT[0], "id": name, "answers": {"text": [text], "answer_start": [0]}}
+        for name, text in (("q1", "Ann"), ("q2", "Bob"), ("q3", "Oslo."), ("q4", "Rome"))
+    ]
+    path, vocabulary = written(tmp_path / "train.json", rows), shared_data / "bert" / "vocab.txt"
+    options = {
+        "sequence_length": 40,
+        "stride": 20,
+        "max_query_length": 8,
+        "with_unanswerable": False,
+    }
+    source = SquadSource("train", path)
+    found = prepared(
+        (FileContent.of(path),), source, FileContent.of(vocabulary), training=True, **options
+    )
+    assert found.windows.question.tolist() == [0]
+    said = capsys.readouterr().err
+    assert (
+        f"{path}: 2 of 4 questions are left out of training, as answer_start does not point at"
+        in said
+    )
+    assert (
+        f"{path}: 1 of 4 questions are left out of training, as their paragraphs do not contain"
+        in said
+    )
 
 
 def test_a_question_without_an_answer_is_refused_in_version_1(tmp_path: Path) -> None:
