@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 import contextlib
 import csv
+import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import (
     PathLike,
     check_fields,
+    open_unpacked,
     parse_json,
     parse_json_fields,
     read_lines,
@@ -29,6 +32,8 @@ _JSON, _COLUMNAR = (".jsonl", ".json"), ".parquet"
 # Endings of the names of tables; those of text may be followed by `.gz`.
 TABLE_SUFFIXES = (".tsv", ".csv", *_JSON, _COLUMNAR)
 _SHARDS = "data-*.arrow"
+# A tag of a word in BIO and its like, and the word before a document in CoNLL's files.
+_TAG, _DOCUMENT = re.compile(r"O|[BIELSU]-\S+"), "-DOCSTART-"
 # An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
 _ITEM = re.compile(
     r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
@@ -132,7 +137,8 @@ def read_rows(
 
     A name in `.jsonl` or `.json` means JSON, one in `.csv` commas, one in `.parquet` Parquet, any other tabs
     (each but Parquet also before `.gz`). JSON is one object a line, a list of objects (also alone under
-    `data`), or pandas' object of columns, whatever the name. A folder is a split that Hugging Face
+    `data`), or pandas' object of columns, whatever the name. A file with a word and its tag in each line
+    (CoNLL) has the columns `tokens` and `tags`. A folder is a split that Hugging Face
     `datasets` saved; its class numbers are read as the names of the classes. Between tabs a quote is text
     and only a line feed ends a row; CSV cells may be quoted. A byte order mark may come first.
 
@@ -200,8 +206,8 @@ def table_entries(path: PathLike) -> Iterator[Mapping[str, Any]]:
 
 
 def is_table(path: PathLike) -> bool:
-    """Returns whether a path is named as a table is, or is a folder of Hugging Face `datasets`."""
-    return is_columnar(path) or _text_name(path).endswith(TABLE_SUFFIXES)
+    """Returns whether a path is named as a table is, holds words with tags, or is a folder of `datasets`."""
+    return _text_name(path).endswith(TABLE_SUFFIXES) or _is_typed(path)
 
 
 def _text_name(path: PathLike) -> str:
@@ -209,7 +215,60 @@ def _text_name(path: PathLike) -> str:
 
 
 def _is_typed(path: PathLike) -> bool:
-    return is_columnar(path) or _text_name(path).endswith(_JSON)
+    return is_columnar(path) or _text_name(path).endswith(_JSON) or has_tagged_words(path)
+
+
+def has_tagged_words(path: PathLike) -> bool:
+    """Returns whether a file has a word and its tags in each line, as CoNLL's: its first two words have."""
+    if _text_name(path).endswith((".csv", *_JSON, _COLUMNAR)) or not Path(path).is_file():
+        return False
+    with contextlib.suppress(OSError), open_unpacked(path) as file:
+        lines = file.read(1 << 16).decode("utf-8-sig", "replace").split("\n")
+        return _tag_column(_first_words(lines)) > 0
+    return False
+
+
+def _first_words(lines: Iterable[str]) -> list[list[str]]:
+    """Returns the columns of the first two words."""
+    words = (_cells_of_word(line) for line in lines if not line.startswith(("#", _DOCUMENT)))
+    return [*itertools.islice(filter(None, words), 2)]
+
+
+def _cells_of_word(line: str) -> list[str]:
+    return line.strip().split("\t") if "\t" in line.strip() else line.split()
+
+
+def _tag_column(words: Sequence[Sequence[str]]) -> int:
+    """Returns the last column with a tag in BIO for each word, 0 for none."""
+    columns = [*zip(*words, strict=False)]
+    return max((n for n, cells in enumerate(columns) if all(map(_TAG.fullmatch, cells))), default=0)
+
+
+def _tagged_sentences(path: PathLike, cure: str) -> Iterator[tuple[int, dict[str, list[str]]]]:
+    """Yields the first line of each sentence in CoNLL's columns, its words and its tags."""
+    lines = read_lines(path)
+    first, second = (_first_words(lines) * 2)[:2]
+    tag = _tag_column([first, second])
+    word = int(tag > 1 and first[0] == "1" and second[0] in ("1", "2"))  # words may be numbered
+    console.note_once(
+        f"{path} has a word in each line, read as lists: tokens from column {word + 1}, tags from {tag + 1}"
+    )
+    start, tokens, tags = 0, [], []
+    for number, line in enumerate([*lines, ""], start=1):
+        cells = _cells_of_word(line)
+        if cells and cells[0] != _DOCUMENT:
+            if len(cells) == len(first) and _TAG.fullmatch(cells[tag]):
+                start = start if tokens else number
+                tokens.append(cells[word])
+                tags.append(cells[tag])
+            elif tokens or line[0] != "#":  # before a sentence: a comment
+                raise UserError(
+                    f"{path} line {number}: found {shortened(line)}, expected {len(first)} columns, with a "
+                    f"tag such as O or B-PER in column {tag + 1}, as in the lines before; {cure}"
+                )
+        elif tokens:
+            yield start, {"tokens": tokens, "tags": tags}
+            tokens, tags = [], []
 
 
 def _cells(
@@ -266,6 +325,9 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[int, Any]]:
     if is_columnar(path):
         yield from enumerate(_columnar_entries(path), start=1)
         return
+    if not _text_name(path).endswith(_JSON):
+        yield from _tagged_sentences(path, cure)
+        return
     lines, where = read_lines(path), ""
     if not _is_row_a_line(lines):
         lines, where = ["\n".join(lines)], str(path)
@@ -297,7 +359,7 @@ def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
     ):
         raise UserError(
             f"{path} holds one object with lists under {listed(fields)}, expected an object for each row; "
-            "write these, one a line or in a list, as to_json(..., orient='records') of a pandas.DataFrame does"
+            "write these, one a line or in a list, as pandas' to_json(..., orient='records') does"
         )
     return [content]
 
@@ -359,7 +421,8 @@ def is_columnar(path: PathLike) -> bool:
 def _unit(path: PathLike) -> str:
     """Returns what the rows of a table are counted in."""
     is_row = is_columnar(path) or _text_name(path).endswith(".json")
-    return "row" if is_row or (_is_typed(path) and not _is_row_a_line(read_lines(path))) else "line"
+    is_json = _text_name(path).endswith(_JSON)
+    return "row" if is_row or (is_json and not _is_row_a_line(read_lines(path))) else "line"
 
 
 def table_files(path: PathLike) -> tuple[Path, ...]:

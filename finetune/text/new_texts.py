@@ -13,7 +13,7 @@ from multiberts.finetune.text.readers import examples_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
-from multiberts.runs.tables import column_names, read_rows
+from multiberts.runs.tables import column_names, has_tagged_words, read_rows
 
 _USUAL_WORDS = (("tokens",), ("words",))
 _USUAL_PAIRS: tuple[tuple[str, ...], ...] = (
@@ -45,7 +45,9 @@ class NewTextReader:
     def __call__(self, files: tuple[Path, ...], name: str) -> TextExamples:
         """Reads the file of the set `name`."""
         (path,) = files
-        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX):
+        if path.name.removesuffix(".gz").endswith(LINES_SUFFIX) and not (
+            self.task.kind == TOKENS and has_tagged_words(path)
+        ):
             texts = self._lines(path)
             return TextExamples(
                 example_ids=[f"{self.task.name}/{name}/{row}" for row in range(len(texts[0]))],

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.tables import TableRow, column_names, read_rows, table_entries
+from multiberts.runs.tables import TableRow, column_names, is_table, read_rows, table_entries
 
 COLUMNS = ["id", "text"]
 ROWS = [{"id": "1", "text": 'a "quote'}, {"id": "2", "text": "two, or more"}]
@@ -192,3 +192,58 @@ def test_a_damaged_or_missing_columnar_table_is_refused_in_one_line(tmp_path: Pa
         list(read_rows(tmp_path / "b.parquet", ["text"]))
     with pytest.raises(UserError, match=r"data-\*\.arrow"):
         list(read_rows(tmp_path, ["text"]))
+
+
+# Two sentences of CoNLL-2003's form, a file of words and tags, Universal NER's and MultiCoNER's, each with
+# the columns of words and tags.
+TAGGED = {
+    "2003.txt": (
+        "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\n# NN B-NP O\n"
+        "Peter NNP I-NP B-PER\n",
+        (1, 4),
+    ),
+    "words.tsv": ("EU\tB-ORG\nrejects\tO\n\n#\tO\nPeter\tB-PER\n\n", (1, 2)),
+    "words.bio": ("EU B-ORG\r\nrejects O\r\n\r\n# O\r\nPeter B-PER", (1, 2)),
+    "en.iob2": (
+        "# sent_id = 1\n# text = EU rejects\n1\tEU\tB-ORG\t-\t-\n2\trejects\tO\t-\t-\n\n"
+        "# text = # Peter\n1\t#\tO\t-\t-\n2\tPeter\tB-PER\t-\t-\n",
+        (2, 3),
+    ),
+    "multi.conll": (
+        "# id a1 domain=en\nEU _ _ B-ORG\nrejects _ _ O\n\n# id a2 domain=en\n# _ _ O\nPeter _ _ B-PER\n",
+        (1, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAGGED)
+def test_words_with_tags_are_lists(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, (word, tag) = TAGGED[name]
+    path = written(tmp_path / name, text)
+    rows = list(read_rows(path, (), values=["tokens", "tags"]))
+    assert [row.lists for row in rows] == [
+        {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]},
+        {"tokens": ["#", "Peter"], "tags": ["O", "B-PER"]},
+    ]
+    assert column_names(path) == ["tokens", "tags"] and is_table(path)
+    assert [text.splitlines()[row.line - 1][:1] == "#" for row in rows] == [
+        False,
+        name != "en.iob2",
+    ]
+    assert f"tokens from column {word}, tags from {tag}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["Peter NNP I-NP", "Peter NNP I-NP person", "# 3 of them"])
+def test_a_word_without_its_tag_is_refused(tmp_path: Path, line: str) -> None:
+    path = written(tmp_path / "train.txt", TAGGED["2003.txt"][0] + line)
+    with pytest.raises(
+        UserError, match=rf"line 9: found '{line}', expected 4 columns, .* in column 4, .*mend it"
+    ):
+        list(read_rows(path, (), values=["tokens"], cure="mend it"))
+
+
+def test_a_header_makes_a_table(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tsv", "E-mail\tO-level\nO\tB-2\n")
+    assert column_names(path) == ["E-mail", "O-level"]
