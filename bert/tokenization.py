@@ -1,25 +1,14 @@
-"""WordPiece tokenisation: text to the ids of the original BERT code, at library speed.
+"""WordPiece tokenisation: text to the ids of the original BERT code, fast.
 
 The original (google-research/bert, `tokenization.py`, FullTokenizer) is defined in terms of the
 running Python's Unicode tables: drop control characters, set CJK ideographs apart, lower-case each
 word in context, decompose (NFD), drop combining marks, split punctuation off, then greedy
 longest-match WordPiece; a word of more than 200 characters is [UNK].
 
-Hugging Face `tokenizers` does the same many times faster, but lower-cases character by character
-(no final sigma) and carries Unicode tables of another version. So these routes lead to the ids:
-
-* Text made only of `_AGREED_ALPHABET` goes through the library. On these code points both sides
-  act on every character alone: neither lower-casing nor decomposition looks at neighbours, and
-  what remains after combining marks were dropped has no combining class that NFD could reorder.
-  So agreement on each code point is agreement on each string. A test checks all three
-  conditions on every code point of the alphabet.
-* Printable ASCII, where normalising is lower-casing and every mark is punctuation, is cut into words
-  by one pattern, and each new word by `_wordpiece`, which takes less time than a call of the library.
-* Any other text goes through `split_words_exactly` and `_wordpiece`, which follow the original.
-
-The original never looks across a space, so the routes work on what stands between spaces, and the
-ids of such a chunk are remembered: running text repeats itself, and a look-up costs a fraction of
-either route.
+The original never looks across a space, so the ids of what stands between spaces are remembered: running
+text repeats itself, and a look-up costs a fraction of cutting. What each character becomes is remembered,
+too, and `str.translate` applies it. (Hugging Face `tokenizers` lower-cases character by character, without
+the final sigma, has Unicode tables of another version, and takes five times as long for each new chunk.)
 
 A cased model's text (`do_lower_case` false) is neither lower-cased nor decomposed; the rest is the same.
 
@@ -34,9 +23,9 @@ import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -44,10 +33,6 @@ from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields, read_lines, write_json_fields
 from multiberts.runs.parameters import shortened
-
-if TYPE_CHECKING:
-    from tokenizers.normalizers import Normalizer
-    from tokenizers.pre_tokenizers import PreTokenizer
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
@@ -99,30 +84,11 @@ _PIECES_PER_CASED = 100
 _MOST_CHUNKS_REMEMBERED = 500_000
 _LONGEST_CHUNK_REMEMBERED = 100
 
-# Code points on which the library and the original agree in every context (first, last). All were
-# assigned by Unicode 10, so no table in use differs on them. Left out inside: U+03A3, capital
-# sigma, whose lower case depends on its place in the word, and unassigned code points.
-_AGREED_ALPHABET = (
-    (0x0000, 0x0377),  # Latin with its extensions, phonetic, combining marks, Greek numerals
-    (0x037A, 0x037F), (0x0384, 0x038A), (0x038C, 0x038C), (0x038E, 0x03A1),  # Greek
-    (0x03A4, 0x052F),  # Greek from upsilon on, Cyrillic
-    (0x05D0, 0x05EA), (0x0620, 0x06FF),  # Hebrew, Arabic letters
-    (0x1E00, 0x1F15), (0x1F20, 0x1F45), (0x1F80, 0x1FB4),  # more Latin, polytonic Greek
-    (0x2000, 0x2064), (0x2066, 0x2071), (0x2074, 0x208E), (0x20A0, 0x20BF),  # signs, currencies
-    (0x2100, 0x218B), (0x2190, 0x23FA), (0x2500, 0x2B73),  # letterlike, mathematics, symbols
-    (0x3000, 0x302D), (0x3041, 0x3096), (0x3099, 0x30FF),  # Japanese
-    (0x3400, 0x4DB5), (0x4E00, 0x9FD5), (0xAC00, 0xD7A3),  # Chinese, Korean
-    (0xFB00, 0xFB06), (0xFF01, 0xFFBE), (0x1F300, 0x1F64F),  # ligatures, wide forms, pictographs
-)  # fmt: skip
+# The words of printable ASCII, where each mark is punctuation to the original.
+_ASCII_WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 
-_OUTSIDE_ALPHABET = re.compile(
-    "[^"
-    + "".join(f"{chr(first)}-{chr(last)}".replace("\0", r"\0") for first, last in _AGREED_ALPHABET)
-    + "]"
-)
-
-# The words of printable ASCII without spaces: each mark is punctuation to the original.
-_ASCII_WORD = re.compile("[A-Za-z0-9]+|[^A-Za-z0-9]")
+# Text without spaces is cut in blocks of about this many characters, to bound the memory.
+_BLOCK = 1 << 15
 
 _ID = np.dtype("i")
 
@@ -136,54 +102,28 @@ _CJK_IDEOGRAPH = re.compile(
 )
 
 
-@functools.cache
-def _steps_of_library(lower_case: bool) -> tuple[Normalizer, PreTokenizer]:
-    """Returns what cleans a text, and what cuts it into words."""
-    from tokenizers import normalizers, pre_tokenizers
-
-    normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=lower_case,
-        lowercase=lower_case,
-    )
-    return normalizer, pre_tokenizers.BertPreTokenizer()
+# Where a text may be cut without another outcome: what ends a word, and where lower-casing ends, which looks
+# past some marks (full stops, colons) for the letters around a sigma.
+_CUT = re.compile(rf"[ \t\n\r\u3000,;!?()\[\]{{}}<>/+=|、。，！？]|{_CJK_IDEOGRAPH.pattern}")
 
 
-def _as_bytes(ids: list[int]) -> bytes:
+def _as_bytes(*ids: int) -> bytes:
     return array.array("i", ids).tobytes()
 
 
-class _Chunks(dict[str, bytes]):
-    """The ids of chunks, found when they are first asked for: at once in ASCII, else later together.
+class _Remembered(dict[str, bytes]):
+    """The ids of words or chunks as bytes, which are joined faster than lists, found when first asked for."""
 
-    Attributes:
-      waiting: chunks that wait for the library; their ids are not known until then.
-      missed: whether one of these was asked for.
-    """
-
-    def __init__(self, bytes_of_word: Callable[[str], bytes], lower_case: bool) -> None:
+    def __init__(self, find: Callable[[str], bytes]) -> None:
         super().__init__()
-        self._lower_case = lower_case
-        self._bytes_of_word = bytes_of_word
-        self.waiting: set[str] = set()
-        self.missed = False
+        self._find = find
 
-    def __missing__(self, chunk: str) -> bytes:
-        if not (chunk.isascii() and chunk.isprintable()):
-            self.waiting.add(chunk)
-            self.missed = True
-            return b""
-        text = chunk.lower() if self._lower_case else chunk
-        words = [text] if text.isalnum() else _ASCII_WORD.findall(text)
-        ids = b"".join(map(self._bytes_of_word, words))
-        self.remember(chunk, ids)
-        return ids
-
-    def remember(self, chunk: str, ids: bytes) -> None:
+    def __missing__(self, text: str) -> bytes:
+        ids = self._find(text)
         # Text without spaces does not repeat itself, and would fill the memory.
-        if len(chunk) <= _LONGEST_CHUNK_REMEMBERED:
-            self[chunk] = ids
+        if len(text) <= _LONGEST_CHUNK_REMEMBERED:
+            self[text] = ids
+        return ids
 
 
 class Tokenizer:
@@ -201,8 +141,6 @@ class Tokenizer:
         Args:
           vocabulary_path: `vocab.txt`, as released checkpoints have it.
         """
-        import tokenizers
-
         path = Path(vocabulary_path)
         self.vocabulary: list[str] = read_vocabulary(path)
         self.size: int = len(self.vocabulary)
@@ -211,21 +149,13 @@ class Tokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._ids[token] for token in SPECIAL_TOKENS
         )
-        # Ids as bytes, which are joined faster than lists. A word that is a piece is that piece.
-        self._whole_pieces = {
-            piece: _as_bytes([number])
-            for piece, number in self._ids.items()
-            if len(piece) <= MAX_CHARACTERS_PER_WORD
-        }
-        self._words = dict(self._whole_pieces)
-        self._chunks = _Chunks(self._bytes_of_word, self.lower_case)
-        # No token is registered as special: "[MASK]" in a text is three words to the original.
-        self._library = tokenizers.Tokenizer(
-            tokenizers.models.WordPiece(
-                self._ids, unk_token=UNK, max_input_chars_per_word=MAX_CHARACTERS_PER_WORD
-            )
+        # The ids of pieces by their beginnings, -1 for beginnings that are none.
+        self._beginnings = dict.fromkeys(
+            (piece[:end] for piece in self.vocabulary for end in range(1, len(piece))), -1
         )
-        self._library.normalizer, self._library.pre_tokenizer = _steps_of_library(self.lower_case)
+        self._beginnings.update(self._ids)
+        self._words = _Remembered(self._ids_of_word)
+        self._chunks = _Remembered(self._ids_of_chunk)
 
     def id_of(self, piece: str) -> int:
         return self._ids[piece]
@@ -248,69 +178,43 @@ class Tokenizer:
           The ids of all texts one behind the other, int32 [tokens], and how many each text has,
           int64 [texts].
         """
-        known = self._chunks
-        if max(len(known), len(self._words)) > _MOST_CHUNKS_REMEMBERED:
-            known.clear()
-            self._words = dict(self._whole_pieces)
-        look_up = known.__getitem__
-        encoded: list[bytes] = []
-        incomplete = []
-        for place, text in enumerate(texts):
-            encoded.append(b"".join(map(look_up, text.split(" "))))
-            if known.missed:
-                known.missed = False
-                incomplete.append(place)
-        found = self._find_waiting()
-        for place in incomplete:
-            chunks = texts[place].split(" ")
-            encoded[place] = b"".join(
-                [found[chunk] if chunk in found else look_up(chunk) for chunk in chunks]
-            )
+        if max(len(self._chunks), len(self._words)) > _MOST_CHUNKS_REMEMBERED:
+            self._chunks.clear()
+            self._words.clear()
+        look_up = self._chunks.__getitem__
+        encoded = [b"".join(map(look_up, text.split(" "))) for text in texts]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded)) // _ID.itemsize
         return np.frombuffer(b"".join(encoded), _ID), lengths
 
-    def _find_waiting(self) -> dict[str, bytes]:
-        """Finds the ids of chunks that wait, by the library where it agrees with the original."""
-        waiting, self._chunks.waiting = self._chunks.waiting, set()
-        agreed = [chunk for chunk in waiting if _OUTSIDE_ALPHABET.search(chunk) is None]
-        encodings = self._library.encode_batch_fast(agreed, add_special_tokens=False)
-        found = {
-            chunk: _as_bytes(encoding.ids)
-            for chunk, encoding in zip(agreed, encodings, strict=True)
-        }
-        for chunk in waiting.difference(agreed):
-            words = split_words_exactly(chunk, lower_case=self.lower_case)
-            found[chunk] = b"".join(_as_bytes(self._wordpiece(word)) for word in words)
-        for chunk, ids in found.items():
-            self._chunks.remember(chunk, ids)
-        return found
+    def _ids_of_chunk(self, chunk: str) -> bytes:
+        look_up, lower_case = self._words.__getitem__, self.lower_case
+        if len(chunk) <= _BLOCK:
+            return b"".join(map(look_up, split_words(chunk, lower_case=lower_case)))
+        cut = (split_words(block, lower_case=lower_case) for block in blocks_of(chunk))
+        return b"".join([b"".join(map(look_up, words)) for words in cut])
 
-    def _bytes_of_word(self, word: str) -> bytes:
-        """Returns the ids of a word of ASCII, and remembers them."""
-        ids = self._words.get(word)
-        if ids is None:
-            ids = _as_bytes(self._wordpiece(word))
-            if len(word) <= _LONGEST_CHUNK_REMEMBERED:
-                self._words[word] = ids
-        return ids
-
-    def _wordpiece(self, word: str) -> list[int]:
+    def _ids_of_word(self, word: str) -> bytes:
         """Matches the longest pieces first; a word that cannot be covered is one [UNK]."""
         if len(word) > MAX_CHARACTERS_PER_WORD:
-            return [self.unk_id]
-        ids = []
-        start = 0
+            return _as_bytes(self.unk_id)
+        if word in self._ids:
+            return _as_bytes(self._ids[word])
+        ids: list[int] = []
+        beginnings, start = self._beginnings, 0
         while start < len(word):
-            prefix = _CONTINUATION if start else ""
-            for end in range(len(word), start, -1):
-                number = self._ids.get(prefix + word[start:end])
-                if number is not None:
-                    ids.append(number)
-                    start = end
+            piece, longest = _CONTINUATION if start else "", -1
+            for place in range(start, len(word)):
+                piece += word[place]
+                number = beginnings.get(piece)
+                if number is None:
                     break
-            else:
-                return [self.unk_id]
-        return ids
+                if number >= 0:
+                    longest, end = number, place + 1
+            if longest < 0:
+                return _as_bytes(self.unk_id)
+            ids.append(longest)
+            start = end
+        return _as_bytes(*ids)
 
 
 def read_vocabulary(path: PathLike) -> list[str]:
@@ -505,40 +409,45 @@ def split_words(text: str, *, lower_case: bool = True) -> list[str]:
     """Normalises a text and cuts it into words: all of the tokeniser but WordPiece.
 
     Args:
+      text: any string, lone surrogates included.
       lower_case: false for a cased model.
 
     Returns:
       Words, in lower case and without accents or as they are; each punctuation mark and CJK ideograph is one.
     """
-    if _OUTSIDE_ALPHABET.search(text) is None:
-        return split_words_by_library(text, lower_case=lower_case)
-    return split_words_exactly(text, lower_case=lower_case)
-
-
-def split_words_by_library(text: str, *, lower_case: bool = True) -> list[str]:
-    """Splits a text as the library does; as the original where the text keeps to the agreed alphabet."""
-    normalizer, pre_tokenizer = _steps_of_library(lower_case)
-    return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))]
-
-
-def split_words_exactly(text: str, *, lower_case: bool = True) -> list[str]:
-    """Splits any text into the original's words, by the running Python's Unicode tables.
-
-    Args:
-      text: any string, lone surrogates included.
-      lower_case: false for a cased model.
-    """
-    words: list[str] = []
-    for token in "".join(map(cleaned, text)).split():
+    if text.isascii() and text.isprintable():
+        text = text.lower() if lower_case else text
+        return [text] if text.isalnum() else _ASCII_WORD.findall(text)
+    text = text.translate(_CLEANED)
+    if lower_case:
         # Lower-casing sees the whole token (final sigma) before punctuation is cut off.
-        decomposed = unicodedata.normalize("NFD", token.lower()) if lower_case else token
-        kept = "".join(
-            f" {character} " if is_punctuation(character) else character
-            for character in decomposed
-            if not lower_case or unicodedata.category(character) != "Mn"
-        )
-        words.extend(kept.split())
-    return words
+        text = unicodedata.normalize("NFD", text.lower())
+    return text.translate(_CUT_OFF[lower_case]).split()
+
+
+def blocks_of(text: str) -> Iterator[str]:
+    """Cuts a text into blocks whose words are those of the text, to bound the memory.
+
+    Yields:
+      Parts of the text, in order; a block is long only where a word is.
+    """
+    start = 0
+    while len(text) - start > _BLOCK and (cut := _CUT.search(text, start + _BLOCK)):
+        yield text[start : cut.end()]
+        start = cut.end()
+    yield text[start:] if start else text
+
+
+class _ByCharacter(dict[int, str]):
+    """What each character becomes, found when it is first met: a table for `str.translate`."""
+
+    def __init__(self, becomes: Callable[[str], str]) -> None:
+        super().__init__()
+        self._becomes = becomes
+
+    def __missing__(self, code: int) -> str:
+        self[code] = found = self._becomes(chr(code))
+        return found
 
 
 def cleaned(character: str) -> str:
@@ -561,3 +470,15 @@ def is_punctuation(character: str) -> bool:
     if character.isascii():
         return character.isprintable() and not character.isalnum() and character != " "
     return unicodedata.category(character).startswith("P")
+
+
+def _set_apart(character: str) -> str:
+    return f" {character} " if is_punctuation(character) else character
+
+
+def _without_marks(character: str) -> str:
+    return "" if unicodedata.category(character) == "Mn" else _set_apart(character)
+
+
+_CLEANED = _ByCharacter(cleaned)
+_CUT_OFF = {True: _ByCharacter(_without_marks), False: _ByCharacter(_set_apart)}

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from multiberts.bert.tokenization import split_words
+from multiberts.bert.tokenization import blocks_of, split_words
 from multiberts.pretrain.corpus.sentences import sentences_of
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError
@@ -191,7 +191,7 @@ def count_documents(documents: Iterable[list[str]], source_format: str) -> Piece
     for lines in documents:
         not_blank += any(line.strip() for line in lines)
         # Characters that the tokeniser drops make no document.
-        if any(split_words(line) for line in lines):
+        if any(split_words(block) for line in lines for block in blocks_of(line)):
             with_words += 1
             sentences = cut_into_sentences(lines, source_format)
             of_several += len(list(itertools.islice(sentences, 2))) > 1

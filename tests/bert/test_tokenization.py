@@ -2,7 +2,7 @@
 
 import json
 import random
-import sys
+import tracemalloc
 import unicodedata
 
 import pytest
@@ -66,14 +66,6 @@ def oracle(tokenizer):
     return Oracle(tokenizer.vocabulary)
 
 
-def agreed_characters():
-    return [
-        chr(point)
-        for first, last in tokenization._AGREED_ALPHABET
-        for point in range(first, last + 1)
-    ]
-
-
 CONTEXTS = ("{}", "a{}b", "{} x", "x{}", "a{}", "{0}{0}.", "\u03a3{}", "a\u0301{}\u0323")
 CHARACTERS = pytest.mark.parametrize(
     "characters",
@@ -105,29 +97,6 @@ def test_assigned_code_points_give_the_originals_words(oracle, characters):
     for character in characters():
         text = f"a{character}b {character}"
         assert tokenization.split_words(text) == oracle.basic.tokenize(text), hex(ord(character))
-
-
-def test_alphabet_of_the_quick_route_is_assigned_and_free_of_context():
-    """The three conditions under which agreement on code points is agreement on strings."""
-    characters = agreed_characters()
-    assert len(set(characters)) == len(characters) > 40_000
-    for character in characters:
-        assert unicodedata.category(character) not in ("Cn", "Co", "Cs"), hex(ord(character))
-        # Python lower-cases one character alone in context, capital sigma.
-        assert character != "\u03a3"
-        for part in unicodedata.normalize("NFD", character.lower()):
-            is_mark = unicodedata.category(part) == "Mn"
-            assert is_mark or unicodedata.combining(part) == 0, hex(ord(character))
-        assert tokenization._OUTSIDE_ALPHABET.search(character) is None, hex(ord(character))
-
-
-@pytest.mark.parametrize("lower_case", [True, False])
-def test_both_routes_give_the_same_words_on_the_alphabet(lower_case):
-    for character in agreed_characters():
-        text = f"a{character}b {character}"
-        exact = tokenization.split_words_exactly(text, lower_case=lower_case)
-        found = tokenization.split_words_by_library(text, lower_case=lower_case)
-        assert found == exact, hex(ord(character))
 
 
 @CHARACTERS
@@ -165,28 +134,13 @@ def test_a_cased_model_reads_what_transformers_reads(tmp_path, characters):
     assert upper == ["The", "T", "##H", "##E"]
 
 
-def test_lower_casing_outside_capital_sigma_is_free_of_context():
-    """The premise of the alphabet: str.lower() of a string is that of its characters."""
-    characters = agreed_characters()
-    shuffled = random.Random(7).sample(characters, len(characters))
-    text = "".join(shuffled)
-    assert text.lower() == "".join(character.lower() for character in shuffled)
-
-
-def test_characters_outside_the_alphabet_take_the_exact_route():
-    agreed = set(agreed_characters())
-    for point in range(sys.maxunicode + 1):
-        if (tokenization._OUTSIDE_ALPHABET.search(chr(point)) is None) != (chr(point) in agreed):
-            raise AssertionError(hex(point))
-
-
 @pytest.mark.parametrize(
     "string_seed", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2, 3))]
 )
 def test_ids_are_the_originals_on_random_strings(tokenizer, oracle, string_seed):
     draw = random.Random(string_seed)
     everything = assigned_characters()
-    pools = [LETTERS + "ABCXYZ  .,'[]#", agreed_characters(), everything, "ΑΣςσ\u0301\u0345. '-aİ"]
+    pools = [LETTERS + "ABCXYZ  .,'[]#", everything, "ΑΣςσ\u0301\u0345. '-aİ"]
     texts = [
         "".join(draw.choice(draw.choice(pools)) for _ in range(draw.randrange(40)))
         for _ in range(4000)
@@ -194,6 +148,37 @@ def test_ids_are_the_originals_on_random_strings(tokenizer, oracle, string_seed)
     found = tokenizer.encode_batch(texts)
     for text, ids in zip(texts, found, strict=True):
         assert ids == oracle.encode(text), ascii(text)
+
+
+@pytest.mark.parametrize("block", [1, 7])
+def test_text_without_spaces_is_cut_where_that_changes_nothing(
+    tokenizer, oracle, monkeypatch, block
+):
+    """Not within a word, nor where lower-casing a sigma looks past a mark for letters."""
+    monkeypatch.setattr(tokenization, "_BLOCK", block)
+    draw = random.Random(block)
+    pools = [
+        "ΑΣσ\u0301\u0345.':^`·a",
+        "中文。a、\u3099",
+        ",;!?()[]{}<>/+=|\t\n\r\x0b\x85\u2028\u3000",
+        LETTERS,
+    ]
+    for _ in range(4000):
+        text = "".join(draw.choice(draw.choice(pools)) for _ in range(draw.randrange(60)))
+        assert "".join(tokenization.blocks_of(text)) == text
+        assert tokenizer.encode(text) == oracle.encode(text), ascii(text)
+    assert len(list(tokenization.blocks_of("中文" * 50 + "a/b"))) > 10
+
+
+def test_a_line_without_spaces_takes_little_memory(tokenizer):
+    """Three million ideographs were a gigabyte when they were cut at once."""
+    text = "中文ab/" * 600_000
+    tracemalloc.start()
+    ids, lengths = tokenizer.encode_flat([text])
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert lengths.tolist() == [3_000_000] and len(set(ids.tolist())) == 5
+    assert most < 10 * len(text.encode())
 
 
 @settings(max_examples=300, deadline=None)
@@ -218,7 +203,6 @@ def test_lone_surrogates_are_taken(tokenizer):
 
 @pytest.mark.parametrize("outside", ["", " \u03a3"])
 def test_words_of_two_hundred_characters_are_the_longest(tokenizer, outside):
-    """Both routes: the capital sigma sends the whole text through the exact one."""
     tail = len(tokenizer.encode(outside))
     assert len(tokenizer.encode("a" * 200 + outside)) == 200 + tail
     assert tokenizer.encode("a" * 201 + outside)[: 1 + tail][0] == tokenizer.unk_id
