@@ -66,8 +66,8 @@ def pretrain(settings: PretrainingSettings) -> None:
         parameters=parameters,
         inputs=inputs,
         another="choose another run_dir, where --initial_checkpoint="
-        f"{checkpoint_path(settings.run_dir, 0).parent}/step_<step> goes on from the weights of this one "
-        "(the second phase of a training, or more steps),",
+        f"{checkpoint_path(settings.run_dir, 0).parent}/step_<step> continues from the weights of this "
+        "one (the second phase of a training, or more steps),",
     )
     if run.done:
         remove_states(run.path)  # a kill may have come before they were removed

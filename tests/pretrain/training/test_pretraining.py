@@ -110,7 +110,7 @@ def test_a_second_phase_starts_from_the_first_as_the_refusal_says(
     longer = _arguments(tmp_path / "run", corpus, **{**first, "num_steps": 6})
     with pytest.raises(UserError, match="was made with other parameters") as error:
         pretrain(**longer)
-    start = re.search(r"--initial_checkpoint=(\S+)<step> goes on", str(error.value))
+    start = re.search(r"--initial_checkpoint=(\S+)<step> continues", str(error.value))
     assert start is not None
     longer |= {"run_dir": str(tmp_path / "next"), "initial_checkpoint": f"{start[1]}4"}
     pretrain(**longer)
