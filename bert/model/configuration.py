@@ -62,8 +62,8 @@ class BertConfig:
             )
         if self.hidden_act not in GELUS.values():
             raise UserError(
-                f"hidden_act {self.hidden_act!r} is not supported; BERT's are 'gelu' (tanh form) and "
-                "'gelu_exact'"
+                f"hidden_act is {self.hidden_act!r}, expected 'gelu' (the tanh form) or 'gelu_exact'; write "
+                "the one that the weights were trained with, or take another checkpoint"
             )
 
     @property
