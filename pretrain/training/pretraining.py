@@ -6,6 +6,8 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from multiberts.bert.checkpoint.checkpoint import check_checkpoint
+from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.pretrain.training.checkpoints import (
@@ -103,9 +105,12 @@ def pretrain(settings: PretrainingSettings) -> None:
             ),
         ),
     )
-    config = BertConfig.from_mapping(
-        {**settings.model, "vocab_size": vocab_size}, where="pretrain.model"
-    )
+    model = {**settings.model, "vocab_size": vocab_size}
+    if settings.initial_checkpoint is not None:
+        # Weights keep the form of GELU that they were trained with.
+        start_config = check_checkpoint(checkpoint_directory(settings.initial_checkpoint))
+        model.setdefault("hidden_act", start_config.hidden_act)
+    config = BertConfig.from_mapping(model, where="pretrain.model")
     config.check_two_segments("pre-training", "leave it out of pretrain.model")
     if settings.sequence_length > config.max_position_embeddings:
         raise UserError(
