@@ -62,7 +62,7 @@ def fine_tuned_provenance(
     """
     known = start.provenance
     procedure = known.get("procedure")
-    kept = ("corpus", "training", "converted_from_hidden_act")
+    kept = ("corpus", "training")
     return {
         **{name: known.get(name) for name in ("pretrain_seed", "data_seed", "step")},
         "procedure": procedure and f"{procedure}+{settings.task}",

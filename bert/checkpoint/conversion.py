@@ -18,6 +18,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
+from multiberts.bert.model.configuration import Gelu
 from multiberts.bert.tokenization import TOKENIZER, TOKENIZER_CONFIG, lower_cases
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, write_json_fields
@@ -36,6 +37,7 @@ def convert_checkpoint(
     corpus: PathLike | None = None,
     scores: PathLike | None = None,
     initialise_missing: int | None = None,
+    gelu: Gelu | None = None,
 ) -> tuple[Path, bool]:
     """Writes a checkpoint in another (or the same) layout, bit for bit, whole or not at all.
 
@@ -49,6 +51,7 @@ def convert_checkpoint(
       corpus: `corpus.json` for the card, where the run of the source does not lead to it.
       scores: for the card; see `card.read_scores`.
       initialise_missing: a `pretrain_seed` to draw a missing pooler and missing heads from.
+      gelu: the form that the weights were trained with, where the source does not say it.
 
     Returns:
       The directory, and whether it was written; False where it was there already, and was left
@@ -59,6 +62,7 @@ def convert_checkpoint(
             source,
             vocabulary=vocabulary_path,
             initialise_missing=initialise_missing,
+            gelu=gelu,
         )
         provenance = {**card.facts_of_run(source), **checkpoint.provenance}
         if corpus is not None:

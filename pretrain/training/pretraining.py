@@ -6,6 +6,8 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from multiberts.bert.checkpoint.checkpoint import check_checkpoint
+from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.pretrain.training.checkpoints import (
@@ -66,8 +68,8 @@ def pretrain(settings: PretrainingSettings) -> None:
         parameters=parameters,
         inputs=inputs,
         another="choose another run_dir, where --initial_checkpoint="
-        f"{checkpoint_path(settings.run_dir, 0).parent}/step_<step> goes on from the weights of this one "
-        "(the second phase of a training, or more steps),",
+        f"{checkpoint_path(settings.run_dir, 0).parent}/step_<step> continues from the weights of this "
+        "one (the second phase of a training, or more steps),",
     )
     if run.done:
         remove_states(run.path)  # a kill may have come before they were removed
@@ -103,9 +105,12 @@ def pretrain(settings: PretrainingSettings) -> None:
             ),
         ),
     )
-    config = BertConfig.from_mapping(
-        {**settings.model, "vocab_size": vocab_size}, where="pretrain.model"
-    )
+    model = {**settings.model, "vocab_size": vocab_size}
+    if settings.initial_checkpoint is not None:
+        # Weights keep the form of GELU that they were trained with.
+        start_config = check_checkpoint(checkpoint_directory(settings.initial_checkpoint))
+        model.setdefault("hidden_act", start_config.hidden_act)
+    config = BertConfig.from_mapping(model, where="pretrain.model")
     config.check_two_segments("pre-training", "leave it out of pretrain.model")
     if settings.sequence_length > config.max_position_embeddings:
         raise UserError(
