@@ -27,7 +27,7 @@ DATASET_PREFIX = "tfds:"
 SPLITS = {
     "train": ("train",),
     "dev": ("validation", "validation_matched", "dev"),
-    "dev_matched": ("validation_matched", "validation"),
+    "dev_matched": ("validation_matched", "validation", "dev"),
     "dev_mismatched": ("validation_mismatched",),
     "test": ("test",),
     "test_matched": ("test_matched",),

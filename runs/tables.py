@@ -359,7 +359,7 @@ def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
     ):
         raise UserError(
             f"{path} holds one object with lists under {listed(fields)}, expected an object for each row; "
-            "write these, one a line or in a list, as pandas' to_json(..., orient='records') does"
+            'write these, one a line or in a list, as to_json(..., orient="records") of pandas does'
         )
     return [content]
 

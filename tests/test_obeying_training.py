@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import json
+import lzma
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pandas as pd
 import pytest
 
@@ -20,7 +22,7 @@ from multiberts.bert.checkpoint.checkpoint import HUGGING_FACE, write_checkpoint
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL
+from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, TOKENS
 from multiberts.runs.command_line.command import COMMANDS
 from multiberts.tests.obeying import Attempt, faults_of, obey
 from multiberts.tests.test_obeying import shown
@@ -106,11 +108,45 @@ def training(
     kind: str = MULTI_LABEL,
     model: str = "model",
     columns: str = "text",
+    label: str = "label",
+    data: str = "--data_dir=.",
 ) -> str:
-    options = {"kind": kind, "text_columns": columns.split()}
-    flags = f"--checkpoint={model} --data_dir=. --run_dir=run --sequence_length=16"
+    options = {"kind": kind, "text_columns": columns.split(), "label_column": label}
+    flags = f"--checkpoint={model} {data} --run_dir=run --sequence_length=16"
     names = f"--labels={labels}" * bool(labels)
     return f'finetune --task={task} {flags} {STEPS} --options="{options}" {names}'
+
+
+PAIRS = f"finetune --checkpoint=model --data_dir=data --run_dir=run --sequence_length=16 {STEPS}"
+CONLL = "--train_files=train.txt --dev_files=dev.txt"
+
+
+def classes(name: Callable[[int], Any], orient: str = "records") -> Callable[[Path], None]:
+    """Pairs of three classes as run_glue takes them, in JSON, and a tiny model."""
+
+    def write(folder: Path) -> None:
+        labelled(["-"])(folder)
+        (folder / "data").mkdir(exist_ok=True)
+        for split in ("train", "dev"):
+            texts = [f"a b {split} {number}" for number in range(24)]
+            labels = [name(number % 3) for number in range(24)]
+            table = pd.DataFrame({"sentence1": texts, "sentence2": texts, "label": labels})
+            (folder / "data" / f"{split}.json").write_text(json.dumps(table.to_dict(orient)))
+
+    return write
+
+
+def talks_as(name: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        table = pd.DataFrame({"text": TALKS})
+        if name.endswith(".parquet"):
+            table.to_parquet(folder / name)
+        elif name.endswith(".jsonl"):
+            table.to_json(folder / name, orient="records", lines=True)
+        else:
+            datasets.Dataset.from_pandas(table).save_to_disk(str(folder / name))
+
+    return write
 
 
 ATTEMPTS = {
@@ -228,6 +264,54 @@ ATTEMPTS = {
     "an activation by the word of transformers": Attempt(
         released(hidden_act="gelu_new"), training("words", kind=CLASSIFICATION), r"labels of words: ", {},
         {"write the one that the weights were trained with": released(hidden_act="gelu")},
+    ),
+    # Tables and texts as people have them.
+    "classes as numbers without the Hub's idx": Attempt(
+        classes(lambda number: number), f"{PAIRS} --task=MNLI",
+        r"labels of MNLI: 0 contradiction \(8\), 1 entailment \(8\), 2 neutral \(8\)", {},
+        {r"write the names contradiction, entailment, neutral \(in the Hub's glue 0 entailment, 1 neut":
+            classes(["entailment", "neutral", "contradiction"].__getitem__)},
+    ),
+    "an object of columns": Attempt(
+        classes(lambda number: "by"[number % 2], orient="list"), f"{PAIRS} --task=nice --labels=b,y",
+        r"labels of nice: 0 b \(16\), 1 y \(8\)", {},
+        {"expected an object for each row; write these, one a line or in a list":
+            classes(lambda number: "by"[number % 2])},
+    ),
+    "words with tags in columns": Attempt(
+        lambda folder: [labelled(["-"])(folder), files(
+            train__txt="-DOCSTART- -X- O O\n\n" + "a NN O B-PER\nb NN O O\n\n" * 8,
+            dev__txt="b NN O O\na NN O B-PER\n\n" * 8)(folder)],
+        training("ner", kind=TOKENS, columns="words", data=CONLL),
+        r"labels of ner: 0 B-PER \(8\), 1 O \(8\)", {},
+        {"found tokens, tags; correct the option label_column": lambda _: training(
+            "ner", kind=TOKENS, columns="words", label="tags", data=CONLL),
+         "found tokens, tags; export": lambda _: training(
+            "ner", kind=TOKENS, columns="tokens", label="tags", data=CONLL)},
+    ),
+    "texts in Parquet": Attempt(
+        talks_as("a.parquet"), f"{PREPARE} --sources=a.parquet --source_format=raw", "documents +20$", {},
+        {"is Parquet, .*; write its rows as JSON lines": lambda folder: talks_as("a.jsonl")(folder)
+            or f"{PREPARE} --sources=a.jsonl --source_format=jsonl"},
+    ),
+    "a folder of texts": Attempt(
+        lambda folder: [(folder / "texts" / "a").mkdir(parents=True), talks_as("texts/a/a.jsonl")(folder)],
+        f"{PREPARE} --sources=texts --source_format=jsonl", "documents +20$", {},
+        {"texts is a folder, .*by a pattern such as texts/": lambda _:
+            f"{PREPARE} --sources='texts/**/*' --source_format=jsonl"},
+    ),
+    "texts that datasets saved": Attempt(
+        talks_as("saved"), f"{PREPARE} --sources=saved --source_format=jsonl", "documents +20$", {},
+        {"is a folder of `datasets`, .*; write its rows as JSON lines": lambda folder: datasets.load_from_disk(
+            str(folder / "saved")).to_json(folder / "a.jsonl") and
+            f"{PREPARE} --sources=a.jsonl --source_format=jsonl"},
+    ),
+    "packed texts": Attempt(
+        files(a__jsonl__xz=lzma.compress(lines(*({"text": text} for text in TALKS)).encode())),
+        f"{PREPARE} --sources=a.jsonl.xz --source_format=jsonl", "documents +20$", {},
+        {"is packed with xz, .* unpack it and give what is in it": lambda folder: files(
+            a__jsonl=lzma.decompress((folder / "a.jsonl.xz").read_bytes()))(folder)
+            or f"{PREPARE} --sources=a.jsonl --source_format=jsonl"},
     ),
 }  # fmt: skip
 

@@ -37,6 +37,7 @@ from multiberts.pretrain.corpus.sentences import sentences_of
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import open_unpacked, parse_json
+from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 
 FILE_FORMATS = ("sentences", "blank_lines", "raw", "wikiextractor", "jsonl")
 
@@ -58,6 +59,11 @@ _CURES_OF_LONE_SENTENCES = {
     "sentences": "leave blank lines between documents only, and none between texts that belong together",
     "store": "prepare these anew, from documents of several sentences",
 }
+
+_AS_JSON_LINES = (
+    'write its rows as JSON lines (pandas: to_json(..., orient="records", lines=True); `datasets`: '
+    "to_json(...)) and give these, in the format jsonl"
+)
 
 _DOCUMENT_START = re.compile(r"<doc\b([^>]*)>\s*$")
 _DOCUMENT_END = re.compile(r"</doc>\s*$")
@@ -96,6 +102,16 @@ class PieceCounts(NamedTuple):
 
 def expand_source(source: str) -> list[str]:
     """Returns the files that fit a pattern such as `wiki/**/wiki_*`, sorted; a path that exists is none."""
+    if Path(source).is_dir():
+        is_dataset = any(Path(source).glob("**/*.arrow"))
+        cure = (
+            _AS_JSON_LINES
+            if is_dataset
+            else f"give the files in it by a pattern such as {source}/**/*"
+        )
+        raise UserError(
+            f"{source} is a folder{' of `datasets`' * is_dataset}, which is no source; {cure}"
+        )
     if not glob.has_magic(source) or Path(source).exists():
         return [source]
     files = sorted(path for path in glob.glob(source, recursive=True) if Path(path).is_file())
@@ -237,6 +253,10 @@ def _lines(path: Path, begin: int = 0) -> Iterator[_Line]:
     offset = begin
     try:
         with open_unpacked(path) as handle:
+            start = handle.peek(MOST_BYTES_NEEDED)[:MOST_BYTES_NEEDED]
+            if start[:4] == b"PAR1":
+                raise UserError(f"{path} is Parquet, which is not read as text; {_AS_JSON_LINES}")
+            refuse_bytes(path, start)
             if begin:
                 # The line that holds the byte before starts earlier, unless that byte ends it.
                 handle.seek(begin - 1)
