@@ -15,7 +15,7 @@ from typing import Any
 from multiberts.bert.tokenization import Tokenizer, lower_cases
 from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
 from multiberts.runs.tables import TABLE_SUFFIXES, is_table
 
@@ -154,7 +154,7 @@ class DatasetSplit:
         missing = [name for name in needed if name not in self.features]
         if missing:
             raise UserError(
-                f"dataset {self.name} has the features {', '.join(self.features)}, expected "
+                f"dataset {self.name} has the features {listed(self.features)}, expected "
                 f"{', '.join(needed)} (lacking {', '.join(missing)}); {cure}"
             )
 
@@ -184,7 +184,7 @@ def open_split(dataset: str, splits: Sequence[str], datasets_dir: str | None) ->
     split = next((name for name in splits if name in there), None)
     if split is None:
         raise UserError(
-            f"dataset {dataset} has no split {' or '.join(splits)}, only {', '.join(there)}; choose "
+            f"dataset {dataset} has no split {' or '.join(splits)}, only {listed(there)}; choose "
             "another dataset"
         )
     folder = Path(builder.data_path)

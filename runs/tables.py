@@ -224,7 +224,8 @@ def has_tagged_words(path: PathLike) -> bool:
         return False
     with contextlib.suppress(OSError), open_unpacked(path) as file:
         lines = file.read(1 << 16).decode("utf-8-sig", "replace").split("\n")
-        return _tag_column(_first_words(lines)) > 0
+        words = _first_words(lines)
+        return len(words) == 2 and _tag_column(words) > 0
     return False
 
 
@@ -247,7 +248,7 @@ def _tag_column(words: Sequence[Sequence[str]]) -> int:
 def _tagged_sentences(path: PathLike, cure: str) -> Iterator[tuple[int, dict[str, list[str]]]]:
     """Yields the first line of each sentence in CoNLL's columns, its words and its tags."""
     lines = read_lines(path)
-    first, second = (_first_words(lines) * 2)[:2]
+    first, second = _first_words(lines)
     tag = _tag_column([first, second])
     word = int(tag > 1 and first[0] == "1" and second[0] in ("1", "2"))  # words may be numbered
     console.note_once(

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.parameters import shortened
 
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>\S+))?\s*$")
 _BRACKET = re.compile(r"(?P<open>\()?(?P<entity>[^()|]+)(?P<close>\))?$")
@@ -87,13 +88,14 @@ def read_conll(path: PathLike) -> list[Document]:
             match = _BEGIN.match(line)
             if match is None or document is not None:
                 raise UserError(
-                    f"{where}: found {line!r}, expected `#begin document (name); part 000` after the end of "
-                    "the document before; correct the line"
+                    f"{where}: found {shortened(line)}, expected `#begin document (name); part 000` after "
+                    "the end of the document before; correct the line"
                 )
             name = f"{match['name']}/{match['part'] or '0'}"
             if name in documents:
                 raise UserError(
-                    f"{where}: document {name!r} appears a second time, expected each once; remove one"
+                    f"{where}: document {shortened(name)} appears a second time, expected each once; remove "
+                    "one"
                 )
             document = documents[name] = Document(name, [], [])
             begin_line, num_words, is_within_sentence = number, 0, False
@@ -137,8 +139,8 @@ def read_conll(path: PathLike) -> list[Document]:
                 match = _BRACKET.match(bracket)
                 if match is None or not (match["open"] or match["close"]):
                     raise UserError(
-                        f"{where}: found {bracket!r} in the coreference column, expected `(3`, `3)` or "
-                        "`(3)`, several joined by `|`, or `-`; correct the bracket"
+                        f"{where}: found {shortened(bracket)} in the coreference column, expected `(3`, `3)` "
+                        "or `(3)`, several joined by `|`, or `-`; correct the bracket"
                     )
                 entity = match["entity"]
                 begun = open_mentions.setdefault(entity, [])
@@ -147,15 +149,15 @@ def read_conll(path: PathLike) -> list[Document]:
                 if match["close"]:
                     if not begun:
                         raise UserError(
-                            f"{where}: {bracket!r} closes a mention of entity {entity} that is not open; add "
-                            f"the opening `({entity}`"
+                            f"{where}: {shortened(bracket)} closes a mention of entity {entity} that is not "
+                            f"open; add the opening `({entity}`"
                         )
                     document.mentions.append(Mention(begun.pop()[0], num_words, entity))
             num_words += 1
     if document is not None:
         raise UserError(
-            f"{path} line {begin_line}: document {document.name!r} has no `#end document`; the file may be "
-            "truncated: fetch it again"
+            f"{path} line {begin_line}: document {shortened(document.name)} has no `#end document`; the file "
+            "may be truncated: fetch it again"
         )
     if not documents:
         raise UserError(f"{path} holds no document; give a file in the CoNLL-2012 layout")

@@ -6,6 +6,7 @@ import dataclasses
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_lines
+from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import TableRow, read_rows
 
 COLUMNS = (
@@ -62,8 +63,8 @@ def _span(row: TableRow, name: str) -> tuple[int, int]:
     start = int(offset) if offset.isdecimal() else -1
     if start < 0 or not wanted or row["Text"][start : start + len(wanted)] != wanted:
         raise UserError(
-            f"{row.where}: {name}-offset is {offset!r}, where the text does not have {wanted!r}; restore "
-            "the line from the GAP release"
+            f"{row.where}: {name}-offset is {offset!r}, where the text does not have {shortened(wanted)}; "
+            "restore the line from the GAP release"
         )
     return start, start + len(wanted)
 

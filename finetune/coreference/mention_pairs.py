@@ -30,6 +30,7 @@ from multiberts.finetune.data_files import FileContent, tokenizer_of
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError, counted
+from multiberts.runs.parameters import shortened
 
 _GAP_SUFFIXES = (".tsv", ".tsv.gz")
 # Word pieces of the text before and after two mentions that a prediction file holds.
@@ -435,6 +436,6 @@ def _refuse_unusable(files: Sequence[FileContent], pairs: MentionPairs) -> None:
     repeated = [identity for identity, count in Counter(pairs.pair_ids).items() if count > 1]
     if repeated:
         raise UserError(
-            f"{names}: example id {repeated[0]!r} appears twice, expected each document and example "
+            f"{names}: example id {shortened(repeated[0])} appears twice, expected each document and example "
             "once; remove one of the files that share it"
         )

@@ -19,8 +19,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
+from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import TableRow, read_rows
 
 FILES = ("templates.tsv", "all_sentences.tsv", "occupations-stats.tsv")
@@ -124,7 +125,7 @@ def read_winogender(folder: PathLike) -> Winogender:
     for number, template in enumerate(templates, start=2):
         if template.occupation not in percent_feminine:
             raise UserError(
-                f"{templates_file} line {number}: occupation {template.occupation!r} is not in "
+                f"{templates_file} line {number}: occupation {shortened(template.occupation)} is not in "
                 f"{statistics_file}; add its percentage there"
             )
     return Winogender(templates, _read_sentences(sentences_file, templates), percent_feminine)
@@ -177,7 +178,7 @@ def _read_templates(path: Path) -> list[Template]:
         expected = ["$OCCUPATION", "$PARTICIPANT", *pronouns]
         if len(pronouns) != 1 or sorted(slots) != sorted(expected):
             raise UserError(
-                f"{row.where}: found the slots {', '.join(slots) or 'none'}, expected $OCCUPATION, "
+                f"{row.where}: found the slots {listed(slots) or 'none'}, expected $OCCUPATION, "
                 f"$PARTICIPANT and one of {', '.join(PRONOUNS)}; correct the sentence"
             )
         row.one_of("answer", ("0", "1"))
@@ -199,7 +200,7 @@ def _located(row: TableRow, by_key: dict[tuple[str, str, int], Template]) -> Sen
     key = (parts[0], parts[1], int(parts[2])) if len(parts) == 4 and parts[2] in "01" else None
     if key is None or key not in by_key or parts[3] not in GENDER_NAMES:
         raise UserError(
-            f"{row.where}: sentid {identity!r} belongs to no template, expected "
+            f"{row.where}: sentid {shortened(identity)} belongs to no template, expected "
             "<occupation>.<participant or someone>.<answer>.<male, female or neutral>.txt of a "
             "template; correct the id or add the template"
         )
@@ -207,8 +208,8 @@ def _located(row: TableRow, by_key: dict[tuple[str, str, int], Template]) -> Sen
     expected, spans = instantiate(template, parts[3], parts[1])
     if text != expected:
         raise UserError(
-            f"{row.where}: found {text!r}, but the template of {identity} gives {expected!r}; correct "
-            "the sentence or the template"
+            f"{row.where}: found {text!r}, but the template of {identity} gives {expected!r}; "
+            "correct the sentence or the template"
         )
     return Sentence(
         identity=identity.removesuffix(".txt"),

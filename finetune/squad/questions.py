@@ -34,6 +34,7 @@ from multiberts.finetune.squad.windows import (
 from multiberts.runs.console import progress, warn
 from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike
+from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import table_entries, table_files
 
 _OF_ANSWERS = ("text", "answer_start")
@@ -165,12 +166,12 @@ def _collected(
     for question in questions:
         if question.id in by_id:
             raise UserError(
-                f"{source}: question id {question.id!r} appears twice, expected each once; "
+                f"{source}: question id {shortened(question.id)} appears twice, expected each once; "
                 "remove one"
             )
         if not question.answers and not with_unanswerable:
             raise UserError(
-                f"{source}: question {question.id!r} has no answer, expected one for every "
+                f"{source}: question {shortened(question.id)} has no answer, expected one for every "
                 "question of SQuAD 1.1; use task squad-v2.0"
             )
         by_id[question.id] = question

@@ -19,6 +19,7 @@ import numpy as np
 from multiberts.bert.tokenization import Tokenizer
 from multiberts.finetune.features import SequenceFeatures, stacked_sequences
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import shortened
 
 # The original separates words at these; Unicode's other spaces are part of words.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -228,7 +229,7 @@ def training_answers(
     for row, answers in enumerate(examples.answers):
         if len(answers) > 1:
             raise UserError(
-                f"{source}: question {examples.example_ids[row]!r} has {len(answers)} answers, "
+                f"{source}: question {shortened(examples.example_ids[row])} has {len(answers)} answers, "
                 "expected one to train on; give a training file of SQuAD"
             )
         if not answers:
@@ -237,8 +238,8 @@ def training_answers(
         context, start = contexts[examples.context_of[row]], examples.answer_starts[row][0]
         if not (answers[0] and 0 <= start <= len(context.text) - len(answers[0])):
             raise UserError(
-                f"{source}: question {examples.example_ids[row]!r}: answer_start {start} and an answer "
-                f"of {len(answers[0])} characters, expected them inside the paragraph of "
+                f"{source}: question {shortened(examples.example_ids[row])}: answer_start {start} and an "
+                f"answer of {len(answers[0])} characters, expected them inside the paragraph of "
                 f"{len(context.text)}; correct the file"
             )
         words = answer_words(context, answers[0], start)

@@ -19,7 +19,7 @@ from multiberts.evaluate.metrics.label_sets import SEPARATOR, separator_in
 from multiberts.evaluate.metrics.tagged_spans import spans
 from multiberts.finetune.text.task import MULTI_LABEL, TOKENS, TextTask
 from multiberts.runs.console import note_once
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import TableRow
 
@@ -79,8 +79,8 @@ def _names_in(
             return listed
         if is_listed and text[0] == "[":
             raise UserError(
-                f"{row.where}: found {column} {text!r}, expected a list such as ['rude', 'kind'] or [1, 0]; "
-                "correct it, or give finetune.labels with this name among them"
+                f"{row.where}: found {column} {shortened(text)}, expected a list such as ['rude', 'kind'] or "
+                "[1, 0]; correct it, or give finetune.labels with this name among them"
             )
         names = _parts(cells, SEPARATOR)
     if not labels or all(name in labels for name in names):
@@ -134,8 +134,8 @@ def labels_found(
         other = alike.setdefault(label.strip() if is_text else number, label)
         if other != label:
             raise UserError(
-                f"{where}: found the labels {other!r} and {label!r}, which would be two classes; write them "
-                "alike, or give finetune.labels"
+                f"{where}: found the labels {shortened(other)} and {shortened(label)}, which would be two "
+                "classes; write them alike, or give finetune.labels"
             )
     return tuple(labels)
 
@@ -154,7 +154,7 @@ def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, 
         raise UserError(
             f"{row.where}: found {column} {shortened(row.lists.get(column, row[column]))}, and no labels but "
             "numbers from 0 to 1; write names, or in every row a list with a 0 or 1 for each label, or give "
-            f"finetune.labels if the names are {', '.join(first)}"
+            f"finetune.labels if the names are {listed(first)}"
         )
     for sign in _SIGNS + _SIGNS_WITHIN:
         # Names that are parted already have no other sign between them, unless the parts are names, too.
@@ -165,9 +165,9 @@ def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, 
                 names = sorted({*_parts(first, sign)}, key=_place)
                 names[_MOST_SHOWN:] = ["..."] * (len(names) > _MOST_SHOWN)
                 raise UserError(
-                    f"{row.where}: found {column} {name!r}, which may be one label or {len(parts)}; give "
-                    f"finetune.labels, all the names ({', '.join(names)}, if {sign!r} separates them), or "
-                    f"write {SEPARATOR.join(parts)}"
+                    f"{row.where}: found {column} {shortened(name)}, which may be one label or {len(parts)}; "
+                    f"give finetune.labels, all the names ({listed(names)}, if {sign!r} separates them), or "
+                    f"write {listed([SEPARATOR.join(parts)])}"
                 )
 
 
@@ -193,7 +193,7 @@ def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
         cure = f", or a 0 or 1 for each{cure}"
     if unknown:
         raise UserError(
-            f"{row.where}: found {column} {unknown[0]!r}, expected one of {', '.join(labels)}{cure}"
+            f"{row.where}: found {column} {shortened(unknown[0])}, expected one of {listed(labels)}{cure}"
         )
     if task.kind == MULTI_LABEL:
         return [float(name in names) for name in labels]
@@ -268,7 +268,7 @@ def check_tags(task: TextTask) -> None:
         raise UserError(f"task {task.name}: {error}; {cure}") from error
     if OUTSIDE not in labels:
         raise UserError(
-            f"task {task.name} has the tags {', '.join(labels)}, expected {OUTSIDE} among them; {cure}"
+            f"task {task.name} has the tags {listed(labels)}, expected {OUTSIDE} among them; {cure}"
         )
 
 

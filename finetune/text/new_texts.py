@@ -11,7 +11,7 @@ from multiberts.finetune.data_files import LINES_SUFFIX, check_form
 from multiberts.finetune.text.labels import is_label
 from multiberts.finetune.text.readers import examples_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike, read_lines
 from multiberts.runs.tables import column_names, has_tagged_words, read_rows
 
@@ -152,5 +152,5 @@ def _first(choices: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[st
 
 
 def _lacking(path: Path, names: list[str], wanted: str, cure: str) -> UserError:
-    found = ", ".join(map(repr, names)) or "no column"
+    found = listed(map(repr, names)) or "no column"
     return UserError(f"{path}: found the columns {found}, expected {wanted}; {cure}")

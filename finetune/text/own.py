@@ -32,7 +32,7 @@ from multiberts.finetune.text.task import (
 )
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import LATER, without_later_defaults
-from multiberts.runs.parameters import PositiveFloat
+from multiberts.runs.parameters import PositiveFloat, shortened
 from multiberts.runs.tables import read_rows, table_files
 
 
@@ -154,8 +154,8 @@ def _of_kind(task: TextTask, arguments: DataArguments) -> TextTask:
     split = [name for name in task.labels or () if SEPARATOR in name]
     if kind == MULTI_LABEL and split:
         raise UserError(
-            f"task {task.name} has the label {split[0]!r}, expected names without {SEPARATOR!r}, which "
-            "stands between them; rename it"
+            f"task {task.name} has the label {shortened(split[0])}, expected names without {SEPARATOR!r}, "
+            "which stands between them; rename it"
         )
     task = dataclasses.replace(task, kind=kind, metrics=_METRICS[kind])
     if kind == TOKENS:

@@ -23,8 +23,9 @@ from multiberts.finetune.data_files import SPLITS, DatasetSplit, open_split
 from multiberts.finetune.text.labels import is_label, label_array, label_of, words_of
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.console import note_once
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike
+from multiberts.runs.parameters import shortened
 from multiberts.runs.tables import TableRow, column_names, read_rows
 
 # Columns of the Hub's `glue`, as of TensorFlow Datasets.
@@ -260,7 +261,7 @@ def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str
     expected = task.dataset.labels or task.labels
     if set(names or ()) != set(expected):
         raise UserError(
-            f"dataset {source.name} has the labels {', '.join(names or ['(no names)'])}, expected "
+            f"dataset {source.name} has the labels {listed(names or ['(no names)'])}, expected "
             f"{', '.join(expected)}; choose the dataset of task {task.name}, or give finetune.labels"
         )
     return expected
@@ -323,6 +324,6 @@ def _text(source: DatasetSplit, row: int, value: Any) -> str:
         return bytes(value).decode()
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"dataset {source.name} row {row}: found {value!r}, expected UTF-8 text; correct the "
+            f"dataset {source.name} row {row}: found {shortened(value)}, expected UTF-8 text; correct the "
             "dataset"
         ) from error

@@ -16,7 +16,7 @@ from typing import Any
 
 from multiberts.pretrain.corpus.documents import Piece
 from multiberts.runs.dataset_builder import open_builder
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, listed
 
 
 def dataset_size(source: str, data_dir: str | None) -> tuple[int, int]:
@@ -58,7 +58,7 @@ def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterato
         if name not in feature:
             raise UserError(
                 f"{piece.source} has no feature {text_field!r}, only "
-                f"{', '.join(builder.info.features)}; set prepare.text_field"
+                f"{listed(builder.info.features)}; set prepare.text_field"
             )
         feature = feature[name]
     wanted: Any = True
@@ -98,7 +98,7 @@ def _open(source: str, data_dir: str | None) -> tuple[Any, Any]:
     split = split or "train"
     if split not in splits:
         raise UserError(
-            f"{name} has no split {split!r}, only {', '.join(splits)}; write "
+            f"{name} has no split {split!r}, only {listed(splits)}; write "
             f"{name}:{next(iter(splits), 'split')}"
         )
     return builder, splits[split]

@@ -35,7 +35,7 @@ from typing import NamedTuple
 from multiberts.bert.tokenization import blocks_of, split_words
 from multiberts.pretrain.corpus.sentences import sentences_of
 from multiberts.runs.console import note_once
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import open_unpacked, parse_json
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 
@@ -242,7 +242,7 @@ def check_counts(pieces: Sequence[Piece], counts: Sequence[PieceCounts]) -> None
     total = documents.total()
     if total < 2:
         raise UserError(
-            f"{', '.join(documents)}: found {total} document, expected at "
+            f"{listed(documents)}: found {total} document, expected at "
             "least 2, as a random next segment comes from another document; add a source or mark "
             "where documents end"
         )
@@ -336,7 +336,7 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
         if not isinstance(text, str):
             found, cure = "no object", "give text_field='FIELD'"
             if isinstance(record, dict):
-                found = f"fields {', '.join(sorted(record))}"
+                found = f"fields {listed(sorted(record))}"
                 if text_field in record:
                     found, cure = (
                         json.dumps(text)[:40],
