@@ -188,10 +188,8 @@ class Tokenizer:
 
     def _ids_of_chunk(self, chunk: str) -> bytes:
         look_up, lower_case = self._words.__getitem__, self.lower_case
-        if len(chunk) <= _BLOCK:
-            return b"".join(map(look_up, split_words(chunk, lower_case=lower_case)))
-        cut = (split_words(block, lower_case=lower_case) for block in blocks_of(chunk))
-        return b"".join([b"".join(map(look_up, words)) for words in cut])
+        blocks = [chunk] if len(chunk) <= _BLOCK else _blocks(chunk)
+        return b"".join([b"".join(map(look_up, _words_of(block, lower_case))) for block in blocks])
 
     def _ids_of_word(self, word: str) -> bytes:
         """Matches the longest pieces first; a word that cannot be covered is one [UNK]."""
@@ -405,16 +403,29 @@ def write_lower_case(vocabulary_path: PathLike, folder: PathLike) -> list[str]:
     return [TOKENIZER_CONFIG]
 
 
-def split_words(text: str, *, lower_case: bool = True) -> list[str]:
+def split_words(text: str, *, lower_case: bool = True) -> Iterator[str]:
     """Normalises a text and cuts it into words: all of the tokeniser but WordPiece.
 
     Args:
       text: any string, lone surrogates included.
       lower_case: false for a cased model.
 
-    Returns:
+    Yields:
       Words, in lower case and without accents or as they are; each punctuation mark and CJK ideograph is one.
     """
+    return itertools.chain.from_iterable(_words_of(block, lower_case) for block in _blocks(text))
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Cuts a text into blocks whose words are those of the text; one is long only where a word is."""
+    start = 0
+    while len(text) - start > _BLOCK and (cut := _CUT.search(text, start + _BLOCK)):
+        yield text[start : cut.end()]
+        start = cut.end()
+    yield text[start:] if start else text
+
+
+def _words_of(text: str, lower_case: bool) -> list[str]:
     if text.isascii() and text.isprintable():
         text = text.lower() if lower_case else text
         return [text] if text.isalnum() else _ASCII_WORD.findall(text)
@@ -425,21 +436,8 @@ def split_words(text: str, *, lower_case: bool = True) -> list[str]:
     return text.translate(_CUT_OFF[lower_case]).split()
 
 
-def blocks_of(text: str) -> Iterator[str]:
-    """Cuts a text into blocks whose words are those of the text, to bound the memory.
-
-    Yields:
-      Parts of the text, in order; a block is long only where a word is.
-    """
-    start = 0
-    while len(text) - start > _BLOCK and (cut := _CUT.search(text, start + _BLOCK)):
-        yield text[start : cut.end()]
-        start = cut.end()
-    yield text[start:] if start else text
-
-
 class _ByCharacter(dict[int, str]):
-    """What each character becomes, found when it is first met: a table for `str.translate`."""
+    """A table for `str.translate`: the text of each character, found when it is first met."""
 
     def __init__(self, becomes: Callable[[str], str]) -> None:
         super().__init__()

@@ -227,7 +227,7 @@ def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it
     return data
 
 
-def open_unpacked(path: PathLike) -> IO[bytes]:
+def open_unpacked(path: PathLike) -> io.BufferedReader:
     """Opens a file to read, unpacked where its name ends in `.gz` or it begins as gzip does.
 
     Returns:

@@ -254,7 +254,7 @@ def _tagged_sentences(path: PathLike, cure: str) -> Iterator[tuple[int, dict[str
     console.note_once(
         f"{path} has a word in each line, read as lists: tokens from column {word + 1}, tags from {tag + 1}"
     )
-    start, tokens, tags = 0, [], []
+    start, tokens, tags = 0, list[str](), list[str]()
     for number, line in enumerate([*lines, ""], start=1):
         cells = _cells_of_word(line)
         if cells and cells[0] != _DOCUMENT:
@@ -360,7 +360,7 @@ def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
     ):
         raise UserError(
             f"{path} holds one object with lists under {listed(fields)}, expected an object for each row; "
-            'write these, one a line or in a list, as to_json(..., orient="records") of pandas does'
+            'write these, one per line or in a list, as to_json(..., orient="records") of pandas does'
         )
     return [content]
 

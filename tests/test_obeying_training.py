@@ -275,7 +275,7 @@ ATTEMPTS = {
     "an object of columns": Attempt(
         classes(lambda number: "by"[number % 2], orient="list"), f"{PAIRS} --task=nice --labels=b,y",
         r"labels of nice: 0 b \(16\), 1 y \(8\)", {},
-        {"expected an object for each row; write these, one a line or in a list":
+        {"expected an object for each row; write these, one per line or in a list":
             classes(lambda number: "by"[number % 2])},
     ),
     "words with tags in columns": Attempt(
@@ -302,7 +302,7 @@ ATTEMPTS = {
     ),
     "texts that datasets saved": Attempt(
         talks_as("saved"), f"{PREPARE} --sources=saved --source_format=jsonl", "documents +20$", {},
-        {"is a folder of `datasets`, .*; write its rows as JSON lines": lambda folder: datasets.load_from_disk(
+        {"is a folder, .* saved it, write its rows as JSON lines": lambda folder: datasets.load_from_disk(
             str(folder / "saved")).to_json(folder / "a.jsonl") and
             f"{PREPARE} --sources=a.jsonl --source_format=jsonl"},
     ),

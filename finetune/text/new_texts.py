@@ -59,9 +59,11 @@ class NewTextReader:
         columns, label = self._columns(path), self.label_column or self.task.label_column
         task = dataclasses.replace(self.task, text_columns=columns, label_column=label)
         # Words may be lists, where cells have types.
-        texts, lists = ((), columns) if self.task.kind == TOKENS else (columns, ())
+        lists = columns if self.task.kind == TOKENS else ()
         cure = "correct the file"
-        rows = [*read_rows(path, texts, values=lists, optional=[label], cure=cure)]
+        rows = [
+            *read_rows(path, () if lists else columns, values=lists, optional=[label], cure=cure)
+        ]
         is_labelled = any(is_label(row, task) or label in row.lists for row in rows)
         cure = ", as the model has; correct it, or leave the column out"
         return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)

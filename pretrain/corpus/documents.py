@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from multiberts.bert.tokenization import blocks_of, split_words
+from multiberts.bert.tokenization import split_words
 from multiberts.pretrain.corpus.sentences import sentences_of
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, listed
@@ -61,8 +61,7 @@ _CURES_OF_LONE_SENTENCES = {
 }
 
 _AS_JSON_LINES = (
-    'write its rows as JSON lines (pandas: to_json(..., orient="records", lines=True); `datasets`: '
-    "to_json(...)) and give these, in the format jsonl"
+    "write its rows as JSON lines with to_json (pandas: lines=True), and give these as jsonl"
 )
 
 _DOCUMENT_START = re.compile(r"<doc\b([^>]*)>\s*$")
@@ -103,15 +102,10 @@ class PieceCounts(NamedTuple):
 def expand_source(source: str) -> list[str]:
     """Returns the files that fit a pattern such as `wiki/**/wiki_*`, sorted; a path that exists is none."""
     if Path(source).is_dir():
-        is_dataset = any(Path(source).glob("**/*.arrow"))
-        cure = (
-            _AS_JSON_LINES
-            if is_dataset
-            else f"give the files in it by a pattern such as {source}/**/*"
-        )
-        raise UserError(
-            f"{source} is a folder{' of `datasets`' * is_dataset}, which is no source; {cure}"
-        )
+        cure = f"give the files in it by a pattern such as {source}/**/*"
+        if any(Path(source).glob("**/*.arrow")):
+            cure = f"if `datasets` saved it, {_AS_JSON_LINES}"
+        raise UserError(f"{source} is a folder, expected files; {cure}")
     if not glob.has_magic(source) or Path(source).exists():
         return [source]
     files = sorted(path for path in glob.glob(source, recursive=True) if Path(path).is_file())
@@ -207,7 +201,7 @@ def count_documents(documents: Iterable[list[str]], source_format: str) -> Piece
     for lines in documents:
         not_blank += any(line.strip() for line in lines)
         # Characters that the tokeniser drops make no document.
-        if any(split_words(block) for line in lines for block in blocks_of(line)):
+        if any(any(split_words(line)) for line in lines):
             with_words += 1
             sentences = cut_into_sentences(lines, source_format)
             of_several += len(list(itertools.islice(sentences, 2))) > 1

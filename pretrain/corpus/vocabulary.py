@@ -15,13 +15,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from multiberts.bert.tokenization import (
-    MAX_CHARACTERS_PER_WORD,
-    SPECIAL_TOKENS,
-    UNK,
-    blocks_of,
-    split_words,
-)
+from multiberts.bert.tokenization import MAX_CHARACTERS_PER_WORD, SPECIAL_TOKENS, UNK, split_words
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError
 
@@ -63,9 +57,8 @@ def count_words(sentences: Iterable[str], *, lower_case: bool = True) -> Counter
 
 def _add_words(words: Counter[str], chunks: Counter[str], lower_case: bool) -> None:
     for chunk, count in chunks.items():
-        for block in blocks_of(chunk):
-            for word in split_words(block, lower_case=lower_case):
-                words[word] += count
+        for word in split_words(chunk, lower_case=lower_case):
+            words[word] += count
 
 
 def learn_vocabulary(word_counts: Mapping[str, int], vocabulary_size: int) -> list[str]:

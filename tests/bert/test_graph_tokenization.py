@@ -80,7 +80,9 @@ def make_graph_tokenizer() -> Callable[[Path], Callable[[list[str]], list[list[i
 def differences(texts: list[str], graph: Any) -> list[str]:
     found = graph(texts)
     return [
-        ascii(text) for text, words in zip(texts, found, strict=True) if words != split_words(text)
+        ascii(text)
+        for text, words in zip(texts, found, strict=True)
+        if words != list(split_words(text))
     ]
 
 
@@ -195,4 +197,4 @@ def test_a_cased_graph_keeps_capitals_and_accents() -> None:
     texts = [*random_strings(2000, seed=5), *(f"A{each}b {each}" for each in assigned_characters())]
     found = graph_words(tf.constant(texts), lower_case=False).to_list()
     for text, words in zip(texts, found, strict=True):
-        assert [word.decode() for word in words] == split_words(text, lower_case=False)
+        assert [word.decode() for word in words] == list(split_words(text, lower_case=False))
