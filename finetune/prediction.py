@@ -27,7 +27,7 @@ def predict(
     """Predicts with a fine-tuned model on new data; nothing is trained.
 
     Each file is an evaluation set that is named as the file. Texts and pairs are read from TSV, CSV, JSON
-    lines and Parquet by their columns, or from `.txt` with one text per line (a tab parts the texts of a
+    and Parquet by their columns, or from `.txt` with one text per line (a tab parts the texts of a
     pair); questions from a table with `question` and `context`, or from SQuAD's JSON; coreference from GAP
     and CoNLL-2012. Labels need not be there. A file given as `name=path` is read as
     `finetune.evaluation_files` reads it, such as `hans=heuristics_evaluation_set.txt`.
@@ -40,7 +40,7 @@ def predict(
     Args:
       model: a fine-tuned checkpoint: of `finetune.keep`, of transformers, or of Google's run_classifier or
         run_squad; `hub:<repository>` fetches one.
-      files: data files; `-` is standard input: JSON lines, or lines of text.
+      files: data files; `-` is standard input: JSON, or lines of text.
       run_dir: the directory of the predictions; None: they are printed.
       text_columns: names of the one or two columns with text, where they are not the usual ones.
       label_column: name of the column with the label, where it is not the task's own.

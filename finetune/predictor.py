@@ -333,7 +333,7 @@ def _standard_input(folder: Path) -> str:
     content = sys.stdin.buffer.read()
     if not content.strip():
         raise UserError("standard input is empty; give lines of text or JSON, or a file")
-    suffix = ".jsonl" if content.lstrip()[:1] == b"{" else LINES_SUFFIX
+    suffix = ".jsonl" if content.lstrip(b" \t\r\n[")[:1] == b"{" else LINES_SUFFIX
     path = folder / f"stdin{suffix}"
     path.write_bytes(content)
     return str(path)

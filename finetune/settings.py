@@ -31,7 +31,7 @@ class FinetuningSettings:
       checkpoint: a checkpoint directory, of this project or a released one; or its name on the Hugging Face
         Hub, such as `hub:google/multiberts-seed_0`, with `@<revision>` where it is not the newest.
       task: a name of `finetune.task`, or any other one together with `labels` or an option `kind`.
-      data_dir: a folder with the task's files: `train.tsv` and `dev.tsv` (or `.tsv.gz`) of a GLUE task,
+      data_dir: a folder with the task's files: tables such as `train.tsv` and `dev.tsv` (or `.tsv.gz`),
         `train.conll` and `dev.conll` (or `.conll.gz`) of coreference, the Winogender files of the probe.
         With `dataset`: the folder of TensorFlow Datasets.
       dataset: a name in TensorFlow Datasets, such as `glue/rte`, in place of files.
