@@ -14,7 +14,7 @@ _OF_R = "data of R", "write it as CSV with write.csv"
 # First bytes, what such a file is, and what to do; None: what the reader says.
 _BYTES = (
     (b"version https://git-lfs", "a pointer of Git LFS", "`git lfs pull` in its folder fetches the file"),
-    (b"BZh", "packed with bzip2", UNPACK),
+    *((b"BZh%d1AY&SY" % level, "packed with bzip2", UNPACK) for level in range(1, 10)),
     (b"\xfd7zXZ", "packed with xz", UNPACK),
     (b"\x28\xb5\x2f\xfd", "packed with Zstandard", UNPACK),
     (b"7z\xbc\xaf", "packed with 7-Zip", UNPACK),
@@ -25,7 +25,8 @@ _BYTES = (
     (b"PAR1", "Parquet", "give it a name that ends in .parquet"),
     (b"ARROW1", "Feather", "write it as Parquet (pandas: read_feather, then to_parquet)"),
     (b"SQLite format 3", "a database of SQLite", None),
-    (b"RDX", *_OF_R),
+    (b"RDX2\n", *_OF_R),
+    (b"RDX3\n", *_OF_R),
     (b"X\n\x00", *_OF_R),
     (b"%PDF", "a PDF", None),
     (b"WARC/", "a web archive (WARC)", "write the text of its records to a file"),

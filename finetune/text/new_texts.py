@@ -9,7 +9,7 @@ from pathlib import Path
 from multiberts.evaluate.readers.rows import TEXT_NAMES
 from multiberts.finetune.data_files import LINES_SUFFIX, check_form
 from multiberts.finetune.text.labels import is_label
-from multiberts.finetune.text.readers import examples_of
+from multiberts.finetune.text.readers import examples_of, with_labels
 from multiberts.finetune.text.task import TOKENS, TextExamples, TextTask
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike, read_lines
@@ -64,6 +64,7 @@ class NewTextReader:
         rows = [
             *read_rows(path, () if lists else columns, values=lists, optional=[label], cure=cure)
         ]
+        task = with_labels(task, column_names(path), rows)
         is_labelled = any(is_label(row, task) or label in row.lists for row in rows)
         cure = ", as the model has; correct it, or leave the column out"
         return examples_of(enumerate(rows), task, name, cure, is_labelled=is_labelled)

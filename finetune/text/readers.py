@@ -93,7 +93,7 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     cure = "; correct the line, or give finetune.labels for a task of your own"
     read: Iterable[tuple[int, TableRow]] = [*numbered()] if may_lack else numbered()
     looked_at, rest = itertools.tee(read)
-    task = _with_labels(task, columns, (row for _, row in looked_at))
+    task = with_labels(task, columns, (row for _, row in looked_at))
     del looked_at  # else it would keep all rows
     has_labels = is_labelled and (not may_lack or any(is_label(row, task) for _, row in read))
     examples = examples_of(rest, task, split, cure, is_labelled=has_labels)
@@ -117,7 +117,7 @@ def _with_columns(task: TextTask, columns: Sequence[str]) -> TextTask:
     return dataclasses.replace(task, text_columns=texts, label_column=label, files=files)
 
 
-def _with_labels(task: TextTask, columns: Sequence[str], rows: Iterable[TableRow]) -> TextTask:
+def with_labels(task: TextTask, columns: Sequence[str], rows: Iterable[TableRow]) -> TextTask:
     """Returns a task with its labels as the rows of a file write them: as the release, or as the Hub does."""
     known, names = task.dataset, task.labels
     if known.name is None or names is None:

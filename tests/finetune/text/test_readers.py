@@ -9,6 +9,7 @@ import pytest
 
 from multiberts.finetune.data_files import split_file
 from multiberts.finetune.text.glue import GLUE_TASKS
+from multiberts.finetune.text.new_texts import NewTextReader
 from multiberts.finetune.text.readers import read_examples
 from multiberts.finetune.text.task import table_task
 from multiberts.runs.errors import UserError
@@ -155,6 +156,13 @@ def test_files_of_the_hub_are_the_task_whether_classes_are_numbers_or_names(
         assert examples.example_ids == [f"{name}/train/{row}" for row in range(len(frame))]
     if not task.labels[0].isdigit():
         assert f"read as there: 0 {classes[0]}, 1 {classes[1]}" in capsys.readouterr().err
+
+
+def test_new_pairs_for_a_model_of_rte_may_be_the_hubs(tmp_path: Path) -> None:
+    path = tmp_path / "validation.jsonl"
+    path.write_text('{"sentence1": "a", "sentence2": "b", "label": 1, "idx": 7}\n')
+    read = NewTextReader(GLUE_TASKS["RTE"], (), None)((path,), "new")
+    assert (read.second_texts, read.labels.tolist()) == (["b"], [1.0])
 
 
 def test_run_glues_pairs_need_no_number_and_other_names_of_the_texts(tmp_path: Path) -> None:

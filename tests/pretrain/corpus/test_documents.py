@@ -1,8 +1,10 @@
 """Text of five layouts becomes documents of sentences, or is refused with file and line."""
 
+import bz2
 import gzip
 import itertools
 import json
+import lzma
 
 import pytest
 
@@ -181,6 +183,30 @@ def test_other_encodings_are_refused_with_line_and_byte(tmp_path, content, place
     path.write_bytes(content)
     message = refuse([path], "sentences")
     assert f"{path} {place} is not UTF-8" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (bz2.compress(b"some text\n"), "packed with bzip2"),
+        (lzma.compress(b"some text\n"), "packed with xz"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
+            "a pointer of Git LFS",
+        ),
+        (gzip.compress(b"WARC/1.0\r\nWARC-Type: warcinfo\r\n"), "a web archive"),
+    ],
+)
+@pytest.mark.parametrize("source_format", FILE_FORMATS)
+def test_packed_texts_are_named(tmp_path, content, kind, source_format):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    assert f"{path} is {kind}" in refuse([path], source_format)
+
+
+def test_texts_that_begin_as_files_of_other_kinds_do_are_read(tmp_path):
+    for text in ("RDX is an explosive.", "BZhania is a village.", "Rdx2 is no word."):
+        assert documents_of(write(tmp_path / "text.txt", text), "raw") == [[text]]
 
 
 def test_damaged_gzip_is_refused(tmp_path):

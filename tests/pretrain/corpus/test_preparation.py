@@ -536,6 +536,7 @@ def test_a_packed_source_is_cut_into_shards(tmp_path, plain, workers, monkeypatc
     text = Path(plain).read_bytes()
     (tmp_path / "before.txt").write_bytes(b"He walked .\nShe asked .\n\n" * 40)
     (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "misnamed.txt").write_bytes(gzip.compress(text))
     around = [str(tmp_path / "before.txt"), "", str(tmp_path / "text.txt.gz")]
     small = {"shard_bytes": 3000, "num_workers": workers, "counterfactual_seed": 1}
     plan = []
@@ -544,11 +545,11 @@ def test_a_packed_source_is_cut_into_shards(tmp_path, plain, workers, monkeypatc
         prepare_module, "number_shards", lambda cut, counts: plan.append(cut) or real(cut, counts)
     )
     found = {}
-    for name in ("plain.txt", "packed.txt.gz"):
+    for name in ("plain.txt", "packed.txt.gz", "misnamed.txt"):
         around[1] = str(tmp_path / name)
         found[name] = run_prepare(tmp_path / name[:5], plain, sources=around, **small)["sha256"]
-    assert found["plain.txt"] == found["packed.txt.gz"]
-    one, other = plan
+    assert found["plain.txt"] == found["packed.txt.gz"] == found["misnamed.txt"]
+    one, other, _ = plan
     assert len(other) >= len(one) > 10
     assert not (tmp_path / "packe" / "shards").exists()
 
