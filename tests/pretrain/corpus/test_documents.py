@@ -205,7 +205,7 @@ def test_packed_texts_are_named(tmp_path, content, kind, source_format):
 
 
 def test_texts_that_begin_as_files_of_other_kinds_do_are_read(tmp_path):
-    for text in ("RDX is an explosive.", "BZhania is a village.", "Rdx2 is no word."):
+    for text in ("RDX is an explosive.", "BZhania is a village.", "Rdx2 is another."):
         assert documents_of(write(tmp_path / "text.txt", text), "raw") == [[text]]
 
 
