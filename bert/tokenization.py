@@ -30,11 +30,12 @@ from __future__ import annotations
 
 import array
 import functools
+import io
 import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,14 @@ import numpy as np
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_json_fields, read_lines, write_json_fields
-from multiberts.runs.parameters import shortened
+from multiberts.runs.files import (
+    PathLike,
+    decoded,
+    read_bytes,
+    read_json_fields,
+    write_json_fields,
+)
+from multiberts.runs.parameters import fits, shortened
 
 if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
@@ -313,18 +320,49 @@ class Tokenizer:
         return ids
 
 
-def read_vocabulary(path: PathLike) -> list[str]:
-    """Reads and checks a vocabulary file.
+def vocabulary_file(path: PathLike) -> Path:
+    """Returns the file with the pieces of a `vocab.txt`; where that is missing, the `tokenizer.json` there."""
+    path = Path(path)
+    beside = path.with_name(TOKENIZER)
+    return path if path.is_file() or not beside.is_file() else beside
+
+
+def vocabulary_bytes(path: PathLike) -> bytes:
+    """Returns the content of a `vocab.txt`; of a `tokenizer.json`, that of the `vocab.txt` with its pieces.
 
     Args:
-      path: UTF-8 text, one piece a line; white space around a piece does not count.
+      path: of either, as `vocabulary_file` takes it.
+    """
+    path = vocabulary_file(path)
+    if path.name != TOKENIZER:
+        return read_bytes(path)
+    said_to_lower_case(path)  # refuses a tokeniser that is not BERT's
+    ids = _tokenizer_fields(path).get("model.vocab")
+    if not fits(ids, Mapping[str, int]):
+        raise UserError(
+            f"{path} holds no WordPiece vocabulary; put the model's vocab.txt beside it"
+        )
+    pieces = sorted(ids, key=lambda piece: ids[piece])
+    content = "".join(f"{piece}\n" for piece in pieces)
+    if [ids[piece] for piece in pieces] != [*range(content.count("\n"))]:
+        raise UserError(f"{path}: ids have gaps; put the model's vocab.txt beside it")
+    return content.encode()
+
+
+def read_vocabulary(path: PathLike) -> list[str]:
+    """Reads and checks a vocabulary.
+
+    Args:
+      path: UTF-8 text, one piece a line; white space around a piece does not count. Or as `vocabulary_file`
+        takes it.
 
     Returns:
       The pieces in order.
     """
+    path = vocabulary_file(path)
     first_line: dict[str, int] = {}
-    for line, text in enumerate(read_lines(path), start=1):
-        piece = text.strip()
+    for line, text in enumerate(io.StringIO(decoded(vocabulary_bytes(path), path)), start=1):
+        piece = _piece(text)
         if not piece:
             raise UserError(
                 f"{path} line {line}: found a blank line, expected a piece; ids are line numbers, "
@@ -345,6 +383,14 @@ def read_vocabulary(path: PathLike) -> list[str]:
     return list(first_line)
 
 
+def _piece(text: str) -> str:
+    """Returns the piece of a line: none where it is blank.
+
+    Google's Chinese vocabulary has U+2028 as a piece, which no text becomes: it separates words.
+    """
+    return text.strip() or text.strip(" \t\r\n")
+
+
 def lower_cases(vocabulary_path: PathLike) -> bool:
     r"""Returns whether text is lower-cased for a vocabulary.
 
@@ -362,7 +408,7 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
       False
     """
     said = said_to_lower_case(vocabulary_path)
-    if said is not None or not Path(vocabulary_path).is_file():
+    if said is not None or not vocabulary_file(vocabulary_path).is_file():
         return said is not False
     if _looks_lower_cased(vocabulary_path):
         return True
@@ -387,7 +433,7 @@ def overriding_file(vocabulary_path: PathLike) -> Path | None:
 def vocabulary_difference(vocabulary_path: PathLike, other_path: PathLike) -> str | None:
     """Returns that two vocabularies differ, in their pieces or in the case of their text; None if not."""
     first, other = Path(vocabulary_path), Path(other_path)
-    if first.read_bytes() != other.read_bytes():
+    if read_vocabulary(first) != read_vocabulary(other):
         return f"{first} and {other} differ"
     if lower_cases(first) != lower_cases(other):
         return f"{first} and {other} differ, as only one of them is cased"
@@ -440,7 +486,7 @@ def _said_to_lower_case(vocabulary_path: Path, *_: tuple[str, int, int]) -> bool
                     f"{' '.join(SPECIAL_TOKENS)}: others are cut like any text here; if no text holds "
                     "them, take them out of the file, else take another checkpoint"
                 )
-    if library and vocabulary_path.is_file():
+    if library and vocabulary_path.name != TOKENIZER and vocabulary_path.is_file():
         _refuse_other_pieces(folder / TOKENIZER, library.get("model.vocab"), vocabulary_path)
     if said not in (None, lower_case):
         console.note_once(
@@ -477,8 +523,8 @@ def _contents(tokens: Any) -> list[str]:
 def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: Path) -> None:
     """Refuses a `tokenizer.json` whose pieces are not those of the vocabulary beside it."""
     ids = ids if isinstance(ids, dict) else {}
-    theirs = {piece.strip(): number for piece, number in ids.items() if isinstance(number, int)}
-    ours = {piece.strip(): number for number, piece in enumerate(read_vocabulary(vocabulary_path))}
+    theirs = {_piece(piece): number for piece, number in ids.items() if isinstance(number, int)}
+    ours = {piece: number for number, piece in enumerate(read_vocabulary(vocabulary_path))}
     if differing := ours.items() ^ theirs.items():
         piece, _ = min(differing, key=lambda item: item[1])
         raise UserError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from multiberts.bert.checkpoint.tensor_bundle import (
     write_bundle,
 )
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.tokenization import write_lower_case
+from multiberts.bert.tokenization import vocabulary_bytes, write_lower_case
 from multiberts.runs import console
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike
 
 PREFIX = "bert.ckpt"
@@ -37,7 +36,6 @@ FILES = (INDEX, DATA, CONFIG, VOCABULARY)
 _GLOBAL_STEP = "global_step"
 _PRETRAINED = ("bert/", "cls/predictions/", "cls/seq_relationship/")
 _SQUAD = "cls/squad/"
-_MOST_NAMED = 6
 # Where the original's scripts keep the two variables of a head, and its kind.
 _FOREIGN_HEADS = {
     "run_classifier": ("", "classification"),
@@ -74,7 +72,7 @@ def write_files(
         tensors[_GLOBAL_STEP] = np.asarray(step, np.int64)
     write_bundle(directory / PREFIX, tensors)
     (directory / CONFIG).write_text(config.to_json())
-    shutil.copyfile(vocabulary_path, directory / VOCABULARY)
+    (directory / VOCABULARY).write_bytes(vocabulary_bytes(vocabulary_path))
     return (*FILES, *write_lower_case(vocabulary_path, directory))
 
 
@@ -129,8 +127,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
             f"{prefix}.index has no record of its {others[1]}, which is read as {script} trains it, "
             f"{fine_tuned_line(record)}"
         )
-    left_out = [] if record else others
-    left_out[_MOST_NAMED:] = [f"{len(left_out) - _MOST_NAMED} more"] * (len(left_out) > _MOST_NAMED)
+    left_out = [listed(others)] if others and not record else []
     left_out += [f"{counted(num_slots, 'variable')} of its optimiser"] * (num_slots > 0)
     if left_out:
         console.note_once(f"{prefix}.index: left out are {', '.join(left_out)}")

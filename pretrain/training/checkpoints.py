@@ -14,11 +14,10 @@ from multiberts.bert.checkpoint.checkpoint import (
     VOCABULARY,
     Checkpoint,
     check_checkpoint,
-    read_checkpoint,
     write_checkpoint,
 )
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.bert.model.configuration import BertConfig, parameter_shapes
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.tokenization import vocabulary_difference
 from multiberts.bert.training.state import STATE
 from multiberts.pretrain.training.settings import CONTINUE
@@ -27,40 +26,32 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 
-def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path: Path) -> None:
+def check_initial_checkpoint(
+    directory: str, config: BertConfig, vocabulary_path: Path
+) -> BertConfig:
     """Refuses, without TensorFlow, a checkpoint of another model or with another vocabulary.
 
     Args:
       directory: of the checkpoint, in either layout, or its name.
+
+    Returns:
+      The checkpoint's sizes: its embeddings may have more rows than the vocabulary pieces.
     """
     found = check_checkpoint(checkpoint_directory(directory))
     differences = [
         f"{field.name} {getattr(found, field.name)}, expected {getattr(config, field.name)}"
         for field in dataclasses.fields(config)
-        if getattr(found, field.name) != getattr(config, field.name)
+        if field.name != "vocab_size" and getattr(found, field.name) != getattr(config, field.name)
     ]
     if differences:
         raise UserError(
-            f"{directory} is of another model than pretrain.model with the corpus's vocabulary: "
-            f"{'; '.join(differences)}; give pretrain.model the checkpoint's values and prepare the "
-            "corpus with its vocab.txt"
+            f"{directory} is of another model than pretrain.model: {'; '.join(differences)}; give "
+            "pretrain.model the checkpoint's values"
         )
     vocabulary = checkpoint_directory(directory) / VOCABULARY
     if differ := vocabulary_difference(vocabulary, vocabulary_path):
         raise UserError(f"{differ}; prepare the corpus with the checkpoint's vocabulary")
-
-
-def read_initial_checkpoint(directory: str) -> Checkpoint:
-    """Reads a checkpoint with all that pre-training trains."""
-    checkpoint = read_checkpoint(checkpoint_directory(directory))
-    missing = sorted(parameter_shapes(checkpoint.config).keys() - checkpoint.parameters.keys())
-    if missing:
-        raise UserError(
-            f"{directory} lacks {len(missing)} variables of the pre-training heads ({missing[0]} is the "
-            "first), as encoders do that were saved alone; `multiberts checkpoint convert "
-            f"{directory} TARGET --to tf1 --initialise_missing=<pretrain_seed>` draws them as at step 0"
-        )
-    return checkpoint
+    return found
 
 
 def steps_before(start: Checkpoint | None, treatment: str, directory: str | None) -> int:

@@ -12,7 +12,6 @@ from multiberts.pretrain.training.checkpoints import (
     KeptCheckpoints,
     check_initial_checkpoint,
     checkpoint_path,
-    read_initial_checkpoint,
     steps_before,
 )
 from multiberts.pretrain.training.settings import (
@@ -106,7 +105,9 @@ def pretrain(settings: PretrainingSettings) -> None:
             "max_position_embeddings in pretrain.model"
         )
     if settings.initial_checkpoint is not None:
-        check_initial_checkpoint(settings.initial_checkpoint, config, batches.vocabulary_path)
+        config = check_initial_checkpoint(
+            settings.initial_checkpoint, config, batches.vocabulary_path
+        )
     held_out = None
     if settings.evaluation_corpus is not None:
         held_out = open_held_out(
@@ -140,14 +141,19 @@ def pretrain(settings: PretrainingSettings) -> None:
                 steps_per_dispatch=settings.steps_per_dispatch if is_in_blocks else 1,
             ),
         )
-        from multiberts.bert.checkpoint.checkpoint import ancestor
+        from multiberts.bert.checkpoint.checkpoint import ancestor, read_checkpoint
+        from multiberts.bert.checkpoint.hub import checkpoint_directory
         from multiberts.bert.model.initialization import initial_parameters
         from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 
         # The checkpoints to keep, which record the run's parameters: no path, time or machine.
-        start = parent = None
+        start = parent = drawn = None
         if settings.initial_checkpoint is not None:
-            start = read_initial_checkpoint(settings.initial_checkpoint)
+            start = read_checkpoint(
+                checkpoint_directory(settings.initial_checkpoint),
+                initialise_missing=settings.seed_of("initialisation"),
+            )
+            drawn = start.provenance.get("initialised")
             parent = ancestor(start.provenance, run.fingerprints["initial_checkpoint"])
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
         recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
@@ -159,6 +165,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             provenance={
                 **{name: parameters[name] for name in of_checkpoint},
                 **({"parent": parent} if parent else {}),
+                **({"initialised": drawn} if drawn else {}),
                 "training": {
                     **{n: value for n, value in parameters.items() if n not in recorded_elsewhere},
                     **{f"{name}_sha256": content for name, content in run.fingerprints.items()},
