@@ -321,7 +321,7 @@ class Tokenizer:
 
 
 def vocabulary_file(path: PathLike) -> Path:
-    """Returns the file with the pieces of a `vocab.txt`; where that is missing, the `tokenizer.json` there."""
+    """Returns the file with the pieces of a `vocab.txt`: if that is missing, `tokenizer.json` beside it."""
     path = Path(path)
     beside = path.with_name(TOKENIZER)
     return path if path.is_file() or not beside.is_file() else beside

@@ -149,12 +149,9 @@ def layout_of(directory: PathLike) -> str:
     """Returns how a checkpoint is stored; TF1 where a directory holds both layouts."""
     directory = Path(directory)
     if not directory.is_dir():
-        is_part = directory.is_file() or any(directory.parent.glob(f"{directory.name}.index"))
-        raise UserError(
-            f"{directory} is a file of a checkpoint; give its folder, {directory.parent}"
-            if is_part
-            else f"{directory} does not exist; give the directory of a checkpoint"
-        )
+        problem = "is a file" if directory.is_file() else "does not exist"
+        such = f", such as {directory.parent}" if _holds_weights(directory.parent) else ""
+        raise UserError(f"{directory} {problem}; give the directory of a checkpoint{such}")
     if tensorflow_format.is_tensorflow(directory):
         return TENSORFLOW
     if hugging_face.is_hugging_face(directory):
@@ -164,8 +161,7 @@ def layout_of(directory: PathLike) -> str:
         for folder in (directory, directory / "checkpoints")
         if folder.is_dir()
         for child in sorted(folder.iterdir(), key=lambda path: natural_order(path.name))
-        if child.is_dir()
-        and (tensorflow_format.is_tensorflow(child) or hugging_face.is_hugging_face(child))
+        if child.is_dir() and _holds_weights(child)
     ]
     if below:
         names = ", ".join(child.name for child in below)
@@ -178,6 +174,10 @@ def layout_of(directory: PathLike) -> str:
         f"{DATA}, {CONFIG} and {VOCABULARY}, or {hugging_face.WEIGHTS}, {hugging_face.CONFIG} and "
         f"{VOCABULARY}: copy it again"
     )
+
+
+def _holds_weights(folder: Path) -> bool:
+    return tensorflow_format.is_tensorflow(folder) or hugging_face.is_hugging_face(folder)
 
 
 def check_checkpoint(directory: PathLike) -> BertConfig:

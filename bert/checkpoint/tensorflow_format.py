@@ -34,6 +34,7 @@ VOCABULARY = "vocab.txt"
 FILES = (INDEX, DATA, CONFIG, VOCABULARY)
 
 _GLOBAL_STEP = "global_step"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _PRETRAINED = ("bert/", "cls/predictions/", "cls/seq_relationship/")
 _SQUAD = "cls/squad/"
 # Where the original's scripts keep the two variables of a head, and its kind.
@@ -152,6 +153,15 @@ def read_weights(
         for name in variables
         if name.startswith(_PRETRAINED) or name.removeprefix(_SQUAD) in head
     }
+    if parted := [name for name in names if variables[name].dtype is None]:
+        raise UserError(
+            f"{prefix}.index has {parted[0]} and others in pieces, as a partitioner saves them; "
+            'TensorFlow joins these: python -c "import pathlib, tensorflow as tf; '
+            "from multiberts.bert.checkpoint.tensor_bundle import write_bundle; "
+            f"r = tf.train.load_checkpoint({str(prefix)!r}); "
+            f"write_bundle(pathlib.Path({str(prefix.with_name(PREFIX))!r}), "
+            '{n: r.get_tensor(n) for n in r.get_variable_to_shape_map()})"'
+        )
     with _refused_if_damaged(prefix):
         tensors = read_bundle(prefix, lambda name: name in names or name == _GLOBAL_STEP)
     step = tensors.pop(_GLOBAL_STEP, None)
@@ -163,6 +173,13 @@ def _variables(prefix: Path) -> tuple[dict[str, BundleEntry], int]:
     """Returns the variables of a model by name, sorted, and how many are of its optimiser."""
     with _refused_if_damaged(prefix):
         entries, _ = parse_index(Path(f"{prefix}.index").read_bytes())
+    if _OBJECT_GRAPH in entries:
+        name = next(name for name in entries if name != _OBJECT_GRAPH)
+        raise UserError(
+            f"{prefix}.index is of tf.train.Checkpoint, whose names, such as {name}, are those of a program; "
+            "load it with tf.train.load_checkpoint, and write its arrays under the names of BERT's release "
+            "with multiberts.bert.checkpoint.tensor_bundle.write_bundle"
+        )
     # An optimiser's slot is named after its variable; single numbers count its steps.
     variables = {
         name: entry
