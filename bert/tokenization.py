@@ -99,6 +99,9 @@ _AS_BERT: dict[str, dict[str, Sequence[Any]]] = {
     **{name: {} for name in TOKENS_FILES},
 }
 
+# The line separator, a piece in Google's Chinese vocabulary. No text becomes it: it parts words.
+_STRIPPED = "\u2028"
+
 # A vocabulary with fewer pieces per piece with a capital is one of a cased model.
 _PIECES_PER_CASED = 100
 
@@ -343,7 +346,8 @@ def vocabulary_bytes(path: PathLike) -> bytes:
             f"{path} holds no WordPiece vocabulary; put the model's vocab.txt beside it"
         )
     pieces = sorted(ids, key=lambda piece: ids[piece])
-    content = "".join(f"{piece}\n" for piece in pieces)
+    # The library strips pieces, and so leaves nothing of this one.
+    content = "".join(f"{piece or _STRIPPED}\n" for piece in pieces)
     if [ids[piece] for piece in pieces] != [*range(content.count("\n"))]:
         raise UserError(f"{path}: ids have gaps; put the model's vocab.txt beside it")
     return content.encode()
@@ -362,7 +366,7 @@ def read_vocabulary(path: PathLike) -> list[str]:
     path = vocabulary_file(path)
     first_line: dict[str, int] = {}
     for line, text in enumerate(io.StringIO(decoded(vocabulary_bytes(path), path)), start=1):
-        piece = _piece(text)
+        piece = text.strip() or _STRIPPED * (_STRIPPED in text)
         if not piece:
             raise UserError(
                 f"{path} line {line}: found a blank line, expected a piece; ids are line numbers, "
@@ -381,14 +385,6 @@ def read_vocabulary(path: PathLike) -> list[str]:
                 f"all of {' '.join(SPECIAL_TOKENS)}; is it a BERT vocabulary (vocab.txt)?"
             )
     return list(first_line)
-
-
-def _piece(text: str) -> str:
-    """Returns the piece of a line: none where it is blank.
-
-    Google's Chinese vocabulary has U+2028 as a piece, which no text becomes: it separates words.
-    """
-    return text.strip() or text.strip(" \t\r\n")
 
 
 def lower_cases(vocabulary_path: PathLike) -> bool:
@@ -523,8 +519,8 @@ def _contents(tokens: Any) -> list[str]:
 def _refuse_other_pieces(path: Path, ids: Any, vocabulary_path: Path) -> None:
     """Refuses a `tokenizer.json` whose pieces are not those of the vocabulary beside it."""
     ids = ids if isinstance(ids, dict) else {}
-    theirs = {_piece(piece): number for piece, number in ids.items() if isinstance(number, int)}
-    ours = {piece: number for number, piece in enumerate(read_vocabulary(vocabulary_path))}
+    theirs = {piece.strip(): number for piece, number in ids.items() if isinstance(number, int)}
+    ours = {piece.strip(): number for number, piece in enumerate(read_vocabulary(vocabulary_path))}
     if differing := ours.items() ^ theirs.items():
         piece, _ = min(differing, key=lambda item: item[1])
         raise UserError(
