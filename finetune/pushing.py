@@ -220,7 +220,7 @@ class _Upload:
             import huggingface_hub
         except ImportError as error:
             raise UserError(
-                "push.repository needs huggingface_hub, which is not installed; pip install huggingface-hub, "
+                f"push.repository needs huggingface_hub ({error}); pip install huggingface-hub, "
                 "or leave it out"
             ) from error
         if huggingface_hub.get_token() is None:

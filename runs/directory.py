@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
+from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import (
     UNFINISHED_SUFFIX,
@@ -23,7 +23,11 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
+from multiberts.runs.lease_holder import NoLocksError, lock_file
 from multiberts.runs.parameters import shortened
+
+if TYPE_CHECKING:
+    from multiberts.runs.bucket.lease import BucketLease
 
 CONFIG = "config.gin"
 DONE = "DONE"
@@ -218,6 +222,7 @@ class RunDirectory:
         inputs: Mapping[str, PathLike | Sequence[PathLike] | None] | None = None,
         call: Mapping[str, Any] | None = None,
         renewed_by: Sequence[str] = (),
+        another: str = "choose another run_dir",
     ):
         """Looks at the directory; creates and changes nothing.
 
@@ -231,6 +236,7 @@ class RunDirectory:
             than `parameters` and `inputs`; None is left out. They are kept, not compared.
           renewed_by: inputs that may hold something else now; the run is then not done, and is made
             again in its directory.
+          another: what to do for a run with other parameters, for the message.
 
         Raises:
           UserError: the directory belongs to a run with other parameters or inputs, holds
@@ -238,8 +244,10 @@ class RunDirectory:
         """
         self.path = Path(os.path.expanduser(path))
         self._stage = stage
+        self._another = another
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
         self._lock: int | None = None
+        self._lease: BucketLease | None = None
         given = {name: value for name, value in (inputs or {}).items() if value is not None}
         self._large_inputs: dict[str, dict[str, Any]] = {}
         self.fingerprints = {name: self._fingerprints(paths) for name, paths in given.items()}
@@ -302,7 +310,7 @@ class RunDirectory:
         is_other_version = found.keys() != wanted.keys()
         cure = ", or remove the directory if an earlier version made it" if is_other_version else ""
         raise UserError(
-            f"{self.path} was made with other parameters: {differences}; choose another run_dir or "
+            f"{self.path} was made with other parameters: {differences}; {self._another} or "
             f"give the same parameters{cure}"
         )
 
@@ -340,15 +348,7 @@ class RunDirectory:
                 f"cannot write {self.path}: {error.strerror}; choose another run_dir"
             ) from error
         try:
-            # Without waiting, so that a second start says at once that the first goes on.
-            # The kernel drops the lock with the process, however it ends.
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
-            raise UserError(
-                f"{self.path} is being written by another process; wait for it or stop it"
-            ) from error
-        try:
+            self._lock_or_lease()
             # Another run may have come between the first look and the lock, or this one been finished.
             self._refuse_other_run()
             self.done = self._is_done()
@@ -364,7 +364,35 @@ class RunDirectory:
             raise
         return self
 
+    def _lock_or_lease(self) -> None:
+        """Keeps other processes out, without waiting for one that goes on."""
+        assert self._lock is not None
+        try:
+            if not lock_file(self._lock, self.path / LOCK):
+                raise UserError(
+                    f"{self.path} is being written by another process; wait for it or stop it"
+                )
+        except NoLocksError as error:
+            from multiberts.runs.bucket.lease import BucketLease
+            from multiberts.runs.bucket.objects import Bucket
+
+            reason = str(error).partition("; ")[0]
+            note_once(f"{reason}: a lease that is renewed keeps other processes out instead")
+            # Beside the run: its files are the run's own.
+            lease = BucketLease(Bucket(f"file://{self._lease_folder}"))
+            lease.acquire()
+            self._lease = lease
+
+    @property
+    def _lease_folder(self) -> Path:
+        path = self.path.resolve()
+        return path.with_name(f".{path.name}.lease")
+
     def __exit__(self, *exception: object) -> None:
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+            remove(self._lease_folder)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -378,6 +406,8 @@ class RunDirectory:
         Raises:
           UserError: one of them is gone.
         """
+        if self._lease is not None:
+            self._lease.check()
         unfetched = read_unfetched(self.path)
         entries: dict[str, RecordedFile] = {}
         for name in outputs:

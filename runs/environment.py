@@ -7,7 +7,8 @@ worker or test. What the user has set stays.
 `MULTIBERTS_ENGINE` in the environment, or `--engine` on the command line, names the library that computes;
 docs/engines.md has what each is for.
 
-`MULTIBERTS_ATTENTION` names the way in which JAX computes attention on accelerators.
+`MULTIBERTS_ATTENTION` names the way in which JAX computes attention on accelerators, and
+`MULTIBERTS_MATMUL_PRECISION` how either engine rounds the factors of float32 products there.
 
 With `MULTIBERTS_PORTABLE=1` in the environment the arithmetic is narrowed to what all x86-64 processors
 share: XLA's code and oneDNN's products keep to SSE 4, which has no fused multiply-add, and run on one
@@ -33,6 +34,10 @@ ENGINES = (TENSORFLOW, JAX)
 # From the definition; with a backward pass of our own.
 PLAIN, RECOMPUTED = "plain", "recomputed"
 ATTENTIONS = (PLAIN, RECOMPUTED)
+
+PRECISION = "MULTIBERTS_MATMUL_PRECISION"
+# As the engine has it (TF32 on GPUs, bfloat16 on TPUs); float32 itself.
+DEFAULT, HIGHEST = "default", "highest"
 
 # TensorFlow has no wheels from here on.
 _FIRST_WITHOUT_TENSORFLOW = (3, 14)
@@ -99,11 +104,18 @@ def engine() -> str:
 
 def attention() -> str:
     """Returns how JAX computes attention on accelerators: `plain` or `recomputed`."""
-    name = os.environ.get(ATTENTION) or RECOMPUTED
-    if name not in ATTENTIONS:
-        raise UserError(
-            f"{ATTENTION} is {name!r}, not a way to compute attention; {nearest(name, ATTENTIONS)}"
-        )
+    return _one_of(ATTENTIONS, ATTENTION, RECOMPUTED, "a way to compute attention")
+
+
+def matmul_precision() -> str:
+    """Returns how the factors of float32 products are rounded on accelerators: `default` or `highest`."""
+    return _one_of((DEFAULT, HIGHEST), PRECISION, DEFAULT, "a precision of products")
+
+
+def _one_of(names: tuple[str, ...], variable: str, default: str, what: str) -> str:
+    name = os.environ.get(variable) or default
+    if name not in names:
+        raise UserError(f"{variable} is {name!r}, not {what}; {nearest(name, names)}")
     return name
 
 

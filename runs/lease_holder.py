@@ -1,8 +1,13 @@
-"""The holder of a lease, as the lease's marker has it: of an experiment's root, or of a run in a bucket."""
+"""Who works alone: locks of the kernel, and the holder of a lease as its marker has it.
+
+A lease is of an experiment's root, of a run in a bucket, or of a run on a file system without locks.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -10,12 +15,46 @@ import time
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from multiberts.runs.files import parse_json_fields
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, parse_json_fields
 from multiberts.runs.parameters import Range
 from multiberts.runs.processes import creation_time, process_is_alive
 
+# Of `flock` on Lustre, and on NFS without its lock service.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
 # Up to the year 4147; calendars end soon after.
 UnixSeconds = Annotated[float, Range(least=0, most=2**36)]
+
+
+class NoLocksError(UserError):
+    """The file system has no locks."""
+
+
+def lock_file(descriptor: int, path: PathLike, *, wait: bool = False, shared: bool = False) -> bool:
+    """Locks an open file until it is closed, which the kernel does however the process ends.
+
+    Args:
+      path: the file's, for messages.
+      wait: until another process lets go of it.
+
+    Returns:
+      False where another process has it.
+
+    Raises:
+      NoLocksError: nobody can lock it.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        refused = NoLocksError if error.errno in _NO_LOCKS else UserError
+        raise refused(
+            f"cannot lock {path}: {error.strerror}; give a folder on another file system"
+        ) from error
+    return True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -397,7 +397,7 @@ def need_pyarrow(path: PathLike) -> None:
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"{path} needs pyarrow, which is not installed; pip install 'multiberts[parquet]'"
+            f"{path} needs pyarrow ({error}); pip install 'multiberts[parquet]'"
         ) from error
 
 

@@ -219,7 +219,7 @@ def _client(name: str) -> Any:
         import huggingface_hub.utils
     except ImportError as error:
         raise UserError(
-            f"{name} needs huggingface_hub, which is not installed; pip install huggingface-hub, or give "
+            f"{name} needs huggingface_hub ({error}); pip install huggingface-hub, or give "
             "a directory"
         ) from error
     return huggingface_hub

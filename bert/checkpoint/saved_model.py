@@ -99,8 +99,8 @@ def _check_libraries() -> None:
         import tensorflow_text  # noqa: F401
     except ImportError as error:
         raise UserError(
-            "a SavedModel needs TensorFlow and tensorflow-text, which tokenises in the graph, and one is not "
-            "installed; install multiberts[tensorflow]"
+            "a SavedModel needs TensorFlow and tensorflow-text, which tokenises in the graph "
+            f"({error}); install multiberts[tensorflow]"
         ) from error
     import keras
 

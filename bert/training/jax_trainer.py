@@ -40,7 +40,10 @@ from multiberts.bert.training.trainer import (
     TrainerSettings,
     clipped,
 )
-from multiberts.runs.environment import attention
+from multiberts.runs.environment import HIGHEST, attention, matmul_precision
+
+if matmul_precision() == HIGHEST:
+    jax.config.update("jax_default_matmul_precision", HIGHEST)
 
 # How the arrays of a step, and those of a block of steps, are divided among devices.
 _WHOLE, _SHARDED, _SHARDED_BLOCK = (

@@ -27,11 +27,14 @@ from multiberts.bert.training.trainer import (
     TrainerSettings,
     clipped,
 )
+from multiberts.runs.environment import HIGHEST, matmul_precision
 from multiberts.runs.errors import UserError
 
 # The same sums in the same order on every run: gradients of gathers would otherwise be summed by
 # whichever thread comes first.
 tf.config.experimental.enable_op_determinism()
+if matmul_precision() == HIGHEST:
+    tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 class TensorFlowTrainer(Trainer):

@@ -25,7 +25,7 @@ from multiberts.bert.model.optimization import (
 from multiberts.bert.randomness import hash_bits
 from multiberts.bert.training.devices import AUTO, DeviceChoice, Devices
 from multiberts.bert.training.state import Arrays, TrainingState
-from multiberts.runs.environment import engine, machine
+from multiberts.runs.environment import engine, machine, matmul_precision
 from multiberts.runs.errors import UserError
 
 Array = Any
@@ -124,6 +124,7 @@ class Trainer(abc.ABC):
         return {
             **machine(),
             "engine": engine(),
+            "matmul_precision": matmul_precision(),
             "devices": self.devices.count,
             "device": self.devices.kind,
             "steps_per_dispatch": self.steps_per_dispatch,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
@@ -27,6 +26,7 @@ from multiberts.runs.console import ProgressBar
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import replaced
+from multiberts.runs.lease_holder import lock_file
 
 if TYPE_CHECKING:
     from multiberts.bert.checkpoint.checkpoint import Checkpoint
@@ -128,14 +128,15 @@ def _alone(place: Path) -> Iterator[None]:
     """Waits until no other process makes the same states."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with open(f"{place}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        lock = open(f"{place}.lock", "w")  # noqa: SIM115
     except OSError as error:
         raise UserError(
             f"option encodings_dir: cannot write {place.parent}: {error.strerror or error}; give a "
             "folder that can be written, or leave the option out"
         ) from error
+    with lock:
+        lock_file(lock.fileno(), lock.name, wait=True)
+        yield
 
 
 def _address(

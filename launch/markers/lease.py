@@ -8,17 +8,16 @@ recently, on the observer's monotonic clock, as clocks of two machines are never
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import threading
 import time
 import uuid
 from pathlib import Path
 
-from multiberts.runs.console import progress
+from multiberts.runs.console import note_once, progress
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_bytes, write_atomically
-from multiberts.runs.lease_holder import Holder
+from multiberts.runs.lease_holder import Holder, NoLocksError, lock_file
 
 FILE = "launch/lease.json"
 LOCK = "launch/.lock"
@@ -122,13 +121,17 @@ class Lease:
                 f"cannot write {lock.parent}: {error.strerror}; choose another launch.root"
             ) from error
         try:
+            has_locks = True
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise self._refusal(read_lease(self._root)) from error
+                if not lock_file(self._lock, lock):
+                    raise self._refusal(read_lease(self._root))
+            except NoLocksError as error:
+                has_locks = False
+                reason = str(error).partition("; ")[0]
+                note_once(f"{reason}: only {FILE}, which is renewed, keeps other launchers out")
             holder = read_lease(self._root)
             # A holder on this machine had the lock, which was free: it is gone, whoever has its pid.
-            if holder is not None and not holder.is_here:
+            if holder is not None and not (holder.is_here and has_locks):
                 holder = self.awaited(self._root)
                 if holder is not None:
                     raise self._refusal(holder)

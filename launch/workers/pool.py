@@ -30,7 +30,7 @@ from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_j
 from multiberts.launch.workers.worker import Call, LostWorkerError, WorkerPlace
 from multiberts.runs.console import progress
 from multiberts.runs.dask_cluster import connect, first_cause, import_distributed
-from multiberts.runs.environment import ENGINE
+from multiberts.runs.environment import ATTENTION, ENGINE, PRECISION
 from multiberts.runs.errors import UserError
 
 # Below the root; it exists as long as the pool, on Slurm with the workers' keys.
@@ -437,9 +437,10 @@ def environment_of_workers(threads: int, compute: str | None = None) -> dict[str
       threads: each worker's share of the cores.
       compute: the library that trains and predicts; None: that of this process's environment, if any.
     """
-    compute = compute or os.environ.get(ENGINE)
+    chosen = {name: os.environ.get(name) for name in (ENGINE, ATTENTION, PRECISION)}
+    chosen[ENGINE] = compute or chosen[ENGINE]
     return {
-        **({ENGINE: compute} if compute else {}),
+        **{name: value for name, value in chosen.items() if value},
         "TF_NUM_INTRAOP_THREADS": str(threads),
         "TF_NUM_INTEROP_THREADS": "1",
         "OMP_NUM_THREADS": str(threads),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 import sys
@@ -28,6 +27,7 @@ from multiberts.runs.allocator import give_back_memory
 from multiberts.runs.console import report
 from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError, disk_full_line
+from multiberts.runs.lease_holder import lock_file
 from multiberts.runs.preemption import PreemptedError, num_opened_blocks, preemption_notice
 
 # For another process, which is about to exit, to release a run.
@@ -196,10 +196,11 @@ def _wait_until_free(lock: Path) -> None:
     while lock.is_file() and time.monotonic() < end:
         with open(lock, "rb") as stream:
             try:
-                fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if lock_file(stream.fileno(), lock, shared=True):
+                    return
+            except UserError:  # what comes next says why, or falls back to a lease
                 return
-            except OSError:
-                time.sleep(0.2)
+        time.sleep(0.2)
 
 
 @contextlib.contextmanager

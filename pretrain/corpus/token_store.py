@@ -306,6 +306,8 @@ def open_array(path: Path, dtype: np.dtype) -> np.ndarray:
         excess = path.stat().st_size - array.offset - array.nbytes
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; {cure}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}; {cure}") from error
     except Exception as error:  # many kinds: NumPy takes the header for Python
         raise UserError(f"{path} is not a whole NumPy file ({error}); {cure}") from error
     if excess:

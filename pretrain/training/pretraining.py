@@ -59,7 +59,15 @@ def pretrain(settings: PretrainingSettings) -> None:
     """
     check_settings(settings)
     parameters, inputs = IDENTITY.of(vars(settings))
-    run = RunDirectory(settings.run_dir, stage="pretrain", parameters=parameters, inputs=inputs)
+    run = RunDirectory(
+        settings.run_dir,
+        stage="pretrain",
+        parameters=parameters,
+        inputs=inputs,
+        another="choose another run_dir, where --initial_checkpoint="
+        f"{checkpoint_path(settings.run_dir, 0).parent}/step_<step> goes on from the weights of this one "
+        "(the second phase of a training, or more steps),",
+    )
     if run.done:
         remove_states(run.path)  # a kill may have come before they were removed
         return
@@ -103,6 +111,8 @@ def pretrain(settings: PretrainingSettings) -> None:
             f"pretrain.sequence_length {settings.sequence_length} exceeds the model's "
             f"{config.max_position_embeddings} positions; lower it or raise "
             "max_position_embeddings in pretrain.model"
+            + ", from the first phase on"
+            * (settings.initial_checkpoint is not None)
         )
     if settings.initial_checkpoint is not None:
         config = check_initial_checkpoint(

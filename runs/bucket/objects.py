@@ -7,18 +7,19 @@ written on the condition that nobody has written it since one looked.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import UNFINISHED_SUFFIX, make_private
+from multiberts.runs.lease_holder import NoLocksError, lock_file
 
 _URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]*)://(?P<path>.*)")
 
@@ -29,6 +30,9 @@ _CONDITIONAL = {*_CLOUD_STORAGE, "file", "memory"}
 
 # Permissions for restoring, pushing and tidying a run. Overwriting counts as deleting.
 _PERMISSIONS = ("create", "delete", "get", "list")
+
+# Much longer than a conditional write takes.
+_SECONDS_UNTIL_LEFT = 30.0
 
 # Within this process; other processes see no `memory://`.
 _MEMORY = threading.Lock()
@@ -245,11 +249,31 @@ class Bucket:
             raise UserError(
                 f"cannot write {self.url}: {error.strerror}; choose another folder"
             ) from error
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, descriptor)
+            try:
+                lock_file(descriptor, lock, wait=True)
+            except NoLocksError:
+                stack.enter_context(self._made_alone(f"{lock}.made"))
+            yield
+
+    @contextlib.contextmanager
+    def _made_alone(self, path: str) -> Iterator[None]:
+        """Makes a file that is not there, and removes it: a lock for file systems that have none."""
+        end = time.monotonic() + _SECONDS_UNTIL_LEFT
+        while True:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+                break
+            if time.monotonic() > end:
+                raise UserError(
+                    f"{path} was left by a process that was stopped; if nothing writes {self.url}, remove it"
+                )
+            time.sleep(0.05)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(descriptor)
+            os.unlink(path)
 
     @contextlib.contextmanager
     def _whole(self, name: str) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from multiberts.runs.bucket import lease
 from multiberts.runs.directory import RunDirectory, fingerprint, read_config, read_done
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, sha256_of_file, write_atomically
@@ -97,22 +100,47 @@ def test_leftovers_of_a_killed_writer_are_dropped(tmp_path: Path) -> None:
         assert sorted(p.name for p in run.path.iterdir()) == [".lock", "config.gin"]
 
 
-def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
-    code = (
+def _without_locks(code: int | None) -> None:
+    """Makes the kernel's lock end as on a file system that has none."""
+
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code or 0))
+
+    if code is not None:
+        fcntl.flock = flock
+        lease.BucketLease.__init__.__defaults__ = (1.0,)
+
+
+@pytest.mark.parametrize("code", [None, errno.ENOLCK, errno.ENOSYS])
+def test_two_writers_at_once_are_refused(
+    code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", fcntl.flock)
+    monkeypatch.setattr(lease.BucketLease.__init__, "__defaults__", (60.0,))
+    _without_locks(code)
+    program = (
         "import sys; from multiberts.runs.directory import RunDirectory\n"
+        f"from multiberts.tests.runs.test_directory import _without_locks; _without_locks({code})\n"
         f"with RunDirectory({str(tmp_path / 'run')!r}, stage='stage', parameters={{'steps': 3}}):\n"
         "    print('in', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert holder.stdin and holder.stdout
     assert holder.stdout.readline() == b"in\n"
-    with pytest.raises(UserError, match="another process"):
+    with pytest.raises(UserError, match=f"by (another )?process( {holder.pid})?"):
         _run(tmp_path / "run").__enter__()
     holder.kill()
     holder.communicate()
     _finish(tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    said = (
+        ""
+        if code is None
+        else os.strerror(code) + ": a lease that is renewed keeps other processes out"
+    )
+    assert said in capfd.readouterr().err
 
 
 def test_a_run_that_came_in_between_is_not_written_into(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import itertools
 import json
 import os
@@ -134,7 +136,17 @@ def test_what_is_done_is_found(tmp_path: Path) -> None:
     assert done_paths(tmp_path, paths) == {"scores-1", "finetune/RTE/b"}
 
 
-def test_the_lease_is_held_by_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", [None, errno.ENOLCK])
+def test_the_lease_is_held_by_one(
+    code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the file system has no locks, too."""
+
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(code, "No locks available")
+
+    if code is not None:
+        monkeypatch.setattr(fcntl, "flock", flock)
     assert Lease.held(tmp_path) is None
     with Lease(tmp_path) as lease:
         holder = Lease.held(tmp_path)

@@ -14,7 +14,7 @@ from multiberts.launch.estimate.accelerators import gpu_of_worker, visible_gpus
 from multiberts.launch.workers.engines import SlurmOptions, make_engine
 from multiberts.launch.workers.pool import environment_of_workers
 from multiberts.launch.workers.slurm import script_of_jobs
-from multiberts.runs.environment import ENGINE
+from multiberts.runs.environment import ENGINE, PRECISION
 from multiberts.runs.errors import UserError
 
 
@@ -139,6 +139,8 @@ def test_workers_compute_with_the_library_that_is_chosen(monkeypatch: pytest.Mon
     assert ENGINE not in environment_of_workers(1)
     monkeypatch.setenv(ENGINE, "jax")
     assert environment_of_workers(1)[ENGINE] == "jax"
+    monkeypatch.setenv(PRECISION, "highest")
+    assert environment_of_workers(1)[PRECISION] == "highest"
     chosen = make_engine("slurm", {"compute": "tensorflow"}, None, 1)
     assert environment_of_workers(1, chosen.options.compute)[ENGINE] == "tensorflow"
     assert make_engine("local", {"compute": "tensorflow"}, 1, 1).options.compute == "tensorflow"

@@ -102,6 +102,21 @@ def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     assert any(not np.array_equal(start[name], end[name]) for name in wanted)
 
 
+def test_a_second_phase_starts_from_the_first_as_the_refusal_says(
+    corpus: Path, tmp_path: Path
+) -> None:
+    first = {**SCHEDULE, "num_steps": 4, "warmup_steps": 1, "checkpoint_steps": []}
+    pretrain(**_arguments(tmp_path / "run", corpus, **first))
+    longer = _arguments(tmp_path / "run", corpus, **{**first, "num_steps": 6})
+    with pytest.raises(UserError, match="was made with other parameters") as error:
+        pretrain(**longer)
+    start = re.search(r"--initial_checkpoint=(\S+)<step> goes on", str(error.value))
+    assert start is not None
+    longer |= {"run_dir": str(tmp_path / "next"), "initial_checkpoint": f"{start[1]}4"}
+    pretrain(**longer)
+    assert read_checkpoint(checkpoint_path(tmp_path / "next", 6)).provenance["parent"]["step"] == 4
+
+
 def test_seeds_of_continued_training_are_paired_by_their_parent(
     corpus: Path, tmp_path: Path
 ) -> None:
