@@ -64,6 +64,9 @@ _RECORDED = {
 _RECORDED_OF_FILE = {"bytes": int, "sha256": str}
 
 
+# Encoders may come without the pre-training heads, and models of masked words without a pooler.
+_OPTIONAL = ("cls/", "bert/pooler/")
+
 # Sizes are rounded up to a multiple, at most of this; or have room for pieces to come, at most this share.
 _PADDING, _ROOM = 128, 0.04
 _ROWS_OF_PIECES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
@@ -198,12 +201,11 @@ def _check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> bool
     lower_case = lower_cases(path)
     num_pieces, size = len(read_vocabulary(path)), config.vocab_size
     if not _is_padding(num_pieces, size):
-        room = (
-            "; if the rows behind it are only room, add a line [unused0], [unused1], ... for each"
-        )
+        room = "; if the rest is room, add lines [room0], [room1], ... at its end"
+        is_short = num_pieces < size and path.is_file()
         raise UserError(
             f"{vocabulary_file(path)} has {num_pieces} pieces, but {config_path} says vocab_size {size}; use "
-            f"the vocabulary the checkpoint was trained with{room if num_pieces < size else ''}"
+            f"the vocabulary the checkpoint was trained with{room if is_short else ''}"
         )
     if num_pieces < size:
         console.note_once(
@@ -303,11 +305,8 @@ def read_checkpoint(
     _cut_padding(directory, config, parameters)
     _check_shapes(directory, config, parameters, head_shapes(provenance))
     head = {name: parameters.pop(name) for name in head_shapes(provenance)}
-    missing = sorted(
-        name
-        for name in parameter_shapes(config)
-        if name not in parameters and name.startswith(("cls/", "bert/pooler/"))
-    )
+    absent = parameter_shapes(config).keys() - parameters.keys()
+    missing = sorted(name for name in absent if name.startswith(_OPTIONAL))
     if initialise_missing is not None and missing:
         from multiberts.bert.model.initialization import initial_parameters
 
@@ -480,12 +479,9 @@ def _check_complete(
     parameters: Mapping[str, np.ndarray],
     needs_pooler: bool,
 ) -> None:
+    optional = _OPTIONAL[:1] if needs_pooler else _OPTIONAL
     for name in parameter_shapes(config):
-        # Encoders may come without the pre-training heads, and models of masked words without a pooler.
-        is_optional = name.startswith("cls/") or (
-            name.startswith("bert/pooler/") and not needs_pooler
-        )
-        if name in parameters or is_optional:
+        if name in parameters or name.startswith(optional):
             continue
         raise UserError(
             f"{directory} lacks the variable {name}; its {config_path(directory).name} is of another "
