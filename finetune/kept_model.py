@@ -248,7 +248,9 @@ class KeptModel:
             if name.startswith("bert/")
         }
         shapes = {
-            name: list(weights[name].shape) for name in sorted(weights) if name not in encoder
+            name: list(weights[name].shape)
+            for name in sorted(weights)
+            if not name.startswith("bert/")
         }
         record = self.provenance[FINE_TUNED]
         head = {**record["head"], "variables": shapes}
