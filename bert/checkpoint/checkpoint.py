@@ -67,8 +67,8 @@ _RECORDED_OF_FILE = {"bytes": int, "sha256": str}
 # Encoders may come without the pre-training heads, and models of masked words without a pooler.
 _OPTIONAL = ("cls/", "bert/pooler/")
 
-# Sizes are rounded up to a multiple, at most of this; or have room for pieces to come, at most this share.
-_PADDING, _ROOM = 128, 0.04
+# Sizes are rounded up to a multiple, of 8 to 128; or have room for pieces to come, at most this share.
+_FACTOR, _PADDING, _ROOM = 8, 128, 0.04
 _ROWS_OF_PIECES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 
@@ -216,11 +216,12 @@ def _check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> bool
 
 
 def _is_padding(count: int, size: int) -> bool:
-    """Returns whether a size is a count, rounded up or with some room left.
+    """Returns whether a size is a count, rounded up to a multiple or with some room left.
 
     Two published vocabularies differ by more: the cased and the uncased one of English by 5 %.
     """
-    return 0 <= size - count <= max(_PADDING, size * _ROOM)
+    room = size - count
+    return 0 <= room <= size * _ROOM or (0 <= room < _PADDING and size % _FACTOR == 0)
 
 
 def read_checkpoint(

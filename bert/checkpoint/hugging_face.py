@@ -211,7 +211,7 @@ def write_files(
     elif missing:
         raise UserError(
             f"the checkpoint lacks {missing[0]} ({len(missing)} variables in all), which "
-            "transformers.BertForPreTraining has; add --initialise_missing=<pretrain_seed> to draw "
+            "transformers.BertForPreTraining has; add --initialise_missing=PRETRAIN_SEED to draw "
             "what is missing as at step 0"
         )
     pieces = read_vocabulary(vocabulary_path)
