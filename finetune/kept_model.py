@@ -63,7 +63,7 @@ def fine_tuned_provenance(
     """
     known = start.provenance
     procedure = known.get("procedure")
-    kept = ("corpus", "training", INITIALISED, "converted_from_hidden_act")
+    kept = ("corpus", "training", INITIALISED)
     return {
         **{name: known.get(name) for name in ("pretrain_seed", "data_seed", "step")},
         "procedure": procedure and f"{procedure}+{settings.task}",

@@ -14,22 +14,34 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+# Characters of a name or value in a file. Parts of paths have up to 255 characters, and are needed whole.
+_MOST_QUOTED = 200
+_OVERLONG = re.compile(r"[^\s/]{256,}")
+_MOST_CHARACTERS = 4000
+
 
 class UserError(Exception):
     """Bad input: one line saying what was found, where, what was expected, and the cure.
 
-    Commands print the line on standard error and exit with status 2; nothing has been written.
+      Commands print the line on standard error and exit with status 2; nothing has been written. What a file
+    holds is cut short in it.
 
     Example:
-      >>> try:
-      ...     raise UserError("text.txt is empty; give a file with text in it")
-      ... except UserError as error:
-      ...     print(f"error: {error}")
-      error: text.txt is empty; give a file with text in it
+        >>> try:
+        ...     raise UserError("text.txt is empty; give a file with text in it")
+        ... except UserError as error:
+        ...     print(f"error: {error}")
+        error: text.txt is empty; give a file with text in it
     """
 
     def __init__(self, message: str):
-        super().__init__(" ".join(message.split()))
+        line = _OVERLONG.sub(
+            lambda found: f"{found[0][:_MOST_QUOTED]}...", " ".join(message.split())
+        )
+        if len(line) > _MOST_CHARACTERS:
+            half = _MOST_CHARACTERS // 2  # the cure comes last
+            line = f"{line[:half]} ... {line[-half:]}"
+        super().__init__(line)
 
 
 def in_flags(message: str) -> str:
@@ -147,10 +159,7 @@ def counted(count: float, noun: str, form: str = "") -> str:
     return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 
-_MOST_LISTED = 200
-
-
-def listed(names: Iterable[Any], most: int = _MOST_LISTED) -> str:
+def listed(names: Iterable[Any], most: int = _MOST_QUOTED) -> str:
     """Returns names that a file holds as a message quotes them: cut where they are long, and counted.
 
     Args:

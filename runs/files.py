@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import gzip
 import hashlib
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 PathLike = str | os.PathLike[str]
+
+# A cell may be a whole document: Python's limit is 128 KiB, wherever tables are read.
+csv.field_size_limit(2**31 - 1)
 
 # Names that end so are unfinished writes of a process that was killed; they are never read.
 UNFINISHED_SUFFIX = ".unfinished"

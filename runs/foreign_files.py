@@ -33,7 +33,7 @@ _BYTES = (
     (b"<html", *_PAGE),
 )  # fmt: skip
 _TAR = 257, b"ustar"
-# Of a file's start.
+# Length of a file's start.
 MOST_BYTES_NEEDED = 1024
 
 

@@ -20,7 +20,7 @@ from multiberts.runs.files import PathLike, parse_json_fields
 from multiberts.runs.parameters import Range
 from multiberts.runs.processes import creation_time, process_is_alive
 
-# Of `flock` on Lustre, and on NFS without its lock service.
+# Errors of `flock` on Lustre, and on NFS without its lock service.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 # Up to the year 4147; calendars end soon after.

@@ -134,6 +134,18 @@ def foreign(**changes: dict[str, Any]) -> Callable[[Path], None]:
     return write
 
 
+def released(**fields: str) -> Callable[[Path], None]:
+    """The same texts, and the model without our record, with fields changed in its bert_config.json."""
+
+    def write(folder: Path) -> None:
+        labelled(["for", "against"] * 8)(folder)
+        (folder / "model" / "checkpoint.json").unlink()
+        path = folder / "model" / "bert_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    return write
+
+
 def training(
     task: str,
     labels: str = "",
@@ -252,6 +264,16 @@ ATTEMPTS = {
         "checkpoint convert theirs released --to=tf1 --vocabulary=vocab.txt", "^theirs -> released$", {},
         {'write {"do_lower_case": false} into a tokenizer_config.json beside that': files(
             tokenizer_config__json='{"do_lower_case": false}')},
+    ),
+    # Activations.
+    "an activation that BERT does not have": Attempt(
+        foreign(config={"hidden_act": "relu"}),
+        training("relu", kind=CLASSIFICATION, model="theirs"), r"labels of relu: ", {},
+        {"GELU only, so take another checkpoint": lambda _: training("relu", kind=CLASSIFICATION)},
+    ),
+    "an activation by the word of transformers": Attempt(
+        released(hidden_act="gelu_new"), training("words", kind=CLASSIFICATION), r"labels of words: ", {},
+        {"write the one that the weights were trained with": released(hidden_act="gelu")},
     ),
     # Checkpoints as people have them.
     "a model of masked words": Attempt(

@@ -52,7 +52,7 @@ def model_card(
     Args:
       provenance: of the checkpoint: `procedure`, `pretrain_seed`, `data_seed`, `step`; and, where
         known, `training` (parameters by name), `corpus` (as in `corpus.json`), `evaluation`
-        (measures on held-out text by name), `initialised`, `converted_from_hidden_act`, `finetuned`.
+        (measures on held-out text by name), `initialised`, `finetuned`.
       has_heads: whether the pre-training heads are there.
       layout: `tf1` or `hugging_face`, for the lines that load it.
       scores: rows as from `read_scores`.
@@ -106,7 +106,6 @@ def model_card(
         corpus=_rows(corpus.get("counts")) + _rows(corpus),
         sources=_sources(corpus.get("sources")),
         initialised=provenance.get("initialised"),
-        said_exact_gelu="converted_from_hidden_act" in provenance,
     )
 
 

@@ -26,7 +26,13 @@ from multiberts.bert.checkpoint.fine_tuned import (
 )
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
-from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
+from multiberts.bert.model.configuration import (
+    GELUS,
+    BertConfig,
+    Gelu,
+    check_layers,
+    parameter_shapes,
+)
 from multiberts.bert.tokenization import (
     TOKENIZER,
     TOKENIZER_CONFIG,
@@ -82,8 +88,7 @@ class Checkpoint:
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
         else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
         `corpus` (facts of the run), `evaluation` (on held-out text), `initialised` (variables that were
-        missing, and the seed that drew them), `converted_from_hidden_act` (see
-        `bert/checkpoint/hugging_face.py`), `finetuned` (the task of a fine-tuned model, see
+        missing, and the seed that drew them), `finetuned` (the task of a fine-tuned model, see
         `bert/checkpoint/fine_tuned.py`).
       layout: how it is stored, `tf1` or `hugging_face`.
       head: of a fine-tuned model, the float32 arrays of its head by name.
@@ -231,6 +236,7 @@ def read_checkpoint(
     vocabulary: PathLike | None = None,
     need_finite: bool = True,
     initialise_missing: int | None = None,
+    gelu: Gelu | None = None,
 ) -> Checkpoint:
     """Reads a checkpoint directory, ours or a published one in either layout, verifying checksums.
 
@@ -243,10 +249,13 @@ def read_checkpoint(
       need_finite: whether weights that are NaN or infinite are refused.
       initialise_missing: a `pretrain_seed`, of which a missing pooler and missing heads get the
         values of step 0; `provenance["initialised"]` then says which. None: nothing is made up.
+      gelu: the form that the weights were trained with; None: as the configuration says it.
     """
     directory = Path(directory)
     layout = layout_of(directory)
     config = _check_files(directory)
+    if gelu is not None:
+        config = dataclasses.replace(config, hidden_act=GELUS[gelu])
     provenance = read_provenance(directory)
     for name, entry in provenance.pop("files", {}).items():
         if sha256_of_file(directory / name) != entry["sha256"]:
@@ -274,13 +283,12 @@ def read_checkpoint(
         provenance[FINE_TUNED] = {**record, **({"do_lower_case": lower_case} if is_open else {})}
     if layout == HUGGING_FACE:
         parameters = hugging_face.read_weights(directory, config, provenance.get(FINE_TUNED))
-        if hugging_face.says_exact_gelu(directory):
-            provenance["converted_from_hidden_act"] = "gelu"
+        if gelu is None and hugging_face.leaves_gelu_open(directory):
             console.note_once(
-                f"{config_path(directory)} says hidden_act 'gelu', in transformers the "
-                "exact form; read here as the tanh form, with which the published MultiBERTs were "
-                "trained. The two differ by up to 0.0005 a unit, so outputs of a model that "
-                "transformers trained will be slightly off"
+                f"{config_path(directory)} says hidden_act 'gelu', which is the tanh form in "
+                "Google's releases and the exact form in transformers; read as the tanh form. If "
+                f"transformers pre-trained this model, `multiberts checkpoint convert {directory} TARGET "
+                "--to tf1 --gelu=exact` makes one that is read as the exact form"
             )
     else:
         parameters, step = tensorflow_format.read_weights(directory, head_shapes(provenance))

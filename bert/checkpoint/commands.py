@@ -21,6 +21,7 @@ from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.saved_model import SAVED_MODEL, export_saved_model
+from multiberts.bert.model.configuration import Gelu
 from multiberts.bert.tokenization import vocabulary_bytes, vocabulary_file
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
@@ -49,6 +50,7 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         f"model          {config.num_hidden_layers} layers, hidden {config.hidden_size}, "
         f"{config.num_attention_heads} heads, intermediate {config.intermediate_size}, "
         f"{config.max_position_embeddings} positions, vocabulary {config.vocab_size}",
+        f"activation     GELU, {config.gelu} form",
         f"parameters     {count:,} in {len(found.variables)} variables",
         *(
             f"{name:<14} {'unknown' if provenance[name] is None else provenance[name]}"
@@ -91,6 +93,7 @@ def convert_checkpoints(
     corpus: str | None = None,
     scores: str | None = None,
     initialise_missing: NonNegativeInt | None = None,
+    gelu: Gelu | None = None,
 ) -> str:
     """Writes checkpoints in another layout, bit for bit, with a model card.
 
@@ -107,6 +110,8 @@ def convert_checkpoints(
         score, or a JSON object of scores by metric.
       initialise_missing: draw a missing pooler and missing pre-training heads as at step 0 of this
         pretrain_seed; the card says so.
+      gelu: the form of GELU that the weights were trained with, which is recorded. Else `gelu` in a Hugging
+        Face `config.json` is the exact form of a fine-tuned model, and the tanh form of any other.
 
     Returns:
       A line for each checkpoint: where it was written, or that it is there already.
@@ -124,6 +129,7 @@ def convert_checkpoints(
         "corpus": corpus,
         "scores": scores,
         "initialise_missing": initialise_missing,
+        "gelu": gelu,
     }
     if to == SAVED_MODEL:
         for name, value in options.items():

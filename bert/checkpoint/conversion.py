@@ -13,6 +13,7 @@ from multiberts.bert.checkpoint.checkpoint import (
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
+from multiberts.bert.model.configuration import Gelu
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
@@ -30,6 +31,7 @@ def convert_checkpoint(
     corpus: PathLike | None = None,
     scores: PathLike | None = None,
     initialise_missing: int | None = None,
+    gelu: Gelu | None = None,
 ) -> tuple[Path, bool]:
     """Writes a checkpoint in another (or the same) layout, bit for bit, whole or not at all.
 
@@ -43,13 +45,14 @@ def convert_checkpoint(
       corpus: `corpus.json` for the card, where the run of the source does not lead to it.
       scores: for the card; see `card.read_scores`.
       initialise_missing: a `pretrain_seed` to draw a missing pooler and missing heads from.
+      gelu: the form that the weights were trained with, where the source does not say it.
 
     Returns:
       The directory, and whether it was written; False where it was there already, and was left
       as it is, card included.
     """
     checkpoint = read_checkpoint(
-        source, vocabulary=vocabulary, initialise_missing=initialise_missing
+        source, vocabulary=vocabulary, initialise_missing=initialise_missing, gelu=gelu
     )
     provenance = {**card.facts_of_run(source), **checkpoint.provenance}
     if corpus is not None:

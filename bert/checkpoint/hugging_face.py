@@ -4,12 +4,12 @@ Names and orientations are those of `transformers.BertForPreTraining`, heads inc
 stored transposed there. Nothing is computed on the way, so every array survives a round trip bit
 for bit. Neither PyTorch nor `transformers` is needed, but for old `pytorch_model.bin` files.
 
-The one trap is GELU. This project computes its tanh form, as the original code does; there the
-configuration calls it "gelu". In `transformers` "gelu" is the exact form and "gelu_new" the tanh
-form; the two differ by up to 0.0005 a unit. We write "gelu_new". Published copies of TF1 weights,
-the MultiBERTs among them, kept the word "gelu" in `config.json` although they were trained with
-the tanh form. So "gelu" is read as tanh, which is right for those and slightly off for a model that
-`transformers` trained, and one line says so.
+The one trap is GELU. Google's configurations call its tanh form "gelu"; in `transformers` that word means
+the exact form, and the two differ by up to 0.0005 a unit. Published copies of TF1 weights, the MultiBERTs
+among them, kept the word in `config.json` although they were trained with the tanh form. So "gelu" is the
+exact form where the model has a fine-tuned head, which `transformers` trained, and else the tanh form, and
+one line says so. The other words of `transformers` mean one form each: we write "gelu_new" for tanh and,
+for exact, "gelu_python" where "gelu" would be read as tanh.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from multiberts.bert.checkpoint.fine_tuned import foreign_record
-from multiberts.bert.model.configuration import BertConfig, check_layers, parameter_shapes
+from multiberts.bert.model.configuration import GELUS, BertConfig, check_layers, parameter_shapes
 from multiberts.bert.tokenization import (
     CLS,
     MASK,
@@ -53,9 +53,15 @@ VOCABULARY = "vocab.txt"
 # All that `write_files` makes.
 FILES = (WEIGHTS, CONFIG, VOCABULARY, TOKENIZER, TOKENIZER_CONFIG)
 
-_TANH_GELU = "gelu_new"
-_SAME_AS_TANH_GELU = (_TANH_GELU, "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast")
-_EXACT_GELU = ("gelu", "gelu_python")
+# `BertConfig.hidden_act` by that of `transformers`; None: it depends on the head, see above.
+_GELUS = {
+    "gelu": None,
+    "gelu_python": GELUS["exact"],
+    **dict.fromkeys(
+        ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"),
+        GELUS["tanh"],
+    ),
+}
 
 # Any other value changes the model; absent fields have these values.
 _REQUIRED = {
@@ -224,11 +230,12 @@ def write_files(
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:  # the library has its own for a full disk
         raise OSError(str(error).rpartition("I/O error: ")[2]) from error
+    exact = "gelu" if fine_tuned else "gelu_python"
     settings = {
         **dataclasses.asdict(config),
         "architectures": [architecture_of(fine_tuned)],
         **_head_settings(fine_tuned),
-        "hidden_act": _TANH_GELU,
+        "hidden_act": exact if config.gelu == "exact" else "gelu_new",
         "layer_norm_eps": _REQUIRED["layer_norm_eps"],
         "model_type": "bert",
         "pad_token_id": pieces.index(PAD),
@@ -264,9 +271,8 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     """
     path = config_path(directory)
     values = read_json_fields(path, _KINDS)
-    architectures = values.get("architectures") or [None]
     problem = values.get("problem_type")
-    kinds = [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architectures[0]]
+    kinds = _kinds_of_head(values)
     if not kinds:
         return None
     # As transformers names them.
@@ -286,6 +292,12 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     return foreign_record(kind, labels, hidden_size, positions, values.get("finetuning_task"))
 
 
+def _kinds_of_head(values: Mapping[str, Any]) -> list[str]:
+    """Returns the kinds of fine-tuned head that a `config.json` may mean; none for a pre-trained model."""
+    architecture = (values.get("architectures") or [None])[0]
+    return [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architecture]
+
+
 def read_config(directory: PathLike) -> BertConfig:
     """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise."""
     path = config_path(directory)
@@ -298,19 +310,21 @@ def read_config(directory: PathLike) -> BertConfig:
                 "BERT here can compute, so take another checkpoint"
             )
     activation = values.get("hidden_act", "gelu")
-    if activation not in (*_SAME_AS_TANH_GELU, *_EXACT_GELU):
+    if activation not in _GELUS:
         raise UserError(
-            f"{path}: hidden_act is {activation!r}, expected {_TANH_GELU!r} or 'gelu'; the BERT here "
+            f"{path}: hidden_act is {activation!r}, expected {', '.join(_GELUS)}; the BERT here "
             "has GELU only, so take another checkpoint"
         )
+    hidden_act = _GELUS[activation] or GELUS["exact" if _kinds_of_head(values) else "tanh"]
     names = BertConfig.__dataclass_fields__
     known = {name: value for name, value in values.items() if name in names}
-    return BertConfig.from_mapping({**known, "hidden_act": "gelu"}, str(path))
+    return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path))
 
 
-def says_exact_gelu(directory: PathLike) -> bool:
-    """Returns whether `config.json` names the exact form of GELU, which is read as the tanh form."""
-    return read_json_fields(config_path(directory)).get("hidden_act", "gelu") in _EXACT_GELU
+def leaves_gelu_open(directory: PathLike) -> bool:
+    """Returns whether `config.json` may mean either form of GELU, and is read as the tanh form."""
+    values = read_json_fields(config_path(directory))
+    return values.get("hidden_act", "gelu") == "gelu" and not _kinds_of_head(values)
 
 
 def check_weights(directory: PathLike) -> Path:

@@ -7,12 +7,16 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.files import PathLike, read_json_fields
 
 _LAYER = re.compile(r"encoder[./]layer[._](\d+)[./]")
+
+Gelu = Literal["tanh", "exact"]
+# `hidden_act` by the form of GELU. The first word is Google's, whose code refuses the second.
+GELUS: dict[Gelu, str] = {"tanh": "gelu", "exact": "gelu_exact"}
 
 # Far above any BERT's sizes, and what token stores hold; what is larger is a slip, or damaged.
 _LARGEST_SIZE = 2**16
@@ -56,10 +60,16 @@ class BertConfig:
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
                 f"{self.num_attention_heads}; choose sizes that divide"
             )
-        if self.hidden_act != "gelu":
+        if self.hidden_act not in GELUS.values():
             raise UserError(
-                f"hidden_act {self.hidden_act!r} is not supported; BERT's is 'gelu' (tanh form)"
+                f"hidden_act is {self.hidden_act!r}, expected 'gelu' (the tanh form) or 'gelu_exact'; write "
+                "the one that the weights were trained with, or take another checkpoint"
             )
+
+    @property
+    def gelu(self) -> Gelu:
+        """The form of GELU that the weights were trained with."""
+        return "exact" if self.hidden_act == GELUS["exact"] else "tanh"
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str) -> BertConfig:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from multiberts.bert.model.addressed_dropout import TokenPositions, dropout
 from multiberts.bert.model.array_ops import ops
 from multiberts.bert.model.backend_ops import PLAIN, BackendOps
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.configuration import BertConfig, Gelu
 
 Array = Any
 Parameters = Mapping[str, Array]
@@ -220,9 +220,9 @@ def layer_norm(parameters: Parameters, name: str, inputs: Array) -> Array:
     return ops.cast(centred * scale + parameters[f"{name}/beta"], given)
 
 
-def gelu(inputs: Array) -> Array:
-    """Applies the tanh form of GELU, as in the original code."""
-    return ops.gelu(inputs, approximate=True)
+def gelu(inputs: Array, form: Gelu = "tanh") -> Array:
+    """Applies GELU: x times the normal distribution of x, or its tanh form, which the original code has."""
+    return ops.gelu(inputs, approximate=form == "tanh")
 
 
 def _embed(
@@ -258,7 +258,7 @@ def _block(
     attended = run.dense(f"{name}/attention/output/dense", attended)
     attended = run.dropout(attended, site + 1, positions)
     hidden = layer_norm(run.parameters, f"{name}/attention/output/LayerNorm", hidden + attended)
-    transformed = gelu(run.dense(f"{name}/intermediate/dense", hidden))
+    transformed = gelu(run.dense(f"{name}/intermediate/dense", hidden), run.config.gelu)
     transformed = run.dense(f"{name}/output/dense", transformed)
     transformed = run.dropout(transformed, site + 2, positions)
     return layer_norm(run.parameters, f"{name}/output/LayerNorm", hidden + transformed)

@@ -56,7 +56,8 @@ def word_logits(
     Returns:
       float32 [batch, predictions, vocabulary].
     """
-    hidden = gelu(dense(parameters, "cls/predictions/transform/dense", states, backend))
+    hidden = dense(parameters, "cls/predictions/transform/dense", states, backend)
+    hidden = gelu(hidden, config.gelu)
     hidden = layer_norm(parameters, "cls/predictions/transform/LayerNorm", hidden)
     # The output weights are the word embeddings: tied.
     flat = ops.reshape(hidden, (-1, config.hidden_size))

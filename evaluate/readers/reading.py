@@ -428,7 +428,7 @@ def _read_file(
                 raise
             frame = _read_text_table(content, quoting=csv.QUOTE_NONE)
         return standard(frame, names, path, seed)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise UserError(f"{path}: cannot be read ({error}); expected {KINDS}") from error
 
 

@@ -152,8 +152,9 @@ def _address(
 
         version, device = tf.__version__, len(tf.config.list_physical_devices("GPU")) > 0
     versions = version, importlib.metadata.version("keras")
+    form = encoder.checkpoint.config.hidden_act
     address = hashlib.sha256(
-        repr((encoder.fingerprint, kept, compile_step, versions, device)).encode()
+        repr((encoder.fingerprint, form, kept, compile_step, versions, device)).encode()
     )
     for name, pairs in sorted(sets.items()):
         address.update(name.encode())

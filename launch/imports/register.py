@@ -162,7 +162,7 @@ def record_of(
         "data_seed": known["data_seed"],
         "step": step,
     }
-    # How its weights were read this time is not a fact of the checkpoint.
+    # The last is how older versions recorded that weights had been read, not a fact of the checkpoint.
     left_out = {*facts, "files", "converted_from_hidden_act"}
     more = {name: value for name, value in known.items() if name not in left_out}
     return {**facts, **more, "files": _files(directory)}

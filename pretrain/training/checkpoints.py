@@ -26,32 +26,27 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 
-def check_initial_checkpoint(
-    directory: str, config: BertConfig, vocabulary_path: Path
-) -> BertConfig:
+def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path: Path) -> None:
     """Refuses, without TensorFlow, a checkpoint of another model or with another vocabulary.
 
     Args:
       directory: of the checkpoint, in either layout, or its name.
-
-    Returns:
-      The checkpoint's sizes: its embeddings may have more rows than the vocabulary pieces.
     """
     found = check_checkpoint(checkpoint_directory(directory))
     differences = [
         f"{field.name} {getattr(found, field.name)}, expected {getattr(config, field.name)}"
         for field in dataclasses.fields(config)
-        if field.name != "vocab_size" and getattr(found, field.name) != getattr(config, field.name)
+        if getattr(found, field.name) != getattr(config, field.name)
     ]
     if differences:
         raise UserError(
-            f"{directory} is of another model than pretrain.model: {'; '.join(differences)}; give "
-            "pretrain.model the checkpoint's values"
+            f"{directory} is of another model than pretrain.model with the corpus's vocabulary: "
+            f"{'; '.join(differences)}; give pretrain.model the checkpoint's values and prepare the "
+            "corpus with its vocab.txt"
         )
     vocabulary = checkpoint_directory(directory) / VOCABULARY
     if differ := vocabulary_difference(vocabulary, vocabulary_path):
         raise UserError(f"{differ}; prepare the corpus with the checkpoint's vocabulary")
-    return found
 
 
 def steps_before(start: Checkpoint | None, treatment: str, directory: str | None) -> int:

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from multiberts.bert.checkpoint.checkpoint import check_checkpoint
+from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.pretrain.training.checkpoints import (
@@ -65,8 +67,8 @@ def pretrain(settings: PretrainingSettings) -> None:
         parameters=parameters,
         inputs=inputs,
         another="choose another run_dir, where --initial_checkpoint="
-        f"{checkpoint_path(settings.run_dir, 0).parent}/step_<step> goes on from the weights of this one "
-        "(the second phase of a training, or more steps),",
+        f"{checkpoint_path(settings.run_dir, 0).parent}/step_<step> continues from the weights of this "
+        "one (the second phase of a training, or more steps),",
     )
     if run.done:
         remove_states(run.path)  # a kill may have come before they were removed
@@ -102,9 +104,13 @@ def pretrain(settings: PretrainingSettings) -> None:
             ),
         ),
     )
-    config = BertConfig.from_mapping(
-        {**settings.model, "vocab_size": vocab_size}, where="pretrain.model"
-    )
+    model = {**settings.model, "vocab_size": vocab_size}
+    if settings.initial_checkpoint is not None:
+        # Weights keep the form of GELU that they were trained with, and rows that have no piece.
+        start_config = check_checkpoint(checkpoint_directory(settings.initial_checkpoint))
+        model["vocab_size"] = start_config.vocab_size
+        model.setdefault("hidden_act", start_config.hidden_act)
+    config = BertConfig.from_mapping(model, where="pretrain.model")
     config.check_two_segments("pre-training", "leave it out of pretrain.model")
     if settings.sequence_length > config.max_position_embeddings:
         raise UserError(
@@ -115,9 +121,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             * (settings.initial_checkpoint is not None)
         )
     if settings.initial_checkpoint is not None:
-        config = check_initial_checkpoint(
-            settings.initial_checkpoint, config, batches.vocabulary_path
-        )
+        check_initial_checkpoint(settings.initial_checkpoint, config, batches.vocabulary_path)
     held_out = None
     if settings.evaluation_corpus is not None:
         held_out = open_held_out(
@@ -151,20 +155,22 @@ def pretrain(settings: PretrainingSettings) -> None:
                 steps_per_dispatch=settings.steps_per_dispatch if is_in_blocks else 1,
             ),
         )
-        from multiberts.bert.checkpoint.checkpoint import ancestor, read_checkpoint
-        from multiberts.bert.checkpoint.hub import checkpoint_directory
+        from multiberts.bert.checkpoint.checkpoint import INITIALISED, ancestor, read_checkpoint
         from multiberts.bert.model.initialization import initial_parameters
         from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 
         # The checkpoints to keep, which record the run's parameters: no path, time or machine.
-        start = parent = drawn = None
+        start, inherited = None, {}
         if settings.initial_checkpoint is not None:
             start = read_checkpoint(
                 checkpoint_directory(settings.initial_checkpoint),
                 initialise_missing=settings.seed_of("initialisation"),
             )
-            drawn = start.provenance.get("initialised")
-            parent = ancestor(start.provenance, run.fingerprints["initial_checkpoint"])
+            drawn = {
+                name: start.provenance[name] for name in {INITIALISED} & start.provenance.keys()
+            }
+            sha256 = run.fingerprints["initial_checkpoint"]
+            inherited = {"parent": ancestor(start.provenance, sha256), **drawn}
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
         recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
         kept = KeptCheckpoints(
@@ -174,8 +180,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             vocabulary_path=batches.vocabulary_path,
             provenance={
                 **{name: parameters[name] for name in of_checkpoint},
-                **({"parent": parent} if parent else {}),
-                **({"initialised": drawn} if drawn else {}),
+                **inherited,
                 "training": {
                     **{n: value for n, value in parameters.items() if n not in recorded_elsewhere},
                     **{f"{name}_sha256": content for name, content in run.fingerprints.items()},

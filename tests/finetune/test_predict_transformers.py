@@ -49,7 +49,6 @@ def saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Answer:
             num_attention_heads=2,
             intermediate_size=32,
             max_position_embeddings=128,
-            hidden_act="gelu_new",
             initializer_range=0.5,
             **settings,
         )

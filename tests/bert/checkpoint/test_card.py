@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -111,11 +112,12 @@ def test_front_matter_is_what_the_hub_reads(layout: str, procedure: str | None) 
     assert data.get("license") == ("apache-2.0" if procedure == "multiberts" else None)
 
 
-def test_origin_of_an_activation_is_told() -> None:
-    assert "exact form, and outputs differ" not in _card(PROVENANCE)
-    assert "exact form, and outputs differ" in _card(
-        {**PROVENANCE, "converted_from_hidden_act": "gelu"}
-    )
+def test_the_form_of_gelu_is_told() -> None:
+    assert "| activation | GELU, tanh form |" in _card(PROVENANCE)
+    exact = dataclasses.replace(CONFIG, hidden_act="gelu_exact")
+    card = model_card(exact, PROVENANCE, num_parameters=1, has_heads=True, layout="tf1")
+    assert "| activation | GELU, exact form |" in card and "tanh form alone" in card
+    assert "refuses `gelu_exact`" in _section(card, "Use")
 
 
 @pytest.fixture

@@ -1,17 +1,21 @@
-"""Golden test: the same weights in `transformers` give the same hidden states and logits."""
+"""The encoder against PyTorch's gradients, and against itself."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.model.encoder import Packing, encode, pool
-from multiberts.bert.model.heads import masked_lm_logits, next_sentence_logits, pretraining_loss
+from multiberts.bert.model.encoder import Packing, encode
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
+from multiberts.runs import environment
+from multiberts.runs.environment import ENGINE, ENGINES, JAX
+from multiberts.tests import own_process
+from multiberts.tests.bert.model.loss_gradients import write_gradients
 
 CONFIG = BertConfig(
     vocab_size=211,
@@ -22,6 +26,8 @@ CONFIG = BertConfig(
     max_position_embeddings=40,
 )
 LENGTH = 24
+# Of our activations.
+_THEIR_NAMES = {"gelu": "gelu_pytorch_tanh", "gelu_exact": "gelu"}
 
 _PARTS = {
     "attention/self/query": "attention.self.query",
@@ -84,7 +90,7 @@ def _inputs() -> dict[str, np.ndarray]:
     }
 
 
-def _oracle(parameters: dict[str, np.ndarray]) -> Any:
+def _oracle(parameters: dict[str, np.ndarray], hidden_act: str) -> Any:
     """`transformers`' model with our weights, without dropout."""
     torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
     transformers = pytest.importorskip("transformers")
@@ -96,7 +102,7 @@ def _oracle(parameters: dict[str, np.ndarray]) -> Any:
             num_attention_heads=CONFIG.num_attention_heads,
             intermediate_size=CONFIG.intermediate_size,
             max_position_embeddings=CONFIG.max_position_embeddings,
-            hidden_act="gelu_pytorch_tanh",
+            hidden_act=hidden_act,
             layer_norm_eps=1e-12,
         )
     ).eval()
@@ -122,69 +128,46 @@ def _outputs(oracle: Any, inputs: dict[str, np.ndarray]) -> Any:
     )
 
 
-def test_same_hidden_states_and_logits_as_transformers() -> None:
-    torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
-    parameters, inputs = _weights(), _inputs()
-    with torch.no_grad():
-        theirs = _outputs(_oracle(parameters), inputs)
-
-    hidden = encode(
-        parameters, CONFIG, inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"]
-    )
-    masked = masked_lm_logits(parameters, CONFIG, hidden, inputs["masked_lm_positions"])
-    following = next_sentence_logits(parameters, pool(parameters, hidden))
-
-    real = inputs["input_mask"].astype(bool)
-    expected_hidden = theirs.hidden_states[-1].numpy()
-    np.testing.assert_allclose(np.asarray(hidden)[real], expected_hidden[real], atol=1e-4)
-    at = inputs["masked_lm_positions"][:, :, None]
-    expected_masked = np.take_along_axis(theirs.prediction_logits.numpy(), at, axis=1)
-    np.testing.assert_allclose(np.asarray(masked), expected_masked, atol=1e-4)
-    np.testing.assert_allclose(
-        np.asarray(following), theirs.seq_relationship_logits.numpy(), atol=1e-4
-    )
-
-
-def test_same_gradient_of_the_loss_as_pytorch() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_same_gradient_of_the_loss_as_pytorch(tmp_path: Path, engine: str) -> None:
     """Of the compiled loss with respect to every variable, relative to the variable's largest."""
-    import tensorflow as tf
-
     torch = pytest.importorskip("torch", reason="the oracle of this test is PyTorch")
+    if engine == JAX:
+        pytest.importorskip("jax")
     parameters, inputs = _weights(), _inputs()
     draw = generator("golden labels", 0)
     inputs["masked_lm_ids"] = draw.integers(0, CONFIG.vocab_size, (6, 4)).astype(np.int32)
     inputs["masked_lm_weights"] = np.ones((6, 4), np.float32)
     inputs["next_sentence_labels"] = draw.integers(0, 2, 6).astype(np.int32)
-
-    oracle = _oracle(parameters)
-    theirs = _outputs(oracle, inputs)
-    at = torch.from_numpy(inputs["masked_lm_positions"]).long()[:, :, None]
-    masked = torch.gather(theirs.prediction_logits, 1, at.expand(-1, -1, CONFIG.vocab_size))
-    labels = torch.from_numpy(inputs["masked_lm_ids"]).long()
-    following = torch.from_numpy(inputs["next_sentence_labels"]).long()
-    cross_entropy = torch.nn.functional.cross_entropy
-    loss = cross_entropy(masked.flatten(0, 1), labels.flatten())
-    loss = loss + cross_entropy(theirs.seq_relationship_logits, following)
-    loss.backward()
-    expected = {name: p.grad.numpy() for name, p in oracle.named_parameters()}
-
-    @tf.function(jit_compile=True, autograph=False)
-    def ours(variables: dict[str, Any], batch: dict[str, Any]) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(variables)
-            value, _ = pretraining_loss(variables, CONFIG, batch, None)
-        gradients = tape.gradient(value, variables)
-        return value, {name: tf.convert_to_tensor(g) for name, g in gradients.items()}
-
-    tensors = {name: tf.constant(values) for name, values in parameters.items()}
-    value, gradients = ours(tensors, {name: tf.constant(v) for name, v in inputs.items()})
-    assert float(value) == pytest.approx(float(loss.detach()), rel=1e-5)
-    found = _as_state_dict({name: g.numpy() for name, g in gradients.items()})
-    assert found.keys() == expected.keys()
-    for name, gradient in found.items():
-        # A key's bias moves all scores of a query alike: its true gradient is zero.
-        scale = 1.0 if name.endswith("key.bias") else np.abs(expected[name]).max()
-        assert np.abs(gradient - expected[name]).max() < 1e-3 * scale, name
+    np.savez(tmp_path / "parameters.npz", **parameters)
+    np.savez(tmp_path / "batch.npz", **inputs)
+    (tmp_path / "config.json").write_text(CONFIG.to_json())
+    arguments = (str(tmp_path), [*_THEIR_NAMES])
+    if engine == environment.engine():
+        values = write_gradients(*arguments)
+    else:
+        values = own_process.call(
+            "bert.model.loss_gradients:write_gradients", *arguments, **{ENGINE: engine}
+        )
+    for (hidden_act, their_name), value in zip(_THEIR_NAMES.items(), values, strict=True):
+        oracle = _oracle(parameters, their_name)
+        theirs = _outputs(oracle, inputs)
+        at = torch.from_numpy(inputs["masked_lm_positions"]).long()[:, :, None]
+        masked = torch.gather(theirs.prediction_logits, 1, at.expand(-1, -1, CONFIG.vocab_size))
+        labels = torch.from_numpy(inputs["masked_lm_ids"]).long()
+        following = torch.from_numpy(inputs["next_sentence_labels"]).long()
+        cross_entropy = torch.nn.functional.cross_entropy
+        loss = cross_entropy(masked.flatten(0, 1), labels.flatten())
+        loss = loss + cross_entropy(theirs.seq_relationship_logits, following)
+        loss.backward()
+        expected = {name: p.grad.numpy() for name, p in oracle.named_parameters()}
+        assert value == pytest.approx(float(loss.detach()), rel=1e-5)
+        found = _as_state_dict(dict(np.load(tmp_path / f"{hidden_act}.npz")))
+        assert found.keys() == expected.keys()
+        for name, gradient in found.items():
+            # A key's bias moves all scores of a query alike: its true gradient is zero.
+            scale = 1.0 if name.endswith("key.bias") else np.abs(expected[name]).max()
+            assert np.abs(gradient - expected[name]).max() < 2e-5 * scale, name
 
 
 def test_padding_changes_nothing_even_with_dropout() -> None:

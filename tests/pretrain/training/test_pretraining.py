@@ -90,16 +90,20 @@ def test_same_command_again_touches_nothing(corpus: Path, tmp_path: Path) -> Non
 
 def test_continues_from_a_checkpoint(corpus: Path, tmp_path: Path) -> None:
     short = {"num_steps": 2, "warmup_steps": 0}
-    pretrain(**_arguments(tmp_path / "base", corpus, **short))
+    exact = {**MODEL, "hidden_act": "gelu_exact"}
+    pretrain(**_arguments(tmp_path / "base", corpus, **short, model=exact))
     base = checkpoint_path(tmp_path / "base", 2)
     more = {"initial_checkpoint": str(base), "checkpoint_steps": [0], "procedure": "more"}
     pretrain(**_arguments(tmp_path / "more", corpus, **short, **more))
-    start, end = (
-        read_checkpoint(checkpoint_path(tmp_path / "more", step)).parameters for step in (0, 2)
-    )
+    first, last = (read_checkpoint(checkpoint_path(tmp_path / "more", step)) for step in (0, 2))
+    assert last.config.hidden_act == "gelu_exact"
+    start, end = first.parameters, last.parameters
     wanted = read_checkpoint(base).parameters
     assert all(np.array_equal(start[name], wanted[name]) for name in wanted)
     assert any(not np.array_equal(start[name], end[name]) for name in wanted)
+    more["model"] = {**MODEL, "hidden_act": "gelu"}
+    with pytest.raises(UserError, match="another model .*: hidden_act gelu_exact, expected gelu; "):
+        pretrain(**_arguments(tmp_path / "other", corpus, **short, **more))
 
 
 def test_a_second_phase_starts_from_the_first_as_the_refusal_says(
@@ -110,7 +114,7 @@ def test_a_second_phase_starts_from_the_first_as_the_refusal_says(
     longer = _arguments(tmp_path / "run", corpus, **{**first, "num_steps": 6})
     with pytest.raises(UserError, match="was made with other parameters") as error:
         pretrain(**longer)
-    start = re.search(r"--initial_checkpoint=(\S+)<step> goes on", str(error.value))
+    start = re.search(r"--initial_checkpoint=(\S+)<step> continues", str(error.value))
     assert start is not None
     longer |= {"run_dir": str(tmp_path / "next"), "initial_checkpoint": f"{start[1]}4"}
     pretrain(**longer)
