@@ -166,11 +166,10 @@ def pretrain(settings: PretrainingSettings) -> None:
                 checkpoint_directory(settings.initial_checkpoint),
                 initialise_missing=settings.seed_of("initialisation"),
             )
-            drawn = {
-                name: start.provenance[name] for name in {INITIALISED} & start.provenance.keys()
+            inherited = {
+                "parent": ancestor(start.provenance, run.fingerprints["initial_checkpoint"]),
+                **{n: known for n, known in start.provenance.items() if n == INITIALISED},
             }
-            sha256 = run.fingerprints["initial_checkpoint"]
-            inherited = {"parent": ancestor(start.provenance, sha256), **drawn}
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
         recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
         kept = KeptCheckpoints(
