@@ -296,6 +296,13 @@ ATTEMPTS = {
         "a training state; its weights are read from 'module'", {},
         {"holds argparse.Namespace besides tensors.*if you trust the file": run_the_printed_line},
     ),
+    "a training state by its own name": Attempt(
+        theirs(save=lambda model, path: in_a_namespace(model, path.with_name("ckpt_8601.pt"))),
+        "checkpoint convert theirs ours --to=tf1", "its weights are read from 'module'", {},
+        {r"theirs has ckpt_8601\.pt.*call it pytorch_model\.bin": lambda folder: (
+            folder / "theirs" / "ckpt_8601.pt").rename(folder / "theirs" / "pytorch_model.bin") and None,
+         "holds argparse.Namespace besides tensors": run_the_printed_line},
+    ),
     "much room behind the vocabulary": Attempt(
         lambda folder: [theirs(size=200)(folder), (folder / "theirs" / "tokenizer.json").unlink(),
                         shutil.copy(folder / "vocab.txt", folder / "theirs")],

@@ -177,6 +177,12 @@ def layout_of(directory: PathLike) -> str:
             f"{directory} is not a checkpoint, but holds some; give one of those in "
             f"{below[0].parent} ({names}), such as {below[-1]}"
         )
+    states = [path.name for path in directory.iterdir() if path.suffix in (".pt", ".pth", ".ckpt")]
+    if len(states) == 1:
+        raise UserError(
+            f"{directory} has {states[0]}, but no {INDEX} and no {hugging_face.WEIGHTS}; if PyTorch saved "
+            f"that, call it {hugging_face.OLD_WEIGHTS}"
+        )
     raise UserError(
         f"{directory} has no {INDEX} and no {hugging_face.WEIGHTS}; a checkpoint holds {INDEX}, "
         f"{DATA}, {CONFIG} and {VOCABULARY}, or {hugging_face.WEIGHTS}, {hugging_face.CONFIG} and "
