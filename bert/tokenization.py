@@ -340,7 +340,7 @@ def vocabulary_bytes(path: PathLike) -> bytes:
     if path.name != TOKENIZER:
         return read_bytes(path)
     said_to_lower_case(path)  # refuses a tokeniser that is not BERT's
-    ids = _tokenizer_fields(path).get("model.vocab")
+    ids: Any = _tokenizer_fields(path).get("model.vocab")
     if not fits(ids, Mapping[str, int]):
         raise UserError(
             f"{path} holds no WordPiece vocabulary; put the model's vocab.txt beside it"

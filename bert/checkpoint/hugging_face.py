@@ -91,7 +91,7 @@ _TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias
 # Counting positions, not weights; old releases saved them.
 _COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
-# What ends the name of the word embeddings, after that of a wrapper.
+# The end of the name of the word embeddings, after that of a wrapper.
 _CURRENT_WORDS = r"(bert\.)?embeddings\.word_embeddings\.weight"
 # Where the training states of PyTorch's users, Lightning and DeepSpeed have the weights.
 _IN_STATES = ("model", "state_dict", "module", "model_state_dict")
@@ -441,7 +441,7 @@ def _floats(path: Path, name: str, stored: Any) -> np.ndarray:
     else:
         kind = getattr(stored[name], "dtype", type(stored[name]).__name__)
         if str(kind).removeprefix("torch.") in ("float32", "float16", "bfloat16"):
-            return stored[name].float().numpy()
+            return np.asarray(stored[name].float())
     raise UserError(
         f"{path}: {name} has type {kind}, expected F32, F16 or BF16; save it in float32"
     )
