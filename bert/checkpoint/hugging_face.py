@@ -411,6 +411,7 @@ def _wrapper(names: Iterable[str]) -> str:
 def _current_name(name: str) -> str:
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    name = name.replace(".dense_act.", ".dense.")  # of NVIDIA's DeepLearningExamples
     # An encoder that was saved alone.
     is_of_encoder = name.startswith(("embeddings.", "encoder.", "pooler."))
     return f"bert.{name}" if is_of_encoder else name
