@@ -65,6 +65,7 @@ _CONTINUATION = "##"
 # Files of transformers beside a vocabulary, and how their fields say that text is cut as by BERT. None: the
 # field is missing, or null.
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+_VOCABULARY = "vocab.txt"
 TOKENS_FILES = ("special_tokens_map.json", "added_tokens.json")
 _CLASS: dict[str, Sequence[Any]] = {
     "tokenizer_class": (
@@ -327,7 +328,8 @@ def vocabulary_file(path: PathLike) -> Path:
     """Returns the file with the pieces of a `vocab.txt`: if that is missing, `tokenizer.json` beside it."""
     path = Path(path)
     beside = path.with_name(TOKENIZER)
-    return path if path.is_file() or not beside.is_file() else beside
+    is_missing = path.name == _VOCABULARY and not path.is_file()
+    return beside if is_missing and beside.is_file() else path
 
 
 def vocabulary_bytes(path: PathLike) -> bytes:

@@ -302,6 +302,7 @@ def test_the_line_separator_in_googles_chinese_vocabulary_is_a_piece(tmp_path):
 
 
 def test_missing_and_empty_vocabularies_are_refused(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")  # is read for vocab.txt alone
     with pytest.raises(UserError, match="absent.txt"):
         Tokenizer(tmp_path / "absent.txt")
     empty = tmp_path / "empty.txt"
