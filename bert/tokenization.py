@@ -430,7 +430,7 @@ def overriding_file(vocabulary_path: PathLike) -> Path | None:
 
 def vocabulary_difference(vocabulary_path: PathLike, other_path: PathLike) -> str | None:
     """Returns that two vocabularies differ, in their pieces or in the case of their text; None if not."""
-    first, other = Path(vocabulary_path), Path(other_path)
+    first, other = map(vocabulary_file, (vocabulary_path, other_path))
     if read_vocabulary(first) != read_vocabulary(other):
         return f"{first} and {other} differ"
     if lower_cases(first) != lower_cases(other):

@@ -481,10 +481,12 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
             refuse_bytes(path, start, "copy it again")
         if match := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
             raise UserError(
-                f"{path} holds {match[1]} besides tensors, as training states do; if you trust the file, "
-                f'save the weights alone: python -c "import torch; p = {str(path)!r}; '
-                "s = torch.load(p, weights_only=False); "
-                f'torch.save({{k: s[k] for k in s if k in {_IN_STATES}}}, p)"'
+                f"{path} holds {match[1]} besides tensors, as training states and whole models do; if you "
+                f'trust the file, save the weights alone: python -c "import os, torch; p = {str(path)!r}; '
+                "os.rename(p, p + '.whole'); s = torch.load(p + '.whole', weights_only=False); "
+                "s = s.state_dict() if hasattr(s, 'state_dict') else s; "
+                "torch.save({k: v for k, v in s.items() "
+                f'if k in {_IN_STATES} or torch.is_tensor(v)}}, p)"'
             ) from error
         reason = str(error).splitlines()[0] if str(error) else "it ends early"
         raise UserError(

@@ -174,7 +174,7 @@ def _variables(prefix: Path) -> tuple[dict[str, BundleEntry], int]:
     with _refused_if_damaged(prefix):
         entries, _ = parse_index(Path(f"{prefix}.index").read_bytes())
     if _OBJECT_GRAPH in entries:
-        name = next(name for name in entries if name != _OBJECT_GRAPH)
+        name = max(entries)  # not that of the graph
         raise UserError(
             f"{prefix}.index is of tf.train.Checkpoint, whose names, such as {name}, are those of a program; "
             "load it with tf.train.load_checkpoint, and write its arrays under the names of BERT's release "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import read_vocabulary
+from multiberts.bert.tokenization import vocabulary_bytes
 from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import is_name_inside
@@ -169,5 +169,5 @@ def vocabulary_size(corpus: Any) -> int | None:
     if isinstance(vocabulary, Output):
         return vocabulary_size(vocabulary)
     with contextlib.suppress(UserError):
-        return len(read_vocabulary(vocabulary))
+        return len(vocabulary_bytes(vocabulary).splitlines())
     return None

@@ -404,22 +404,39 @@ def test_weights_as_users_of_pytorch_save_them(
     assert all(np.array_equal(values, expected[name]) for name, values in read.items())
 
 
-def test_the_printed_cure_saves_the_weights_of_a_state_with_other_objects(
-    tmp_path: Path, vocabulary: Path
+@pytest.mark.parametrize(
+    ("form", "held"),
+    [
+        ("DeepSpeed", "argparse.Namespace"),
+        ("flat", "argparse.Namespace"),
+        ("model", "transformers"),
+    ],
+)
+def test_the_printed_cure_saves_the_weights_of_a_file_with_other_objects(
+    tmp_path: Path, vocabulary: Path, form: str, held: str
 ) -> None:
     """The line of Python, as printed."""
     torch, transformers = _torch_and_transformers()
     model = transformers.BertForPreTraining(_their_config(transformers))
     state = _save(model, tmp_path / "saved", vocabulary)
     (tmp_path / "saved" / "model.safetensors").unlink()
-    deepspeed = {"module": model.state_dict(), "args": argparse.Namespace(lr=1e-4)}
-    torch.save(deepspeed, tmp_path / "saved" / "pytorch_model.bin")
-    with pytest.raises(UserError, match="holds argparse.Namespace besides tensors") as refused:
+    arguments = {"args": argparse.Namespace(lr=1e-4)}
+    saved = {
+        "DeepSpeed": {"module": model.state_dict(), **arguments},
+        "flat": {**model.state_dict(), **arguments},
+        "model": model,
+    }[form]
+    torch.save(saved, tmp_path / "saved" / "pytorch_model.bin")
+    before = (tmp_path / "saved" / "pytorch_model.bin").read_bytes()
+    with pytest.raises(UserError, match=f"holds {held}.* besides tensors") as refused:
         read_checkpoint(tmp_path / "saved")
     line = str(refused.value).partition("python -c ")[2]
     subprocess.run([sys.executable, "-c", *shlex.split(line)], check=True)
     words = read_checkpoint(tmp_path / "saved").parameters["bert/embeddings/word_embeddings"]
     assert np.array_equal(words, state["bert.embeddings.word_embeddings.weight"])
+    assert (
+        tmp_path / "saved" / "pytorch_model.bin.whole"
+    ).read_bytes() == before  # nothing is lost
 
 
 def test_rows_without_a_piece_stay_unused(
