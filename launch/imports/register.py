@@ -218,6 +218,7 @@ def _files(directory: Path) -> dict[str, dict[str, Any]]:
     else:
         names = {name for name in hugging_face.FILES if (directory / name).is_file()}
         names.add(hugging_face.check_weights(directory).name)
+        names.add(hugging_face.config_path(directory).name)
     names.add(vocabulary_file(directory / tensorflow_format.VOCABULARY).name)
     return {
         name: {
