@@ -217,8 +217,8 @@ def write_files(
     elif missing:
         raise UserError(
             f"the checkpoint lacks {missing[0]} ({len(missing)} variables in all), which "
-            "transformers.BertForPreTraining has; `checkpoint convert` draws what is missing as at step 0 with "
-            "--initialise_missing=PRETRAIN_SEED"
+            "transformers.BertForPreTraining has; `checkpoint convert` draws what is missing, as at step 0, "
+            "with --initialise_missing=PRETRAIN_SEED"
         )
     pieces = read_vocabulary(vocabulary_path)
     tensors = {
