@@ -454,11 +454,19 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
-        with open(path, "rb") as file:
-            refuse_bytes(path, file.read(MOST_BYTES_NEEDED), "copy it again")
+        refuse_bytes(path, _start_of(path), "copy it again")
         raise UserError(
             f"{path} cannot be read ({error}); it is truncated or damaged: copy it again"
         ) from error
+
+
+def _start_of(path: Path) -> bytes:
+    """Returns the first bytes of a file of weights that a library could not read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(MOST_BYTES_NEEDED)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
 
 
 def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
@@ -467,7 +475,7 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
         import torch
     except ImportError as error:
         raise UserError(
-            f"{path} can only be read with PyTorch, which is not installed; pip install torch, or "
+            f"{path} can only be read with PyTorch ({error}); pip install torch, or "
             f"take a copy of the model that has {WEIGHTS}"
         ) from error
     try:
@@ -475,8 +483,7 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     # PyTorch unpacks what pickle names, and lets any error of that through.
     except Exception as error:
-        with open(path, "rb") as file:
-            start = file.read(MOST_BYTES_NEEDED)
+        start = _start_of(path)
         if not start.startswith((b"PK", b"\x80")):  # PyTorch's own forms
             refuse_bytes(path, start, "copy it again")
         if match := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):

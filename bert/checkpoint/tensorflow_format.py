@@ -193,7 +193,11 @@ def _variables(prefix: Path) -> tuple[dict[str, BundleEntry], int]:
 def _refused_if_damaged(prefix: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UserError(
+            f"cannot read {prefix}.data: {error.strerror or error}; check the path"
+        ) from error
+    except ValueError as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"{prefix}.data cannot be read ({reason}); the checkpoint is truncated or damaged: "
