@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import array
 import functools
+import io
 import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,14 @@ import numpy as np
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_json_fields, read_lines, write_json_fields
-from multiberts.runs.parameters import shortened
+from multiberts.runs.files import (
+    PathLike,
+    decoded,
+    read_bytes,
+    read_json_fields,
+    write_json_fields,
+)
+from multiberts.runs.parameters import fits, shortened
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
@@ -43,6 +50,7 @@ _CONTINUATION = "##"
 # Files of transformers beside a vocabulary, and how their fields say that text is cut as by BERT. None: the
 # field is missing, or null.
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+_VOCABULARY = "vocab.txt"
 TOKENS_FILES = ("special_tokens_map.json", "added_tokens.json")
 _CLASS: dict[str, Sequence[Any]] = {
     "tokenizer_class": (
@@ -76,6 +84,9 @@ _AS_BERT: dict[str, dict[str, Sequence[Any]]] = {
     "config.json": _CLASS,
     **{name: {} for name in TOKENS_FILES},
 }
+
+# The line separator, a piece in Google's Chinese vocabulary. No text becomes it: it parts words.
+_STRIPPED = "\u2028"
 
 # A vocabulary with fewer pieces per piece with a capital is one of a cased model.
 _PIECES_PER_CASED = 100
@@ -215,18 +226,51 @@ class Tokenizer:
         return _as_bytes(*ids)
 
 
-def read_vocabulary(path: PathLike) -> list[str]:
-    """Reads and checks a vocabulary file.
+def vocabulary_file(path: PathLike) -> Path:
+    """Returns the file with the pieces of a `vocab.txt`: if that is missing, `tokenizer.json` beside it."""
+    path = Path(path)
+    beside = path.with_name(TOKENIZER)
+    is_missing = path.name == _VOCABULARY and not path.is_file()
+    return beside if is_missing and beside.is_file() else path
+
+
+def vocabulary_bytes(path: PathLike) -> bytes:
+    """Returns the content of a `vocab.txt`; of a `tokenizer.json`, that of the `vocab.txt` with its pieces.
 
     Args:
-      path: UTF-8 text, one piece a line; white space around a piece does not count.
+      path: of either, as `vocabulary_file` takes it.
+    """
+    path = vocabulary_file(path)
+    if path.name != TOKENIZER:
+        return read_bytes(path)
+    said_to_lower_case(path)  # refuses a tokeniser that is not BERT's
+    ids: Any = _tokenizer_fields(path).get("model.vocab")
+    if not fits(ids, Mapping[str, int]):
+        raise UserError(
+            f"{path} holds no WordPiece vocabulary; put the model's vocab.txt beside it"
+        )
+    pieces = sorted(ids, key=lambda piece: ids[piece])
+    # The library strips pieces, and so leaves nothing of this one.
+    content = "".join(f"{piece or _STRIPPED}\n" for piece in pieces)
+    if [ids[piece] for piece in pieces] != [*range(content.count("\n"))]:
+        raise UserError(f"{path}: ids have gaps; put the model's vocab.txt beside it")
+    return content.encode()
+
+
+def read_vocabulary(path: PathLike) -> list[str]:
+    """Reads and checks a vocabulary.
+
+    Args:
+      path: UTF-8 text, one piece a line; white space around a piece does not count. Or as `vocabulary_file`
+        takes it.
 
     Returns:
       The pieces in order.
     """
+    path = vocabulary_file(path)
     first_line: dict[str, int] = {}
-    for line, text in enumerate(read_lines(path), start=1):
-        piece = text.strip()
+    for line, text in enumerate(io.StringIO(decoded(vocabulary_bytes(path), path)), start=1):
+        piece = text.strip() or _STRIPPED * (_STRIPPED in text)
         if not piece:
             raise UserError(
                 f"{path} line {line}: found a blank line, expected a piece; ids are line numbers, "
@@ -264,7 +308,7 @@ def lower_cases(vocabulary_path: PathLike) -> bool:
       False
     """
     said = said_to_lower_case(vocabulary_path)
-    if said is not None or not Path(vocabulary_path).is_file():
+    if said is not None or not vocabulary_file(vocabulary_path).is_file():
         return said is not False
     if _looks_lower_cased(vocabulary_path):
         return True
@@ -288,8 +332,8 @@ def overriding_file(vocabulary_path: PathLike) -> Path | None:
 
 def vocabulary_difference(vocabulary_path: PathLike, other_path: PathLike) -> str | None:
     """Returns that two vocabularies differ, in their pieces or in the case of their text; None if not."""
-    first, other = Path(vocabulary_path), Path(other_path)
-    if first.read_bytes() != other.read_bytes():
+    first, other = map(vocabulary_file, (vocabulary_path, other_path))
+    if read_vocabulary(first) != read_vocabulary(other):
         return f"{first} and {other} differ"
     if lower_cases(first) != lower_cases(other):
         return f"{first} and {other} differ, as only one of them is cased"
@@ -342,7 +386,7 @@ def _said_to_lower_case(vocabulary_path: Path, *_: tuple[str, int, int]) -> bool
                     f"{' '.join(SPECIAL_TOKENS)}: others are cut like any text here; if no text holds "
                     "them, take them out of the file, else take another checkpoint"
                 )
-    if library and vocabulary_path.is_file():
+    if library and vocabulary_path.name != TOKENIZER and vocabulary_path.is_file():
         _refuse_other_pieces(folder / TOKENIZER, library.get("model.vocab"), vocabulary_path)
     if said not in (None, lower_case):
         console.note_once(

@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from multiberts.bert.training.engine import CompileChoice, ForwardPass
 
 
-def with_output_layer(checkpoint: Checkpoint, num_outputs: int, *address: str | int) -> Arrays:
+POOLER = "bert/pooler/dense/kernel", "bert/pooler/dense/bias"
+
+
+def with_output_layer(
+    checkpoint: Checkpoint, num_outputs: int, *address: str | int, reads_pooler: bool = True
+) -> Arrays:
     """Returns the encoder's weights with a new output layer and without the pre-training heads.
 
     Args:
       address: names the layer's initial weights, the fine-tuning seed among it.
+      reads_pooler: whether a missing pooler is drawn, too.
 
     Returns:
       The trained weights by name, `output_weights` float32 [num_outputs, hidden] (truncated normal) and
@@ -36,9 +42,11 @@ def with_output_layer(checkpoint: Checkpoint, num_outputs: int, *address: str | 
         name: values for name, values in checkpoint.parameters.items() if name.startswith("bert/")
     }
     config = checkpoint.config
-    weights = truncated_normal(
-        (num_outputs, config.hidden_size), config.initializer_range, *address, "output_weights"
-    )
+    hidden, deviation = config.hidden_size, config.initializer_range
+    weights = truncated_normal((num_outputs, hidden), deviation, *address, "output_weights")
+    if reads_pooler and POOLER[0] not in encoder:
+        kernel = truncated_normal((hidden, hidden), deviation, *address, POOLER[0])
+        encoder |= zip(POOLER, (kernel, np.zeros(hidden, np.float32)), strict=True)
     return {**encoder, "output_weights": weights, "output_bias": np.zeros(num_outputs, np.float32)}
 
 

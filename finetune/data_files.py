@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.tokenization import Tokenizer, lower_cases
+from multiberts.bert.tokenization import Tokenizer, lower_cases, vocabulary_bytes
 from multiberts.runs.dataset_builder import open_builder
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.errors import UserError, listed
@@ -54,13 +55,14 @@ class FileContent:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary(FileContent):
-    """A checkpoint's `vocab.txt`, and whether text is lower-cased for it."""
+    """A checkpoint's vocabulary, the checksum of its `vocab.txt`, and whether text is lower-cased for it."""
 
     lower_case: bool
 
     @classmethod
     def of(cls, path: PathLike) -> Vocabulary:
-        return cls(Path(path), fingerprint(path), lower_cases(path))
+        checksum = hashlib.sha256(vocabulary_bytes(path)).hexdigest()
+        return cls(Path(path), checksum, lower_cases(path))
 
 
 @functools.lru_cache(maxsize=2)

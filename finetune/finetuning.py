@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multiberts.bert.checkpoint.checkpoint import VOCABULARY, check_checkpoint, read_checkpoint
+from multiberts.bert.checkpoint.checkpoint import (
+    INITIALISED,
+    VOCABULARY,
+    check_checkpoint,
+    read_checkpoint,
+)
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.randomness import hash_bits
@@ -22,6 +28,7 @@ from multiberts.evaluate.prediction_files.run_file import (
     write_run,
 )
 from multiberts.evaluate.prediction_files.text_file import write_texts
+from multiberts.finetune.checkpoint_heads import POOLER
 from multiberts.finetune.data_files import FileContent, Vocabulary, refuse_repeated_files
 from multiberts.finetune.kept_model import MODEL, KeptModel, model_files
 from multiberts.finetune.outputs import STATE, Entries, note_early, provenance, written_early
@@ -100,6 +107,13 @@ def finetune(settings: FinetuningSettings) -> None:
         compile_step=settings.compile_step,
         training=settings.training_options() if task.trains else RECIPE,
     )
+    if POOLER[0] not in start.parameters and POOLER[0] in learner.initial_parameters():
+        drawn = {"finetune_seed": settings.seed_of("head"), "variables": sorted(POOLER)}
+        start = dataclasses.replace(start, provenance={**start.provenance, INITIALISED: drawn})
+        progress(
+            f"note: {checkpoint} lacks the pooler ({POOLER[0]}), as models of masked words do: finetune_seed "
+            f"{drawn['finetune_seed']} draws it as it draws the head"
+        )
     held_out = np.zeros(0, np.int64) if rows is None else rows.held_out
     if len(held_out) and learner.evaluate_rows is None:
         raise UserError(

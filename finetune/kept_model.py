@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import (
+    INITIALISED,
     PROVENANCE,
     ancestor,
     read_checkpoint,
@@ -62,7 +63,7 @@ def fine_tuned_provenance(
     """
     known = start.provenance
     procedure = known.get("procedure")
-    kept = ("corpus", "training")
+    kept = ("corpus", "training", INITIALISED)
     return {
         **{name: known.get(name) for name in ("pretrain_seed", "data_seed", "step")},
         "procedure": procedure and f"{procedure}+{settings.task}",
@@ -247,7 +248,9 @@ class KeptModel:
             if name.startswith("bert/")
         }
         shapes = {
-            name: list(weights[name].shape) for name in sorted(weights) if name not in encoder
+            name: list(weights[name].shape)
+            for name in sorted(weights)
+            if not name.startswith("bert/")
         }
         record = self.provenance[FINE_TUNED]
         head = {**record["head"], "variables": shapes}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from multiberts.bert.checkpoint.checkpoint import VOCABULARY
+from multiberts.bert.checkpoint.checkpoint import INITIALISED, VOCABULARY
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.hub import origin_of
 from multiberts.evaluate.prediction_files.run_file import problem_of_entries, set_at
@@ -17,7 +17,7 @@ from multiberts.finetune.data_files import Vocabulary
 from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import read_json_fields, sha256_of_file, write_atomically
+from multiberts.runs.files import read_json_fields, write_atomically
 
 STATE = "state"
 _VERSIONS_OF = ("keras", "numpy", "tokenizers")
@@ -61,6 +61,7 @@ def provenance(
         **{name: checkpoint_provenance.get(name) for name in known},
         "checkpoint": _fingerprint(checkpoint),
         **({"parent": parent} if parent else {}),
+        **({INITIALISED: drawn} if (drawn := checkpoint_provenance.get(INITIALISED)) else {}),
         **({"seeds": seeds} if (seeds := _own_seeds(checkpoint_provenance)) else {}),
         "vocabulary_sha256": vocabulary.checksum,
         **({} if vocabulary.lower_case else {"do_lower_case": False}),
@@ -95,7 +96,7 @@ def provenance_of_prediction(
         "finetune_seed": record["finetune_seed"],
         **({"checkpoint": start} if start else {}),
         **({"parent": parent["parent"]} if parent.get("parent") else {}),
-        "vocabulary_sha256": sha256_of_file(model / VOCABULARY),
+        "vocabulary_sha256": Vocabulary.of(model / VOCABULARY).checksum,
         **({} if record["do_lower_case"] else {"do_lower_case": False}),
         "parameters": {"sequence_length": record["sequence_length"], **record["arguments"]},
         "model": _fingerprint(model),

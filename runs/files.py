@@ -349,6 +349,8 @@ def parse_json(
         half = error.object[error.start : error.end]
         raise UserError(f"{where} holds {half!a}, half of a character; {cure}") from error
     except (ValueError, RecursionError) as error:
+        if isinstance(data, bytes):
+            refuse_bytes(where, data[:MOST_BYTES_NEEDED], cure)
         reason = "it is nested too deep" if isinstance(error, RecursionError) else error
         raise UserError(f"{where} is not whole JSON ({reason}); {cure}") from error
     return values

@@ -420,9 +420,9 @@ def _checkpoint(folder: Path, kind: str) -> None:
     needed = kind != "tokenizer"
     read_checkpoint(_given(folder), need_vocabulary=needed)
     if not needed:
-        from multiberts.bert.checkpoint.hugging_face import vocabulary_of_tokenizer
+        from multiberts.bert.tokenization import read_vocabulary
 
-        vocabulary_of_tokenizer(_given(folder) / "tokenizer.json")
+        read_vocabulary(_given(folder) / "tokenizer.json")
 
 
 def _status(folder: Path, _: str) -> None:

@@ -5,11 +5,15 @@ As `tests/test_obeying.py`, for the commands that read text, train and predict.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import lzma
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +22,12 @@ import datasets
 import pandas as pd
 import pytest
 
-from multiberts.bert.checkpoint.checkpoint import HUGGING_FACE, write_checkpoint
-from multiberts.bert.checkpoint.conversion import convert_checkpoint
+from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, TOKENS
 from multiberts.runs.command_line.command import COMMANDS
+from multiberts.runs.errors import UserError
 from multiberts.tests.obeying import Attempt, faults_of, obey
 from multiberts.tests.test_obeying import shown
 
@@ -71,14 +75,56 @@ def labelled(labels: list[str], types: int = 2) -> Callable[[Path], None]:
     return write
 
 
-def foreign(**changes: dict[str, Any]) -> Callable[[Path], None]:
-    """The same texts, and the model as transformers has it, with fields changed in its files."""
+def theirs(
+    architecture: str = "BertForPreTraining",
+    size: int = len(PIECES),
+    save: Callable[..., Any] | None = None,
+) -> Callable[[Path], None]:
+    """The same texts, and a model and a tokeniser as transformers saves them.
+
+    Args:
+      size: rows of its embeddings.
+      save: writes `pytorch_model.bin` of the model in place of the weights; None: these stay.
+    """
 
     def write(folder: Path) -> None:
+        transformers = pytest.importorskip("transformers")
         labelled(["for", "against"] * 8)(folder)
         shutil.rmtree(folder / "theirs", ignore_errors=True)
-        convert_checkpoint(folder / "model", folder / "theirs", HUGGING_FACE)
-        (folder / "theirs" / "checkpoint.json").unlink()
+        config = transformers.BertConfig(
+            vocab_size=size, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,
+            max_position_embeddings=16, hidden_act="gelu_new",
+        )  # fmt: skip
+        model = getattr(transformers, architecture)(config)
+        model.save_pretrained(folder / "theirs")
+        tokenizer = transformers.BertTokenizer(vocab=str(folder / "vocab.txt"))
+        tokenizer.save_pretrained(folder / "theirs")
+        if save is not None:
+            (folder / "theirs" / "model.safetensors").unlink()
+            save(model, folder / "theirs" / "pytorch_model.bin")
+
+    return write
+
+
+def in_a_namespace(model: Any, path: Path) -> None:
+    """A training state with its arguments, as DeepSpeed has it."""
+    import torch
+
+    torch.save({"module": model.state_dict(), "args": argparse.Namespace(lr=1e-4)}, path)
+
+
+def run_the_printed_line(folder: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        read_checkpoint(folder / "theirs")
+    line = shlex.split(str(refused.value).partition("python -c ")[2])[0]
+    subprocess.run([sys.executable, "-c", line], check=True)
+
+
+def foreign(**changes: dict[str, Any]) -> Callable[[Path], None]:
+    """A model of transformers with fields changed in its files."""
+
+    def write(folder: Path) -> None:
+        theirs()(folder)
         for name, fields in changes.items():
             path = folder / "theirs" / f"{name}.json"
             values = json.loads(path.read_text()) if path.exists() else {}
@@ -264,6 +310,47 @@ ATTEMPTS = {
     "an activation by the word of transformers": Attempt(
         released(hidden_act="gelu_new"), training("words", kind=CLASSIFICATION), r"labels of words: ", {},
         {"write the one that the weights were trained with": released(hidden_act="gelu")},
+    ),
+    # Checkpoints as people have them.
+    "a model of masked words": Attempt(
+        theirs("BertForMaskedLM", size=64), training("words", kind=CLASSIFICATION, model="theirs"),
+        "57 of 64 rows .* have no piece(?s:.*)lacks the pooler .* finetune_seed 0 draws it",
+    ),
+    "a file of a checkpoint": Attempt(
+        theirs(), training("file", kind=CLASSIFICATION, model="theirs/model.safetensors"),
+        r"labels of file: ", {},
+        {"give the directory of a checkpoint, such as theirs$": lambda _: training(
+            "file", kind=CLASSIFICATION, model="theirs")},
+    ),
+    "weights that Git LFS has": Attempt(
+        theirs(save=lambda _, path: path.write_text("version https://git-lfs.github.com/spec/v1\n")),
+        training("pointer", kind=CLASSIFICATION, model="theirs"), r"labels of pointer: ", {},
+        {r"pytorch_model\.bin is a pointer of Git LFS.*`git lfs pull`": theirs()},
+    ),
+    "a training state with its arguments": Attempt(
+        theirs(save=in_a_namespace), "checkpoint convert theirs ours --to=tf1",
+        "a training state; its weights are read from 'module'", {},
+        {"holds argparse.Namespace besides tensors.*if you trust the file": run_the_printed_line},
+    ),
+    "a training state by its own name": Attempt(
+        theirs(save=lambda model, path: in_a_namespace(model, path.with_name("ckpt_8601.pt"))),
+        "checkpoint convert theirs ours --to=tf1", "its weights are read from 'module'", {},
+        {r"theirs has ckpt_8601\.pt.*call it pytorch_model\.bin": lambda folder: (
+            folder / "theirs" / "ckpt_8601.pt").rename(folder / "theirs" / "pytorch_model.bin") and None,
+         "holds argparse.Namespace besides tensors": run_the_printed_line},
+    ),
+    "much room behind the vocabulary": Attempt(
+        lambda folder: [theirs(size=200)(folder), (folder / "theirs" / "tokenizer.json").unlink(),
+                        shutil.copy(folder / "vocab.txt", folder / "theirs")],
+        training("room", kind=CLASSIFICATION, model="theirs"), r"labels of room: ", {},
+        {"if the rest is room, add lines": lambda folder: (folder / "theirs" / "vocab.txt").write_text(
+            "".join(f"{piece}\n" for piece in [*PIECES, *(f"[room{number}]" for number in range(193))]))
+            and None},
+    ),
+    "an encoder alone for transformers": Attempt(
+        theirs("BertModel"), "checkpoint convert theirs ours --to=hugging_face",
+        "lacks cls/predictions/output_bias.* drawn as at step 0 of pretrain_seed 3",
+        {"initialise_missing": "3"},
     ),
     # Tables and texts as people have them.
     "classes as numbers without the Hub's idx": Attempt(

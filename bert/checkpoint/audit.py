@@ -195,7 +195,7 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
         try:
             checkpoint.tensors = stored_tensors(checkpoint.source)
         except (ValueError, OSError) as error:
-            findings.append(Finding("files", f"{checkpoint.name} is damaged: {error}.", where))
+            findings.append(Finding("files", f"{checkpoint.name} cannot be read: {error}.", where))
     findings += _missing_steps(checkpoints)
     findings += _unlike(checkpoints, _TOKENIZERS, "tokeniser")
     findings += _unlike(checkpoints, _CONFIGURATIONS, "configuration")
@@ -272,7 +272,7 @@ def _read_samples(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
         try:
             checkpoint.values = sample(checkpoint.source, checkpoint.tensors, names)
         except (ValueError, OSError) as error:
-            findings.append(Finding("files", f"{checkpoint.name} is damaged: {error}.", where))
+            findings.append(Finding("files", f"{checkpoint.name} cannot be read: {error}.", where))
             continue
         rows = [values.astype(np.float64) for values in checkpoint.values]
         if not all(np.isfinite(row).all() for row in rows):

@@ -37,15 +37,16 @@ from multiberts.bert.tokenization import (
     TOKENIZER,
     TOKENIZER_CONFIG,
     lower_cases,
+    read_vocabulary,
     said_to_lower_case,
+    vocabulary_file,
 )
 from multiberts.runs import console
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import (
     PathLike,
     is_name_inside,
     read_json_fields,
-    read_lines,
     replaced,
     sha256_of_file,
 )
@@ -53,6 +54,7 @@ from multiberts.runs.parameters import fits
 
 # Our record of where the weights came from and what the files hold.
 PROVENANCE = "checkpoint.json"
+INITIALISED = "initialised"
 CARD = "README.md"
 
 TENSORFLOW, HUGGING_FACE = "tf1", "hugging_face"
@@ -68,17 +70,26 @@ _RECORDED = {
 _RECORDED_OF_FILE = {"bytes": int, "sha256": str}
 
 
+# Encoders may come without the pre-training heads, and models of masked words without a pooler.
+_OPTIONAL = ("cls/", "bert/pooler/")
+
+# Sizes are rounded up to a multiple, of 8 to 128; or have room for pieces to come, at most this share.
+_FACTOR, _PADDING, _ROOM = 8, 128, 0.04
+_ROWS_OF_PIECES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+
+
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """A model read from disk.
 
     Attributes:
       parameters: float32 arrays by released variable name, optimiser slots left out.
-      vocabulary_path: its `vocab.txt`.
+      vocabulary_path: its `vocab.txt`; if there is none, the `tokenizer.json` beside it has the pieces.
       provenance: `procedure`, `pretrain_seed`, `data_seed`, `step`, None where unknown; and what
         else is known: `parent` (the checkpoint that it continues, see `ancestor`), `training` and
-        `corpus` (facts of the run), `evaluation` (on held-out text), `initialised` (variables never
-        trained), `finetuned` (the task of a fine-tuned model, see `bert/checkpoint/fine_tuned.py`).
+        `corpus` (facts of the run), `evaluation` (on held-out text), `initialised` (variables that were
+        missing, and the seed that drew them), `finetuned` (the task of a fine-tuned model, see
+        `bert/checkpoint/fine_tuned.py`).
       layout: how it is stored, `tf1` or `hugging_face`.
       head: of a fine-tuned model, the float32 arrays of its head by name.
       lower_case: whether its text is lower-cased and loses its accents.
@@ -146,7 +157,9 @@ def layout_of(directory: PathLike) -> str:
     """Returns how a checkpoint is stored; TF1 where a directory holds both layouts."""
     directory = Path(directory)
     if not directory.is_dir():
-        raise UserError(f"{directory} does not exist; give the directory of a checkpoint")
+        problem = "is a file" if directory.is_file() else "does not exist"
+        such = f", such as {directory.parent}" if _holds_weights(directory.parent) else ""
+        raise UserError(f"{directory} {problem}; give the directory of a checkpoint{such}")
     if tensorflow_format.is_tensorflow(directory):
         return TENSORFLOW
     if hugging_face.is_hugging_face(directory):
@@ -156,8 +169,7 @@ def layout_of(directory: PathLike) -> str:
         for folder in (directory, directory / "checkpoints")
         if folder.is_dir()
         for child in sorted(folder.iterdir(), key=lambda path: natural_order(path.name))
-        if child.is_dir()
-        and (tensorflow_format.is_tensorflow(child) or hugging_face.is_hugging_face(child))
+        if child.is_dir() and _holds_weights(child)
     ]
     if below:
         names = ", ".join(child.name for child in below)
@@ -165,11 +177,21 @@ def layout_of(directory: PathLike) -> str:
             f"{directory} is not a checkpoint, but holds some; give one of those in "
             f"{below[0].parent} ({names}), such as {below[-1]}"
         )
+    states = [path.name for path in directory.iterdir() if path.suffix in (".pt", ".pth", ".ckpt")]
+    if len(states) == 1:
+        raise UserError(
+            f"{directory} has {states[0]}, but no {INDEX} and no {hugging_face.WEIGHTS}; if PyTorch saved "
+            f"that, call it {hugging_face.OLD_WEIGHTS}"
+        )
     raise UserError(
         f"{directory} has no {INDEX} and no {hugging_face.WEIGHTS}; a checkpoint holds {INDEX}, "
         f"{DATA}, {CONFIG} and {VOCABULARY}, or {hugging_face.WEIGHTS}, {hugging_face.CONFIG} and "
         f"{VOCABULARY}: copy it again"
     )
+
+
+def _holds_weights(folder: Path) -> bool:
+    return tensorflow_format.is_tensorflow(folder) or hugging_face.is_hugging_face(folder)
 
 
 def check_checkpoint(directory: PathLike) -> BertConfig:
@@ -180,20 +202,37 @@ def check_checkpoint(directory: PathLike) -> BertConfig:
     """
     directory = Path(directory)
     config = _check_files(directory)
-    _require(directory / VOCABULARY)
+    _require(vocabulary_file(directory / VOCABULARY))
     _check_vocabulary(directory / VOCABULARY, config, config_path(directory))
     return config
 
 
 def _check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> bool:
     """Refuses a vocabulary of another size than the model's; returns whether its text is lower-cased."""
-    num_pieces = len(read_lines(path))
-    if num_pieces != config.vocab_size:
+    lower_case = lower_cases(path)
+    num_pieces, size = len(read_vocabulary(path)), config.vocab_size
+    if not _is_padding(num_pieces, size):
+        room = "; if the rest is room, add lines [room0], [room1], ... at its end"
+        is_short = num_pieces < size and path.is_file()
         raise UserError(
-            f"{path} has {num_pieces} pieces, but {config_path} says vocab_size "
-            f"{config.vocab_size}; use the vocabulary the checkpoint was trained with"
+            f"{vocabulary_file(path)} has {num_pieces} pieces, but {config_path} says vocab_size {size}; use "
+            f"the vocabulary the checkpoint was trained with{room if is_short else ''}"
         )
-    return lower_cases(path)
+    if num_pieces < size:
+        console.note_once(
+            f"{size - num_pieces} of {size} rows of the embeddings in {config_path.parent} have no piece in "
+            f"{vocabulary_file(path).name} and stay unused"
+        )
+    return lower_case
+
+
+def _is_padding(count: int, size: int) -> bool:
+    """Returns whether a size is a count, rounded up to a multiple or with some room left.
+
+    Two published vocabularies differ by more: the cased and the uncased one of English by 5 %.
+    """
+    room = size - count
+    return 0 <= room <= size * _ROOM or (0 <= room < _PADDING and size % _FACTOR == 0)
 
 
 def read_checkpoint(
@@ -207,8 +246,8 @@ def read_checkpoint(
 ) -> Checkpoint:
     """Reads a checkpoint directory, ours or a published one in either layout, verifying checksums.
 
-    The pre-training heads may be missing, as some releases leave them out; the pooler only where the
-    fine-tuned head does not read it.
+    The pre-training heads may be missing, as some releases leave them out; the pooler, too, where no
+    fine-tuned head reads it.
 
     Args:
       need_vocabulary: whether a `vocab.txt` of the right size must be there.
@@ -237,7 +276,7 @@ def read_checkpoint(
         lower_case = said is not False
     if need_vocabulary:
         if vocabulary is None:
-            _require(path)
+            _require(vocabulary_file(path))
         lower_case = _check_vocabulary(path, config, config_path(directory))
         if said not in (None, lower_case):
             case = json.dumps({"do_lower_case": said})
@@ -252,7 +291,7 @@ def read_checkpoint(
         parameters = hugging_face.read_weights(directory, config, provenance.get(FINE_TUNED))
         if gelu is None and hugging_face.leaves_gelu_open(directory):
             console.note_once(
-                f"{directory / hugging_face.CONFIG} says hidden_act 'gelu', which is the tanh form in "
+                f"{config_path(directory)} says hidden_act 'gelu', which is the tanh form in "
                 "Google's releases and the exact form in transformers; read as the tanh form. If "
                 f"transformers pre-trained this model, `multiberts checkpoint convert {directory} TARGET "
                 "--to tf1 --gelu=exact` makes one that is read as the exact form"
@@ -278,21 +317,23 @@ def read_checkpoint(
                 f"{lower_case}; write {case} into {path.with_name(TOKENIZER_CONFIG)}, and remove a "
                 f"{TOKENIZER} there that says otherwise"
             )
+    _cut_padding(directory, config, parameters)
     _check_shapes(directory, config, parameters, head_shapes(provenance))
     head = {name: parameters.pop(name) for name in head_shapes(provenance)}
-    if initialise_missing is not None:
+    absent = parameter_shapes(config).keys() - parameters.keys()
+    missing = sorted(name for name in absent if name.startswith(_OPTIONAL))
+    if initialise_missing is not None and missing:
         from multiberts.bert.model.initialization import initial_parameters
 
-        drawn = {
-            name: values
-            for name, values in initial_parameters(config, initialise_missing).items()
-            if name not in parameters and name.startswith(("cls/", "bert/pooler/"))
-        }
-        parameters |= drawn
-        if drawn:
-            names = sorted(drawn)
-            provenance["initialised"] = {"pretrain_seed": initialise_missing, "variables": names}
-    _check_complete(directory, config, parameters, reads_pooler(provenance))
+        drawn = initial_parameters(config, initialise_missing)
+        parameters |= {name: drawn[name] for name in missing}
+        provenance[INITIALISED] = {"pretrain_seed": initialise_missing, "variables": missing}
+        console.note_once(
+            f"{directory} lacks {listed(missing)}: drawn as at step 0 of pretrain_seed {initialise_missing}"
+        )
+    _check_complete(
+        directory, config, parameters, FINE_TUNED in provenance and reads_pooler(provenance)
+    )
     checkpoint = Checkpoint(parameters, config, path, provenance, layout, head, lower_case)
     for name, values in checkpoint.variables.items() if need_finite else ():
         if not np.isfinite(values).all():
@@ -362,8 +403,9 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
 
 def config_path(directory: Path) -> Path:
     """Returns where a checkpoint has the model's sizes."""
-    is_released = layout_of(directory) == TENSORFLOW
-    return directory / (CONFIG if is_released else hugging_face.CONFIG)
+    if layout_of(directory) == TENSORFLOW:
+        return directory / CONFIG
+    return hugging_face.config_path(directory)
 
 
 def _check_files(directory: Path) -> BertConfig:
@@ -395,14 +437,23 @@ def _require(path: Path) -> None:
     cure = "copy the checkpoint again"
     if (directory.parent / path.name).is_file():
         cure = f"copy {directory.parent / path.name} into it"
-    elif path.name == VOCABULARY and (directory / TOKENIZER).is_file():
-        cure = (
-            f"`multiberts checkpoint convert {directory} TARGET --to tf1` takes it out of "
-            f"{TOKENIZER}"
-        )
     elif path.name == VOCABULARY:
         cure = "put the model's vocabulary there"
     raise UserError(f"{directory} has no {path.name}; {cure}")
+
+
+def _cut_padding(directory: Path, config: BertConfig, parameters: dict[str, np.ndarray]) -> None:
+    """Leaves out rows that were added to the weights alone, so that their number has few factors."""
+    rows = len(parameters.get(_ROWS_OF_PIECES[0], ()))
+    if rows <= config.vocab_size or not _is_padding(config.vocab_size, rows):
+        return
+    console.note_once(
+        f"{directory} has {rows} rows of embeddings, and {config_path(directory).name} says vocab_size "
+        f"{config.vocab_size}: the last {rows - config.vocab_size} are padding and left out"
+    )
+    for name in _ROWS_OF_PIECES:
+        if name in parameters:
+            parameters[name] = parameters[name][: config.vocab_size]
 
 
 def _check_shapes(
@@ -443,18 +494,10 @@ def _check_complete(
     parameters: Mapping[str, np.ndarray],
     needs_pooler: bool,
 ) -> None:
+    optional = _OPTIONAL[:1] if needs_pooler else _OPTIONAL
     for name in parameter_shapes(config):
-        # Released encoders may come without the pre-training heads.
-        if name in parameters or name.startswith("cls/"):
+        if name in parameters or name.startswith(optional):
             continue
-        if name.startswith("bert/pooler/"):
-            if not needs_pooler:
-                continue
-            raise UserError(
-                f"{directory} lacks the pooler ({name}), as models saved for masked words alone do; "
-                f"`multiberts checkpoint convert {directory} TARGET --to {layout_of(directory)} "
-                "--initialise_missing=<pretrain_seed>` draws one as at step 0"
-            )
         raise UserError(
             f"{directory} lacks the variable {name}; its {config_path(directory).name} is of another "
             "model: restore the pair"

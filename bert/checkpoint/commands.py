@@ -22,6 +22,7 @@ from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.checkpoint.saved_model import SAVED_MODEL, export_saved_model
 from multiberts.bert.model.configuration import Gelu
+from multiberts.bert.tokenization import vocabulary_bytes, vocabulary_file
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import sha256_of_file
@@ -60,14 +61,14 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         lines.append(f"fine-tuned     {fine_tuned_line(provenance[FINE_TUNED])}")
     if "initialised" in provenance:
         names = provenance["initialised"]["variables"]
-        lines.append(f"untrained      {len(names)} variables: {', '.join(names)}")
+        lines.append(f"drawn          {len(names)} variables: {', '.join(names)}")
     recorded = read_provenance(directory).get("files", {})
     verdict = "match" if recorded else "not checked: there is no"
     lines.append(f"checksums      {verdict} {PROVENANCE}{'' if recorded else ' with it'}")
     paths = [directory / name for name in recorded] or [*directory.iterdir()]
     for path in sorted(filter(Path.is_file, paths)):
         lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {path.name}")
-    if not found.vocabulary_path.is_file():
+    if not vocabulary_file(found.vocabulary_path).is_file():
         lines.append(f"note           there is no {VOCABULARY}; a stage that reads text needs one")
     rows = [("variable", "shape", "mean", "deviation", "not finite")]
     bad = 0
@@ -171,7 +172,10 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
     ]
     paths = (one.vocabulary_path, other.vocabulary_path)
     # A directory without one (a model saved alone) says nothing about its vocabulary.
-    if all(path.is_file() for path in paths) and len(set(map(sha256_of_file, paths))) > 1:
+    if (
+        all(vocabulary_file(path).is_file() for path in paths)
+        and len(set(map(vocabulary_bytes, paths))) > 1
+    ):
         lines.append(f"{VOCABULARY}: the files differ")
     variables, others = one.variables, other.variables
     names = sorted(variables.keys() | others.keys())

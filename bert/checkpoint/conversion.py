@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from multiberts.bert.checkpoint import card, hugging_face
+from multiberts.bert.checkpoint import card
 from multiberts.bert.checkpoint.checkpoint import (
-    VOCABULARY,
     Checkpoint,
-    layout_of,
     read_checkpoint,
     same_bits,
     write_checkpoint,
@@ -19,9 +14,8 @@ from multiberts.bert.checkpoint.checkpoint import (
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
 from multiberts.bert.model.configuration import Gelu
-from multiberts.bert.tokenization import TOKENIZER, TOKENIZER_CONFIG, lower_cases
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, write_json_fields
+from multiberts.runs.files import PathLike
 
 # Our name for the procedure of the release.
 _OWN_NAME_OF_RELEASED_PROCEDURE = "base"
@@ -57,80 +51,51 @@ def convert_checkpoint(
       The directory, and whether it was written; False where it was there already, and was left
       as it is, card included.
     """
-    with _vocabulary_path(Path(source), vocabulary) as vocabulary_path:
-        checkpoint = read_checkpoint(
-            source,
-            vocabulary=vocabulary_path,
-            initialise_missing=initialise_missing,
-            gelu=gelu,
+    checkpoint = read_checkpoint(
+        source, vocabulary=vocabulary, initialise_missing=initialise_missing, gelu=gelu
+    )
+    provenance = {**card.facts_of_run(source), **checkpoint.provenance}
+    if corpus is not None:
+        provenance["corpus"] = card.read_corpus_description(corpus)
+    rows = card.read_scores(scores, provenance) if scores is not None else []
+    directory = Path(target)
+    if named_as_released is not None:
+        procedure, pretrain_seed, step = (
+            checkpoint.provenance[name] for name in ("procedure", "pretrain_seed", "step")
         )
-        provenance = {**card.facts_of_run(source), **checkpoint.provenance}
-        if corpus is not None:
-            provenance["corpus"] = card.read_corpus_description(corpus)
-        rows = card.read_scores(scores, provenance) if scores is not None else []
-        directory = Path(target)
-        if named_as_released is not None:
-            procedure, pretrain_seed, step = (
-                checkpoint.provenance[name] for name in ("procedure", "pretrain_seed", "step")
+        if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
+            raise UserError(
+                f"{source} is of procedure {procedure!r}; the release has names for "
+                f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
             )
-            if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
-                raise UserError(
-                    f"{source} is of procedure {procedure!r}; the release has names for "
-                    f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
-                )
-            if pretrain_seed is None or step is None:
-                raise UserError(
-                    f"{source} does not say its pretrain_seed and step; convert it without "
-                    "--named_as_released and name the directory yourself"
-                )
-            directory /= release_name(pretrain_seed, step if named_as_released == "step" else None)
-        if directory.exists():
-            _refuse_another(directory, checkpoint, layout)
-            return directory, False
-        text = card.model_card(
-            checkpoint.config,
-            provenance,
-            num_parameters=sum(values.size for values in checkpoint.variables.values()),
-            has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
-            layout=layout,
-            scores=rows,
-            lower_case=checkpoint.lower_case,
-        )
-        write_checkpoint(
-            directory,
-            checkpoint.variables,
-            checkpoint.config,
-            vocabulary_path,
-            provenance,
-            layout=layout,
-            card=text,
-        )
+        if pretrain_seed is None or step is None:
+            raise UserError(
+                f"{source} does not say its pretrain_seed and step; convert it without "
+                "--named_as_released and name the directory yourself"
+            )
+        directory /= release_name(pretrain_seed, step if named_as_released == "step" else None)
+    if directory.exists():
+        _refuse_another(directory, checkpoint, layout)
+        return directory, False
+    text = card.model_card(
+        checkpoint.config,
+        provenance,
+        num_parameters=sum(values.size for values in checkpoint.variables.values()),
+        has_heads=any(name.startswith("cls/") for name in checkpoint.parameters),
+        layout=layout,
+        scores=rows,
+        lower_case=checkpoint.lower_case,
+    )
+    write_checkpoint(
+        directory,
+        checkpoint.variables,
+        checkpoint.config,
+        checkpoint.vocabulary_path,
+        provenance,
+        layout=layout,
+        card=text,
+    )
     return directory, True
-
-
-@contextlib.contextmanager
-def _vocabulary_path(source: Path, given: PathLike | None) -> Iterator[Path]:
-    """Yields the path of the vocabulary: the given one, the source's, or that in its `tokenizer.json`."""
-    if given is not None:
-        yield Path(given)
-        return
-    layout_of(source)  # refuses a directory without a checkpoint
-    tokenizer = source / TOKENIZER
-    if (source / VOCABULARY).is_file():
-        yield source / VOCABULARY
-    elif tokenizer.is_file():
-        lower_case = lower_cases(source / VOCABULARY)
-        pieces = hugging_face.vocabulary_of_tokenizer(tokenizer)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / VOCABULARY
-            path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
-            write_json_fields(Path(folder) / TOKENIZER_CONFIG, {"do_lower_case": lower_case})
-            yield path
-    else:
-        raise UserError(
-            f"{source} has no {VOCABULARY} and no {TOKENIZER}; give the model's "
-            "vocabulary as --vocabulary=FILE"
-        )
 
 
 def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> None:

@@ -14,10 +14,11 @@ for exact, "gelu_python" where "gelu" would be read as tanh.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,16 @@ from multiberts.bert.tokenization import (
     UNK,
     lower_cases,
     read_vocabulary,
+    vocabulary_bytes,
 )
-from multiberts.runs.errors import UserError
+from multiberts.runs import console
+from multiberts.runs.errors import UserError, listed
 from multiberts.runs.files import PathLike, read_json_fields, write_json_fields
-from multiberts.runs.parameters import fits
+from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 
 WEIGHTS = "model.safetensors"
 OLD_WEIGHTS = "pytorch_model.bin"
-CONFIG = "config.json"
+CONFIG, _EARLY_CONFIG = "config.json", "bert_config.json"
 VOCABULARY = "vocab.txt"
 
 # All that `write_files` makes.
@@ -75,6 +78,7 @@ _KINDS = {
     "problem_type": str | None,
     "finetuning_task": str | None,
     "id2label": Mapping[str, str] | None,
+    "num_labels": int | None,
     "hidden_act": str | None,
     "hidden_size": int | None,
     "max_position_embeddings": int | None,
@@ -87,6 +91,11 @@ _TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias
 # Counting positions, not weights; old releases saved them.
 _COUNTERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
+# The end of the name of the word embeddings, after that of a wrapper.
+_CURRENT_WORDS = r"(bert\.)?embeddings\.word_embeddings\.weight"
+# Where the training states of PyTorch's users, Lightning and DeepSpeed have the weights.
+_IN_STATES = ("model", "state_dict", "module", "model_state_dict")
+
 # Transposed at once: blocks that a processor's cache holds take a quarter of the time of a whole kernel.
 _TRANSPOSED_ROWS = 64
 
@@ -95,6 +104,12 @@ def is_hugging_face(directory: PathLike) -> bool:
     """Returns whether a directory has weights in this layout."""
     names = (WEIGHTS, OLD_WEIGHTS, f"{WEIGHTS}.index.json", f"{OLD_WEIGHTS}.index.json")
     return any((Path(directory) / name).is_file() for name in names)
+
+
+def config_path(directory: PathLike) -> Path:
+    """Returns where the model's sizes are: `config.json`, or `bert_config.json` as in 2019."""
+    path, early = Path(directory) / CONFIG, Path(directory) / _EARLY_CONFIG
+    return early if early.is_file() and not path.is_file() else path
 
 
 def hugging_face_name(name: str) -> str:
@@ -202,8 +217,8 @@ def write_files(
     elif missing:
         raise UserError(
             f"the checkpoint lacks {missing[0]} ({len(missing)} variables in all), which "
-            "transformers.BertForPreTraining has; add --initialise_missing=<pretrain_seed> to draw "
-            "what is missing as at step 0"
+            "transformers.BertForPreTraining has; `checkpoint convert` draws what is missing, as at step 0, "
+            "with --initialise_missing=PRETRAIN_SEED"
         )
     pieces = read_vocabulary(vocabulary_path)
     tensors = {
@@ -229,7 +244,7 @@ def write_files(
     write_json_fields(directory / CONFIG, settings)
     # The library makes files that only their owner may read.
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
-    shutil.copyfile(vocabulary_path, directory / VOCABULARY)
+    (directory / VOCABULARY).write_bytes(vocabulary_bytes(vocabulary_path))
     _write_tokenizer(directory, pieces, config, lower_cases(vocabulary_path))
     return FILES
 
@@ -254,13 +269,16 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     Returns:
       The record, see `bert/checkpoint/fine_tuned.py`; None for a model without a fine-tuned head.
     """
-    path = Path(directory) / CONFIG
+    path = config_path(directory)
     values = read_json_fields(path, _KINDS)
     problem = values.get("problem_type")
     kinds = _kinds_of_head(values)
     if not kinds:
         return None
-    names = values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    # As transformers names them.
+    names = values.get("id2label") or {
+        str(number): f"LABEL_{number}" for number in range(values.get("num_labels") or 2)
+    }
     labels: list[Any] = [names.get(str(number)) for number in range(len(names))]
     if not all(isinstance(label, str) for label in labels):
         raise UserError(
@@ -282,7 +300,7 @@ def _kinds_of_head(values: Mapping[str, Any]) -> list[str]:
 
 def read_config(directory: PathLike) -> BertConfig:
     """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise."""
-    path = Path(directory) / CONFIG
+    path = config_path(directory)
     values = read_json_fields(path, _KINDS)
     for name, expected in _REQUIRED.items():
         found = values.get(name, expected)
@@ -305,7 +323,7 @@ def read_config(directory: PathLike) -> BertConfig:
 
 def leaves_gelu_open(directory: PathLike) -> bool:
     """Returns whether `config.json` may mean either form of GELU, and is read as the tanh form."""
-    values = read_json_fields(Path(directory) / CONFIG)
+    values = read_json_fields(config_path(directory))
     return values.get("hidden_act", "gelu") == "gelu" and not _kinds_of_head(values)
 
 
@@ -329,8 +347,9 @@ def read_weights(
 ) -> dict[str, np.ndarray]:
     """Reads all weights, without looking whether they are complete.
 
-    Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), half precision, and a tied
-    output layer that is stored again are understood.
+    Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), names of a wrapper before these
+    (`module.`, `_orig_mod.`), a training state, half precision, and a tied output layer that is stored again
+    are understood. Variables outside encoder and pre-training heads are left out with a note.
 
     Args:
       directory: with `model.safetensors` or `pytorch_model.bin`.
@@ -342,17 +361,31 @@ def read_weights(
     path = check_weights(directory)
     ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
     ours |= {place: name for name, place in _head_names(fine_tuned).items()}
-    tensors = {}
-    for name, values in _read_safetensors(path) if path.name == WEIGHTS else _read_pytorch(path):
-        # One by one: to read all first would take twice the memory, and the time to clear it.
-        tensors[name] = np.ascontiguousarray(_transposed(ours.get(name, name), values))
+    with _opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
+        names = [*stored.keys()]
+        wrapper = _wrapper(names)
+        if wrapper:
+            console.note_once(f"{path}: {wrapper!r} before the names of its weights is left out")
+        tensors, left_out = {}, []
+        for full_name in names:
+            name = _current_name(full_name.removeprefix(wrapper))
+            if name.endswith(_COUNTERS):
+                continue
+            if not name.startswith(("bert.", "cls.")) and name not in ours:
+                left_out.append(full_name)
+                continue
+            # One by one: to read all first would take twice the memory, and the time to clear it.
+            values = _floats(path, full_name, stored)
+            tensors[name] = np.ascontiguousarray(_transposed(ours.get(name, name), values))
+    if left_out:
+        console.note_once(f"{path}: left out are {listed(left_out)}")
     _fold_tied(path, tensors)
     check_layers(config, tensors, path)
     for name in sorted(tensors):
         if name not in ours:
             raise UserError(
-                f"{path} holds {name}, which a pre-trained BERT of its {CONFIG} does not have; load "
-                "it with transformers.BertForPreTraining and save that"
+                f"{path} holds {name}, which no BERT of {config_path(directory)} has, so it computes "
+                "something else; take another checkpoint"
             )
     return {name: tensors[place] for name, place in sorted((ours[t], t) for t in tensors)}
 
@@ -368,13 +401,20 @@ def _transposed(name: str, values: np.ndarray) -> np.ndarray:
     return transposed
 
 
-def _current_name(name: str, names: Iterable[str]) -> str:
+def _wrapper(names: Iterable[str]) -> str:
+    """Returns what all names begin with that a module around the model has, such as `module.`."""
+    ends = f"{_CURRENT_WORDS}$"
+    wrappers = {name[: match.start()] for name in names if (match := re.search(ends, name))}
+    return wrappers.pop() if len(wrappers) == 1 else ""
+
+
+def _current_name(name: str) -> str:
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-    encoder_alone = any(other.startswith("embeddings.") for other in names)
-    if encoder_alone and name.startswith(("embeddings.", "encoder.", "pooler.")):
-        return f"bert.{name}"
-    return name
+    name = name.replace(".dense_act.", ".dense.")  # of NVIDIA's DeepLearningExamples
+    # An encoder that was saved alone.
+    is_of_encoder = name.startswith(("embeddings.", "encoder.", "pooler."))
+    return f"bert.{name}" if is_of_encoder else name
 
 
 def _fold_tied(path: Path, tensors: dict[str, np.ndarray]) -> None:
@@ -390,21 +430,22 @@ def _fold_tied(path: Path, tensors: dict[str, np.ndarray]) -> None:
             )
 
 
-def _read_safetensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    # Imported for its registration: NumPy itself has no bfloat16.
-    import ml_dtypes  # noqa: F401
+def _floats(path: Path, name: str, stored: Any) -> np.ndarray:
+    """Returns a tensor as float32; others than of 32 or 16 bits are refused."""
+    if path.name == WEIGHTS:
+        # Imported for its registration: NumPy itself has no bfloat16.
+        import ml_dtypes  # noqa: F401
 
-    with _opened(path) as file:
-        names = file.keys()
-        for name in names:
-            if name.endswith(_COUNTERS):
-                continue
-            kind = file.get_slice(name).get_dtype()
-            if kind not in ("F32", "F16", "BF16"):
-                raise UserError(
-                    f"{path}: {name} has type {kind}, expected F32, F16 or BF16; save it in float32"
-                )
-            yield _current_name(name, names), np.asarray(file.get_tensor(name), np.float32)
+        kind = stored.get_slice(name).get_dtype()
+        if kind in ("F32", "F16", "BF16"):
+            return np.asarray(stored.get_tensor(name), np.float32)
+    else:
+        kind = getattr(stored[name], "dtype", type(stored[name]).__name__)
+        if str(kind).removeprefix("torch.") in ("float32", "float16", "bfloat16"):
+            return np.asarray(stored[name].float())
+    raise UserError(
+        f"{path}: {name} has type {kind}, expected F32, F16 or BF16; save it in float32"
+    )
 
 
 def _opened(path: Path) -> Any:
@@ -413,17 +454,28 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="np")
     except (SafetensorError, OSError) as error:
+        refuse_bytes(path, _start_of(path), "copy it again")
         raise UserError(
             f"{path} cannot be read ({error}); it is truncated or damaged: copy it again"
         ) from error
 
 
-def _read_pytorch(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+def _start_of(path: Path) -> bytes:
+    """Returns the first bytes of a file of weights that a library could not read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(MOST_BYTES_NEEDED)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check the path") from error
+
+
+def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
+    """Opens a `pytorch_model.bin`, or the weights in a training state under its name."""
     try:
         import torch
     except ImportError as error:
         raise UserError(
-            f"{path} can only be read with PyTorch, which is not installed; pip install torch, or "
+            f"{path} can only be read with PyTorch ({error}); pip install torch, or "
             f"take a copy of the model that has {WEIGHTS}"
         ) from error
     try:
@@ -431,39 +483,32 @@ def _read_pytorch(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     # PyTorch unpacks what pickle names, and lets any error of that through.
     except Exception as error:
+        start = _start_of(path)
+        if not start.startswith((b"PK", b"\x80")):  # PyTorch's own forms
+            refuse_bytes(path, start, "copy it again")
+        if match := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
+            raise UserError(
+                f"{path} holds {match[1]} besides tensors, as training states and whole models do; if you "
+                f'trust the file, save the weights alone: python -c "import os, torch; p = {str(path)!r}; '
+                "os.rename(p, p + '.whole'); s = torch.load(p + '.whole', weights_only=False); "
+                "s = s.state_dict() if hasattr(s, 'state_dict') else s; "
+                "torch.save({k: v for k, v in s.items() "
+                f'if k in {_IN_STATES} or torch.is_tensor(v)}}, p)"'
+            ) from error
         reason = str(error).splitlines()[0] if str(error) else "it ends early"
         raise UserError(
             f"{path} cannot be read ({reason}); it is truncated or damaged: copy it again"
         ) from error
-    if not isinstance(state, dict):
+    if not isinstance(state, Mapping):
         raise UserError(
             f"{path} holds a {type(state).__name__}, expected tensors by name; save the "
             "model again with save_pretrained"
         )
-    for name, values in state.items():
-        if name.endswith(_COUNTERS):
-            continue
-        if not isinstance(values, torch.Tensor) or values.dtype not in (
-            torch.float32,
-            torch.float16,
-            torch.bfloat16,
-        ):
-            raise UserError(
-                f"{path}: {name} is not a tensor of float32, float16 or bfloat16; save the model again "
-                "with save_pretrained"
-            )
-        yield _current_name(name, state), values.to(torch.float32).numpy()
-
-
-def vocabulary_of_tokenizer(path: PathLike) -> list[str]:
-    """Reads the vocabulary of a `tokenizer.json` that `lower_cases` has checked, in the order of the ids."""
-    vocabulary = read_json_fields(path)["model"].get("vocab")
-    if not fits(vocabulary, Mapping[str, int]):
-        raise UserError(f"{path} holds no WordPiece vocabulary; give the model's --vocabulary=FILE")
-    pieces = sorted(vocabulary, key=lambda piece: vocabulary[piece])
-    if [vocabulary[piece] for piece in pieces] != list(range(len(pieces))):
-        raise UserError(f"{path}: ids have gaps; give the model's vocabulary as --vocabulary=FILE")
-    return pieces
+    for name in _IN_STATES:
+        if isinstance(state.get(name), Mapping):
+            console.note_once(f"{path} is a training state; its weights are read from {name!r}")
+            state = state[name]
+    return contextlib.nullcontext(state)
 
 
 def _write_tokenizer(

@@ -157,7 +157,9 @@ def _entries(rows: Iterable[tuple[bytes, bytes]]) -> tuple[dict[str, BundleEntry
         if not key:
             num_shards = _whole(fields.get(1, 1))
             continue
-        # Field 7: the pieces of a variable that several files share.
+        if key.startswith(b"\0"):  # a piece of a variable that is saved in pieces
+            continue
+        # Field 7: which pieces there are.
         dtype = None if 7 in fields else _types().get(_whole(fields.get(1, 0)))
         shape = fields.get(2, b"")
         sizes = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from multiberts.bert.checkpoint.tensor_bundle import (
     write_bundle,
 )
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.tokenization import write_lower_case
+from multiberts.bert.tokenization import vocabulary_bytes, write_lower_case
 from multiberts.runs import console
-from multiberts.runs.errors import UserError, counted
+from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike
 
 PREFIX = "bert.ckpt"
@@ -35,9 +34,9 @@ VOCABULARY = "vocab.txt"
 FILES = (INDEX, DATA, CONFIG, VOCABULARY)
 
 _GLOBAL_STEP = "global_step"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _PRETRAINED = ("bert/", "cls/predictions/", "cls/seq_relationship/")
 _SQUAD = "cls/squad/"
-_MOST_NAMED = 6
 # Where the original's scripts keep the two variables of a head, and its kind.
 _FOREIGN_HEADS = {
     "run_classifier": ("", "classification"),
@@ -74,7 +73,7 @@ def write_files(
         tensors[_GLOBAL_STEP] = np.asarray(step, np.int64)
     write_bundle(directory / PREFIX, tensors)
     (directory / CONFIG).write_text(config.to_json())
-    shutil.copyfile(vocabulary_path, directory / VOCABULARY)
+    (directory / VOCABULARY).write_bytes(vocabulary_bytes(vocabulary_path))
     return (*FILES, *write_lower_case(vocabulary_path, directory))
 
 
@@ -129,8 +128,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
             f"{prefix}.index has no record of its {others[1]}, which is read as {script} trains it, "
             f"{fine_tuned_line(record)}"
         )
-    left_out = [] if record else others
-    left_out[_MOST_NAMED:] = [f"{len(left_out) - _MOST_NAMED} more"] * (len(left_out) > _MOST_NAMED)
+    left_out = [listed(others)] if others and not record else []
     left_out += [f"{counted(num_slots, 'variable')} of its optimiser"] * (num_slots > 0)
     if left_out:
         console.note_once(f"{prefix}.index: left out are {', '.join(left_out)}")
@@ -155,6 +153,15 @@ def read_weights(
         for name in variables
         if name.startswith(_PRETRAINED) or name.removeprefix(_SQUAD) in head
     }
+    if parted := [name for name in names if variables[name].dtype is None]:
+        raise UserError(
+            f"{prefix}.index has {parted[0]} and others in pieces, as a partitioner saves them; "
+            'TensorFlow joins these: python -c "import pathlib, tensorflow as tf; '
+            "from multiberts.bert.checkpoint.tensor_bundle import write_bundle; "
+            f"r = tf.train.load_checkpoint({str(prefix)!r}); "
+            f"write_bundle(pathlib.Path({str(prefix.with_name(PREFIX))!r}), "
+            '{n: r.get_tensor(n) for n in r.get_variable_to_shape_map()})"'
+        )
     with _refused_if_damaged(prefix):
         tensors = read_bundle(prefix, lambda name: name in names or name == _GLOBAL_STEP)
     step = tensors.pop(_GLOBAL_STEP, None)
@@ -166,6 +173,13 @@ def _variables(prefix: Path) -> tuple[dict[str, BundleEntry], int]:
     """Returns the variables of a model by name, sorted, and how many are of its optimiser."""
     with _refused_if_damaged(prefix):
         entries, _ = parse_index(Path(f"{prefix}.index").read_bytes())
+    if _OBJECT_GRAPH in entries:
+        name = max(entries)  # not that of the graph
+        raise UserError(
+            f"{prefix}.index is of tf.train.Checkpoint, whose names, such as {name}, are those of a program; "
+            "load it with tf.train.load_checkpoint, and write its arrays under the names of BERT's release "
+            "with multiberts.bert.checkpoint.tensor_bundle.write_bundle"
+        )
     # An optimiser's slot is named after its variable; single numbers count its steps.
     variables = {
         name: entry
@@ -179,7 +193,11 @@ def _variables(prefix: Path) -> tuple[dict[str, BundleEntry], int]:
 def _refused_if_damaged(prefix: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UserError(
+            f"cannot read {prefix}.data: {error.strerror or error}; check the path"
+        ) from error
+    except ValueError as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"{prefix}.data cannot be read ({reason}); the checkpoint is truncated or damaged: "

@@ -68,7 +68,7 @@ class BertConfig:
 
     @property
     def gelu(self) -> Gelu:
-        """The form of GELU that the weights were trained with."""
+        """Returns the form of GELU that the weights were trained with."""
         return "exact" if self.hidden_act == GELUS["exact"] else "tanh"
 
     @classmethod

@@ -17,6 +17,8 @@ Where known (runs of `finetune` have them; imported ones may not):
     vocabulary_sha256   str                       of its vocab.txt
     parent              {"procedure", "pretrain_seed", "step", "sha256", "parent"}   the checkpoint whose
                         training it continues, and so on; null, or left out, where there is none
+    initialised         {"finetune_seed" or "pretrain_seed": int, "variables": [str]}   the checkpoint lacked
+                        these variables
     seeds               {name: int}               of single sources of randomness in pre-training, such as
                         dropout_seed, where they had seeds of their own
     parameters          {name: value}             the resolved configuration

@@ -148,7 +148,7 @@ class SquadData:
         return Learner(
             trainer=None if self.train is None else trainer(),
             initial_parameters=lambda: with_output_layer(
-                checkpoint, 2, "finetune squad", finetune_seed
+                checkpoint, 2, "finetune squad", finetune_seed, reads_pooler=False
             ),
             batch=batch,
             evaluate=evaluate,

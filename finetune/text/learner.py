@@ -219,7 +219,11 @@ class TextData:
         return Learner(
             trainer=None if self.train is None else trainer(),
             initial_parameters=lambda: with_output_layer(
-                checkpoint, num_outputs, "finetune", finetune_seed
+                checkpoint,
+                num_outputs,
+                "finetune",
+                finetune_seed,
+                reads_pooler=self.task.kind != TOKENS,
             ),
             batch=batch,
             evaluate=evaluate,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.tokenization import vocabulary_difference
 from multiberts.finetune.checkpoint_heads import Answers, MaskedLmData
 from multiberts.finetune.data_files import FileContent
 from multiberts.finetune.features import check_sequence_length
@@ -86,10 +87,9 @@ class MaskedWordsFamily:
             batch_size=min(_MOST_SEQUENCES_PER_BATCH, options.num_sequences),
             mask_seed=options.mask_seed,
         )
-        if batches.vocabulary_path.read_bytes() != vocabulary.path.read_bytes():
+        if differ := vocabulary_difference(batches.vocabulary_path, vocabulary.path):
             raise UserError(
-                f"{batches.vocabulary_path} and {vocabulary.path} differ; prepare the held-out corpus with "
-                "prepare.vocabulary set to the latter"
+                f"{differ}; prepare the held-out corpus with prepare.vocabulary set to the latter"
             )
         if options.num_sequences > batches.num_instances:
             raise UserError(

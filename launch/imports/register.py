@@ -207,7 +207,7 @@ def _files(directory: Path) -> dict[str, dict[str, Any]]:
     """Returns size and SHA-256 of all files of a checkpoint but its record and card."""
     from multiberts.bert.checkpoint import hugging_face, tensorflow_format
     from multiberts.bert.checkpoint.checkpoint import TENSORFLOW, layout_of
-    from multiberts.bert.tokenization import TOKENIZER_CONFIG
+    from multiberts.bert.tokenization import TOKENIZER_CONFIG, vocabulary_file
 
     if layout_of(directory) == TENSORFLOW:
         prefix = tensorflow_format.find_prefix(directory).name
@@ -218,7 +218,8 @@ def _files(directory: Path) -> dict[str, dict[str, Any]]:
     else:
         names = {name for name in hugging_face.FILES if (directory / name).is_file()}
         names.add(hugging_face.check_weights(directory).name)
-    names.add(tensorflow_format.VOCABULARY)
+        names.add(hugging_face.config_path(directory).name)
+    names.add(vocabulary_file(directory / tensorflow_format.VOCABULARY).name)
     return {
         name: {
             "bytes": (directory / name).stat().st_size,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.tokenization import vocabulary_bytes
 from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import is_name_inside
@@ -166,8 +168,6 @@ def vocabulary_size(corpus: Any) -> int | None:
         return parameters.get("vocabulary_size")
     if isinstance(vocabulary, Output):
         return vocabulary_size(vocabulary)
-    try:
-        with open(vocabulary, "rb") as lines:
-            return sum(1 for _ in lines) or None
-    except OSError:
-        return None
+    with contextlib.suppress(UserError):
+        return len(vocabulary_bytes(vocabulary).splitlines())
+    return None

@@ -26,6 +26,7 @@ from multiberts.bert.tokenization import (
     TOKENIZER_CONFIG,
     Tokenizer,
     lower_cases,
+    vocabulary_bytes,
     vocabulary_difference,
     write_lower_case,
 )
@@ -151,7 +152,7 @@ def prepare(settings: PreparationSettings) -> None:
             shards = _plan_shards(shard_dir, cut, counts_of_shards, settings, workers)
         outputs = list(_OUTPUTS)
         if vocabulary:
-            write_atomically(run.path / VOCABULARY, Path(vocabulary).read_bytes())
+            write_atomically(run.path / VOCABULARY, vocabulary_bytes(vocabulary))
             outputs += write_lower_case(vocabulary, run.path)
         else:
             if settings.cased:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from multiberts.bert.tokenization import SPECIAL_TOKENS, overriding_file
+from multiberts.bert.tokenization import SPECIAL_TOKENS, overriding_file, vocabulary_file
 from multiberts.pretrain.corpus.counterfactual import Swapper, Unit
 from multiberts.pretrain.corpus.documents import FILE_FORMATS, expand_source
 from multiberts.pretrain.corpus.instances import NUM_SPECIAL_TOKENS
@@ -41,7 +41,7 @@ class PreparationSettings:
         but the first and the last are cut at the marks that end sentences, of any script.
       text_field: of `jsonl` and `tfds`, the field or feature that holds the text.
       datasets_dir: of `tfds`, where prepared datasets lie; None: where the library keeps them.
-      vocabulary: a `vocab.txt` to copy; without it one is learned from the text (of `store`:
+      vocabulary: a `vocab.txt` or `tokenizer.json`; without it one is learned from the text (of `store`:
         that of the stores is kept).
       cased: whether text keeps its capitals and accents. A given vocabulary of a cased model says so
         itself, by its capitals or the files of its tokeniser beside it.
@@ -135,8 +135,10 @@ def _find_files(arguments: Mapping[str, Any], inputs: Values) -> None:
             for found in (expand_source(source) if isinstance(source, str) else [source])
         ]
     vocabulary = inputs.get("vocabulary")
-    if isinstance(vocabulary, str) and (path := overriding_file(vocabulary)):
-        inputs["tokenizer_config"] = str(path)
+    if isinstance(vocabulary, str):
+        inputs["vocabulary"] = str(vocabulary_file(vocabulary))
+        if path := overriding_file(vocabulary):
+            inputs["tokenizer_config"] = str(path)
 
 
 IDENTITY = Identity(

@@ -14,11 +14,10 @@ from multiberts.bert.checkpoint.checkpoint import (
     VOCABULARY,
     Checkpoint,
     check_checkpoint,
-    read_checkpoint,
     write_checkpoint,
 )
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.bert.model.configuration import BertConfig, parameter_shapes
+from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.tokenization import vocabulary_difference
 from multiberts.bert.training.state import STATE
 from multiberts.pretrain.training.settings import CONTINUE
@@ -48,19 +47,6 @@ def check_initial_checkpoint(directory: str, config: BertConfig, vocabulary_path
     vocabulary = checkpoint_directory(directory) / VOCABULARY
     if differ := vocabulary_difference(vocabulary, vocabulary_path):
         raise UserError(f"{differ}; prepare the corpus with the checkpoint's vocabulary")
-
-
-def read_initial_checkpoint(directory: str) -> Checkpoint:
-    """Reads a checkpoint with all that pre-training trains."""
-    checkpoint = read_checkpoint(checkpoint_directory(directory))
-    missing = sorted(parameter_shapes(checkpoint.config).keys() - checkpoint.parameters.keys())
-    if missing:
-        raise UserError(
-            f"{directory} lacks {len(missing)} variables of the pre-training heads ({missing[0]} is the "
-            "first), as encoders do that were saved alone; `multiberts checkpoint convert "
-            f"{directory} TARGET --to tf1 --initialise_missing=<pretrain_seed>` draws them as at step 0"
-        )
-    return checkpoint
 
 
 def steps_before(start: Checkpoint | None, treatment: str, directory: str | None) -> int:

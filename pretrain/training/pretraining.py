@@ -14,7 +14,6 @@ from multiberts.pretrain.training.checkpoints import (
     KeptCheckpoints,
     check_initial_checkpoint,
     checkpoint_path,
-    read_initial_checkpoint,
     steps_before,
 )
 from multiberts.pretrain.training.settings import (
@@ -107,8 +106,9 @@ def pretrain(settings: PretrainingSettings) -> None:
     )
     model = {**settings.model, "vocab_size": vocab_size}
     if settings.initial_checkpoint is not None:
-        # Weights keep the form of GELU that they were trained with.
+        # Weights keep the form of GELU that they were trained with, and rows that have no piece.
         start_config = check_checkpoint(checkpoint_directory(settings.initial_checkpoint))
+        model["vocab_size"] = start_config.vocab_size
         model.setdefault("hidden_act", start_config.hidden_act)
     config = BertConfig.from_mapping(model, where="pretrain.model")
     config.check_two_segments("pre-training", "leave it out of pretrain.model")
@@ -155,15 +155,21 @@ def pretrain(settings: PretrainingSettings) -> None:
                 steps_per_dispatch=settings.steps_per_dispatch if is_in_blocks else 1,
             ),
         )
-        from multiberts.bert.checkpoint.checkpoint import ancestor
+        from multiberts.bert.checkpoint.checkpoint import INITIALISED, ancestor, read_checkpoint
         from multiberts.bert.model.initialization import initial_parameters
         from multiberts.bert.training.training_loop import Callbacks, Saving, Schedule, train
 
         # The checkpoints to keep, which record the run's parameters: no path, time or machine.
-        start = parent = None
+        start, inherited = None, {}
         if settings.initial_checkpoint is not None:
-            start = read_initial_checkpoint(settings.initial_checkpoint)
-            parent = ancestor(start.provenance, run.fingerprints["initial_checkpoint"])
+            start = read_checkpoint(
+                checkpoint_directory(settings.initial_checkpoint),
+                initialise_missing=settings.seed_of("initialisation"),
+            )
+            inherited = {
+                "parent": ancestor(start.provenance, run.fingerprints["initial_checkpoint"]),
+                **{n: known for n, known in start.provenance.items() if n == INITIALISED},
+            }
         of_checkpoint = ("procedure", "pretrain_seed", "data_seed")
         recorded_elsewhere = (*of_checkpoint, "model", "checkpoint_steps")
         kept = KeptCheckpoints(
@@ -173,7 +179,7 @@ def pretrain(settings: PretrainingSettings) -> None:
             vocabulary_path=batches.vocabulary_path,
             provenance={
                 **{name: parameters[name] for name in of_checkpoint},
-                **({"parent": parent} if parent else {}),
+                **inherited,
                 "training": {
                     **{n: value for n, value in parameters.items() if n not in recorded_elsewhere},
                     **{f"{name}_sha256": content for name, content in run.fingerprints.items()},

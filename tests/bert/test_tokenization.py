@@ -271,7 +271,24 @@ def test_bad_vocabularies_are_refused_with_file_and_line(tmp_path, lines, messag
     assert str(path) in str(error.value)
 
 
+def test_the_line_separator_in_googles_chinese_vocabulary_is_a_piece(tmp_path):
+    """The original reads lines and strips them, so later ids count it, and no text becomes it."""
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL_TOKENS, "a", "\u2028", "b"]) + "\n", encoding="utf-8")
+    original = tmp_path / "tokenizer.json"
+    assert Tokenizer(path).encode("a\u2028b\u2028 \u2028a") == [5, 7, 5]
+    # The library strips it, as the original does; transformers saves that.
+    import transformers
+
+    transformers.BertTokenizer(vocab=str(path)).save_pretrained(tmp_path)
+    assert json.loads(original.read_text())["model"]["vocab"][""] == 6
+    assert Tokenizer(path).encode("b\u2028a") == [7, 5]
+    path.unlink()
+    assert Tokenizer(path).encode("b\u2028a") == [7, 5]
+
+
 def test_missing_and_empty_vocabularies_are_refused(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")  # is read for vocab.txt alone
     with pytest.raises(UserError, match="absent.txt"):
         Tokenizer(tmp_path / "absent.txt")
     empty = tmp_path / "empty.txt"

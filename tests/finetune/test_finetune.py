@@ -632,7 +632,9 @@ def test_dropout_is_drawn_from_the_seed(
     monkeypatch.setattr(
         learner,
         "with_output_layer",
-        lambda checkpoint, outputs, *_address: with_output_layer(checkpoint, outputs, "one seed"),
+        lambda checkpoint, outputs, *_address, **_: with_output_layer(
+            checkpoint, outputs, "one seed"
+        ),
     )
     monkeypatch.setattr(
         rows,

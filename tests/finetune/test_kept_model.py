@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,6 +66,40 @@ def test_the_last_model_predicts_as_the_run_did(
     text = capsys.readouterr().out
     assert "fine-tuned     on pair, 3 epochs: classification, entailment, not_entailment" in text
     assert "output_weights" in text and "match checkpoint.json" in text
+
+
+def test_a_missing_pooler_is_drawn_said_and_recorded(
+    tmp_path: Path,
+    call: dict[str, Any],
+    make_checkpoint: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As transformers.BertForMaskedLM has none; the head of tags reads none."""
+
+    def without_pooler(parameters: dict[str, np.ndarray]) -> None:
+        for part in ("kernel", "bias"):
+            del parameters[f"bert/pooler/dense/{part}"]
+
+    call |= {"checkpoint": str(make_checkpoint(4, without_pooler)), "keep": "last", "num_epochs": 1}
+    call["learning_rate"] = 1e-30  # the pooler stays as it was drawn
+    runs = {seed: tmp_path / f"run_{seed}" for seed in (1, 2)}
+    for seed, run in runs.items():
+        finetune(run_dir=str(run), finetune_seed=seed, **call)
+        said = rf"lacks the pooler \(bert/pooler/dense/kernel\), .*: finetune_seed {seed} draws it"
+        assert re.search(said, capsys.readouterr().err)
+        drawn = {
+            "finetune_seed": seed,
+            "variables": ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"],
+        }
+        assert read_checkpoint(run / "model").provenance["initialised"] == drawn
+        assert json.loads((run / "run.json").read_text())["initialised"] == drawn
+    one, other = (
+        read_checkpoint(run / "model").parameters["bert/pooler/dense/kernel"]
+        for run in runs.values()
+    )
+    # Drawn as the head, with initializer_range .1 cut at two deviations.
+    assert not np.array_equal(one, other)
+    assert np.abs(one).max() <= 0.2 and abs(one.std() - 0.088) < 0.01
 
 
 def test_the_best_model_is_that_of_the_best_score(tmp_path: Path, call: dict[str, Any]) -> None:

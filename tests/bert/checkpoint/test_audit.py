@@ -101,7 +101,7 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     ),
     "cut": (
         lambda grid, _: _cut(grid / "seed_1/step_2000/bert.ckpt.data-00000-of-00001"),
-        "seed_1 step 2,000 is damaged",
+        "seed_1 step 2,000 cannot be read",
     ),
     "not a number": (lambda grid, _: _poison(grid / "seed_0/step_1000"), "NaN or infinite"),
     "a step equals another": (

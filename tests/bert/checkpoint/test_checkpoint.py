@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_provenance,
     write_checkpoint,
 )
+from multiberts.bert.checkpoint.tensor_bundle import write_bundle
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.tokenization import lower_cases
@@ -65,6 +67,58 @@ def test_layout_of_a_tf1_checkpoint(checkpoint: Path) -> None:
     assert variables["bert/encoder/layer_0/attention/self/query/kernel"] == [8, 8]
     assert variables["global_step"] == []
     assert {"bert_config.json", "vocab.txt", INDEX, DATA} < {p.name for p in checkpoint.iterdir()}
+
+
+def test_variables_in_pieces_are_joined_by_the_printed_cure(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    """Pieces as a partitioner of TensorFlow saves them."""
+    import tensorflow as tf
+
+    values = initial_parameters(CONFIG, 3)
+    names, slices, tensors = [], [], []
+    for name, array in values.items():
+        parts = np.array_split(array, 2) if array.ndim == 2 else [array]
+        begins = np.cumsum([0, *(len(part) for part in parts)])
+        for begin, part in zip(begins, parts, strict=False):
+            shape = " ".join(map(str, array.shape))
+            names.append(name)
+            tensors.append(part)
+            slices.append(f"{shape} {begin},{len(part)}:-" if len(parts) > 1 else "")
+    for file in (INDEX, DATA, "checkpoint.json"):
+        (checkpoint / file).unlink()
+    prefix = str(checkpoint / "model.ckpt")
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=slices, tensors=tensors)
+    with pytest.raises(UserError, match=r"model\.ckpt\.index has bert/.* in pieces") as refused:
+        read_checkpoint(checkpoint)
+    line = str(refused.value).partition("python -c ")[2]
+    exec(shlex.split(line)[0], {})
+    read = read_checkpoint(checkpoint).parameters
+    assert read.keys() == values.keys()
+    assert all(np.array_equal(read[name], values[name]) for name in values)
+
+
+def test_a_checkpoint_of_objects_is_named_and_its_arrays_can_be_written_by_name(
+    checkpoint: Path,
+) -> None:
+    import tensorflow as tf
+
+    values = initial_parameters(CONFIG, 3)
+    for file in (INDEX, DATA, "checkpoint.json"):
+        (checkpoint / file).unlink()
+    objects = {f"layer{number}": tf.Variable(array) for number, array in enumerate(values.values())}
+    saved = tf.train.Checkpoint(**objects).save(str(checkpoint / "ckpt"))
+    with pytest.raises(UserError, match=r"ckpt-1\.index is of tf\.train\.Checkpoint.*write_bundle"):
+        read_checkpoint(checkpoint)
+    # Its cure.
+    reader = tf.train.load_checkpoint(saved)
+    arrays = {
+        name: reader.get_tensor(f"layer{number}/.ATTRIBUTES/VARIABLE_VALUE")
+        for number, name in enumerate(values)
+    }
+    write_bundle(checkpoint / "bert.ckpt", arrays)
+    read = read_checkpoint(checkpoint).parameters
+    assert all(np.array_equal(read[name], values[name]) for name in values)
 
 
 def test_released_directory_without_our_record(checkpoint: Path, tmp_path: Path) -> None:

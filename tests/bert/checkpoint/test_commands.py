@@ -16,7 +16,6 @@ import pytest
 from multiberts.bert.checkpoint.checkpoint import read_checkpoint, write_checkpoint
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.bert.model.initialization import initial_parameters
-from multiberts.runs.errors import UserError
 from multiberts.tests import warm
 from multiberts.tests.checkpoint_command import checkpoint_command
 
@@ -155,8 +154,8 @@ def test_bad_input_leaves_nothing(
     cda = make("cda", procedure="cda_incr")
     scores = tmp_path / "scores.csv"
     scores.write_text("metric,score\naccuracy,good\n")
-    short = tmp_path / "short.txt"
-    short.write_text("[PAD]\n")
+    long = tmp_path / "long.txt"
+    long.write_text((source / "vocab.txt").read_text() + "eight\n")
     to = ("--to", "hugging_face")
     for message, arguments in {
         "does not exist": (tmp_path / "nowhere", target, *to),
@@ -168,7 +167,7 @@ def test_bad_input_leaves_nothing(
             source, target, *to, "--scores", scores,
         ),
         "source/bert_config.json says vocab_size 7; use the vocabulary": (
-            source, target, *to, "--vocabulary", short,
+            source, target, *to, "--vocabulary", long,
         ),
         "corpus.json does not exist": (source, target, *to, "--corpus", tmp_path / "corpus.json"),
     }.items():  # fmt: skip
@@ -176,7 +175,7 @@ def test_bad_input_leaves_nothing(
         assert not target.exists()
     assert "exists already" in _refused(capsys, "convert", source, cda, "--to", "tf1")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "cda", "given_vocab.txt", "scores.csv", "short.txt", "source",
+        "cda", "given_vocab.txt", "long.txt", "scores.csv", "source",
     ]  # fmt: skip
 
 
@@ -192,7 +191,7 @@ def test_vocabulary_out_of_the_tokenizer(
     (foreign / "tokenizer.json").unlink()
     capsys.readouterr()
     line = _refused(capsys, "convert", foreign, tmp_path / "more", "--to", "tf1")
-    assert "has no vocab.txt and no tokenizer.json; give the model's vocabulary" in line
+    assert "has no vocab.txt; put the model's vocabulary there" in line
 
 
 def test_missing_heads_are_drawn_on_request_and_said(
@@ -205,7 +204,7 @@ def test_missing_heads_are_drawn_on_request_and_said(
     assert not (tmp_path / "new").exists()
     assert checkpoint_command(*command, "--initialise_missing=9") == 0
     card = (tmp_path / "new/README.md").read_text()
-    assert "**Not all of it was trained.**" in card and "`cls/predictions/output_bias`" in card
+    assert "**Not all of it was pre-trained.**" in card and "`cls/predictions/output_bias`" in card
     expected = initial_parameters(CONFIG, 9)["cls/seq_relationship/output_weights"]
     read = read_checkpoint(tmp_path / "new")
     assert np.array_equal(read.parameters["cls/seq_relationship/output_weights"], expected)
@@ -318,33 +317,3 @@ def test_compare_models_of_other_sizes(
     assert "num_hidden_layers: 2 and 1\n" in text and "vocab.txt: the files differ\n" in text
     assert re.search(rf"{KERNEL} +16 x 8 +missing +nan", text)
     assert re.search(r"word_embeddings +7 x 8 +8 x 8 +nan", text)
-
-
-@pytest.mark.parametrize("layout", ["tf1", "hugging_face"])
-def test_the_printed_cure_for_a_missing_pooler_works(
-    tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str], layout: str
-) -> None:
-    """As printed, but for the two words in its place holders."""
-    first = tmp_path / "first"
-    write_checkpoint(first, initial_parameters(CONFIG, 3), CONFIG, vocabulary, PROVENANCE)
-    if layout == "hugging_face":
-        assert checkpoint_command("convert", first, tmp_path / "whole", "--to", layout) == 0
-        source = tmp_path / "whole"
-        from safetensors.numpy import load_file, save_file
-
-        tensors = load_file(source / "model.safetensors")
-        kept = {name: values for name, values in tensors.items() if "pooler" not in name}
-        save_file(kept, source / "model.safetensors", metadata={"format": "pt"})
-    else:
-        kept = initial_parameters(CONFIG, 3)
-        kept = {name: values for name, values in kept.items() if "pooler" not in name}
-        source = tmp_path / "lacking"
-        write_checkpoint(source, kept, CONFIG, vocabulary, PROVENANCE)
-    (source / "checkpoint.json").unlink()
-    with pytest.raises(UserError, match="lacks the pooler") as refused:
-        read_checkpoint(source)
-    printed = re.search("`multiberts checkpoint (.*?)`", str(refused.value))
-    assert printed
-    command = printed[1].replace("TARGET", str(tmp_path / "cured")).replace("<pretrain_seed>", "5")
-    assert checkpoint_command(*command.split()) == 0
-    assert "bert/pooler/dense/kernel" in read_checkpoint(tmp_path / "cured").parameters

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
+import re
+import shlex
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -19,6 +23,7 @@ from multiberts.bert.checkpoint.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from multiberts.bert.checkpoint.conversion import convert_checkpoint
 from multiberts.bert.model.configuration import BertConfig, parameter_shapes
 from multiberts.bert.model.initialization import initial_parameters
 from multiberts.bert.randomness import generator
@@ -93,9 +98,12 @@ def _their_config(transformers: Any, **changed: Any) -> Any:
 
 
 def _save(model: Any, directory: Path, vocabulary: Path) -> dict[str, np.ndarray]:
-    """Saves a model of theirs with a vocabulary; returns its arrays by its own names."""
+    """Saves a model and a tokeniser as theirs do; returns the model's arrays by its own names."""
+    from transformers import BertTokenizer
+
     model.save_pretrained(directory)
-    (directory / "vocab.txt").write_bytes(vocabulary.read_bytes())
+    BertTokenizer(vocab=str(vocabulary)).save_pretrained(directory)
+    assert not (directory / "vocab.txt").exists()  # transformers 4 wrote it
     return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
@@ -214,18 +222,20 @@ def test_we_load_what_transformers_saved(tmp_path: Path, vocabulary: Path) -> No
     assert all(ours[name].tobytes() == stored[name].tobytes() for name in stored)
 
 
-def test_masked_word_model_lacks_the_pooler(tmp_path: Path, vocabulary: Path) -> None:
+def test_what_a_masked_word_model_lacks_is_drawn_on_request(
+    tmp_path: Path, vocabulary: Path
+) -> None:
     torch, transformers = _torch_and_transformers()
     torch.manual_seed(0)
     state = _save(
         transformers.BertForMaskedLM(_their_config(transformers)), tmp_path / "mlm", vocabulary
     )
-    with pytest.raises(UserError, match=r"lacks the pooler .*--initialise_missing"):
-        read_checkpoint(tmp_path / "mlm")
+    absent = parameter_shapes(CONFIG).keys() - read_checkpoint(tmp_path / "mlm").parameters.keys()
     read = read_checkpoint(tmp_path / "mlm", initialise_missing=5)
     initial = initial_parameters(CONFIG, 5)
     drawn = read.provenance["initialised"]
     assert drawn["pretrain_seed"] == 5
+    assert sorted(absent) == drawn["variables"]
     assert drawn["variables"] == [
         "bert/pooler/dense/bias",
         "bert/pooler/dense/kernel",
@@ -320,11 +330,221 @@ def test_untied_output_is_refused(exported: Path) -> None:
         read_checkpoint(exported)
 
 
-def test_fine_tuned_classifier_is_refused(exported: Path) -> None:
-    classifier = {"classifier.weight": np.zeros((2, 24), np.float32)}
-    _save_tensors(exported, {**_tensors(_as_foreign(exported)), **classifier})
-    with pytest.raises(UserError, match=r"holds classifier\.weight.*BertForPreTraining"):
+def test_heads_of_another_kind_are_left_out_with_a_note(
+    exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    added = {"classifier.weight": np.zeros((2, 24), np.float32)}
+    _save_tensors(exported, {**_tensors(_as_foreign(exported)), **added})
+    assert read_checkpoint(exported).parameters.keys() == _weights().keys()
+    assert "model.safetensors: left out are classifier.weight\n" in capsys.readouterr().err
+    # But what lies inside the encoder changes what it computes.
+    added = {"bert.encoder.layer.0.attention.self.distance_embedding.weight": np.zeros(2, "f4")}
+    _save_tensors(exported, {**_tensors(exported), **added})
+    with pytest.raises(UserError, match=r"holds bert\.encoder.*distance_embedding.*something else"):
         read_checkpoint(exported)
+
+
+def _wrapped(torch: Any, model: Any, form: str) -> Any:
+    """Returns what users of PyTorch save of a model."""
+    if form == "DataParallel":
+        return torch.nn.DataParallel(model).state_dict()
+    if form == "compiled, DataParallel":
+        return torch.nn.DataParallel(torch.compile(model)).state_dict()
+    holder = torch.nn.Module()
+    holder.net = model  # as Lightning's modules have theirs
+    if form == "Lightning":
+        return {
+            "state_dict": holder.state_dict(),
+            "epoch": 3,
+            "optimizer_states": [],
+            "hparams": {"lr": 1e-4},
+        }
+    optimizer = torch.optim.AdamW(model.parameters())
+    model.bert(torch.zeros(1, 3, dtype=torch.long)).last_hidden_state.sum().backward()
+    optimizer.step()
+    theirs = {  # layers with their activation have a name of their own there
+        re.sub(r"(intermediate|pooler|transform)\.dense\.", r"\1.dense_act.", name): tensor
+        for name, tensor in model.state_dict().items()
+    }
+    return {
+        "model": theirs,
+        "optimizer": optimizer.state_dict(),
+        "files": ["a"],
+        "epoch": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("DataParallel", ["'module.' before the names"]),
+        ("compiled, DataParallel", ["'module._orig_mod.' before the names"]),
+        (
+            "Lightning",
+            ["a training state; its weights are read from 'state_dict'", "'net.' before"],
+        ),
+        ("DeepLearningExamples", ["a training state; its weights are read from 'model'"]),
+    ],
+)
+def test_weights_as_users_of_pytorch_save_them(
+    tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str], form: str, said: list[str]
+) -> None:
+    torch, transformers = _torch_and_transformers()
+    model = transformers.BertForPreTraining(_their_config(transformers))
+    _save(model, tmp_path / "saved", vocabulary)
+    (tmp_path / "saved" / "model.safetensors").unlink()
+    torch.save(_wrapped(torch, model, form), tmp_path / "saved" / "pytorch_model.bin")
+    read = read_checkpoint(tmp_path / "saved").parameters
+    lines = capsys.readouterr().err
+    assert all(line in lines for line in said)
+    model.save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / "pytorch_model.bin").unlink()
+    expected = read_checkpoint(tmp_path / "saved").parameters
+    assert read.keys() == expected.keys() == parameter_shapes(CONFIG).keys()
+    assert all(np.array_equal(values, expected[name]) for name, values in read.items())
+
+
+@pytest.mark.parametrize(
+    ("form", "held"),
+    [
+        ("DeepSpeed", "argparse.Namespace"),
+        ("flat", "argparse.Namespace"),
+        ("model", "transformers"),
+    ],
+)
+def test_the_printed_cure_saves_the_weights_of_a_file_with_other_objects(
+    tmp_path: Path, vocabulary: Path, form: str, held: str
+) -> None:
+    """The line of Python, as printed."""
+    torch, transformers = _torch_and_transformers()
+    model = transformers.BertForPreTraining(_their_config(transformers))
+    state = _save(model, tmp_path / "saved", vocabulary)
+    (tmp_path / "saved" / "model.safetensors").unlink()
+    arguments = {"args": argparse.Namespace(lr=1e-4)}
+    saved = {
+        "DeepSpeed": {"module": model.state_dict(), **arguments},
+        "flat": {**model.state_dict(), **arguments},
+        "model": model,
+    }[form]
+    torch.save(saved, tmp_path / "saved" / "pytorch_model.bin")
+    before = (tmp_path / "saved" / "pytorch_model.bin").read_bytes()
+    with pytest.raises(UserError, match=f"holds {held}.* besides tensors") as refused:
+        read_checkpoint(tmp_path / "saved")
+    line = str(refused.value).partition("python -c ")[2]
+    subprocess.run([sys.executable, "-c", *shlex.split(line)], check=True)
+    words = read_checkpoint(tmp_path / "saved").parameters["bert/embeddings/word_embeddings"]
+    assert np.array_equal(words, state["bert.embeddings.word_embeddings.weight"])
+    assert (
+        tmp_path / "saved" / "pytorch_model.bin.whole"
+    ).read_bytes() == before  # nothing is lost
+
+
+def test_rows_without_a_piece_stay_unused(
+    tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, transformers = _torch_and_transformers()
+    model = transformers.BertForMaskedLM(_their_config(transformers, vocab_size=64))
+    state = _save(model, tmp_path / "padded", vocabulary)
+    read = read_checkpoint(tmp_path / "padded")
+    said = "44 of 64 rows of the embeddings in .*padded have no piece in tokenizer.json and stay unused"
+    assert re.search(said, capsys.readouterr().err)
+    assert check_checkpoint(tmp_path / "padded").vocab_size == 64
+    assert np.array_equal(
+        read.parameters["cls/predictions/output_bias"], state["cls.predictions.bias"]
+    )
+    # Written for transformers, it loads there, and a tokeniser of 20 pieces with it.
+    whole = read_checkpoint(tmp_path / "padded", initialise_missing=1)
+    write_checkpoint(
+        tmp_path / "new",
+        whole.parameters,
+        whole.config,
+        whole.vocabulary_path,
+        {},
+        layout="hugging_face",
+    )
+    assert len(transformers.AutoTokenizer.from_pretrained(tmp_path / "new")) == len(PIECES)
+    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "new").state_dict()
+    words = "bert.embeddings.word_embeddings.weight"
+    assert np.array_equal(theirs[words].numpy(), state[words])
+    # Much more than padding is another model's vocabulary; and more pieces than rows always are.
+    for size in (4_000, 19):
+        other = tmp_path / str(size)
+        _save(
+            transformers.BertModel(_their_config(transformers, vocab_size=size)), other, vocabulary
+        )
+        with pytest.raises(
+            UserError, match=f"has 20 pieces, but .* says vocab_size {size}; use the"
+        ):
+            check_checkpoint(other)
+
+
+def test_padding_of_the_weights_alone_is_left_out(
+    tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As run_pretraining of DeepLearningExamples leaves it; transformers refuses such a pair."""
+    _, transformers = _torch_and_transformers()
+    model = transformers.BertForPreTraining(_their_config(transformers, vocab_size=24))
+    state = _save(model, tmp_path / "padded", vocabulary)
+    _edit_config(tmp_path / "padded", vocab_size=len(PIECES))
+    read = read_checkpoint(tmp_path / "padded")
+    assert (
+        "24 rows of embeddings, and config.json says vocab_size 20: the last 4"
+        in capsys.readouterr().err
+    )
+    assert read.config.vocab_size == len(PIECES)
+    words = state["bert.embeddings.word_embeddings.weight"][: len(PIECES)]
+    assert np.array_equal(read.parameters["bert/embeddings/word_embeddings"], words)
+    assert np.array_equal(
+        read.parameters["cls/predictions/output_bias"], state["cls.predictions.bias"][:20]
+    )
+
+
+def test_files_of_2019(tmp_path: Path, vocabulary: Path) -> None:
+    """`bert_config.json`, `pytorch_model.bin` and `vocab.txt`, as pytorch-pretrained-bert saved them."""
+    torch, transformers = _torch_and_transformers()
+    model = transformers.BertForPreTraining(_their_config(transformers))
+    state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    (tmp_path / "old").mkdir()
+    torch.save(model.state_dict(), tmp_path / "old" / "pytorch_model.bin")
+    (tmp_path / "old" / "bert_config.json").write_text(CONFIG.to_json())
+    (tmp_path / "old" / "vocab.txt").write_bytes(vocabulary.read_bytes())
+    assert check_checkpoint(tmp_path / "old") == CONFIG
+    read = read_checkpoint(tmp_path / "old").parameters
+    assert read.keys() == parameter_shapes(CONFIG).keys()
+    assert np.array_equal(read["cls/predictions/output_bias"], state["cls.predictions.bias"])
+
+
+def test_a_number_of_labels_names_them_as_transformers_does(
+    tmp_path: Path, vocabulary: Path
+) -> None:
+    _, transformers = _torch_and_transformers()
+    config = _their_config(transformers, num_labels=5)
+    _save(transformers.BertForSequenceClassification(config), tmp_path / "five", vocabulary)
+    expected = [config.id2label[number] for number in range(5)]
+    _edit_config(tmp_path / "five", num_labels=5, id2label=None, label2id=None)
+    assert read_checkpoint(tmp_path / "five").provenance["finetuned"]["head"]["labels"] == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "pytorch_model.bin", "vocab.txt", "config.json"]
+)
+def test_a_pointer_of_git_lfs_is_named(exported: Path, name: str) -> None:
+    _as_foreign(exported)
+    if name == "pytorch_model.bin":
+        pytest.importorskip("torch")
+        (exported / "model.safetensors").unlink()
+    lines = ("version https://git-lfs.github.com/spec/v1", f"oid sha256:{'4d7a' * 16}", "size 438")
+    (exported / name).write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(UserError, match=rf"{name} is a pointer of Git LFS.*`git lfs pull`"):
+        read_checkpoint(exported)
+
+
+def test_a_file_of_a_checkpoint_leads_to_its_folder(exported: Path) -> None:
+    for name in ("model.safetensors", "model.ckpt"):
+        with pytest.raises(
+            UserError, match=rf"{name} .*; give the directory of a checkpoint, such as {exported}$"
+        ):
+            check_checkpoint(exported / name)
 
 
 @pytest.mark.parametrize("has_record", [True, False])
@@ -356,9 +576,21 @@ def test_weights_in_several_parts(exported: Path) -> None:
         check_checkpoint(exported)
 
 
-def test_vocabulary_inside_the_tokenizer_only(exported: Path) -> None:
+def test_a_vocabulary_in_the_tokenizer_only(tmp_path: Path, vocabulary: Path) -> None:
     """As transformers 5 saves a tokeniser."""
-    _as_foreign(exported)
-    (exported / "vocab.txt").unlink()
-    with pytest.raises(UserError, match=r"has no vocab\.txt; `multiberts checkpoint convert"):
-        check_checkpoint(exported)
+    _, transformers = _torch_and_transformers()
+    folder = tmp_path / "theirs"
+    _save(transformers.BertForPreTraining(_their_config(transformers)), folder, vocabulary)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    text = "The cats sat, a unet."
+    expected = theirs.encode(text, add_special_tokens=False)
+    assert check_checkpoint(folder) == CONFIG
+    assert Tokenizer(read_checkpoint(folder).vocabulary_path).encode(text) == expected
+    # Each layout gets a vocab.txt, the same as it was.
+    for layout in ("tf1", "hugging_face"):
+        convert_checkpoint(folder, tmp_path / layout, layout)
+        assert (tmp_path / layout / "vocab.txt").read_bytes() == vocabulary.read_bytes()
+    # Without either there is nothing to read.
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"has no vocab\.txt; put the model's vocabulary there"):
+        check_checkpoint(folder)

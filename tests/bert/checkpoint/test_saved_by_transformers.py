@@ -191,11 +191,8 @@ def _difference(ours: Answers, theirs: Answers) -> float:
 def _read(saved: Saved, directory: Path) -> Checkpoint:
     """Reads what transformers saved; with the form of GELU, converted, as a command does it."""
     if saved.gelu is None:
-        missing = 0 if saved.architecture == WORDS else None
-        return read_checkpoint(directory, need_vocabulary=False, initialise_missing=missing)
-    target, _ = convert_checkpoint(
-        directory, directory / "converted", TENSORFLOW, initialise_missing=0, gelu=saved.gelu
-    )
+        return read_checkpoint(directory)
+    target, _ = convert_checkpoint(directory, directory / "converted", TENSORFLOW, gelu=saved.gelu)
     return read_checkpoint(target)
 
 

@@ -143,6 +143,19 @@ def test_a_given_vocabulary_is_copied_byte_for_byte(tmp_path, source):
     assert (tmp_path / "corpus" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt"])
+def test_a_vocabulary_that_transformers_saved_gives_the_same_corpus(tmp_path, source, name):
+    """Version 5 writes it into `tokenizer.json` alone."""
+    transformers = pytest.importorskip("transformers")
+    vocabulary = tmp_path / "given.txt"
+    vocabulary.write_text("".join(f"{piece}\n" for piece in [*SPECIAL_TOKENS, *WORDS]))
+    transformers.BertTokenizer(vocab=str(vocabulary)).save_pretrained(tmp_path / "theirs")
+    assert not (tmp_path / "theirs" / "vocab.txt").exists()
+    expected = run_prepare(tmp_path / "expected", source, vocabulary=str(vocabulary))
+    corpus = run_prepare(tmp_path / "corpus", source, vocabulary=str(tmp_path / "theirs" / name))
+    assert corpus["sha256"] == expected["sha256"]
+
+
 def test_no_dupe_factor_is_one_pass_with_fresh_masks(tmp_path, source):
     once = run_prepare(tmp_path / "once", source, dupe_factor=1)
     fresh = run_prepare(tmp_path / "fresh", source, dupe_factor=None)

@@ -261,23 +261,36 @@ def test_starts_from_a_checkpoint_of_the_hub(corpus: Path, tmp_path: Path) -> No
     assert re.fullmatch("[0-9a-f]{64}", parents[1]["sha256"])
 
 
-def test_a_start_without_pretraining_heads_is_refused(corpus: Path, tmp_path: Path) -> None:
-    config = BertConfig.from_mapping(
-        {**MODEL, "vocab_size": len((corpus / "vocab.txt").read_text().split())}, "test"
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertModel"])
+def test_what_a_start_lacks_is_drawn_of_the_seed_said_and_recorded(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], architecture: str
+) -> None:
+    """Models of transformers without a pooler and next-sentence head, or without heads, with padded rows."""
+    transformers = pytest.importorskip("transformers")
+    model = getattr(transformers, architecture)(
+        transformers.BertConfig(**MODEL, vocab_size=128, hidden_act="gelu_new")
     )
-    encoder = {
-        name: values
-        for name, values in initial_parameters(config, 0).items()
-        if name.startswith("bert/")
-    }
-    write_checkpoint(tmp_path / "encoder", encoder, config, corpus / "vocab.txt", {"step": 0})
-    arguments = _arguments(tmp_path / "run", corpus, num_steps=2, warmup_steps=0)
-    with pytest.raises(UserError, match=r"lacks 7 variables of the pre-training heads \(cls/pred"):
-        pretrain(**arguments, initial_checkpoint=str(tmp_path / "encoder"))
-    assert not (tmp_path / "run").exists()
-    # The cure that the message names.
-    convert_checkpoint(tmp_path / "encoder", tmp_path / "whole", "tf1", initialise_missing=0)
-    pretrain(**arguments, initial_checkpoint=str(tmp_path / "whole"))
+    model.save_pretrained(tmp_path / "start")
+    tokenizer = transformers.BertTokenizer(vocab=str(corpus / "vocab.txt"))
+    tokenizer.save_pretrained(tmp_path / "start")
+    run = tmp_path / "run"
+    arguments = _arguments(run, corpus, num_steps=2, warmup_steps=0, checkpoint_steps=[0])
+    pretrain(**arguments, initial_checkpoint=str(tmp_path / "start"))
+    first = read_checkpoint(checkpoint_path(run, 0))
+    theirs = read_checkpoint(tmp_path / "start").parameters
+    expected = {**initial_parameters(first.config, 3), **theirs}
+    assert len(first.parameters["bert/embeddings/word_embeddings"]) == 128
+    assert all(np.array_equal(first.parameters[name], expected[name]) for name in expected)
+    drawn = first.provenance["initialised"]
+    assert drawn["pretrain_seed"] == 3
+    assert drawn["variables"] == sorted(expected.keys() - theirs.keys())
+    assert "cls/seq_relationship/output_weights" in drawn["variables"]
+    said = capsys.readouterr().err
+    assert f"lacks {drawn['variables'][0]}, " in said
+    assert "drawn as at step 0 of pretrain_seed 3" in said
+    size = len((corpus / "vocab.txt").read_text().splitlines())
+    assert f"{128 - size} of 128 rows of the embeddings" in said
+    assert read_checkpoint(checkpoint_path(run, 2)).provenance["initialised"] == drawn
 
 
 def test_a_start_of_other_sizes_is_refused_by_name(corpus: Path, tmp_path: Path) -> None:
