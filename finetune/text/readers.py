@@ -67,12 +67,11 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     id_column = files.id_column if is_labelled else files.test_id_column
     id_columns = [id_column] if id_column in columns else []
     short_rows: list[int] = []
-    # Words may be lists, where cells have types.
-    is_typed = task.kind == TOKENS
+    words = task.text_columns if task.kind == TOKENS else ()  # may be lists, where cells have types
     rows = read_rows(
         path,
-        [*id_columns, *(() if is_typed else task.text_columns)],
-        values=[*(task.text_columns if is_typed else ()), *([task.label_column] * (not may_lack))],
+        () if words else task.text_columns,
+        values=[*id_columns, *words, *([task.label_column] * (not may_lack))],
         optional=[task.label_column] * may_lack,
         header=files.header if is_labelled else None,
         unique=id_columns,

@@ -171,6 +171,11 @@ def test_run_glues_pairs_need_no_number_and_other_names_of_the_texts(tmp_path: P
     assert (examples.first_texts, examples.labels.tolist()) == (["a", "c"], [2.0, 0.0])
     path = written(tmp_path, "sentence1\tsentence2\tlabel\na\tb\t3.8\n")
     assert read_examples(path, GLUE_TASKS["STS-B"], "train").labels.tolist() == [np.float32(3.8)]
+    frame = pd.DataFrame(
+        {"index": [4, 5], "sentence1": "a", "sentence2": "b", "label": "entailment"}
+    )
+    frame.to_parquet(tmp_path / "train.parquet", index=False)
+    assert read_examples(tmp_path / "train.parquet", GLUE_TASKS["RTE"], "train").labels.sum() == 0
     path = written(tmp_path, "sentence1\tsentence2\tlabel\tidx\na\tb\t-1\t0\n")
     assert read_examples(path, GLUE_TASKS["MRPC"], "test").labels is None
 
