@@ -205,5 +205,5 @@ def check_form(path: PathLike) -> None:
     if not is_table(path):
         raise UserError(
             f"{path} is of no known form; give a file whose name ends in {', '.join(TABLE_SUFFIXES)}, or "
-            f" {LINES_SUFFIX} with one text per line"
+            f"{LINES_SUFFIX} with one text per line"
         )
