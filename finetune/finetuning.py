@@ -64,7 +64,6 @@ def finetune(settings: FinetuningSettings) -> None:
       settings: the fields of `FinetuningSettings`.
 
     Raises:
-      UserError: bad input, naming file and cure; nothing has been written.
       PreemptedError: SIGTERM or SIGHUP came; the state is saved.
 
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.

@@ -52,10 +52,6 @@ def hold_out(
       text_field: of `jsonl`, the field that holds the text.
       share: of the documents that are held out.
       hold_out_seed: of the choice.
-
-    Raises:
-      UserError: a source or a parameter cannot be used, or one side would have less than two
-        documents; nothing is written.
     """
     pieces = name_sources(sources, source_format, "hold_out")
     known = {source_format} if isinstance(source_format, str) else set(source_format)

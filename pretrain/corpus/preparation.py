@@ -113,9 +113,6 @@ def prepare(settings: PreparationSettings) -> None:
 
     Args:
       settings: the fields of `PreparationSettings`.
-
-    Raises:
-      UserError: a source, the vocabulary or a parameter cannot be used; nothing is written.
     """
     sources = name_sources(settings.sources, settings.source_format, "prepare")
     check_settings(settings)

@@ -106,9 +106,6 @@ def show_batch(
     Returns:
       Text: learning rate, seeds and numbers of the corpus's instances, then for
       each sequence its label and its pieces. A piece to predict stands as `{seen=answer}`.
-
-    Raises:
-      UserError: there is no such run or step, or the corpus is not there or another.
     """
     record = read_run_record(run_dir)
     parameters = record.parameters

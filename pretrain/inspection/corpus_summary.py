@@ -61,9 +61,6 @@ def describe(
 
     Returns:
       Text: the directory, then a line a fact.
-
-    Raises:
-      UserError: there is no whole corpus, or a file changed.
     """
     facts = check_corpus(corpus)
     statistics = corpus_statistics(

@@ -57,9 +57,6 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
     Returns:
       Text: the accuracy of each run at the last step that all have, their mean, and the standard
       deviation between runs (n - 1) with its share of the mean; last where the picture is.
-
-    Raises:
-      UserError: a directory is not a pre-training run, or has logged nothing.
     """
     runs = _with_distinct_names([_read(run_dir) for run_dir in run_dirs], run_dirs)
     if not runs:

@@ -53,8 +53,6 @@ def pretrain(settings: PretrainingSettings) -> None:
       settings: the fields of `PretrainingSettings`.
 
     Raises:
-      UserError: bad input, naming file and cure; nothing has been written. While it runs: the disk
-        is full, or training has diverged; what was saved before is kept.
       PreemptedError: SIGTERM or SIGHUP came; the state is saved.
 
     Reference: Sellam et al., 2022, section 2; Devlin et al., 2019, section 3.1 and appendix A.2.
