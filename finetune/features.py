@@ -85,12 +85,6 @@ def text_features(
 
     Pairs that are too long lose tokens at the end of the longer text, one at a time; of two equally
     long ones the second (google-research/bert, run_classifier.py).
-
-    Args:
-      tokenizer: gives the word-piece ids.
-      first_texts: [examples].
-      second_texts: [examples], or None for single texts.
-      sequence_length: the largest number of tokens in a sequence.
     """
     first = tokenizer.encode_batch(list(first_texts))
     if second_texts is None:

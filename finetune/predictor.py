@@ -34,7 +34,6 @@ from multiberts.finetune.task import (
     task_named,
 )
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
-from multiberts.finetune.training_options import RECIPE
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 
@@ -167,7 +166,6 @@ class Predictor:
             fingerprint=self._fingerprint,
             finetune_seed=0,
             compile_step=self._compile_step,
-            training=RECIPE,
         )
         if self._weights is None:  # the same arrays at every call, so that they stay on the device
             self._weights = _weights(
@@ -244,7 +242,6 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
 
 
 def _record(directory: Path) -> Mapping[str, Any]:
-    """Returns what a model was fine-tuned on."""
     record = read_fine_tuned(directory)
     if record is None:
         raise UserError(

@@ -48,12 +48,6 @@ def replaced(path: PathLike) -> Iterator[Path]:
 
     The block may create a file or a directory there. Its contents reach the disk before the rename,
     so after a crash or a kill `path` holds the old content or the new, never a part.
-
-    Args:
-      path: where the finished file or directory shall be.
-
-    Yields:
-      The temporary path, in the same directory; it does not exist yet.
     """
     path = Path(os.path.expanduser(path))
     temporary = path.with_name(path.name + UNFINISHED_SUFFIX)

@@ -155,7 +155,6 @@ def _logits_of(pronoun_ids: tuple[int, int]) -> Answers:
 
 
 def _family(arguments: DataArguments) -> PronounProbeFamily:
-    """Finds the Winogender folder, by either parameter."""
     arguments.refuse("dataset", "train_files", "dev_files", "evaluation_files", "labels")
     folder = winogender_folder(arguments.winogender_dir) or arguments.data_dir
     if folder is None:

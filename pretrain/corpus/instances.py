@@ -57,11 +57,7 @@ class InstanceTable:
     """
 
     def __init__(self, directory: PathLike):
-        """Opens a table.
-
-        Args:
-          directory: where `prepare` wrote it.
-        """
+        """Opens a table."""
         self.rows = open_array(Path(directory) / INSTANCES, INSTANCE_DTYPE)
 
     def __len__(self) -> int:

@@ -187,7 +187,6 @@ def prepare(settings: PreparationSettings) -> None:
 
 
 def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
-    """Refuses sources of other names that hold the same."""
     names: dict[str, str] = {}
     for piece, mark in zip(sources, marks, strict=True):
         other = names.setdefault(mark, piece.source)

@@ -155,7 +155,6 @@ def show_batch(
 
 
 def _spelled(batch: Mapping[str, np.ndarray], row: int, pieces: Sequence[str]) -> str:
-    """Returns one sequence in pieces, without padding."""
     length = int(batch["input_mask"][row].sum())
     words = [pieces[number] for number in batch["input_ids"][row, :length]]
     count = int(batch["masked_lm_weights"][row].sum())

@@ -170,14 +170,7 @@ def _label(axes: Axes, title: str, unit: str) -> None:
 
 
 def _smoothed(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of neighbouring lines, so that a curve has a readable number of points.
-
-    Args:
-      curve: steps and values, [lines, 2].
-
-    Returns:
-      Steps and values, each [points].
-    """
+    """Means of neighbouring lines, so that a curve has a readable number: steps, values [points]."""
     parts = np.array_split(curve, min(_MOST_POINTS, len(curve)))
     means = np.array([part.mean(axis=0) for part in parts])
     return means[:, 0], means[:, 1]

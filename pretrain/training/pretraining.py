@@ -261,7 +261,6 @@ def pretrain(settings: PretrainingSettings) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _trainer(config: BertConfig, compute_dtype: str, settings: TrainerSettings) -> Trainer:
-    """Returns the compiled trainer, shared by all runs of the same model in this process."""
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.training.engine import new_trainer
 

@@ -331,7 +331,6 @@ def _lacking_package(error: ModuleNotFoundError) -> str | None:
 
 
 def _call(name: str, *rest: str) -> None:
-    """Calls the command of that name with the rest of the command line."""
     if name in _HELP:
         console.report(_overview())
         return
