@@ -23,6 +23,7 @@ from multiberts.runs.files import (
     parse_json_fields,
     read_lines,
 )
+from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 _JSON, _COLUMNAR = (".jsonl", ".json"), ".parquet"
 # Endings of the names of tables; those of text may be followed by `.gz`.
 TABLE_SUFFIXES = (".tsv", ".csv", *_JSON, _COLUMNAR)
-_SHARDS = "data-*.arrow"
+_ARROW = ".arrow"
+_SHARDS = f"data-*{_ARROW}"
 # A tag of a word in BIO and its like, and the word before a document in CoNLL's files.
 _TAG, _DOCUMENT = re.compile(r"O|[BIELSU]-\S+"), "-DOCSTART-"
 # An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
@@ -404,8 +406,8 @@ def _as_text(value: Any) -> str | None:
 
 
 def is_columnar(path: PathLike) -> bool:
-    """Returns whether a table is Parquet or a folder of Hugging Face `datasets`, which pyarrow reads."""
-    return Path(path).suffix == _COLUMNAR or Path(path).is_dir()
+    """Returns whether a table is Parquet, or a folder or shard of `datasets`, which pyarrow reads."""
+    return Path(path).suffix in (_COLUMNAR, _ARROW) or Path(path).is_dir()
 
 
 def table_files(path: PathLike) -> tuple[Path, ...]:
@@ -422,12 +424,19 @@ def table_files(path: PathLike) -> tuple[Path, ...]:
     return tuple(shards)
 
 
+def table_of_files(files: Sequence[Path]) -> Path:
+    """Returns the table whose `table_files` these are; one shard of several is a table of its own."""
+    folder = files[0].parent
+    is_folder = files[0].suffix == _ARROW and sorted(folder.glob(_SHARDS)) == [*files]
+    return folder if is_folder else files[0]
+
+
 def column_names(path: PathLike) -> list[str]:
     """Returns the columns of a table; of JSON those of the first row."""
     if is_columnar(path):
         return list(read_columnar(path).column_names)
     if not _is_typed(path):
-        return next(_cells(path, "give a table"))[1]
+        return next(_cells(path, "give a table"), (1, [""]))[1]
     first = next(_typed_entries(path, "give a table"), ("", 0, None))[2]
     return list(first) if isinstance(first, dict) else []
 
@@ -440,10 +449,13 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
 
     files = table_files(path)
     try:
-        if Path(path).suffix == _COLUMNAR or is_parquet(path):
+        with files[0].open("rb") as handle:
+            start = handle.peek(MOST_BYTES_NEEDED)
+        if Path(path).suffix == _COLUMNAR or start.startswith(b"PAR1"):
             with pyarrow.parquet.ParquetFile(path) as file:
                 table = file.read()
         else:
+            refuse_bytes(path, start)
             tables = []
             for place in files:
                 with place.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
@@ -460,14 +472,6 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
         raise UserError(f"{path} has the column {twice[0]!r} twice; write it again")
     # pandas writes rows' numbers as a column; a name that it made up means nothing.
     return table.select([name for name in table.column_names if not _ROW_NUMBERS.fullmatch(name)])
-
-
-def is_parquet(path: PathLike) -> bool:
-    """Returns whether a path is a file that begins as Parquet does."""
-    if Path(path).is_dir():
-        return False
-    with open(path, "rb") as file:
-        return file.read(4) == b"PAR1"
 
 
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")

@@ -21,7 +21,7 @@ from multiberts.finetune.task import DataArguments, Task
 from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
 from multiberts.finetune.text.labels import check_tags, labels_found, texts_of_labels
 from multiberts.finetune.text.new_texts import columns_of_files
-from multiberts.finetune.text.readers import dataset_row, table_of_files
+from multiberts.finetune.text.readers import dataset_row
 from multiberts.finetune.text.task import (
     ENTAILMENT_LABELS,
     MULTI_LABEL,
@@ -33,7 +33,7 @@ from multiberts.finetune.text.task import (
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import LATER, without_later_defaults
 from multiberts.runs.parameters import PositiveFloat, shortened
-from multiberts.runs.tables import read_rows, table_files
+from multiberts.runs.tables import read_rows, table_files, table_of_files
 
 
 @dataclasses.dataclass(frozen=True)

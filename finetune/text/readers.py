@@ -26,7 +26,7 @@ from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import shortened
-from multiberts.runs.tables import TableRow, column_names, read_rows
+from multiberts.runs.tables import TableRow, column_names, read_rows, table_of_files
 
 # Columns of the Hub's `glue`, as of TensorFlow Datasets.
 _ROW, _HUB_LABEL = "idx", "label"
@@ -46,11 +46,6 @@ class TableReader:
     def __call__(self, files: tuple[Path, ...], _name: str) -> TextExamples:
         """Reads the file; its ids name the split, not the set."""
         return read_examples(table_of_files(files), self.task, self.split)
-
-
-def table_of_files(files: tuple[Path, ...]) -> Path:
-    """Returns the table that `runs.tables.table_files` found these files of."""
-    return files[0].parent if files[0].suffix == ".arrow" else files[0]
 
 
 def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:

@@ -55,17 +55,9 @@ def hold_out(
     """
     pieces = name_sources(sources, source_format, "hold_out")
     known = {source_format} if isinstance(source_format, str) else set(source_format)
-    check_values(
-        "hold_out",
-        (
-            (
-                "source_format",
-                source_format,
-                known.issubset(FILE_FORMATS),
-                f"one of {', '.join(FILE_FORMATS)}, or a list of these",
-            ),
-        ),
-    )
+    expected = f"one of {', '.join(FILE_FORMATS)}, or a list of these"
+    is_known = known.issubset(FILE_FORMATS)
+    check_values("hold_out", [("source_format", source_format, is_known, expected)])
     parameters = {
         "source_format": one_or_all([piece.source_format for piece in pieces]),
         "text_field": text_field,

@@ -85,24 +85,13 @@ def pretrain(settings: PretrainingSettings) -> None:
         mask_seed=settings.mask_seed,
     )
     vocab_size = batches.tokenizer.size
-    check_values(
-        "pretrain",
-        (
-            (
-                "model['vocab_size']",
-                settings.model.get("vocab_size"),
-                settings.model.get("vocab_size", vocab_size) == vocab_size,
-                f"{vocab_size}, the size of the corpus's vocabulary, or no such field",
-            ),
-            (
-                "batch_size",
-                settings.batch_size,
-                settings.batch_size <= batches.num_instances,
-                f"at most {batches.num_instances}, the instances of {settings.corpus}",
-            ),
-        ),
-    )
-    model = {**settings.model, "vocab_size": vocab_size}
+    model = {"vocab_size": vocab_size, **settings.model}
+    check_values("pretrain", (
+        ("model['vocab_size']", model["vocab_size"], model["vocab_size"] == vocab_size,
+         f"{vocab_size}, the size of the corpus's vocabulary, or no such field"),
+        ("batch_size", settings.batch_size, settings.batch_size <= batches.num_instances,
+         f"at most {batches.num_instances}, the instances of {settings.corpus}"),
+    ))  # fmt: skip
     if settings.initial_checkpoint is not None:
         # Weights keep the form of GELU that they were trained with, and rows that have no piece.
         start_config = check_checkpoint(checkpoint_directory(settings.initial_checkpoint))
