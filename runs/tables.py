@@ -496,13 +496,11 @@ def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     kinds = {"features": Mapping[str, Any] | None}
     check_fields(info or {}, kinds, where, cure)
     features = (info or {}).get("features") or {}
-    names = {
-        column: found
-        for column in table.column_names
-        if (found := _class_names(features.get(column)))
-    }
-    for column, known in names.items():
-        check_fields({column: known}, {column: list[str]}, f"the class names of {path}", cure)
+    names: dict[str, list[str]] = {}
+    for column in table.column_names:
+        if known := _class_names(features.get(column)):
+            check_fields({column: known}, {column: list[str]}, f"the class names of {path}", cure)
+            names[column] = known
     for batch in table.to_batches():
         for entry in batch.to_pylist():
             for column, known in names.items():
