@@ -126,7 +126,7 @@ class Learner:
 
 
 class LearnerArguments(TypedDict):
-    """How data are joined with a checkpoint.
+    """Arguments with which data are joined with a checkpoint.
 
     Attributes:
       fingerprint: of the checkpoint, a key for caches.

@@ -250,10 +250,11 @@ class RunDirectory:
         spelled: dict[str, str | list[str]] = {}
         for name, paths in (inputs or {}).items():
             if paths is not None:
-                is_one = isinstance(paths, (str, os.PathLike))
-                texts = [str(path) for path in ([paths] if is_one else paths)]
-                spelled[name] = texts[0] if is_one else texts
-                self.fingerprints[name] = "+".join(self._fingerprint(Path(text)) for text in texts)
+                several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+                spelled[name] = list(map(str, several)) if several is paths else str(paths)
+                self.fingerprints[name] = "+".join(
+                    self._fingerprint(Path(path)) for path in several
+                )
         self._config = _format_config(stage, parameters, spelled, self.fingerprints, call)
         self._refuse_other_run()
         self.done = self._is_done()

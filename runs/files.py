@@ -370,13 +370,10 @@ def parse_json_fields(
     """Returns the fields of a JSON object that this program wrote, or refuses it in one line.
 
     Args:
-      data: UTF-8.
-      where: what holds the data, for messages.
+      data, where, cure, max_digits: as of `parse_json`; another program may use longer ones for "no limit".
       kinds: annotations of fields, as of a command's parameters; of a dataclass these are its
         `typing.get_type_hints`. A field must be there unless its annotation takes None. Further fields
         are returned as they are.
-      cure: what to do about it, for messages.
-      max_digits: of an integer; another program may use longer ones for "no limit".
 
     Example:
       >>> parse_json_fields('{"steps": 3, "note": null}', "state.json", {"steps": int})
