@@ -204,11 +204,7 @@ def _train(
             initial_parameters=learner.initial_parameters,
             batches_at=lambda steps: [learner.batch(rows.batch(step)) for step in steps],
             learning_rate_at=lambda step: learning_rate_schedule(
-                step,
-                settings.learning_rate,
-                warmup_steps,
-                num_steps,
-                settings.learning_rate_decay,
+                step, settings.learning_rate, warmup_steps, num_steps, settings.learning_rate_decay
             ),
             # An address of its own, so that no dropout is shared with the pre-training seed of that number.
             dropout_seed=int(hash_bits("finetune dropout", settings.seed_of("dropout"))),

@@ -46,11 +46,7 @@ def model_files(run_dir: Path) -> list[str]:
 
 
 def fine_tuned_provenance(
-    settings: FinetuningSettings,
-    task: Task,
-    head: TaskHead,
-    start: Checkpoint,
-    fingerprint: str,
+    settings: FinetuningSettings, task: Task, head: TaskHead, start: Checkpoint, fingerprint: str
 ) -> dict[str, Any]:
     """Returns the provenance of a model fine-tuned with these settings; `epochs` is still to be filled in.
 

@@ -322,11 +322,7 @@ def _standard_input(folder: Path) -> str:
 
 
 def _weights(
-    directory: Path,
-    checkpoint: Checkpoint,
-    record: Mapping[str, Any],
-    learner: Learner,
-    task: Task,
+    directory: Path, checkpoint: Checkpoint, record: Mapping[str, Any], learner: Learner, task: Task
 ) -> dict[str, np.ndarray]:
     """Returns the trained weights as the task's learner takes them."""
     number, wanted_number = record["head"]["num_texts"], learner.head.num_texts

@@ -121,10 +121,7 @@ def push(
 
 
 def _check(
-    named: Mapping[str, str],
-    predictions: Sequence[str],
-    report: str | None,
-    repository: str | None,
+    named: Mapping[str, str], predictions: Sequence[str], report: str | None, repository: str | None
 ) -> None:
     if repository is not None and not _REPOSITORY.fullmatch(repository):
         raise UserError(f"push.repository is {repository!r}, expected <owner>/<name>; correct it")

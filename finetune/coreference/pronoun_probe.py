@@ -137,10 +137,7 @@ class PronounProbeData(MaskedLmData):
             predictions=1.0 / (1.0 + np.exp(logits[:, 1] - logits[:, 0])),
             scores=logits,
             metrics=("probe_slope", "probe_correlation"),
-            extras={
-                "occupation": self.occupations,
-                "percent_feminine": self.percent_feminine,
-            },
+            extras={"occupation": self.occupations, "percent_feminine": self.percent_feminine},
             texts={"sentence": self.sentences},
         )
 

@@ -17,17 +17,8 @@ from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
 from multiberts.finetune.checkpoint_heads import with_output_layer
-from multiberts.finetune.data_files import (
-    FileContent,
-    files_of_split,
-    split_file,
-    tokenizer_of,
-)
-from multiberts.finetune.features import (
-    check_sequence_length,
-    encoder_inputs,
-    predicted_batches,
-)
+from multiberts.finetune.data_files import FileContent, files_of_split, split_file, tokenizer_of
+from multiberts.finetune.features import check_sequence_length, encoder_inputs, predicted_batches
 from multiberts.finetune.packing import PACKING, packed_batch, packed_shapes
 from multiberts.finetune.squad.answers import (
     AnswerFinder,

@@ -24,13 +24,7 @@ from multiberts.finetune.features import (
     text_features,
 )
 from multiberts.finetune.packing import PACKING, at_packed_tokens, packed_batch, packed_shapes
-from multiberts.finetune.task import (
-    HELD_OUT,
-    Arrays,
-    EvaluationSet,
-    Learner,
-    LearnerArguments,
-)
+from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner, LearnerArguments
 from multiberts.finetune.text.labels import (
     NO_TAG,
     described_labels,

@@ -312,10 +312,7 @@ def _write_instances(
     )
     workers.run(pair, tasks, "instances")
     counts = {"instances": 0, "random_next": 0, "short_targets": 0}
-    with (
-        replaced(directory / INSTANCES) as path,
-        ArrayWriter(path, INSTANCE_DTYPE) as writer,
-    ):
+    with replaced(directory / INSTANCES) as path, ArrayWriter(path, INSTANCE_DTYPE) as writer:
         for task in tasks:
             rows = open_array(instances_path(shard_dir, task.number), INSTANCE_DTYPE)
             counts["short_targets"] += int(short_targets_path(shard_dir, task.number).read_text())

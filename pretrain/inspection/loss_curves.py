@@ -194,9 +194,5 @@ def describe_training(run_dir: PathLike) -> str:
     )
     shown = [f"  {text:<28}{last[name]:.3f}" for name, text in names.items() if name in last]
     return "\n".join(
-        [
-            f"{run_dir}",
-            *shown,
-            f"  {'checkpoints at steps':<28}{', '.join(map(str, steps))}",
-        ]
+        [f"{run_dir}", *shown, f"  {'checkpoints at steps':<28}{', '.join(map(str, steps))}"]
     )

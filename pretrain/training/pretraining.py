@@ -120,10 +120,7 @@ def pretrain(settings: PretrainingSettings) -> None:
     from multiberts.bert.model.operations import model_flops_per_step
 
     flops = model_flops_per_step(
-        config,
-        settings.batch_size,
-        settings.sequence_length,
-        settings.max_predictions_per_sequence,
+        config, settings.batch_size, settings.sequence_length, settings.max_predictions_per_sequence
     )
     with preemption_notice() as should_stop:
         # The trainer first: devices are opened before anything else of the engine's runs.

@@ -93,8 +93,7 @@ PURPOSES = {
             ("results",),
         ),
         "learning-rates": Command(
-            "stats.report.selection:learning_rates",
-            "print the best learning rate of each task",
+            "stats.report.selection:learning_rates", "print the best learning rate of each task"
         ),
         "stats": Command(
             "stats.report.reporting:report",
