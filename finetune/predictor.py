@@ -34,6 +34,7 @@ from multiberts.finetune.task import (
     task_named,
 )
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
+from multiberts.finetune.training_options import RECIPE
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted
 
@@ -166,6 +167,7 @@ class Predictor:
             fingerprint=self._fingerprint,
             finetune_seed=0,
             compile_step=self._compile_step,
+            training=RECIPE,
         )
         if self._weights is None:  # the same arrays at every call, so that they stay on the device
             self._weights = _weights(
