@@ -261,18 +261,8 @@ def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str
     return expected
 
 
-class DatasetRow(TableRow):
-    """An example of a dataset as the row of a table, numbered from 0."""
-
-    @property
-    def where(self) -> str:
-        return f"dataset {self.path} row {self.line}"
-
-
-def dataset_row(
-    source: DatasetSplit, row: int, example: Mapping[str, Any], label: str
-) -> DatasetRow:
-    """Returns an example as the row of a table; class numbers are names, and sequences are lists.
+def dataset_row(source: DatasetSplit, row: int, example: Mapping[str, Any], label: str) -> TableRow:
+    """Returns an example as the row of a table, from 0; class numbers are names, and sequences are lists.
 
     Args:
       example: values by feature, as `DatasetSplit.examples` yields them.
@@ -280,23 +270,22 @@ def dataset_row(
     """
     cells: dict[str, str] = {}
     lists: dict[str, list[str]] = {}
+
+    def text(value: Any, names: Sequence[str] | None) -> str:
+        if isinstance(value, bytes):
+            return _text(source, row, value)
+        if names is None:
+            return str(value)
+        return "" if value < 0 else names[value]
+
     for name, value in example.items():
         is_list, names = isinstance(value, np.ndarray), source.label_names(name)
-        texts = [
-            _text(source, row, each)
-            if isinstance(each, bytes)
-            else str(each)
-            if names is None
-            else ""
-            if each < 0
-            else names[each]
-            for each in (value.tolist() if is_list else [value])
-        ]
+        texts = [text(each, names) for each in (value.tolist() if is_list else [value])]
         given = [text for text in texts if text]
         cells[name] = " ".join(given)
         if is_list:
             lists[name] = given if name == label else texts
-    return DatasetRow(source.name, row, cells, lists)
+    return TableRow(f"dataset {source.name}", row, cells, lists, unit="row")
 
 
 def _check_name(dataset: str, task: TextTask) -> None:
