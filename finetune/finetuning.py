@@ -45,7 +45,7 @@ from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import VOCABULARY, Checkpoint
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Trainer
 
 
@@ -246,7 +246,6 @@ def write_sets(
     """Writes the predictions of a trained model, or of one on its way.
 
     Args:
-      evaluation_sets: predictions, one set after the other.
       epochs: how long it has been trained; None at the end of training.
 
     Returns:

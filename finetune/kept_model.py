@@ -156,7 +156,6 @@ class KeptModel:
         Args:
           fingerprint: SHA-256 of the checkpoint that training starts from.
           held_out: the name of the set of held-out examples; None where nothing is held out.
-          early: after how many epochs models before the last one are evaluated, in order.
         """
         if settings.keep == "none":
             return None

@@ -181,7 +181,6 @@ class Predictor:
         """Yields the answer to each example as an object, in the order of each file.
 
         Args:
-          family: of the files.
           new: new examples, by the name of their set; the columns of tables are kept.
           is_timed: whether to report how long each set takes.
         """

@@ -90,7 +90,6 @@ class CoreferenceFamily:
     Attributes:
       train_files, dev_files: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names).
       winogender_dir: a folder with the Winogender files, or None.
-      sequence_length: the largest number of tokens in a window.
     """
 
     train_files: tuple[Path, ...]

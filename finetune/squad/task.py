@@ -55,7 +55,6 @@ class SquadFamily:
     Attributes:
       train: to learn from; None for a trained model.
       evaluation: `dev`, and further sets.
-      sequence_length: the largest number of tokens in a sequence.
       options: the task's own.
     """
 
@@ -251,10 +250,7 @@ def engines(
         start, end = logits_of(parameters, batch, None)
         return {"start_logits": start, "end_logits": end}
 
-    @functools.cache
-    def trainer() -> Trainer:
-        return training.trainer(loss, config, compile_step)
-
+    trainer = functools.cache(lambda: training.trainer(loss, config, compile_step))
     return trainer, ForwardPass(predict, compile_step=compile_step)
 
 

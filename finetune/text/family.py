@@ -26,7 +26,6 @@ class TextFamily:
     Attributes:
       train: the texts to train on; None for a trained model.
       evaluation: the sets to predict, such as `dev`, in the order of the outputs.
-      sequence_length: the largest number of tokens in an example.
       labels: as given by the user; None where the task's are known.
       columns: options of a task of the user's own.
     """

@@ -241,9 +241,6 @@ def described_labels(labels: np.ndarray, task: TextTask) -> str:
 def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
     """Returns the labels of all rows as one array.
 
-    Args:
-      labels: [examples], as from `label_of`.
-
     Returns:
       float32 [examples]; of sets [examples, classes]; of tags [examples, most words], with `NO_TAG` after
       the last one.

@@ -383,8 +383,5 @@ def text_engines(
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"logits": logits_of(parameters, batch, 0.0, None)}
 
-    @functools.cache
-    def trainer() -> Trainer:
-        return training.trainer(loss, config, compile_step)
-
+    trainer = functools.cache(lambda: training.trainer(loss, config, compile_step))
     return trainer, ForwardPass(predict, compile_step=compile_step)

@@ -150,7 +150,6 @@ def examples_of(
     Args:
       split: the set's name in the ids `<task>/<split>/<number>`.
       cure: for the message on an unknown label.
-      is_labelled: whether the rows have labels.
     """
     example_ids: list[str] = []
     texts: list[list[str]] = [[] for _ in task.text_columns]
