@@ -11,7 +11,7 @@ from scipy.special import expit
 from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.probability import softmax
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS, PREDICTION_TEXT
-from multiberts.finetune.squad.questions import is_official
+from multiberts.finetune.squad.questions import ids_of_rows, is_official
 from multiberts.finetune.task import EvaluationSet
 from multiberts.finetune.text.task import CLASSIFICATION, MULTI_LABEL, REGRESSION, TOKENS
 from multiberts.runs.tables import is_table, table_entries
@@ -39,14 +39,8 @@ def answer_lines(
         if kind == QUESTIONS and is_official(rows):
             rows = []
         elif kind == QUESTIONS:  # sorted by their ids, where these are given
-            width = len(str(len(rows)))
             place = {name: number for number, name in enumerate(ids)}
-            given = [row.get("id") for row in rows]
-            order = [
-                # The id 0 is one, as `read_squad` has it as text.
-                place[f"{number:0{width}d}" if name in (None, "") else str(name)]
-                for number, name in enumerate(given)
-            ]
+            order = [place[name] for name in ids_of_rows(rows)]
     probabilities = _probabilities(predicted, kind)
     names = head["labels"] if kind == MULTI_LABEL else predicted.classes
     for number, row in enumerate(order):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.finetune.features import encoder_inputs
-from multiberts.finetune.task import Arrays, EvaluationSet, Learner
-from multiberts.finetune.training_options import TrainingOptions
+from multiberts.finetune.task import Arrays, EvaluationSet, Learner, LearnerArguments
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,22 +69,13 @@ class MaskedLmData(abc.ABC):
     ) -> EvaluationSet:
         """Returns what a checkpoint's weights answer; batches have `masked_lm_positions`."""
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: CompileChoice,
-        training: TrainingOptions,
-    ) -> Learner:
-        del fingerprint, finetune_seed, training  # nothing is trained
+    def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
         if "cls/predictions/output_bias" not in checkpoint.parameters:
             raise UserError(
                 f"{checkpoint.vocabulary_path.parent} has no masked-LM head (cls/predictions/...), which "
                 f"task {self.task} needs; give a pre-training checkpoint"
             )
-        predictor = _predictor(checkpoint.config, self.answers(), compile_step)
+        predictor = _predictor(checkpoint.config, self.answers(), how["compile_step"])
 
         def evaluate(parameters: Mapping[str, np.ndarray]) -> Iterator[EvaluationSet]:
             yield self.predicted(predictor, parameters)

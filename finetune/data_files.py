@@ -106,9 +106,13 @@ def split_file(folder: PathLike, split: str, suffixes: Sequence[str] = TABLE_SUF
 
 def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
     """Refuses the same content twice among the files to train on and those of the set `dev`."""
+    files: list[tuple[str, Path]] = []
+    for name in ("train_files", "dev_files"):
+        paths = inputs.get(name, [])
+        files += [(name, path) for path in (paths if isinstance(paths, list) else [paths])]
     first: dict[str, tuple[str, Path]] = {}
-    sizes = Counter(path.stat().st_size for _, path in _trained_and_predicted(inputs))
-    for name, path in _trained_and_predicted(inputs):
+    sizes = Counter(path.stat().st_size for _, path in files)
+    for name, path in files:
         if sizes[path.stat().st_size] == 1:
             continue  # nothing else can hold the same, so large files are not read for this
         other_name, other = first.setdefault(fingerprint(path), (name, path))
@@ -122,12 +126,6 @@ def refuse_repeated_files(inputs: Mapping[str, Path | list[Path]]) -> None:
             raise UserError(
                 f"finetune.{name} has {path} and {other}, which hold the same; leave one of them out"
             )
-
-
-def _trained_and_predicted(inputs: Mapping[str, Path | list[Path]]) -> Iterator[tuple[str, Path]]:
-    for name in ("train_files", "dev_files"):
-        paths = inputs.get(name, [])
-        yield from ((name, path) for path in (paths if isinstance(paths, list) else [paths]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from multiberts.runs.errors import UserError
 
 if TYPE_CHECKING:
+    from multiberts.bert.tokenization import Tokenizer
     from multiberts.bert.training.engine import ForwardPass
 
 # Batches are padded to the smallest of these that holds their longest example: few enough that a
@@ -24,16 +25,6 @@ _EVALUATION_BATCH_SIZE = 64
 
 # Where nothing is compiled, padding is all that larger batches bring.
 _UNCOMPILED_BATCH_SIZE = 8
-
-
-class TextEncoder(Protocol):
-    """The part of `bert.tokenization.Tokenizer` that features need."""
-
-    cls_id: int
-    sep_id: int
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """Returns the word-piece ids of each text, without special tokens."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,7 +67,7 @@ def check_sequence_length(sequence_length: int, max_position_embeddings: int) ->
 
 
 def text_features(
-    tokenizer: TextEncoder,
+    tokenizer: Tokenizer,
     first_texts: Sequence[str],
     second_texts: Sequence[str] | None,
     sequence_length: int,
@@ -85,12 +76,6 @@ def text_features(
 
     Pairs that are too long lose tokens at the end of the longer text, one at a time; of two equally
     long ones the second (google-research/bert, run_classifier.py).
-
-    Args:
-      tokenizer: gives the word-piece ids.
-      first_texts: [examples].
-      second_texts: [examples], or None for single texts.
-      sequence_length: the largest number of tokens in a sequence.
     """
     first = tokenizer.encode_batch(list(first_texts))
     if second_texts is None:
@@ -177,7 +162,6 @@ def evaluation_batches(
 
     Args:
       lengths: int32 [rows].
-      batch_size: rows per batch.
       is_compiled: whether each shape is compiled; if not, batches are small and none is filled up.
 
     Returns:

@@ -45,7 +45,7 @@ from multiberts.runs.parameters import takes_fields_of
 from multiberts.runs.preemption import preemption_notice
 
 if TYPE_CHECKING:
-    from multiberts.bert.checkpoint.checkpoint import VOCABULARY, Checkpoint
+    from multiberts.bert.checkpoint.checkpoint import Checkpoint
     from multiberts.bert.training.engine import Trainer
 
 
@@ -64,7 +64,6 @@ def finetune(settings: FinetuningSettings) -> None:
       settings: the fields of `FinetuningSettings`.
 
     Raises:
-      UserError: bad input, naming file and cure; nothing has been written.
       PreemptedError: SIGTERM or SIGHUP came; the state is saved.
 
     Reference: Sellam et al. 2022, sections 3 and 4; Devlin et al. 2019, appendix A.3; Webster et al.
@@ -205,11 +204,7 @@ def _train(
             initial_parameters=learner.initial_parameters,
             batches_at=lambda steps: [learner.batch(rows.batch(step)) for step in steps],
             learning_rate_at=lambda step: learning_rate_schedule(
-                step,
-                settings.learning_rate,
-                warmup_steps,
-                num_steps,
-                settings.learning_rate_decay,
+                step, settings.learning_rate, warmup_steps, num_steps, settings.learning_rate_decay
             ),
             # An address of its own, so that no dropout is shared with the pre-training seed of that number.
             dropout_seed=int(hash_bits("finetune dropout", settings.seed_of("dropout"))),
@@ -251,7 +246,6 @@ def write_sets(
     """Writes the predictions of a trained model, or of one on its way.
 
     Args:
-      evaluation_sets: predictions, one set after the other.
       epochs: how long it has been trained; None at the end of training.
 
     Returns:

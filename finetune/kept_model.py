@@ -46,11 +46,7 @@ def model_files(run_dir: Path) -> list[str]:
 
 
 def fine_tuned_provenance(
-    settings: FinetuningSettings,
-    task: Task,
-    head: TaskHead,
-    start: Checkpoint,
-    fingerprint: str,
+    settings: FinetuningSettings, task: Task, head: TaskHead, start: Checkpoint, fingerprint: str
 ) -> dict[str, Any]:
     """Returns the provenance of a model fine-tuned with these settings; `epochs` is still to be filled in.
 
@@ -160,7 +156,6 @@ class KeptModel:
         Args:
           fingerprint: SHA-256 of the checkpoint that training starts from.
           held_out: the name of the set of held-out examples; None where nothing is held out.
-          early: after how many epochs models before the last one are evaluated, in order.
         """
         if settings.keep == "none":
             return None

@@ -49,9 +49,6 @@ def predict(
       compile_step: whether XLA compiles the model: some seconds per process, then faster batches. `auto`:
         it does, but a small set (1,200 word pieces by BERT-Base, 32,000 by mini) that is printed is computed
         in NumPy, at once, where no engine is named (`--engine`, MULTIBERTS_ENGINE) and no accelerator found.
-
-    Raises:
-      UserError: bad input, naming file and cure; nothing has been written.
     """
     predictor = Predictor(
         model,

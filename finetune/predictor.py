@@ -125,11 +125,7 @@ class Predictor:
             return self.predict_files([str(path)])
 
     def predict_files(self, files: Sequence[str]) -> list[dict[str, Any]]:
-        """Answers the examples of files, as `multiberts predict` takes them.
-
-        Raises:
-          UserError: bad input, naming file and cure.
-        """
+        """Answers the examples of files, as `multiberts predict` takes them."""
         with spooled(files) as (new, named):
             return list(self.lines(self.family(new, named), new))
 
@@ -151,9 +147,6 @@ class Predictor:
         Args:
           new: new examples, by the name of their set.
           named: published sets, likewise.
-
-        Raises:
-          UserError: the task does not take them.
         """
         assert self.task.new_data is not None
         return self.task.new_data(
@@ -167,11 +160,7 @@ class Predictor:
         )
 
     def sets(self, family: Family) -> Iterator[EvaluationSet]:
-        """Yields the predictions on each set, as prediction files have them.
-
-        Raises:
-          UserError: bad data, or a head that is not the task's.
-        """
+        """Yields the predictions on each set, as prediction files have them."""
         data = family.read(self._config, self._vocabulary)
         learner = data.learner(
             self._checkpoint,
@@ -192,7 +181,6 @@ class Predictor:
         """Yields the answer to each example as an object, in the order of each file.
 
         Args:
-          family: of the files.
           new: new examples, by the name of their set; the columns of tables are kept.
           is_timed: whether to report how long each set takes.
         """
@@ -232,11 +220,7 @@ def timed(sets: Iterable[EvaluationSet]) -> Iterator[EvaluationSet]:
 
 @contextlib.contextmanager
 def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """Yields new files and evaluation files by the names of their sets; standard input is a file, too.
-
-    Raises:
-      UserError: two sets have one name, a file is missing, or standard input is empty or a terminal.
-    """
+    """Yields new files and evaluation files by the names of their sets; standard input is a file, too."""
     new: dict[str, str] = {}
     named: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -259,7 +243,6 @@ def spooled(files: Sequence[str]) -> Iterator[tuple[dict[str, str], dict[str, st
 
 
 def _record(directory: Path) -> Mapping[str, Any]:
-    """Returns what a model was fine-tuned on."""
     record = read_fine_tuned(directory)
     if record is None:
         raise UserError(
@@ -340,11 +323,7 @@ def _standard_input(folder: Path) -> str:
 
 
 def _weights(
-    directory: Path,
-    checkpoint: Checkpoint,
-    record: Mapping[str, Any],
-    learner: Learner,
-    task: Task,
+    directory: Path, checkpoint: Checkpoint, record: Mapping[str, Any], learner: Learner, task: Task
 ) -> dict[str, np.ndarray]:
     """Returns the trained weights as the task's learner takes them."""
     number, wanted_number = record["head"]["num_texts"], learner.head.num_texts

@@ -74,9 +74,6 @@ def push(
       repository: `<owner>/<name>`: the repositories are `<owner>/<name>-<name of the checkpoint>` and
         `<owner>/<name>-predictions`; None: nothing is uploaded.
       private: whether repositories that are made can be seen by their owner alone.
-
-    Raises:
-      UserError: bad input, no token, or the Hub refuses; the folder is then complete or not there.
     """
     named = dict(checkpoints or {})
     folders = [predictions] if isinstance(predictions, str) else list(predictions)
@@ -124,10 +121,7 @@ def push(
 
 
 def _check(
-    named: Mapping[str, str],
-    predictions: Sequence[str],
-    report: str | None,
-    repository: str | None,
+    named: Mapping[str, str], predictions: Sequence[str], report: str | None, repository: str | None
 ) -> None:
     if repository is not None and not _REPOSITORY.fullmatch(repository):
         raise UserError(f"push.repository is {repository!r}, expected <owner>/<name>; correct it")

@@ -105,12 +105,7 @@ class TrainingRows:
         position = step * self.batch_size + np.arange(self.batch_size)
         epoch = position // self.used
         row = permuted_index(
-            position % self.used,
-            self.used,
-            "finetune order",
-            self.task,
-            self.order_seed,
-            epoch,
+            position % self.used, self.used, "finetune order", self.task, self.order_seed, epoch
         )
         if self.used < len(self.kept):
             # The same examples for every seed.

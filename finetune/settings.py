@@ -296,22 +296,13 @@ def task_of(arguments: Mapping[str, Any]) -> Task:
 def family_of(arguments: Mapping[str, Any]) -> Family:
     """Finds the data of a call of `finetune`."""
     chosen = task_of(arguments)
-    labels = arguments["labels"]
-    return chosen.family(
-        DataArguments(
-            task=arguments["task"],
-            data_dir=arguments["data_dir"],
-            dataset=arguments["dataset"],
-            train_files=tuple(arguments["train_files"] or ()),
-            dev_files=tuple(arguments["dev_files"] or ()),
-            evaluation_files=dict(arguments["evaluation_files"] or {}),
-            winogender_dir=arguments["winogender_dir"],
-            labels=None if labels is None else tuple(labels),
-            sequence_length=arguments["sequence_length"],
-            options=chosen.completed(arguments["options"] or {}),
-            holds_out=arguments["held_out_fold"] is not None,
-        )
-    )
+    names = ("task", "sequence_length", *_DATA_PARAMETERS, "dataset", "labels")
+    given = {name: arguments[name] for name in names if arguments[name] is not None}
+    lists = {"train_files", "dev_files", "labels"} & given.keys()
+    given |= {name: tuple(given[name]) for name in lists}
+    options = chosen.completed(arguments["options"] or {})
+    holds_out = arguments["held_out_fold"] is not None
+    return chosen.family(DataArguments(**given, options=options, holds_out=holds_out))
 
 
 # Besides the data: what decides which of them are read.

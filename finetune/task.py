@@ -12,7 +12,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict, Unpack
 
 import numpy as np
 
@@ -125,6 +125,23 @@ class Learner:
     evaluation_metrics: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
 
+class LearnerArguments(TypedDict):
+    """Arguments with which data are joined with a checkpoint.
+
+    Attributes:
+      fingerprint: of the checkpoint, a key for caches.
+      finetune_seed: of the head's initial weights.
+      compile_step: whether XLA compiles training and prediction; `auto` as `ForwardPass` takes it.
+      training: the user's options; `training.trainer(loss, ...)` makes a trainer that follows them.
+        The recipe's where it is left out, as where the encoder is frozen or nothing is trained.
+    """
+
+    fingerprint: str
+    finetune_seed: int
+    compile_step: CompileChoice
+    training: NotRequired[TrainingOptions]
+
+
 class Data(Protocol):
     """Data that was read and found good, before TensorFlow is there."""
 
@@ -136,25 +153,8 @@ class Data(Protocol):
         """
         ...
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: CompileChoice,
-        training: TrainingOptions,
-    ) -> Learner:
-        """Joins the data with a checkpoint.
-
-        Args:
-          checkpoint: the encoder's weights.
-          fingerprint: of the checkpoint, a key for caches.
-          finetune_seed: of the head's initial weights.
-          compile_step: whether XLA compiles training and prediction; `auto` as `ForwardPass` takes it.
-          training: the user's options; `training.trainer(loss, ...)` makes a trainer that follows them.
-            The recipe's where the encoder is frozen or nothing is trained.
-        """
+    def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
+        """Joins the data with a checkpoint, whose weights are the encoder's."""
         ...
 
 
@@ -295,16 +295,12 @@ class Task:
                     "correct the name or leave it out"
                 )
             default = self.options[name]
-            if name in annotations:
-                if not fits(value, annotations[name]):
-                    raise UserError(
-                        f"option {name} of task {self.name} is {value!r}, expected "
-                        f"{described(annotations[name])}; correct finetune.options"
-                    )
-            elif default is not None and not fits(value, type(default)):
+            kind = annotations.get(name, Any if default is None else type(default))
+            if not fits(value, kind):
+                like = described(kind) if name in annotations else f"a value like {default!r}"
                 raise UserError(
-                    f"option {name} of task {self.name} is {value!r}, expected a value like "
-                    f"{default!r}; correct finetune.options"
+                    f"option {name} of task {self.name} is {value!r}, expected {like}; correct "
+                    "finetune.options"
                 )
         return {**self.options, **options}
 
@@ -400,7 +396,6 @@ def described_options() -> str:
 
 
 def _tasks_outside(module: str) -> Sequence[Task]:
-    """Returns the `TASKS` of a module that the user named."""
     try:
         tasks = importlib.import_module(module).TASKS
     except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:

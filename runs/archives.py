@@ -105,10 +105,8 @@ def _array(path: Path, name: str, content: bytes) -> np.ndarray:
         )
         shape, _, dtype = read(stream)
         # Before NumPy makes room for it.
-        stated, left = (
-            int(dtype.itemsize) * int(np.prod(shape, dtype=object)),
-            len(content) - stream.tell(),
-        )
+        stated = int(dtype.itemsize) * int(np.prod(shape, dtype=object))
+        left = len(content) - stream.tell()
         if not dtype.hasobject and stated != left:
             raise ValueError(f"{name} states {stated} bytes of numbers and has {left}")
         return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError
@@ -116,9 +116,6 @@ def read_done(directory: PathLike) -> dict[str, RecordedFile]:
 
 def describe_outputs(run_dir: PathLike) -> str:
     """Returns what a finished run holds, in one line.
-
-    Raises:
-      UserError: as `read_done`.
 
     Example:
       >>> describe_outputs("runs/seed_0")
@@ -246,18 +243,21 @@ class RunDirectory:
         self._stage = stage
         self._another = another
         self._renewed_by = {f"{stage}.{name}" for name in renewed_by}
-        self._lock: int | None = None
+        self._held = contextlib.ExitStack()
         self._lease: BucketLease | None = None
-        given = {name: value for name, value in (inputs or {}).items() if value is not None}
         self._large_inputs: dict[str, dict[str, Any]] = {}
-        self.fingerprints = {name: self._fingerprints(paths) for name, paths in given.items()}
-        self._config = _format_config(stage, parameters, given, self.fingerprints, call)
+        self.fingerprints: dict[str, str] = {}
+        spelled: dict[str, str | list[str]] = {}
+        for name, paths in (inputs or {}).items():
+            if paths is not None:
+                several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+                spelled[name] = list(map(str, several)) if several is paths else str(paths)
+                self.fingerprints[name] = "+".join(
+                    self._fingerprint(Path(path)) for path in several
+                )
+        self._config = _format_config(stage, parameters, spelled, self.fingerprints, call)
         self._refuse_other_run()
         self.done = self._is_done()
-
-    def _fingerprints(self, paths: PathLike | Sequence[PathLike]) -> str:
-        several = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-        return "+".join(self._fingerprint(Path(path)) for path in several)
 
     def _fingerprint(self, path: Path) -> str:
         """Returns `fingerprint(path)`; of a large file that has not changed, what is recorded."""
@@ -266,21 +266,19 @@ class RunDirectory:
         facts = path.stat()
         stamp = {"bytes": facts.st_size, "changed": [facts.st_mtime_ns, facts.st_ctime_ns]}
         place = str(path.resolve())
-        recorded: Any = None
+        digest = None
         if (self.path / DONE).exists() and (self.path / INPUTS).is_file():
             with contextlib.suppress(UserError):  # then the file is read
                 recorded = read_json_fields(self.path / INPUTS).get(place)
-        is_same = isinstance(recorded, dict) and recorded == {
-            **stamp,
-            "sha256": str(recorded.get("sha256")),
-        }
-        digest = recorded["sha256"] if is_same else fingerprint(path)
+                found = recorded.get("sha256") if isinstance(recorded, dict) else None
+                if isinstance(found, str) and recorded == {**stamp, "sha256": found}:
+                    digest = found
+        digest = digest or fingerprint(path)
         self._large_inputs[place] = {**stamp, "sha256": digest}
-        return str(digest)
+        return digest
 
     def _refuse_other_run(self) -> None:
-        self.is_renewed = False
-        config = self.path / CONFIG
+        config, self.is_renewed = self.path / CONFIG, False
         if not config.exists():
             if self.path.exists() and not self.path.is_dir():
                 raise UserError(f"{self.path} is a file; choose another run_dir")
@@ -327,28 +325,17 @@ class RunDirectory:
                 )
         return True
 
-    def verify(self) -> None:
-        """Compares every output with its checksum in the DONE marker.
-
-        Raises:
-          UserError: the run has not finished, or an output changed.
-        """
-        if not self.done:
-            raise UserError(f"{self.path} has not finished; run it to its end first")
-        for name, entry in read_done(self.path).items():
-            if sha256_of_file(self.path / name) != entry["sha256"]:
-                raise UserError(f"{self.path / name} changed after the run; make it again")
-
     def __enter__(self) -> RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR)
+            lock = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR)
         except OSError as error:
             raise UserError(
                 f"cannot write {self.path}: {error.strerror}; choose another run_dir"
             ) from error
+        self._held.callback(os.close, lock)
         try:
-            self._lock_or_lease()
+            self._lock_or_lease(lock)
             # Another run may have come between the first look and the lock, or this one been finished.
             self._refuse_other_run()
             self.done = self._is_done()
@@ -364,11 +351,10 @@ class RunDirectory:
             raise
         return self
 
-    def _lock_or_lease(self) -> None:
+    def _lock_or_lease(self, lock: int) -> None:
         """Keeps other processes out, without waiting for one that goes on."""
-        assert self._lock is not None
         try:
-            if not lock_file(self._lock, self.path / LOCK):
+            if not lock_file(lock, self.path / LOCK):
                 raise UserError(
                     f"{self.path} is being written by another process; wait for it or stop it"
                 )
@@ -379,32 +365,23 @@ class RunDirectory:
             reason = str(error).partition("; ")[0]
             note_once(f"{reason}: a lease that is renewed keeps other processes out instead")
             # Beside the run: its files are the run's own.
-            lease = BucketLease(Bucket(f"file://{self._lease_folder}"))
+            path = self.path.resolve()
+            folder = path.with_name(f".{path.name}.lease")
+            lease = BucketLease(Bucket(f"file://{folder}"))
             lease.acquire()
             self._lease = lease
-
-    @property
-    def _lease_folder(self) -> Path:
-        path = self.path.resolve()
-        return path.with_name(f".{path.name}.lease")
+            self._held.callback(remove, folder)
+            self._held.callback(lease.release)
 
     def __exit__(self, *exception: object) -> None:
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
-            remove(self._lease_folder)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lease = None
+        self._held.close()
 
     def finish(self, outputs: Sequence[str]) -> None:
         """Writes the DONE marker with the size and SHA-256 of each output.
 
         Args:
           outputs: paths relative to the run directory.
-
-        Raises:
-          UserError: one of them is gone.
         """
         if self._lease is not None:
             self._lease.check()
@@ -436,7 +413,7 @@ class RunDirectory:
 def _format_config(
     stage: str,
     parameters: Mapping[str, Any],
-    inputs: Mapping[str, PathLike | Sequence[PathLike]],
+    inputs: Mapping[str, str | list[str]],
     fingerprints: Mapping[str, str],
     call: Mapping[str, Any] | None,
 ) -> str:
@@ -447,10 +424,7 @@ def _format_config(
     """
     compared = [_binding(stage, name, parameters[name]) for name in sorted(parameters)]
     for name in sorted(inputs):
-        paths = inputs[name]
-        is_one = isinstance(paths, (str, os.PathLike))
-        spelled = str(paths) if is_one else [str(path) for path in cast(Sequence[PathLike], paths)]
-        compared.append(f"{stage}.{name} = {spelled!r}{_HOLDS}{fingerprints[name]}")
+        compared.append(f"{stage}.{name} = {inputs[name]!r}{_HOLDS}{fingerprints[name]}")
     heading = f"# Frozen by the stage `{stage}`. Numbers depend on every line"
     lines = [f"{heading}; of inputs, on content.", *compared]
     if call is not None:

@@ -82,11 +82,7 @@ def _is_installed(module: str) -> bool:
 
 
 def choose_engine(name: str) -> None:
-    """Makes this process, and those that it starts, compute with an engine.
-
-    Args:
-      name: `tensorflow` or `jax`, as `--engine` gives it.
-    """
+    """Makes this process, and those that it starts, compute with an engine."""
     os.environ[ENGINE] = os.environ[_BACKEND] = check_engine(name, "--engine")
     keras = sys.modules.get("keras")
     if keras is not None and keras.backend.backend() != name:

@@ -48,12 +48,6 @@ def replaced(path: PathLike) -> Iterator[Path]:
 
     The block may create a file or a directory there. Its contents reach the disk before the rename,
     so after a crash or a kill `path` holds the old content or the new, never a part.
-
-    Args:
-      path: where the finished file or directory shall be.
-
-    Yields:
-      The temporary path, in the same directory; it does not exist yet.
     """
     path = Path(os.path.expanduser(path))
     temporary = path.with_name(path.name + UNFINISHED_SUFFIX)
@@ -376,13 +370,10 @@ def parse_json_fields(
     """Returns the fields of a JSON object that this program wrote, or refuses it in one line.
 
     Args:
-      data: UTF-8.
-      where: what holds the data, for messages.
+      data, where, cure, max_digits: as of `parse_json`; another program may use longer ones for "no limit".
       kinds: annotations of fields, as of a command's parameters; of a dataclass these are its
         `typing.get_type_hints`. A field must be there unless its annotation takes None. Further fields
         are returned as they are.
-      cure: what to do about it, for messages.
-      max_digits: of an integer; another program may use longer ones for "no limit".
 
     Example:
       >>> parse_json_fields('{"steps": 3, "note": null}', "state.json", {"steps": int})

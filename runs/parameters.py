@@ -184,9 +184,6 @@ def expanded(value: Any) -> Any:
     A text is a path here if it has a slash, and begins with `~` or `$` or has no white space, as shell lines
     have.
 
-    Raises:
-      UserError: a variable is not set.
-
     Example:
       >>> getfixture("monkeypatch").setenv("USER", "ada")
       >>> expanded(["/scratch/$USER/runs", "${USER}/a b.csv", "source $USER/venv/bin/activate"])

@@ -23,6 +23,7 @@ from multiberts.runs.files import (
     parse_json_fields,
     read_lines,
 )
+from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import shortened
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 _JSON, _COLUMNAR = (".jsonl", ".json"), ".parquet"
 # Endings of the names of tables; those of text may be followed by `.gz`.
 TABLE_SUFFIXES = (".tsv", ".csv", *_JSON, _COLUMNAR)
-_SHARDS = "data-*.arrow"
+_ARROW = ".arrow"
+_SHARDS = f"data-*{_ARROW}"
 # A tag of a word in BIO and its like, and the word before a document in CoNLL's files.
 _TAG, _DOCUMENT = re.compile(r"O|[BIELSU]-\S+"), "-DOCSTART-"
 # An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
@@ -46,9 +48,10 @@ class TableRow(dict[str, str]):
     Attributes:
       line: the number of its (first) line there, from 1; of a table without lines, of the row.
       lists: the cells that hold a list of texts, by column.
+      unit: what the rows of the table are counted in, `line` or `row`.
     """
 
-    __slots__ = ("line", "lists", "path")
+    __slots__ = ("line", "lists", "path", "unit")
 
     def __init__(
         self,
@@ -56,15 +59,15 @@ class TableRow(dict[str, str]):
         line: int,
         cells: dict[str, str],
         lists: dict[str, list[str]] | None = None,
+        unit: str = "line",
     ):
         super().__init__(cells)
-        self.path = path
-        self.line = line
+        self.path, self.line, self.unit = path, line, unit
         self.lists = lists or {}
 
     @property
     def where(self) -> str:
-        return f"{self.path} {_unit(self.path)} {self.line}"
+        return f"{self.path} {self.unit} {self.line}"
 
     def listed(self, column: str) -> list[str] | None:
         """Returns the items of a cell that is a list, or the text of one; None of other texts.
@@ -155,9 +158,6 @@ def read_rows(
         numbers are appended to it (blank lines are only passed over). Otherwise they are refused.
       cure: what to do about a file of another layout, for messages.
 
-    Yields:
-      The rows, in the order of the file.
-
     Example:
       >>> path = getfixture("tmp_path") / "pairs.tsv"
       >>> _ = path.write_text('id\tlabel\tsentence\na\t1\tThe "end.\n')
@@ -189,9 +189,6 @@ def read_rows(
 def table_entries(path: PathLike) -> Iterator[Mapping[str, Any]]:
     r"""Reads all columns of a table, typed cells (JSON, Parquet, `datasets`) with their types.
 
-    Args:
-      path: as of `read_rows`.
-
     Example:
       >>> path = getfixture("tmp_path") / "new.jsonl"
       >>> _ = path.write_text('{"text": "A cake.", "stars": 4}\n')
@@ -200,7 +197,7 @@ def table_entries(path: PathLike) -> Iterator[Mapping[str, Any]]:
     """
     cure = "correct the file"
     if _is_typed(path):
-        yield from (entry for _, entry in _typed_entries(path, cure))
+        yield from (entry for _, _, entry in _typed_entries(path, cure))
     else:
         yield from _rows(path, _cells(path, cure), (), None, None, cure)
 
@@ -224,33 +221,29 @@ def has_tagged_words(path: PathLike) -> bool:
         return False
     with contextlib.suppress(OSError), open_unpacked(path) as file:
         lines = file.read(1 << 16).decode("utf-8-sig", "replace").split("\n")
-        words = _first_words(lines)
-        return len(words) == 2 and _tag_column(words) > 0
+        return _columns_of_words(lines)[2] > 0
     return False
 
 
-def _first_words(lines: Iterable[str]) -> list[list[str]]:
-    """Returns the columns of the first two words."""
+def _columns_of_words(lines: Iterable[str]) -> tuple[int, int, int]:
+    """Returns the number of columns, which has the words, and the last with a tag for each of two, or 0."""
     words = (_cells_of_word(line) for line in lines if not line.startswith(("#", _DOCUMENT)))
-    return [*itertools.islice(filter(None, words), 2)]
+    first_two = [*itertools.islice(filter(None, words), 2)]
+    columns = [*zip(*first_two, strict=False)] if len(first_two) == 2 else []
+    tags = [n for n, cells in enumerate(columns) if all(map(_TAG.fullmatch, cells))]
+    tag = max(tags, default=0)
+    is_numbered = tag > 1 and columns[0] in (("1", "1"), ("1", "2"))
+    return len(first_two[0]) if columns else 0, int(is_numbered), tag
 
 
 def _cells_of_word(line: str) -> list[str]:
     return line.strip().split("\t") if "\t" in line.strip() else line.split()
 
 
-def _tag_column(words: Sequence[Sequence[str]]) -> int:
-    """Returns the last column with a tag in BIO for each word, 0 for none."""
-    columns = [*zip(*words, strict=False)]
-    return max((n for n, cells in enumerate(columns) if all(map(_TAG.fullmatch, cells))), default=0)
-
-
 def _tagged_sentences(path: PathLike, cure: str) -> Iterator[tuple[int, dict[str, list[str]]]]:
     """Yields the first line of each sentence in CoNLL's columns, its words and its tags."""
     lines = read_lines(path)
-    first, second = _first_words(lines)
-    tag = _tag_column([first, second])
-    word = int(tag > 1 and first[0] == "1" and second[0] in ("1", "2"))  # words may be numbered
+    width, word, tag = _columns_of_words(lines)
     console.note_once(
         f"{path} has a word in each line, read as lists: tokens from column {word + 1}, tags from {tag + 1}"
     )
@@ -258,13 +251,13 @@ def _tagged_sentences(path: PathLike, cure: str) -> Iterator[tuple[int, dict[str
     for number, line in enumerate([*lines, ""], start=1):
         cells = _cells_of_word(line)
         if cells and cells[0] != _DOCUMENT:
-            if len(cells) == len(first) and _TAG.fullmatch(cells[tag]):
+            if len(cells) == width and _TAG.fullmatch(cells[tag]):
                 start = start if tokens else number
                 tokens.append(cells[word])
                 tags.append(cells[tag])
             elif tokens or line[0] != "#":  # before a sentence: a comment
                 raise UserError(
-                    f"{path} line {number}: found {shortened(line)}, expected {len(first)} columns, with a "
+                    f"{path} line {number}: found {shortened(line)}, expected {width} columns, with a "
                     f"tag such as O or B-PER in column {tag + 1}, as in the lines before; {cure}"
                 )
         elif tokens:
@@ -321,25 +314,24 @@ def _rows(
         yield TableRow(path, number, dict(zip(names, cells, strict=True)))
 
 
-def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[int, Any]]:
-    """Yields the number of each row and what it holds: fields by column, but anything of JSON."""
+def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[str, int, Any]]:
+    """Yields `line` or `row`, its number, and what it holds: fields by column, but anything of JSON."""
     if is_columnar(path):
-        yield from enumerate(_columnar_entries(path), start=1)
+        yield from (("row", *numbered) for numbered in enumerate(_columnar_entries(path), start=1))
         return
     if not _text_name(path).endswith(_JSON):
-        yield from _tagged_sentences(path, cure)
+        yield from (("line", *numbered) for numbered in _tagged_sentences(path, cure))
         return
-    lines, where = read_lines(path), ""
-    if not _is_row_a_line(lines):
-        lines, where = ["\n".join(lines)], str(path)
-    for number, line in enumerate(lines, start=1):
-        entry = parse_json(line, where or f"{path} line {number}", cure)
-        yield from [(number, entry)] if len(lines) > 1 else enumerate(_rows_of_json(path, entry), 1)
-
-
-def _is_row_a_line(lines: Sequence[str]) -> bool:
-    """Returns whether JSON is one object a line, and not a single value over all lines."""
-    return bool(lines) and all(line.lstrip().startswith("{") for line in lines[:2])
+    lines = read_lines(path)
+    is_row_a_line = bool(lines) and all(line.lstrip().startswith("{") for line in lines[:2])
+    entries: Iterable[Any]
+    if is_row_a_line and len(lines) > 1:
+        entries = (parse_json(line, f"{path} line {n}", cure) for n, line in enumerate(lines, 1))
+    else:
+        where = f"{path} line 1" if is_row_a_line else str(path)
+        entries = _rows_of_json(path, parse_json("\n".join(lines), where, cure))
+    unit = "line" if is_row_a_line and not _text_name(path).endswith(".json") else "row"
+    yield from ((unit, *numbered) for numbered in enumerate(entries, start=1))
 
 
 def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
@@ -373,7 +365,7 @@ def _typed_rows(
     cure: str,
 ) -> Iterator[TableRow]:
     needed = (*columns, *values)
-    for number, entry in _typed_entries(path, cure):
+    for unit, number, entry in _typed_entries(path, cure):
         fields = entry if isinstance(entry, dict) else {}
         texts = {name: value for name, value in fields.items() if isinstance(value, str)}
         lists: dict[str, list[str]] = {}
@@ -393,15 +385,14 @@ def _typed_rows(
                 found = "nothing" if fields[name] is None else shortened(fields[name])
                 expected = "text" + ("" if name in columns else ", a number or a list of these")
                 raise UserError(
-                    f"{path} {_unit(path)} {number}: found {found} under {name!r}, expected "
-                    f"{expected}; {cure}"
+                    f"{path} {unit} {number}: found {found} under {name!r}, expected {expected}; {cure}"
                 )
         if lacking:
             raise UserError(
-                f"{path} {_unit(path)} {number}: expected an object with {', '.join(needed)}, "
+                f"{path} {unit} {number}: expected an object with {', '.join(needed)}, "
                 f"found {listed(fields) or 'none'}; {cure}"
             )
-        yield TableRow(path, number, texts, lists)
+        yield TableRow(path, number, texts, lists, unit)
 
 
 def _as_text(value: Any) -> str | None:
@@ -415,15 +406,8 @@ def _as_text(value: Any) -> str | None:
 
 
 def is_columnar(path: PathLike) -> bool:
-    """Returns whether a table is Parquet or a folder of Hugging Face `datasets`, which pyarrow reads."""
-    return Path(path).suffix == _COLUMNAR or Path(path).is_dir()
-
-
-def _unit(path: PathLike) -> str:
-    """Returns what the rows of a table are counted in."""
-    is_row = is_columnar(path) or _text_name(path).endswith(".json")
-    is_json = _text_name(path).endswith(_JSON)
-    return "row" if is_row or (is_json and not _is_row_a_line(read_lines(path))) else "line"
+    """Returns whether a table is Parquet, or a folder or shard of `datasets`, which pyarrow reads."""
+    return Path(path).suffix in (_COLUMNAR, _ARROW) or Path(path).is_dir()
 
 
 def table_files(path: PathLike) -> tuple[Path, ...]:
@@ -440,13 +424,20 @@ def table_files(path: PathLike) -> tuple[Path, ...]:
     return tuple(shards)
 
 
+def table_of_files(files: Sequence[Path]) -> Path:
+    """Returns the table whose `table_files` these are; one shard of several is a table of its own."""
+    folder = files[0].parent
+    is_folder = files[0].suffix == _ARROW and sorted(folder.glob(_SHARDS)) == [*files]
+    return folder if is_folder else files[0]
+
+
 def column_names(path: PathLike) -> list[str]:
     """Returns the columns of a table; of JSON those of the first row."""
     if is_columnar(path):
         return list(read_columnar(path).column_names)
     if not _is_typed(path):
-        return next(_cells(path, "give a table"))[1]
-    _, first = next(_typed_entries(path, "give a table"), (1, None))
+        return next(_cells(path, "give a table"), (1, [""]))[1]
+    first = next(_typed_entries(path, "give a table"), ("", 0, None))[2]
     return list(first) if isinstance(first, dict) else []
 
 
@@ -458,10 +449,13 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
 
     files = table_files(path)
     try:
-        if Path(path).suffix == _COLUMNAR or is_parquet(path):
+        with files[0].open("rb") as handle:
+            start = handle.peek(MOST_BYTES_NEEDED)
+        if Path(path).suffix == _COLUMNAR or start.startswith(b"PAR1"):
             with pyarrow.parquet.ParquetFile(path) as file:
                 table = file.read()
         else:
+            refuse_bytes(path, start)
             tables = []
             for place in files:
                 with place.open("rb") as handle, pyarrow.ipc.open_stream(handle) as reader:
@@ -478,14 +472,6 @@ def read_columnar(path: PathLike) -> pyarrow.Table:
         raise UserError(f"{path} has the column {twice[0]!r} twice; write it again")
     # pandas writes rows' numbers as a column; a name that it made up means nothing.
     return table.select([name for name in table.column_names if not _ROW_NUMBERS.fullmatch(name)])
-
-
-def is_parquet(path: PathLike) -> bool:
-    """Returns whether a path is a file that begins as Parquet does."""
-    if Path(path).is_dir():
-        return False
-    with open(path, "rb") as file:
-        return file.read(4) == b"PAR1"
 
 
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")
@@ -510,13 +496,11 @@ def _columnar_entries(path: PathLike) -> Iterator[dict[str, Any]]:
     kinds = {"features": Mapping[str, Any] | None}
     check_fields(info or {}, kinds, where, cure)
     features = (info or {}).get("features") or {}
-    names = {
-        column: found
-        for column in table.column_names
-        if (found := _class_names(features.get(column)))
-    }
-    for column, known in names.items():
-        check_fields({column: known}, {column: list[str]}, f"the class names of {path}", cure)
+    names: dict[str, list[str]] = {}
+    for column in table.column_names:
+        if known := _class_names(features.get(column)):
+            check_fields({column: known}, {column: list[str]}, f"the class names of {path}", cure)
+            names[column] = known
     for batch in table.to_batches():
         for entry in batch.to_pylist():
             for column, known in names.items():

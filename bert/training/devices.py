@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 from typing import Any, Literal
 
 from multiberts.bert.model.operations import peak_flops_per_second
@@ -42,22 +40,3 @@ class Devices:
         """Returns the peak of all devices by the makers' data sheets; None where not known."""
         peak = peak_flops_per_second(self.kind, compute_dtype)
         return None if peak is None else peak * self.count
-
-
-def refuse_several_processes() -> None:
-    """Refuses the environment's `TF_CONFIG` where it names several processes: each would train by itself."""
-    text = os.environ.get("TF_CONFIG")
-    if not text:
-        return
-    try:
-        count = sum(map(len, json.loads(text).get("cluster", {}).values()))
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"the environment's TF_CONFIG is not JSON of TensorFlow's form ({error}); unset it: a seed "
-            "trains on the devices of one host"
-        ) from error
-    if count > 1:
-        raise UserError(
-            f"the environment's TF_CONFIG names {count} processes; unset it: a seed trains on the devices "
-            "of one host"
-        )

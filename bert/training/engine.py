@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 
 from multiberts.bert.model.array_ops import numpy_arrays
-from multiberts.bert.training.devices import refuse_several_processes
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.trainer import Array, Batch, Loss, Named, Trainer, TrainerSettings
 from multiberts.runs.allocator import keep_freed_memory
@@ -40,7 +39,6 @@ def new_trainer(loss: Loss, settings: TrainerSettings | None = None) -> Trainer:
       loss: (parameters, batch, dropout key uint32 [2], backend) -> (scalar, scalars by name) of one gradient
         shard, pure.
     """
-    refuse_several_processes()
     settings = settings or TrainerSettings()
     if engine() == JAX:
         from multiberts.bert.training.jax_trainer import JaxTrainer

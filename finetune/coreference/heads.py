@@ -140,8 +140,6 @@ def engines(
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"logits": logits_of(parameters, batch, None)}
 
-    @functools.cache
-    def trainer() -> Trainer:
-        return new_trainer(loss, TrainerSettings(compile_step=bool(compile_step)))
-
+    settings = TrainerSettings(compile_step=bool(compile_step))
+    trainer = functools.cache(lambda: new_trainer(loss, settings))
     return trainer, ForwardPass(predict, compile_step=compile_step)

@@ -147,7 +147,6 @@ def add_conll_pairs(
     Sentences that were split and mentions that no window holds whole are counted.
 
     Args:
-      sequence_length: the largest number of tokens in a window.
       prefix: before `<document>/<pronoun's word>-<candidate's first>-<last word>` in the ids.
       max_negatives: candidates of another entity kept for each pronoun, chosen by its address; None: all.
       every_two_mentions: whether every mention takes the pronoun's place, and every other one the
@@ -369,7 +368,6 @@ def read_pairs(
       train: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names) to train on; none for a
         trained model, whose GAP files need no labels.
       winogender: the release's three files, or none.
-      sequence_length: the largest number of tokens in a window.
       max_positions: the largest number of tokens that the model takes.
       max_negatives: candidates of another entity kept for each mention in training.
       every_two_mentions: whether training is on every two mentions; evaluation is on pronouns.

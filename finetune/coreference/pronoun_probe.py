@@ -137,10 +137,7 @@ class PronounProbeData(MaskedLmData):
             predictions=1.0 / (1.0 + np.exp(logits[:, 1] - logits[:, 0])),
             scores=logits,
             metrics=("probe_slope", "probe_correlation"),
-            extras={
-                "occupation": self.occupations,
-                "percent_feminine": self.percent_feminine,
-            },
+            extras={"occupation": self.occupations, "percent_feminine": self.percent_feminine},
             texts={"sentence": self.sentences},
         )
 
@@ -155,7 +152,6 @@ def _logits_of(pronoun_ids: tuple[int, int]) -> Answers:
 
 
 def _family(arguments: DataArguments) -> PronounProbeFamily:
-    """Finds the Winogender folder, by either parameter."""
     arguments.refuse("dataset", "train_files", "dev_files", "evaluation_files", "labels")
     folder = winogender_folder(arguments.winogender_dir) or arguments.data_dir
     if folder is None:

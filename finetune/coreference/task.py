@@ -14,7 +14,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
@@ -39,8 +39,15 @@ from multiberts.finetune.coreference.mention_pairs import (
 from multiberts.finetune.coreference.winogender_schemas import winogender_files, winogender_folder
 from multiberts.finetune.data_files import FileContent, split_file, tokenizer_of
 from multiberts.finetune.features import check_sequence_length
-from multiberts.finetune.task import HELD_OUT, Arrays, DataArguments, EvaluationSet, Learner, Task
-from multiberts.finetune.training_options import RECIPE, TrainingOptions
+from multiberts.finetune.task import (
+    HELD_OUT,
+    Arrays,
+    DataArguments,
+    EvaluationSet,
+    Learner,
+    LearnerArguments,
+    Task,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import PositiveInt
 
@@ -83,7 +90,6 @@ class CoreferenceFamily:
     Attributes:
       train_files, dev_files: GAP files (`.tsv`, `.tsv.gz`) and CoNLL-2012 files (other names).
       winogender_dir: a folder with the Winogender files, or None.
-      sequence_length: the largest number of tokens in a window.
     """
 
     train_files: tuple[Path, ...]
@@ -144,26 +150,11 @@ class CoreferenceData:
         documents = [identity.rpartition("/")[0] for identity in train.pair_ids]
         return np.unique(documents, return_inverse=True)[1].astype(np.int64)
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: CompileChoice,
-        training: TrainingOptions = RECIPE,
-    ) -> Learner:
-        del training  # options of training a whole encoder
+    def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
         representation = self.options.span_representation
-        trainer, predictor = engines(representation, compile_step)
-        encoder = FrozenEncoder(checkpoint, fingerprint)
-        states = _states(
-            self.pairs,
-            encoder,
-            KEPT[representation],
-            compile_step,
-            self.options.encodings_dir,
-        )
+        trainer, predictor = engines(representation, how["compile_step"])
+        encoder, folder = FrozenEncoder(checkpoint, how["fingerprint"]), self.options.encodings_dir
+        states = _states(self.pairs, encoder, KEPT[representation], how["compile_step"], folder)
 
         def batch(rows: np.ndarray) -> Arrays:
             train = self.pairs.sets["train"]
@@ -191,7 +182,10 @@ class CoreferenceData:
         return Learner(
             trainer=trainer() if "train" in self.pairs.sets else None,
             initial_parameters=lambda: initial_parameters(
-                representation, checkpoint.config, self.options.num_hidden_units, finetune_seed
+                representation,
+                checkpoint.config,
+                self.options.num_hidden_units,
+                how["finetune_seed"],
             ),
             batch=batch,
             evaluate=evaluate,

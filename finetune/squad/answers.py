@@ -240,12 +240,7 @@ class AnswerFinder:
 
 
 def answer_text(
-    context: Context,
-    vocabulary: Sequence[str],
-    first: int,
-    last: int,
-    *,
-    lower_case: bool = True,
+    context: Context, vocabulary: Sequence[str], first: int, last: int, *, lower_case: bool = True
 ) -> tuple[str, int, int]:
     """Returns the text of a paragraph that some of its word pieces stand for.
 

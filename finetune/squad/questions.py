@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +86,6 @@ def read_squad_dataset(source: DatasetSplit, *, with_unanswerable: bool) -> Squa
 
 
 def _questions(path: PathLike, rows: list[Any], need_answers: bool) -> Iterator[_Question]:
-    """Yields the questions of a file in its own order."""
     entries = _official(path, rows) if is_official(rows) else _rows(path, rows)
     for where, context, entry in entries:
         answers = entry.get("answers")
@@ -136,14 +136,17 @@ def _official(path: PathLike, articles: list[Any]) -> Iterator[tuple[str, str, d
 
 
 def _rows(path: PathLike, rows: list[Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields the same of a table; rows without an id are numbered."""
+    """Yields the same of a table."""
+    for number, (row, name) in enumerate(zip(rows, ids_of_rows(rows), strict=True), start=1):
+        where, entry = f"row {number}", row if isinstance(row, dict) else {}
+        yield where, _field(path, where, entry, "context", str), {**entry, "id": name}
+
+
+def ids_of_rows(rows: Sequence[Any]) -> list[str]:
+    """Returns the ids of a table's questions; without one (the id 0 is one), its number from 0."""
     width = len(str(len(rows)))
-    for number, row in enumerate(rows):
-        where, entry = f"row {number + 1}", row if isinstance(row, dict) else {}
-        name = entry.get("id")
-        name = f"{number:0{width}d}" if name in (None, "") else str(name)
-        context = _field(path, where, entry, "context", str)
-        yield where, context, {**entry, "id": name}
+    given = [row.get("id") if isinstance(row, Mapping) else None for row in rows]
+    return [f"{n:0{width}d}" if name in (None, "") else str(name) for n, name in enumerate(given)]
 
 
 def _field(path: PathLike, where: str, record: Any, name: str, kind: type) -> Any:
@@ -208,25 +211,20 @@ class SquadSource:
     datasets_dir: str | None = None
     is_new: bool = False
 
-    def _open(self) -> DatasetSplit | None:
-        if self.dataset is None:
-            return None
-        return open_split(self.dataset, SPLITS[self.name], self.datasets_dir)
+    def _open(self, dataset: str) -> DatasetSplit:
+        return open_split(dataset, SPLITS[self.name], self.datasets_dir)
 
     def files(self) -> tuple[Path, ...]:
-        split = self._open()
-        return table_files(str(self.file)) if split is None else split.files
+        if self.dataset is not None:
+            return self._open(self.dataset).files
+        return table_files(str(self.file))
 
     def read(self, *, with_unanswerable: bool) -> SquadExamples:
-        split = self._open()
-        if split is None:
-            file = str(self.file)
-            return read_squad(
-                file,
-                with_unanswerable=with_unanswerable or self.is_new,
-                need_answers=not self.is_new,
-            )
-        return read_squad_dataset(split, with_unanswerable=with_unanswerable)
+        if self.dataset is not None:
+            split = self._open(self.dataset)
+            return read_squad_dataset(split, with_unanswerable=with_unanswerable)
+        can_lack = with_unanswerable or self.is_new
+        return read_squad(str(self.file), with_unanswerable=can_lack, need_answers=not self.is_new)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,18 +263,16 @@ def prepared(
                 "expected some; give another train file"
             )
         answers = training_answers(tokenizer, examples, contexts, str(files[0].path))
-        lost = [row for row, answer in enumerate(answers) if answer is None]
-        stand = [row for row in lost if _stands_in_paragraph(examples, row)]
-        for count, reason in (
-            (
-                len(stand),
-                "as answer_start does not point at their answers, which are elsewhere in their paragraphs",
-            ),
-            (len(lost) - len(stand), "as their paragraphs do not contain their answers"),
-        ):
-            if count:
-                where = f"{files[0].path}: {count} of {len(examples)} questions"
-                progress(f"{where} are left out of training, {reason}")
+        reasons = Counter(
+            "answer_start does not point at their answers, which are elsewhere in their paragraphs"
+            if _stands_in_paragraph(examples, row)
+            else "their paragraphs do not contain their answers"
+            for row, answer in enumerate(answers)
+            if answer is None
+        )
+        for reason, count in sorted(reasons.items()):
+            where = f"{files[0].path}: {count} of {len(examples)} questions"
+            progress(f"{where} are left out of training, as {reason}")
     windows = make_windows(
         tokenizer,
         examples,

@@ -44,9 +44,6 @@ def squad_export(
       evaluation_set: which of its sets.
       null_threshold: questions with null odds above it go unanswered, such as the best threshold of
         `scores.json`; None: as the run decided. For SQuAD 2.0 only.
-
-    Raises:
-      UserError: the run is not there, not of questions, or a threshold where all have answers.
     """
     if null_threshold is not None and math.isnan(null_threshold):
         raise UserError("squad_export.null_threshold is not a number; give one, or leave it out")

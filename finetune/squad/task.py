@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -17,17 +17,8 @@ from multiberts.bert.checkpoint.fine_tuned import TaskHead
 from multiberts.bert.model.configuration import BertConfig
 from multiberts.evaluate.prediction_files.prediction_file import ANSWERS
 from multiberts.finetune.checkpoint_heads import with_output_layer
-from multiberts.finetune.data_files import (
-    FileContent,
-    files_of_split,
-    split_file,
-    tokenizer_of,
-)
-from multiberts.finetune.features import (
-    check_sequence_length,
-    encoder_inputs,
-    predicted_batches,
-)
+from multiberts.finetune.data_files import FileContent, files_of_split, split_file, tokenizer_of
+from multiberts.finetune.features import check_sequence_length, encoder_inputs, predicted_batches
 from multiberts.finetune.packing import PACKING, packed_batch, packed_shapes
 from multiberts.finetune.squad.answers import (
     AnswerFinder,
@@ -38,7 +29,15 @@ from multiberts.finetune.squad.answers import (
 )
 from multiberts.finetune.squad.questions import SquadSet, SquadSource, prepared
 from multiberts.finetune.squad.windows import SquadWindows
-from multiberts.finetune.task import HELD_OUT, Arrays, DataArguments, EvaluationSet, Learner, Task
+from multiberts.finetune.task import (
+    HELD_OUT,
+    Arrays,
+    DataArguments,
+    EvaluationSet,
+    Learner,
+    LearnerArguments,
+    Task,
+)
 from multiberts.finetune.training_options import RECIPE, TrainingOptions
 from multiberts.runs.errors import UserError
 
@@ -56,7 +55,6 @@ class SquadFamily:
     Attributes:
       train: to learn from; None for a trained model.
       evaluation: `dev`, and further sets.
-      sequence_length: the largest number of tokens in a sequence.
       options: the task's own.
     """
 
@@ -114,17 +112,9 @@ class SquadData:
     def train_groups(self) -> np.ndarray:
         return np.zeros(0, np.int64) if self.train is None else self.train.windows.question
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: CompileChoice,
-        training: TrainingOptions = RECIPE,
-    ) -> Learner:
-        del fingerprint  # the encoder is trained: nothing of it can be kept between runs
-        trainer, predictor = engines(checkpoint.config, compile_step, training)
+    def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
+        training = how.get("training", RECIPE)
+        trainer, predictor = engines(checkpoint.config, how["compile_step"], training)
 
         def batch(rows: np.ndarray) -> Arrays:
             windows, shards = self._trained().windows, training.gradient_shards
@@ -148,7 +138,7 @@ class SquadData:
         return Learner(
             trainer=None if self.train is None else trainer(),
             initial_parameters=lambda: with_output_layer(
-                checkpoint, 2, "finetune squad", finetune_seed, reads_pooler=False
+                checkpoint, 2, "finetune squad", how["finetune_seed"], reads_pooler=False
             ),
             batch=batch,
             evaluate=evaluate,
@@ -260,15 +250,11 @@ def engines(
         start, end = logits_of(parameters, batch, None)
         return {"start_logits": start, "end_logits": end}
 
-    @functools.cache
-    def trainer() -> Trainer:
-        return training.trainer(loss, config, compile_step)
-
+    trainer = functools.cache(lambda: training.trainer(loss, config, compile_step))
     return trainer, ForwardPass(predict, compile_step=compile_step)
 
 
 def _family(arguments: DataArguments, *, suffix: str, settings: type[SquadOptions]) -> SquadFamily:
-    """Finds a task's files; see `_task`."""
     options = _options(arguments, settings)
     further = tuple(
         SquadSource(name, Path(path)) for name, path in arguments.evaluation_files.items()
@@ -305,7 +291,6 @@ def _options(arguments: DataArguments, settings: type[SquadOptions]) -> SquadOpt
 
 
 def _sources(arguments: DataArguments, suffix: str) -> tuple[SquadSource, SquadSource]:
-    """Finds the training and the development questions."""
     files = (arguments.train_files, arguments.dev_files)
     ways = (arguments.dataset is not None, arguments.data_dir is not None, any(files))
     if ways in ((True, False, False), (True, True, False)):

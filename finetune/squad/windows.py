@@ -170,12 +170,7 @@ def read_contexts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Context]:
 
 
 def window_starts(num_pieces: int, most: int, stride: int) -> list[int]:
-    """Returns first pieces of the windows over a paragraph.
-
-    Args:
-      num_pieces: of the paragraph; none, no window.
-      stride: from one window to the next.
-    """
+    """Returns first pieces of the windows over a paragraph; none for one without pieces."""
     starts = [0] if num_pieces else []
     while starts and starts[-1] + most < num_pieces:
         starts.append(starts[-1] + min(most, stride))
@@ -260,7 +255,6 @@ def make_windows(
     """Cuts all questions and their paragraphs into windows.
 
     Args:
-      sequence_length: the largest number of tokens in a sequence.
       stride: from one window to the next, in word pieces.
       max_query_length: pieces of a question that are kept.
       answers: what `training_answers` gives; a question with None gets no windows. None: for

@@ -103,10 +103,7 @@ class PairReader:
 
 
 HANS = PairReader(
-    "HANS",
-    tuple(TWO_WAY.items()),
-    id_column="pairID",
-    extras=("heuristic", "subcase", "template"),
+    "HANS", tuple(TWO_WAY.items()), id_column="pairID", extras=("heuristic", "subcase", "template")
 )
 PAWS = PairReader("PAWS", (("0", 0), ("1", 1)), id_column="id", label_column="label")
 # Six judges each; four votes and more make a paraphrase, two and fewer none.

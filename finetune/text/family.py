@@ -26,7 +26,6 @@ class TextFamily:
     Attributes:
       train: the texts to train on; None for a trained model.
       evaluation: the sets to predict, such as `dev`, in the order of the outputs.
-      sequence_length: the largest number of tokens in an example.
       labels: as given by the user; None where the task's are known.
       columns: options of a task of the user's own.
     """
@@ -119,6 +118,13 @@ def text_family(task: TextTask, arguments: DataArguments) -> TextFamily:
     )
 
 
+def lacking_data(task: str) -> UserError:
+    return UserError(
+        f"task {task} needs finetune.data_dir, finetune.dataset, or one train file and one dev file (none "
+        "with finetune.held_out_fold)"
+    )
+
+
 def _own_sets(
     task: TextTask, arguments: DataArguments
 ) -> tuple[TextSource, tuple[TextSource, ...]]:
@@ -151,10 +157,7 @@ def _own_sets(
     else:
         dev_may_lack = arguments.holds_out and not arguments.dev_files
         if len(arguments.train_files) != 1 or len(arguments.dev_files) != 1 - dev_may_lack:
-            raise UserError(
-                f"task {task.name} needs finetune.data_dir, finetune.dataset, or one train file and one dev "
-                "file (none with finetune.held_out_fold)"
-            )
+            raise lacking_data(task.name)
         if predict_test:
             raise UserError(
                 "finetune.options has predict_test, which looks for test files in data_dir or dataset; name "

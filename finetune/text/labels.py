@@ -174,9 +174,6 @@ def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, 
 def label_of(row: TableRow, task: TextTask, cure: str) -> float | list[float]:
     """Returns the label of a row as numbers.
 
-    Args:
-      cure: for the message on an unknown label.
-
     Returns:
       The number of the class, or the value of a regression; of a set, 1 or 0 for each class; of tags, the
       number of each.
@@ -244,9 +241,6 @@ def described_labels(labels: np.ndarray, task: TextTask) -> str:
 def label_array(labels: Sequence[Any], task: TextTask) -> np.ndarray:
     """Returns the labels of all rows as one array.
 
-    Args:
-      labels: [examples], as from `label_of`.
-
     Returns:
       float32 [examples]; of sets [examples, classes]; of tags [examples, most words], with `NO_TAG` after
       the last one.
@@ -276,9 +270,6 @@ def first_pieces(
     tokenizer: Tokenizer, words: Sequence[Sequence[str]], sequence_length: int
 ) -> np.ndarray:
     """Returns where the first word piece of each word stands in `[CLS] words [SEP]`.
-
-    Args:
-      sequence_length: the largest number of tokens in a sequence.
 
     Returns:
       int32 [examples, most words]; -1 for words without a piece, for those that are cut off, and after

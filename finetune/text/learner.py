@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from multiberts.finetune.features import (
     text_features,
 )
 from multiberts.finetune.packing import PACKING, at_packed_tokens, packed_batch, packed_shapes
-from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner
+from multiberts.finetune.task import HELD_OUT, Arrays, EvaluationSet, Learner, LearnerArguments
 from multiberts.finetune.text.labels import (
     NO_TAG,
     described_labels,
@@ -165,19 +165,10 @@ class TextData:
     def train_groups(self) -> np.ndarray:
         return np.arange(0 if self.train is None else len(self.train.features))
 
-    def learner(
-        self,
-        checkpoint: Checkpoint,
-        *,
-        fingerprint: str,
-        finetune_seed: int,
-        compile_step: CompileChoice,
-        training: TrainingOptions = RECIPE,
-    ) -> Learner:
-        del fingerprint  # the encoder is trained: nothing of it can be kept between runs
-        num_outputs = self.task.num_outputs
+    def learner(self, checkpoint: Checkpoint, **how: Unpack[LearnerArguments]) -> Learner:
+        training, num_outputs = how.get("training", RECIPE), self.task.num_outputs
         trainer, predictor = text_engines(
-            checkpoint.config, num_outputs, self.task.kind, compile_step, training
+            checkpoint.config, num_outputs, self.task.kind, how["compile_step"], training
         )
 
         @functools.cache
@@ -222,7 +213,7 @@ class TextData:
                 checkpoint,
                 num_outputs,
                 "finetune",
-                finetune_seed,
+                how["finetune_seed"],
                 reads_pooler=self.task.kind != TOKENS,
             ),
             batch=batch,
@@ -392,8 +383,5 @@ def text_engines(
     def predict(parameters: Any, batch: Any) -> dict[str, Any]:
         return {"logits": logits_of(parameters, batch, 0.0, None)}
 
-    @functools.cache
-    def trainer() -> Trainer:
-        return training.trainer(loss, config, compile_step)
-
+    trainer = functools.cache(lambda: training.trainer(loss, config, compile_step))
     return trainer, ForwardPass(predict, compile_step=compile_step)

@@ -149,7 +149,6 @@ class MaskedWordsData(MaskedLmData):
 
 
 def _loss_and_prediction(logits: Any, batch: Any) -> dict[str, Any]:
-    """Returns the loss and the answer at each masked position."""
     from multiberts.bert.model.array_ops import ops
     from multiberts.bert.model.heads import cross_entropy
 

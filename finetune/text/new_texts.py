@@ -76,7 +76,7 @@ class NewTextReader:
         for number, row in enumerate(rows, start=1):
             if len(row) != wanted:
                 form = (
-                    "two texts with a tab between them" if self.pairs else "one text without a tab"
+                    "two texts with a tab between them" if wanted == 2 else "one text without a tab"
                 )
                 raise UserError(
                     f"{path} line {number}: found {counted(len(row), 'part')} between tabs, expected "

@@ -18,10 +18,16 @@ from multiberts.evaluate.metrics.label_sets import SEPARATOR
 from multiberts.evaluate.metrics.register import METRICS, metric_input
 from multiberts.finetune.data_files import SPLITS, FileContent, open_split, split_file
 from multiberts.finetune.task import DataArguments, Task
-from multiberts.finetune.text.family import TextFamily, TextOptions, new_texts, text_family
+from multiberts.finetune.text.family import (
+    TextFamily,
+    TextOptions,
+    lacking_data,
+    new_texts,
+    text_family,
+)
 from multiberts.finetune.text.labels import check_tags, labels_found, texts_of_labels
 from multiberts.finetune.text.new_texts import columns_of_files
-from multiberts.finetune.text.readers import dataset_row, table_of_files
+from multiberts.finetune.text.readers import dataset_row
 from multiberts.finetune.text.task import (
     ENTAILMENT_LABELS,
     MULTI_LABEL,
@@ -33,7 +39,7 @@ from multiberts.finetune.text.task import (
 from multiberts.runs.errors import UserError, nearest
 from multiberts.runs.identity import LATER, without_later_defaults
 from multiberts.runs.parameters import PositiveFloat, shortened
-from multiberts.runs.tables import read_rows, table_files
+from multiberts.runs.tables import read_rows, table_files, table_of_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,10 +244,7 @@ def _labels_to_train_on(arguments: DataArguments) -> tuple[str, ...]:
     elif arguments.train_files:
         path = Path(arguments.train_files[0])
     else:
-        raise UserError(
-            f"task {arguments.task} needs finetune.data_dir, finetune.dataset, or one train file and one "
-            "dev file (none with finetune.held_out_fold)"
-        )
+        raise lacking_data(arguments.task)
     return _labels_of(tuple(map(FileContent.of, table_files(path))), column, kind)
 
 

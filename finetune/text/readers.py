@@ -26,7 +26,7 @@ from multiberts.runs.console import note_once
 from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import PathLike
 from multiberts.runs.parameters import shortened
-from multiberts.runs.tables import TableRow, column_names, read_rows
+from multiberts.runs.tables import TableRow, column_names, read_rows, table_of_files
 
 # Columns of the Hub's `glue`, as of TensorFlow Datasets.
 _ROW, _HUB_LABEL = "idx", "label"
@@ -46,11 +46,6 @@ class TableReader:
     def __call__(self, files: tuple[Path, ...], _name: str) -> TextExamples:
         """Reads the file; its ids name the split, not the set."""
         return read_examples(table_of_files(files), self.task, self.split)
-
-
-def table_of_files(files: tuple[Path, ...]) -> Path:
-    """Returns the table that `runs.tables.table_files` found these files of."""
-    return files[0].parent if files[0].suffix == ".arrow" else files[0]
 
 
 def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
@@ -155,7 +150,6 @@ def examples_of(
     Args:
       split: the set's name in the ids `<task>/<split>/<number>`.
       cure: for the message on an unknown label.
-      is_labelled: whether the rows have labels.
     """
     example_ids: list[str] = []
     texts: list[list[str]] = [[] for _ in task.text_columns]
@@ -266,18 +260,8 @@ def _labels_there(source: DatasetSplit, task: TextTask, label: str) -> tuple[str
     return expected
 
 
-class DatasetRow(TableRow):
-    """An example of a dataset as the row of a table, numbered from 0."""
-
-    @property
-    def where(self) -> str:
-        return f"dataset {self.path} row {self.line}"
-
-
-def dataset_row(
-    source: DatasetSplit, row: int, example: Mapping[str, Any], label: str
-) -> DatasetRow:
-    """Returns an example as the row of a table; class numbers are names, and sequences are lists.
+def dataset_row(source: DatasetSplit, row: int, example: Mapping[str, Any], label: str) -> TableRow:
+    """Returns an example as the row of a table, from 0; class numbers are names, and sequences are lists.
 
     Args:
       example: values by feature, as `DatasetSplit.examples` yields them.
@@ -285,23 +269,22 @@ def dataset_row(
     """
     cells: dict[str, str] = {}
     lists: dict[str, list[str]] = {}
+
+    def text(value: Any, names: Sequence[str] | None) -> str:
+        if isinstance(value, bytes):
+            return _text(source, row, value)
+        if names is None:
+            return str(value)
+        return "" if value < 0 else names[value]
+
     for name, value in example.items():
         is_list, names = isinstance(value, np.ndarray), source.label_names(name)
-        texts = [
-            _text(source, row, each)
-            if isinstance(each, bytes)
-            else str(each)
-            if names is None
-            else ""
-            if each < 0
-            else names[each]
-            for each in (value.tolist() if is_list else [value])
-        ]
+        texts = [text(each, names) for each in (value.tolist() if is_list else [value])]
         given = [text for text in texts if text]
         cells[name] = " ".join(given)
         if is_list:
             lists[name] = given if name == label else texts
-    return DatasetRow(source.name, row, cells, lists)
+    return TableRow(f"dataset {source.name}", row, cells, lists, unit="row")
 
 
 def _check_name(dataset: str, task: TextTask) -> None:

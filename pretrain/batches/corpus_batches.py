@@ -107,9 +107,6 @@ class Batches:
 def steps_per_job(threads: int, batch_size: int, sequence_length: int) -> int:
     """Returns of how many steps a thread makes the batches at a time, at least, where several do.
 
-    Args:
-      batch_size: sequences per step.
-
     Example:
       >>> steps_per_job(1, 32, 512), steps_per_job(2, 32, 512)
       (1, 32)

@@ -20,12 +20,7 @@ from multiberts.runs.errors import UserError, listed
 
 
 def dataset_size(source: str, data_dir: str | None) -> tuple[int, int]:
-    """Returns how many examples a source has, and how many bytes they take.
-
-    Args:
-      source: name of a dataset, with a split if it is not `train`.
-      data_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
-    """
+    """Returns how many examples a source has, and how many bytes they take."""
     _, split = _open(source, data_dir)
     return split.num_examples, split.num_bytes
 
@@ -47,7 +42,7 @@ def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterato
 
     Args:
       text_field: feature that holds the text; `a/b` is feature b within a.
-      data_dir: as in `dataset_size`.
+      data_dir: where prepared datasets lie; None: where TensorFlow Datasets keeps them.
     """
     import tensorflow_datasets as tfds
 
@@ -91,7 +86,6 @@ def read_dataset(piece: Piece, text_field: str, data_dir: str | None) -> Iterato
 
 
 def _open(source: str, data_dir: str | None) -> tuple[Any, Any]:
-    """Opens a source: its builder, prepared, and its split."""
     name, _, split = source.partition(":")
     builder = open_builder(name, data_dir, parameter="prepare.datasets_dir")
     splits = builder.info.splits

@@ -27,11 +27,7 @@ _CURE = "prepare the corpus again into an empty run_dir, or copy it again"
 
 
 def read_description(corpus: PathLike) -> dict[str, Any]:
-    """Returns what a corpus says of itself, compared with its checksum; other files are not looked at.
-
-    Args:
-      corpus: directory that `prepare` made.
-    """
+    """Returns what a corpus says of itself, compared with its checksum; other files are not looked at."""
     path = Path(corpus) / DESCRIPTION
     cure = "give a directory that multiberts prepare has finished"
     for name in (DESCRIPTION, DONE):
@@ -48,9 +44,6 @@ def check_corpus(corpus: PathLike) -> dict[str, Any]:
 
     They are read from end to end: no date or size shows that a copy was damaged. That is 20 GB in ten
     seconds of one core where the disk keeps up, and what has been read is then at hand for training.
-
-    Args:
-      corpus: directory that `prepare` made.
 
     Returns:
       What its `corpus.json` says.

@@ -52,24 +52,12 @@ def hold_out(
       text_field: of `jsonl`, the field that holds the text.
       share: of the documents that are held out.
       hold_out_seed: of the choice.
-
-    Raises:
-      UserError: a source or a parameter cannot be used, or one side would have less than two
-        documents; nothing is written.
     """
     pieces = name_sources(sources, source_format, "hold_out")
     known = {source_format} if isinstance(source_format, str) else set(source_format)
-    check_values(
-        "hold_out",
-        (
-            (
-                "source_format",
-                source_format,
-                known.issubset(FILE_FORMATS),
-                f"one of {', '.join(FILE_FORMATS)}, or a list of these",
-            ),
-        ),
-    )
+    expected = f"one of {', '.join(FILE_FORMATS)}, or a list of these"
+    is_known = known.issubset(FILE_FORMATS)
+    check_values("hold_out", [("source_format", source_format, is_known, expected)])
     parameters = {
         "source_format": one_or_all([piece.source_format for piece in pieces]),
         "text_field": text_field,

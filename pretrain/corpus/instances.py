@@ -57,11 +57,7 @@ class InstanceTable:
     """
 
     def __init__(self, directory: PathLike):
-        """Opens a table.
-
-        Args:
-          directory: where `prepare` wrote it.
-        """
+        """Opens a table."""
         self.rows = open_array(Path(directory) / INSTANCES, INSTANCE_DTYPE)
 
     def __len__(self) -> int:
@@ -224,11 +220,7 @@ def _instances_of_document(
 
 
 def _random_span(
-    bounds: np.ndarray,
-    documents: np.ndarray,
-    document: int,
-    target: int,
-    uniform: Iterator[float],
+    bounds: np.ndarray, documents: np.ndarray, document: int, target: int, uniform: Iterator[float]
 ) -> tuple[int, int]:
     """Sentences [first, last) from a uniform start in another document, filled to the target."""
     for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):

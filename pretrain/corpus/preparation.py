@@ -113,9 +113,6 @@ def prepare(settings: PreparationSettings) -> None:
 
     Args:
       settings: the fields of `PreparationSettings`.
-
-    Raises:
-      UserError: a source, the vocabulary or a parameter cannot be used; nothing is written.
     """
     sources = name_sources(settings.sources, settings.source_format, "prepare")
     check_settings(settings)
@@ -190,7 +187,6 @@ def prepare(settings: PreparationSettings) -> None:
 
 
 def _refuse_copies(sources: Sequence[Piece], marks: Sequence[str]) -> None:
-    """Refuses sources of other names that hold the same."""
     names: dict[str, str] = {}
     for piece, mark in zip(sources, marks, strict=True):
         other = names.setdefault(mark, piece.source)
@@ -316,10 +312,7 @@ def _write_instances(
     )
     workers.run(pair, tasks, "instances")
     counts = {"instances": 0, "random_next": 0, "short_targets": 0}
-    with (
-        replaced(directory / INSTANCES) as path,
-        ArrayWriter(path, INSTANCE_DTYPE) as writer,
-    ):
+    with replaced(directory / INSTANCES) as path, ArrayWriter(path, INSTANCE_DTYPE) as writer:
         for task in tasks:
             rows = open_array(instances_path(shard_dir, task.number), INSTANCE_DTYPE)
             counts["short_targets"] += int(short_targets_path(shard_dir, task.number).read_text())

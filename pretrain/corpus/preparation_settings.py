@@ -164,28 +164,14 @@ def check_settings(settings: PreparationSettings) -> None:
     ]
     paths = [settings.run_dir, *(settings.sources if kinds.issubset(FILE_FORMATS) else ())]
     relative = [path for path in paths if not os.path.isabs(path)]
-    check_values(
-        "prepare",
-        (
-            (
-                "counterfactual_seed",
-                seed,
-                seed is not None or not changed,
-                f"a number, as {', '.join(changed)} is set",
-            ),
-            (
-                "run_dir" if relative[:1] == [settings.run_dir] else "sources",
-                relative[0] if relative else "",
-                settings.scheduler is None or not relative,
-                "an absolute path, as the workers of --scheduler start in folders of their own",
-            ),
-            (
-                "source_format",
-                formats,
-                kinds.issubset(FILE_FORMATS)
-                or (len(kinds) == 1 and kinds.issubset(SOURCE_FORMATS)),
-                f"one of {', '.join(SOURCE_FORMATS)}, or a list of the formats of files (prepare "
-                "datasets and files apart with one vocabulary, then both together as stores)",
-            ),
-        ),
-    )
+    are_known = kinds.issubset(FILE_FORMATS if len(kinds) > 1 else SOURCE_FORMATS)
+    check_values("prepare", (
+        ("counterfactual_seed", seed, seed is not None or not changed,
+         f"a number, as {', '.join(changed)} is set"),
+        ("run_dir" if relative[:1] == [settings.run_dir] else "sources", relative[0] if relative else "",
+         settings.scheduler is None or not relative,
+         "an absolute path, as the workers of --scheduler start in folders of their own"),
+        ("source_format", formats, are_known,
+         f"one of {', '.join(SOURCE_FORMATS)}, or a list of the formats of files (prepare "
+         "datasets and files apart with one vocabulary, then both together as stores)"),
+    ))  # fmt: skip

@@ -37,11 +37,7 @@ _SENTENCES_AT_ONCE = 8192
 
 
 def check_vocabulary_size(path: PathLike) -> None:
-    """Refuses a vocabulary whose ids do not fit into a token file.
-
-    Args:
-      path: a `vocab.txt`.
-    """
+    """Refuses a vocabulary whose ids do not fit into a token file."""
     pieces = read_vocabulary(path)
     if len(pieces) > LARGEST_VOCABULARY:
         raise UserError(
@@ -96,9 +92,6 @@ class TokenStore:
 
     def sentence_bounds(self, document: int) -> np.ndarray:
         """Returns where a document's sentences begin in the token file, and where the last ends.
-
-        Args:
-          document: in `range(num_documents)`.
 
         Returns:
           int64 [sentences of the document + 1].

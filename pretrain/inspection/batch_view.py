@@ -106,9 +106,6 @@ def show_batch(
     Returns:
       Text: learning rate, seeds and numbers of the corpus's instances, then for
       each sequence its label and its pieces. A piece to predict stands as `{seen=answer}`.
-
-    Raises:
-      UserError: there is no such run or step, or the corpus is not there or another.
     """
     record = read_run_record(run_dir)
     parameters = record.parameters
@@ -158,7 +155,6 @@ def show_batch(
 
 
 def _spelled(batch: Mapping[str, np.ndarray], row: int, pieces: Sequence[str]) -> str:
-    """Returns one sequence in pieces, without padding."""
     length = int(batch["input_mask"][row].sum())
     words = [pieces[number] for number in batch["input_ids"][row, :length]]
     count = int(batch["masked_lm_weights"][row].sum())

@@ -61,9 +61,6 @@ def describe(
 
     Returns:
       Text: the directory, then a line a fact.
-
-    Raises:
-      UserError: there is no whole corpus, or a file changed.
     """
     facts = check_corpus(corpus)
     statistics = corpus_statistics(
@@ -78,12 +75,7 @@ def describe(
 def corpus_statistics(
     corpus: PathLike, *, sequence_length: int, masked_lm_probability: float = 0.15
 ) -> CorpusStatistics:
-    """Reads a corpus once, a part at a time.
-
-    Args:
-      corpus: directory that `prepare` made.
-      masked_lm_probability: share of tokens to predict.
-    """
+    """Reads a corpus once, a part at a time."""
     store, table = TokenStore(corpus), InstanceTable(corpus)
     sentences = np.diff(store.sentence_offsets)
     documents = np.diff(store.sentence_offsets[store.document_offsets])
@@ -111,7 +103,6 @@ def corpus_statistics(
 
 
 def _rows(statistics: CorpusStatistics, facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns the statistics of a corpus, whose `corpus.json` has these facts, as text."""
     counts, tokens = facts["counts"], statistics.tokens
     lengths, predictions = statistics.lengths, statistics.predictions
     total = lengths.sum()

@@ -57,9 +57,6 @@ def curves(*, run_dirs: Sequence[PathLike], output_dir: PathLike = "curves") -> 
     Returns:
       Text: the accuracy of each run at the last step that all have, their mean, and the standard
       deviation between runs (n - 1) with its share of the mean; last where the picture is.
-
-    Raises:
-      UserError: a directory is not a pre-training run, or has logged nothing.
     """
     runs = _with_distinct_names([_read(run_dir) for run_dir in run_dirs], run_dirs)
     if not runs:
@@ -173,14 +170,7 @@ def _label(axes: Axes, title: str, unit: str) -> None:
 
 
 def _smoothed(curve: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of neighbouring lines, so that a curve has a readable number of points.
-
-    Args:
-      curve: steps and values, [lines, 2].
-
-    Returns:
-      Steps and values, each [points].
-    """
+    """Means of neighbouring lines, so that a curve has a readable number: steps, values [points]."""
     parts = np.array_split(curve, min(_MOST_POINTS, len(curve)))
     means = np.array([part.mean(axis=0) for part in parts])
     return means[:, 0], means[:, 1]
@@ -204,9 +194,5 @@ def describe_training(run_dir: PathLike) -> str:
     )
     shown = [f"  {text:<28}{last[name]:.3f}" for name, text in names.items() if name in last]
     return "\n".join(
-        [
-            f"{run_dir}",
-            *shown,
-            f"  {'checkpoints at steps':<28}{', '.join(map(str, steps))}",
-        ]
+        [f"{run_dir}", *shown, f"  {'checkpoints at steps':<28}{', '.join(map(str, steps))}"]
     )

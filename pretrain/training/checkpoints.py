@@ -72,30 +72,21 @@ def checkpoint_path(run_dir: PathLike, step: int) -> Path:
     return Path(run_dir) / "checkpoints" / f"step_{step}"
 
 
+@dataclasses.dataclass(frozen=True)
 class KeptCheckpoints:
-    """The checkpoints of one run, each written once and never changed."""
+    """The checkpoints of one run, each written once and never changed.
 
-    def __init__(
-        self,
-        run_dir: Path,
-        steps: Sequence[int],
-        *,
-        config: BertConfig,
-        vocabulary_path: Path,
-        provenance: Mapping[str, Any],
-    ):
-        """Args:
-        run_dir: of the run.
-        steps: numbers of finished updates at which a checkpoint is kept.
-        config: the model's sizes.
-        vocabulary_path: of the corpus.
-        provenance: what all of them record, besides their step and its measurements.
-        """
-        self._run_dir = run_dir
-        self._steps = tuple(steps)
-        self._config = config
-        self._vocabulary_path = vocabulary_path
-        self._provenance = provenance
+    Attributes:
+      steps: numbers of finished updates at which a checkpoint is kept.
+      vocabulary_path: of the corpus.
+      provenance: what all of them record, besides their step and its measurements.
+    """
+
+    run_dir: Path
+    steps: Sequence[int]
+    config: BertConfig
+    vocabulary_path: Path
+    provenance: Mapping[str, Any]
 
     def write(
         self, step: int, weights: Mapping[str, np.ndarray], measured: Mapping[str, float]
@@ -107,28 +98,28 @@ class KeptCheckpoints:
           weights: float32 arrays by name.
           measured: on held-out text; may be empty.
         """
-        directory = checkpoint_path(self._run_dir, step)
-        if step not in self._steps:
+        directory = checkpoint_path(self.run_dir, step)
+        if step not in self.steps:
             return
         if directory.exists():
             # One that somebody removed files from is made again.
             with contextlib.suppress(UserError):
                 check_checkpoint(directory)
                 return
-        provenance = {**self._provenance, "step": step}
+        provenance = {**self.provenance, "step": step}
         if measured:
             provenance["evaluation"] = dict(measured)
-        write_checkpoint(directory, weights, self._config, self._vocabulary_path, provenance)
+        write_checkpoint(directory, weights, self.config, self.vocabulary_path, provenance)
 
     def check_before(self, step: int) -> None:
         """Refuses to resume from a step if an earlier checkpoint was lost.
 
         It could not be made again: training is past it.
         """
-        for kept in self._steps:
+        for kept in self.steps:
             if not step or kept > step:
                 continue
-            directory, state = checkpoint_path(self._run_dir, kept), self._run_dir / STATE
+            directory, state = checkpoint_path(self.run_dir, kept), self.run_dir / STATE
             if self._unfetched(kept):
                 continue  # it is in the bucket
             if not directory.exists():
@@ -141,14 +132,14 @@ class KeptCheckpoints:
     def outputs(self) -> list[str]:
         """Returns all files, relative to the run's directory."""
         names: list[str] = []
-        for step in self._steps:
-            directory = checkpoint_path(self._run_dir, step)
+        for step in self.steps:
+            directory = checkpoint_path(self.run_dir, step)
             if directory.exists():
-                names += [str(file.relative_to(self._run_dir)) for file in directory.iterdir()]
+                names += [str(file.relative_to(self.run_dir)) for file in directory.iterdir()]
             else:
                 names += self._unfetched(step)
         return sorted(names)
 
     def _unfetched(self, step: int) -> list[str]:
         folder = f"{checkpoint_path('.', step)}/"
-        return [name for name in read_unfetched(self._run_dir) if name.startswith(folder)]
+        return [name for name in read_unfetched(self.run_dir) if name.startswith(folder)]

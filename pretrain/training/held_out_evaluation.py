@@ -84,7 +84,6 @@ def evaluate_held_out(
 
 @functools.lru_cache(maxsize=2)
 def _predictor(config: BertConfig, compile_step: bool) -> ForwardPass:
-    """Returns the compiled forward pass, shared by all runs of the same model in this process."""
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.training.engine import ForwardPass
 

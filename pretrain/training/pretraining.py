@@ -53,8 +53,6 @@ def pretrain(settings: PretrainingSettings) -> None:
       settings: the fields of `PretrainingSettings`.
 
     Raises:
-      UserError: bad input, naming file and cure; nothing has been written. While it runs: the disk
-        is full, or training has diverged; what was saved before is kept.
       PreemptedError: SIGTERM or SIGHUP came; the state is saved.
 
     Reference: Sellam et al., 2022, section 2; Devlin et al., 2019, section 3.1 and appendix A.2.
@@ -87,24 +85,13 @@ def pretrain(settings: PretrainingSettings) -> None:
         mask_seed=settings.mask_seed,
     )
     vocab_size = batches.tokenizer.size
-    check_values(
-        "pretrain",
-        (
-            (
-                "model['vocab_size']",
-                settings.model.get("vocab_size"),
-                settings.model.get("vocab_size", vocab_size) == vocab_size,
-                f"{vocab_size}, the size of the corpus's vocabulary, or no such field",
-            ),
-            (
-                "batch_size",
-                settings.batch_size,
-                settings.batch_size <= batches.num_instances,
-                f"at most {batches.num_instances}, the instances of {settings.corpus}",
-            ),
-        ),
-    )
-    model = {**settings.model, "vocab_size": vocab_size}
+    model = {"vocab_size": vocab_size, **settings.model}
+    check_values("pretrain", (
+        ("model['vocab_size']", model["vocab_size"], model["vocab_size"] == vocab_size,
+         f"{vocab_size}, the size of the corpus's vocabulary, or no such field"),
+        ("batch_size", settings.batch_size, settings.batch_size <= batches.num_instances,
+         f"at most {batches.num_instances}, the instances of {settings.corpus}"),
+    ))  # fmt: skip
     if settings.initial_checkpoint is not None:
         # Weights keep the form of GELU that they were trained with, and rows that have no piece.
         start_config = check_checkpoint(checkpoint_directory(settings.initial_checkpoint))
@@ -133,10 +120,7 @@ def pretrain(settings: PretrainingSettings) -> None:
     from multiberts.bert.model.operations import model_flops_per_step
 
     flops = model_flops_per_step(
-        config,
-        settings.batch_size,
-        settings.sequence_length,
-        settings.max_predictions_per_sequence,
+        config, settings.batch_size, settings.sequence_length, settings.max_predictions_per_sequence
     )
     with preemption_notice() as should_stop:
         # The trainer first: devices are opened before anything else of the engine's runs.
@@ -263,7 +247,6 @@ def pretrain(settings: PretrainingSettings) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _trainer(config: BertConfig, compute_dtype: str, settings: TrainerSettings) -> Trainer:
-    """Returns the compiled trainer, shared by all runs of the same model in this process."""
     from multiberts.bert.model.heads import pretraining_loss
     from multiberts.bert.training.engine import new_trainer
 

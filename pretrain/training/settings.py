@@ -163,36 +163,18 @@ def check_settings(settings: PretrainingSettings) -> None:
     num_steps, shards = settings.num_steps, settings.gradient_shards
     treatment = settings.learning_rate_treatment
     late = [step for step in settings.checkpoint_steps if step > num_steps]
-    check_values(
-        "pretrain",
-        (
-            ("checkpoint_steps", late[:1], not late, f"steps in 0..{num_steps}"),
-            (
-                "batch_size",
-                settings.batch_size,
-                settings.batch_size % shards == 0,
-                f"a multiple of pretrain.gradient_shards {shards} (the paper: 256 and 32)",
-            ),
-            (
-                "warmup_steps",
-                settings.warmup_steps,
-                settings.warmup_steps <= num_steps,
-                f"0 to num_steps, {num_steps}",
-            ),
-            (
-                "initialisation_seed",
-                settings.initialisation_seed,
-                settings.initialisation_seed is None or settings.initial_checkpoint is None,
-                "None with pretrain.initial_checkpoint, whose weights training starts from",
-            ),
-            (
-                "learning_rate_treatment",
-                treatment,
-                treatment != CONTINUE or settings.initial_checkpoint is not None,
-                "'restart' without pretrain.initial_checkpoint",
-            ),
-        ),
-    )
+    seed, is_new = settings.initialisation_seed, settings.initial_checkpoint is None
+    batch_size, warmup_steps = settings.batch_size, settings.warmup_steps
+    check_values("pretrain", (
+        ("checkpoint_steps", late[:1], not late, f"steps in 0..{num_steps}"),
+        ("batch_size", batch_size, batch_size % shards == 0,
+         f"a multiple of pretrain.gradient_shards {shards} (the paper: 256 and 32)"),
+        ("warmup_steps", warmup_steps, warmup_steps <= num_steps, f"0 to num_steps, {num_steps}"),
+        ("initialisation_seed", seed, seed is None or is_new,
+         "None with pretrain.initial_checkpoint, whose weights training starts from"),
+        ("learning_rate_treatment", treatment, treatment != CONTINUE or not is_new,
+         "'restart' without pretrain.initial_checkpoint"),
+    ))  # fmt: skip
 
 
 def learning_rates(

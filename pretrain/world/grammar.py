@@ -119,9 +119,6 @@ def draw_world(
       people_share: the share of documents about people, in [0, 1].
       sentences_per_document: of every document; None: 5 to 8, drawn.
       participant_share: see `World`.
-
-    Returns:
-      The world.
     """
     depth = len(FIELDS[0].occupations)
     shares = np.linspace(
@@ -144,9 +141,6 @@ def document(world: World, index: int) -> list[str]:
 
     Args:
       index: which document; together with the world's seed it fixes every word.
-
-    Returns:
-      Its sentences, in order.
     """
     random = generator("world", world.world_seed, "document", index)
     length = world.sentences_per_document or int(random.integers(5, 9))

@@ -105,9 +105,6 @@ def make_world(
       num_dev_coreference: likewise, to evaluate on.
       num_train_questions: questions to train on, each on a paragraph of its own.
       num_dev_questions: likewise, to evaluate on.
-
-    Raises:
-      UserError: a number out of range; nothing has been written.
     """
     parameters, _ = IDENTITY.of(locals())
     run = RunDirectory(run_dir, stage="make_world", parameters=parameters)

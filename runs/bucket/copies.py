@@ -35,9 +35,6 @@ def fetch(url: str) -> Path:
 
     Args:
       url: of a finished run (states of training are not copied), of a folder, or of one file.
-
-    Returns:
-      The local copy.
     """
     bucket = Bucket(url)
     path = local_copy(bucket)
@@ -95,7 +92,6 @@ def push_finished(path: Path, url: str) -> None:
 
 
 def _fetch_objects(bucket: Bucket, path: Path) -> None:
-    """Copies a file, or all files below a folder."""
     single = bucket.facts()
     objects = {"": single} if single is not None else bucket.list()
     for name in objects:

@@ -58,9 +58,7 @@ class BucketLease:
         began, has_reported = time.monotonic(), False
         while True:
             holder = found and Holder.parse(
-                found[0],
-                f"{self._bucket.url}/{LEASE}",
-                "if nothing writes this run, remove it",
+                found[0], f"{self._bucket.url}/{LEASE}", "if nothing writes this run, remove it"
             )
             patience = min(holder.seconds_until_stale, _LONGEST_PATIENCE) if holder else 0.0
             is_changed = found is not None and found[1] != first_version

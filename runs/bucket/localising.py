@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from multiberts.runs.bucket.objects import (
     is_url,
 )
 from multiberts.runs.errors import UserError
+from multiberts.runs.parameters import with_texts
 from multiberts.runs.preemption import PreemptedError
 
 RUN_DIR = "run_dir"
@@ -28,9 +30,6 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     Inputs are fetched first. `run_dir` becomes a local copy, which is pushed now and then and when
     the block ends, however it ends.
 
-    Args:
-      arguments: of the stage; any `gs://...` (or another of fsspec's URLs) in them counts.
-
     Yields:
       The arguments with local paths; the same if none is in a bucket.
 
@@ -41,7 +40,9 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         with contextlib.ExitStack() as stack:
             located = {
-                name: value if name == RUN_DIR else _located(name, value, places)
+                name: value
+                if name in (RUN_DIR, *_PASSED_ON)
+                else with_texts(functools.partial(_local, name, places), value)
                 for name, value in arguments.items()
             }
             if is_url(arguments.get(RUN_DIR)):
@@ -65,14 +66,8 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         raise type(error)(message) from error
 
 
-def _located(name: str, value: Any, places: dict[str, str]) -> Any:
-    """Returns a value with its URLs replaced by paths of local copies, which are recorded."""
-    if name in _PASSED_ON:
-        return value
-    if isinstance(value, Mapping):
-        return {key: _located(name, item, places) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_located(name, item, places) for item in value]
+def _local(name: str, places: dict[str, str], value: str) -> str:
+    """Returns the path of a local copy in place of a URL, and records it."""
     if not is_url(value):
         return value
     if name.startswith("output"):

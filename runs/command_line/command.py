@@ -93,8 +93,7 @@ PURPOSES = {
             ("results",),
         ),
         "learning-rates": Command(
-            "stats.report.selection:learning_rates",
-            "print the best learning rate of each task",
+            "stats.report.selection:learning_rates", "print the best learning rate of each task"
         ),
         "stats": Command(
             "stats.report.reporting:report",
@@ -331,7 +330,6 @@ def _lacking_package(error: ModuleNotFoundError) -> str | None:
 
 
 def _call(name: str, *rest: str) -> None:
-    """Calls the command of that name with the rest of the command line."""
     if name in _HELP:
         console.report(_overview())
         return

@@ -31,10 +31,7 @@ IN_DATA = "data:"
 # The parameter that names modules with code, which a file may not set.
 CODE = "task_modules"
 # Where Gin or Python's tokeniser meets a text that is not a configuration.
-_TEXT_ERRORS = (
-    *(ValueError, SyntaxError, OSError, AttributeError, TypeError),
-    tokenize.TokenError,
-)
+_TEXT_ERRORS = (*(ValueError, SyntaxError, OSError, AttributeError, TypeError), tokenize.TokenError)
 _GIN_ERRORS = (*_TEXT_ERRORS, RecursionError, MemoryError)
 # The files that come with the package, `configs/...`, are found from any directory.
 _PACKAGE = Path(multiberts.__file__).parent

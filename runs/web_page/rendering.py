@@ -35,9 +35,6 @@ def render(template: Path, filters: Mapping[str, Callable[..., Any]], **values: 
     Args:
       filters: of the template, by name; `counted` is there for all.
       **values: of the template; all text among them is escaped.
-
-    Returns:
-      The page as HTML.
     """
     environment = _environment(template.parent)
     environment.filters |= {"counted": counted, **filters}

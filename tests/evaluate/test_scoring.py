@@ -12,8 +12,9 @@ from sklearn import metrics
 
 from multiberts.evaluate.prediction_files.prediction_file import write_predictions
 from multiberts.evaluate.scoring import COLUMNS, describe_run, describe_scores, parts_of, score
-from multiberts.runs.directory import RunDirectory
+from multiberts.runs.directory import RunDirectory, read_done
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import sha256_of_file
 
 
 def write_run(
@@ -154,12 +155,15 @@ def test_scores_are_replaced_after_new_runs_and_only_then(
         )
         seeds, marker = scored()
         assert seeds == list(range(seed + 1))
-        RunDirectory(
+        run = RunDirectory(
             scores,
             stage="score",
             parameters={"extra_metrics": []},
             inputs={"predictions": sorted((tmp_path / "runs").iterdir())},
-        ).verify()
+        )
+        assert run.done
+        for name, entry in read_done(scores).items():
+            assert sha256_of_file(scores / name) == entry["sha256"]
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{scores} has") and "replaced" in line
     before = (scores / "DONE").stat().st_mtime_ns

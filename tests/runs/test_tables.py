@@ -11,7 +11,15 @@ import pandas as pd
 import pytest
 
 from multiberts.runs.errors import UserError
-from multiberts.runs.tables import TableRow, column_names, is_table, read_rows, table_entries
+from multiberts.runs.tables import (
+    TableRow,
+    column_names,
+    is_table,
+    read_rows,
+    table_entries,
+    table_files,
+    table_of_files,
+)
 
 COLUMNS = ["id", "text"]
 ROWS = [{"id": "1", "text": 'a "quote'}, {"id": "2", "text": "two, or more"}]
@@ -192,6 +200,24 @@ def test_a_damaged_or_missing_columnar_table_is_refused_in_one_line(tmp_path: Pa
         list(read_rows(tmp_path / "b.parquet", ["text"]))
     with pytest.raises(UserError, match=r"data-\*\.arrow"):
         list(read_rows(tmp_path, ["text"]))
+
+
+def test_one_shard_of_a_saved_folder_is_read_alone(tmp_path: Path) -> None:
+    """Not the rows of the whole folder, of which the run would record one file only."""
+    pyarrow = pytest.importorskip("pyarrow")
+    for number, text in enumerate(("first", "second")):
+        table = pyarrow.table({"text": [text]})
+        path = tmp_path / f"data-0000{number}-of-00002.arrow"
+        with pyarrow.ipc.new_stream(str(path), table.schema) as writer:
+            writer.write_table(table)
+    for given, texts in ((path, ["second"]), (tmp_path, ["first", "second"])):
+        table_path = table_of_files(table_files(given))
+        assert [row["text"] for row in read_rows(table_path, ["text"])] == texts
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_table_of_a_byte_order_mark_alone_has_no_columns(tmp_path: Path, name: str) -> None:
+    assert column_names(written(tmp_path / name, b"\xef\xbb\xbf")) == [""]
 
 
 # Two sentences of CoNLL-2003's form, a file of words and tags, Universal NER's and MultiCoNER's, each with

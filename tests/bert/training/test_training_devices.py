@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from multiberts.bert.training.devices import CPU, Devices, refuse_several_processes
-from multiberts.bert.training.engine import new_trainer
+from multiberts.bert.training.devices import CPU, Devices
 from multiberts.bert.training.trainer import TrainerSettings
 from multiberts.runs.environment import ENGINE, JAX
 from multiberts.runs.errors import UserError
@@ -85,32 +83,3 @@ def test_peak_of_all_devices() -> None:
     pair = Devices(mesh=None, count=2, kind="NVIDIA A100-SXM4-40GB")
     assert pair.peak_flops_per_second("bfloat16") == 2 * 312e12
     assert Devices(mesh=None, count=1, kind=CPU).peak_flops_per_second() is None
-
-
-ONE = {"cluster": {"worker": ["one:1"]}, "task": {"type": "worker", "index": 0}}
-TWO = {"cluster": {"chief": ["one:1"], "worker": ["two:2"]}, "task": {"type": "worker", "index": 0}}
-
-
-@pytest.mark.parametrize("described", ["", "{}", json.dumps(ONE)])
-def test_a_description_of_one_process_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, described: str
-) -> None:
-    monkeypatch.setenv("TF_CONFIG", described)
-    refuse_several_processes()
-
-
-@pytest.mark.parametrize(
-    ("described", "message"),
-    [
-        ("{worker: one}", "TF_CONFIG is not JSON of TensorFlow's form"),
-        ("[1, 2]", "TF_CONFIG is not JSON of TensorFlow's form"),
-        (json.dumps(TWO), "TF_CONFIG names 2 processes"),
-    ],
-)
-def test_several_processes_are_refused(
-    monkeypatch: pytest.MonkeyPatch, described: str, message: str
-) -> None:
-    """Before an engine is imported."""
-    monkeypatch.setenv("TF_CONFIG", described)
-    with pytest.raises(UserError, match=f"{message}.*; unset it: a seed trains on .* one host"):
-        new_trainer(lambda *_: (0.0, {}))

@@ -414,16 +414,3 @@ def test_tensorflow_refuses_several_devices(
     with pytest.raises(UserError, match=r"devices is 2, but .* one device; add --engine=jax"):
         pretrain(**arguments(run, num_steps=2, devices=2))
     assert not run.exists()
-
-
-def test_several_processes_are_refused(
-    arguments: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By either engine; nothing has been written."""
-    run = tmp_path / "run"
-    workers = {"cluster": {"worker": ["one:1", "two:2"]}, "task": {"type": "worker", "index": 1}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(workers))
-    with pytest.raises(UserError, match=r"TF_CONFIG names 2 processes; unset it"):
-        # A weight decay of its own: no trainer of another test's is there.
-        pretrain(**arguments(run, num_steps=2, devices="auto", weight_decay_rate=0.0375))
-    assert not run.exists()
