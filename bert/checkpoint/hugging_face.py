@@ -24,8 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.fine_tuned import foreign_record
-from multiberts.bert.model.configuration import GELUS, BertConfig, check_layers, parameter_shapes
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, foreign_record
+from multiberts.bert.model.configuration import (
+    GELUS,
+    BertConfig,
+    Gelu,
+    check_layers,
+    parameter_shapes,
+)
 from multiberts.bert.tokenization import (
     CLS,
     MASK,
@@ -100,7 +106,7 @@ _IN_STATES = ("model", "state_dict", "module", "model_state_dict")
 _TRANSPOSED_ROWS = 64
 
 
-def is_hugging_face(directory: PathLike) -> bool:
+def holds_weights(directory: PathLike) -> bool:
     """Returns whether a directory has weights in this layout."""
     names = (WEIGHTS, OLD_WEIGHTS, f"{WEIGHTS}.index.json", f"{OLD_WEIGHTS}.index.json")
     return any((Path(directory) / name).is_file() for name in names)
@@ -135,15 +141,12 @@ class _HeadClass:
     problem_type: str | None = None
 
 
+_ON_TEXTS = ("BertForSequenceClassification", "classifier")
 # By `TaskHead.kind`. Each is one layer, `output_weights` [outputs, hidden] and `output_bias` [outputs] here.
 _HEAD_CLASSES = {
-    "classification": _HeadClass(
-        "BertForSequenceClassification", "classifier", "single_label_classification"
-    ),
-    "regression": _HeadClass("BertForSequenceClassification", "classifier", "regression"),
-    "multi_label_classification": _HeadClass(
-        "BertForSequenceClassification", "classifier", "multi_label_classification"
-    ),
+    "classification": _HeadClass(*_ON_TEXTS, "single_label_classification"),
+    "regression": _HeadClass(*_ON_TEXTS, "regression"),
+    "multi_label_classification": _HeadClass(*_ON_TEXTS, "multi_label_classification"),
     "token_classification": _HeadClass("BertForTokenClassification", "classifier"),
     "question_answering": _HeadClass("BertForQuestionAnswering", "qa_outputs"),
 }
@@ -192,7 +195,7 @@ def write_files(
     parameters: Mapping[str, np.ndarray],
     config: BertConfig,
     vocabulary_path: PathLike,
-    fine_tuned: Mapping[str, Any] | None,
+    provenance: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
@@ -200,7 +203,7 @@ def write_files(
       parameters: float32 arrays by released variable name, pre-training heads included; of a
         fine-tuned model, its own head.
       vocabulary_path: its `vocab.txt`.
-      fine_tuned: of a fine-tuned model, its record (see `bert/checkpoint/fine_tuned.py`).
+      provenance: of a fine-tuned model, with its record (see `bert/checkpoint/fine_tuned.py`).
 
     Returns:
       The names of the files.
@@ -208,7 +211,7 @@ def write_files(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    directory = Path(directory)
+    directory, fine_tuned = Path(directory), provenance.get(FINE_TUNED)
     names = {name: hugging_face_name(name) for name in parameter_shapes(config)}
     missing = [name for name in names if name not in parameters]
     if fine_tuned is not None:
@@ -298,8 +301,12 @@ def _kinds_of_head(values: Mapping[str, Any]) -> list[str]:
     return [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architecture]
 
 
-def read_config(directory: PathLike) -> BertConfig:
-    """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise."""
+def read_config(directory: PathLike) -> tuple[BertConfig, bool]:
+    """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise.
+
+    Returns:
+      The sizes, and whether the form of GELU is left open, which is then read as the tanh form.
+    """
     path = config_path(directory)
     values = read_json_fields(path, _KINDS)
     for name, expected in _REQUIRED.items():
@@ -315,27 +322,23 @@ def read_config(directory: PathLike) -> BertConfig:
             f"{path}: hidden_act is {activation!r}, expected {', '.join(_GELUS)}; the BERT here "
             "has GELU only, so take another checkpoint"
         )
-    hidden_act = _GELUS[activation] or GELUS["exact" if _kinds_of_head(values) else "tanh"]
+    form: Gelu = "exact" if _kinds_of_head(values) else "tanh"
+    is_open = _GELUS[activation] is None and form == "tanh"
+    hidden_act = _GELUS[activation] or GELUS[form]
     names = BertConfig.__dataclass_fields__
     known = {name: value for name, value in values.items() if name in names}
-    return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path))
+    return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path)), is_open
 
 
-def leaves_gelu_open(directory: PathLike) -> bool:
-    """Returns whether `config.json` may mean either form of GELU, and is read as the tanh form."""
-    values = read_json_fields(config_path(directory))
-    return values.get("hidden_act", "gelu") == "gelu" and not _kinds_of_head(values)
-
-
-def check_weights(directory: PathLike) -> Path:
-    """Finds the file of weights and, for safetensors, checks that it is whole, from its header."""
+def weight_files(directory: PathLike) -> list[str]:
+    """Returns the one file of weights; of safetensors, checks that it is whole, from its header."""
     directory = Path(directory)
     for name in (WEIGHTS, OLD_WEIGHTS):
         if (directory / name).is_file():
             if name == WEIGHTS:
                 with _opened(directory / name):
                     pass
-            return directory / name
+            return [name]
     raise UserError(
         f"{directory} has its weights in several parts ({WEIGHTS}.index.json); load it with "
         "transformers and save it again with save_pretrained(..., max_shard_size='20GB')"
@@ -344,7 +347,7 @@ def check_weights(directory: PathLike) -> Path:
 
 def read_weights(
     directory: PathLike, config: BertConfig, fine_tuned: Mapping[str, Any] | None
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], None]:
     """Reads all weights, without looking whether they are complete.
 
     Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), names of a wrapper before these
@@ -353,12 +356,12 @@ def read_weights(
 
     Args:
       directory: with `model.safetensors` or `pytorch_model.bin`.
-      fine_tuned: as `write_files` takes it.
+      fine_tuned: of a fine-tuned model, its record.
 
     Returns:
-      float32 arrays by released variable name.
+      float32 arrays by released variable name; and None, as the step is not stored.
     """
-    path = check_weights(directory)
+    path = Path(directory, *weight_files(directory))
     ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
     ours |= {place: name for name, place in _head_names(fine_tuned).items()}
     with _opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
@@ -387,7 +390,7 @@ def read_weights(
                 f"{path} holds {name}, which no BERT of {config_path(directory)} has, so it computes "
                 "something else; take another checkpoint"
             )
-    return {name: tensors[place] for name, place in sorted((ours[t], t) for t in tensors)}
+    return {ours[name]: tensors[name] for name in sorted(tensors, key=ours.__getitem__)}, None
 
 
 def _transposed(name: str, values: np.ndarray) -> np.ndarray:
