@@ -64,6 +64,10 @@ class _Checkpoint:
     def name(self) -> str:
         return _named(self.run, self.step)
 
+    @property
+    def place(self) -> tuple[str, int | None]:
+        return self.run, self.step
+
 
 def _named(run: str, step: int | None) -> str:
     return run if step is None else f"{run} step {step:,}"
@@ -97,9 +101,6 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
 
     Returns:
       0 where nothing is wrong, else 1.
-
-    Raises:
-      UserError: there is no checkpoint, or models of different sizes are given.
     """
     checkpoints = [found for path in paths for found in _checkpoints_in(path, len(paths) > 1)]
     findings = _file_faults(checkpoints)
@@ -181,21 +182,31 @@ def _is_part(name: str) -> bool:
     return bool(weight_files([name])) or name in _CONFIGURATIONS or bool(_PICKLED.fullmatch(name))
 
 
+def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) -> Finding:
+    """Returns what some checkpoints have in common; `verb` is that of the plural."""
+    shown = [each.name for each in checkpoints[:_MOST_LISTED]]
+    if len(checkpoints) > len(shown):
+        shown.append(f"{len(checkpoints) - len(shown)} more")
+    *others, last = shown
+    names = f"{', '.join(others)} and {last}" if others else last
+    verb = verb if others else {"have": "has", "lack": "lacks"}.get(verb, verb)
+    return Finding(kind, f"{names} {verb} {rest}.", tuple(each.place for each in checkpoints))
+
+
 def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     """Reads the headers; finds what is missing, damaged, or unlike the other checkpoints."""
     findings = []
     for checkpoint in checkpoints:
-        where = ((checkpoint.run, checkpoint.step),)
         names = [*checkpoint.source.sizes]
         if not weight_files(names):
             pickled = any(map(_PICKLED.fullmatch, names))
             what = "only pickled weights, of which no part can be read" if pickled else "no weights"
-            findings.append(Finding("files", f"{checkpoint.name} has {what}.", where))
+            findings.append(_fault("files", [checkpoint], "have", what))
             continue
         try:
             checkpoint.tensors = stored_tensors(checkpoint.source)
         except (ValueError, OSError) as error:
-            findings.append(Finding("files", f"{checkpoint.name} cannot be read: {error}.", where))
+            findings.append(_fault("files", [checkpoint], "cannot", f"be read: {error}"))
     findings += _missing_steps(checkpoints)
     findings += _unlike(checkpoints, _TOKENIZERS, "tokeniser")
     findings += _unlike(checkpoints, _CONFIGURATIONS, "configuration")
@@ -207,9 +218,9 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
         (with_state[False], "no"), (with_state[True], "an"), key=lambda part: len(part[0])
     )
     if few:
-        verb = "have" if len(few) > 1 else "has"
-        text = f"{_listed(few)} {verb} {what} optimiser state, unlike the others."
-        findings.append(Finding("optimiser", text, _places(few)))
+        findings.append(
+            _fault("optimiser", few, "have", f"{what} optimiser state, unlike the others")
+        )
     return findings
 
 
@@ -243,13 +254,9 @@ def _unlike(
         is_missing = [each for each in checkpoints if contents[id(each)] is None]
         differing = [each for each in checkpoints if contents[id(each)] not in (None, usual)]
         if is_missing:
-            verb = "lack" if len(is_missing) > 1 else "lacks"
-            text = f"{_listed(is_missing)} {verb} {name}, which {count} have."
-            yield Finding(kind, text, _places(is_missing))
+            yield _fault(kind, is_missing, "lack", f"{name}, which {count} have")
         if differing:
-            verb = "have" if len(differing) > 1 else "has"
-            text = f"{_listed(differing)} {verb} another {name} than {count} others."
-            yield Finding(kind, text, _places(differing))
+            yield _fault(kind, differing, "have", f"another {name} than {count} others")
 
 
 def _digest(source: Source, name: str, known: dict[str, str]) -> str | None:
@@ -268,16 +275,16 @@ def _read_samples(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     names = shared_matrices({each.name: each.tensors for each in checkpoints})
     findings = []
     for checkpoint in console.ProgressBar(checkpoints, unit="checkpoint"):
-        where = ((checkpoint.run, checkpoint.step),)
         try:
             checkpoint.values = sample(checkpoint.source, checkpoint.tensors, names)
         except (ValueError, OSError) as error:
-            findings.append(Finding("files", f"{checkpoint.name} cannot be read: {error}.", where))
+            findings.append(_fault("files", [checkpoint], "cannot", f"be read: {error}"))
             continue
         rows = [values.astype(np.float64) for values in checkpoint.values]
         if not all(np.isfinite(row).all() for row in rows):
-            text = f"{checkpoint.name} holds numbers that are NaN or infinite."
-            findings.append(Finding("files", text, where))
+            findings.append(
+                _fault("files", [checkpoint], "holds", "numbers that are NaN or infinite")
+            )
             continue
         # Each matrix counts alike, whatever its scale.
         centred = [row - row.mean() for row in rows]
@@ -297,8 +304,7 @@ def _equal_checkpoints(checkpoints: Sequence[_Checkpoint]) -> tuple[list[Finding
     copies: set[int] = set()
     for group in groups.values():
         if len(group) > 1:
-            text = f"{_listed(group)} are equal in every byte that was read."
-            findings.append(Finding("twice", text, _places(group)))
+            findings.append(_fault("twice", group, "are", "equal in every byte that was read"))
             copies.update(id(each) for each in group[1:])
     return findings, copies
 
@@ -350,23 +356,20 @@ class _Weights:
                     f"{run} and {other} share an initialisation, or one continues the other: their weights "
                     f"at {first.name} and {second.name} correlate with {found:.2f}."
                 )
-                yield Finding("initialisation", text, _places([first, second]))
+                yield Finding("initialisation", text, (first.place, second.place))
 
     def broken_paths(self) -> Iterator[Finding]:
         for before, after in self._pairs():
             if self.correlations[before, after] > self.limit:
                 continue
             checkpoint = self.checkpoints[after]
-            text = (
-                f"{checkpoint.name} does not continue {self.checkpoints[before].name}: their weights do not "
-                "correlate"
-            )
+            text = f"not continue {self.checkpoints[before].name}: their weights do not correlate"
             of_others = np.array([each.run != checkpoint.run for each in self.checkpoints])
             with_others = np.where(of_others, self.correlations[after], -1)
             nearest = int(with_others.argmax())
             if with_others[nearest] > self.limit:
                 text += f", but with those of {self.checkpoints[nearest].name} ({with_others[nearest]:.2f})"
-            yield Finding("path", f"{text}.", _places([checkpoint]))
+            yield _fault("path", [checkpoint], "does", text)
 
     def unusual_lengths(self) -> Iterator[Finding]:
         lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
@@ -394,22 +397,10 @@ class _Weights:
             yield from itertools.pairwise(places)
 
 
-def _places(checkpoints: Sequence[_Checkpoint]) -> tuple[tuple[str, int | None], ...]:
-    return tuple((each.run, each.step) for each in checkpoints)
-
-
-def _listed(checkpoints: Sequence[_Checkpoint]) -> str:
-    shown = [each.name for each in checkpoints[:_MOST_LISTED]]
-    if len(checkpoints) > len(shown):
-        shown.append(f"{len(checkpoints) - len(shown)} more")
-    *shown, last = shown
-    return f"{', '.join(shown)} and {last}" if shown else last
-
-
 def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:
     """Returns a PNG as a data address: a row for each run, a column for each step."""
     faults = {place for finding in findings for place in finding.where}
-    there = {(each.run, each.step) for each in checkpoints}
+    there = {each.place for each in checkpoints}
     runs = sorted({run for run, _ in there}, key=natural_order)
     steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):

@@ -25,7 +25,6 @@ from multiberts.bert.model.configuration import (
     GELUS,
     BertConfig,
     Gelu,
-    check_layers,
     parameter_shapes,
 )
 from multiberts.bert.tokenization import (
@@ -470,7 +469,6 @@ def _check_variables(
       optional: how the names of those begin that may be missing.
     """
     path = config_path(directory)
-    check_layers(config, parameters, directory)
     expected = {**head, **parameter_shapes(config)}
     for name, shape in expected.items():
         found = parameters[name].shape if name in parameters else None

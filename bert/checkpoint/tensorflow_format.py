@@ -18,7 +18,7 @@ from multiberts.bert.checkpoint.tensor_bundle import (
     read_bundle,
     write_bundle,
 )
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.configuration import BertConfig, check_layers
 from multiberts.bert.tokenization import vocabulary_bytes, write_lower_case
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted, listed
@@ -155,9 +155,9 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
 def read_weights(
     directory: PathLike,
     config: BertConfig,
-    fine_tuned: Mapping[str, Any] | None,  # noqa: ARG001
+    fine_tuned: Mapping[str, Any] | None,
 ) -> tuple[dict[str, np.ndarray], int | None]:
-    """Reads all weights, without looking whether they are complete.
+    """Reads all weights of as many layers as there should be, without looking whether they are complete.
 
     Args:
       fine_tuned: of a fine-tuned model, its record.
@@ -186,6 +186,7 @@ def read_weights(
         tensors = read_bundle(prefix, lambda name: name in names or name == _GLOBAL_STEP)
     step = tensors.pop(_GLOBAL_STEP, None)
     parameters = {names[name]: values.astype(np.float32) for name, values in tensors.items()}
+    check_layers(config, parameters, directory)
     return dict(sorted(parameters.items())), None if step is None else int(step)
 
 
