@@ -12,7 +12,7 @@ import io
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,11 +108,16 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     if readable:
         findings += _read_samples(readable)
         sampled = [checkpoint for checkpoint in readable if checkpoint.directions is not None]
-        equal, copies = _equal_checkpoints(sampled)
-        findings += equal
-        findings += _weight_faults(
-            [checkpoint for checkpoint in sampled if id(checkpoint) not in copies]
-        )
+        groups = defaultdict(list)
+        for checkpoint in sampled:
+            content = b"".join(values.tobytes() for values in checkpoint.values)
+            groups[hashlib.sha256(content).digest()].append(checkpoint)
+        findings += [
+            _fault("twice", group, "are", "equal in every byte that was read")
+            for group in groups.values()
+            if len(group) > 1
+        ]
+        findings += _weight_faults([first for first, *_ in groups.values()])
     num_runs = len({checkpoint.run for checkpoint in checkpoints})
     num_read = sum(checkpoint.source.num_read for checkpoint in checkpoints)
     size = sum(sum(checkpoint.source.sizes.values()) for checkpoint in checkpoints)
@@ -294,107 +299,63 @@ def _read_samples(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     return findings
 
 
-def _equal_checkpoints(checkpoints: Sequence[_Checkpoint]) -> tuple[list[Finding], set[int]]:
-    """Returns what is equal, and the ids of the copies after the first of each."""
-    groups = defaultdict(list)
-    for checkpoint in checkpoints:
-        content = b"".join(values.tobytes() for values in checkpoint.values)
-        groups[hashlib.sha256(content).digest()].append(checkpoint)
-    findings: list[Finding] = []
-    copies: set[int] = set()
-    for group in groups.values():
-        if len(group) > 1:
-            findings.append(_fault("twice", group, "are", "equal in every byte that was read"))
-            copies.update(id(each) for each in group[1:])
-    return findings, copies
-
-
-def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
-    """Finds seeds that share an initialisation, and runs whose checkpoints do not continue each other."""
+def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
+    """Yields seeds that share an initialisation, and runs whose checkpoints do not continue each other."""
     if len(checkpoints) < 2:
-        return []
+        return
     directions = np.stack([each.directions for each in checkpoints if each.directions is not None])
+    correlations = directions @ directions.T  # [checkpoints, checkpoints]
+    # Independent models do not reach it.
+    limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
     by_run = defaultdict(list)
     for place in sorted(range(len(checkpoints)), key=lambda place: _order(checkpoints[place].step)):
         by_run[checkpoints[place].run].append(place)
-    limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
-    weights = _Weights(checkpoints, directions @ directions.T, limit, by_run)
-    return [*weights.shared_starts(), *weights.broken_paths(), *weights.unusual_lengths()]
 
+    for (run, places), (other, others) in itertools.combinations(by_run.items(), 2):
+        # The first checkpoints, which are nearest to the initialisation.
+        first, second = (checkpoints[each[0]] for each in (places, others))
+        # Procedures that are paired by their seeds share the initialisation on purpose.
+        is_recorded = first.seed is not None and first.seed == second.seed
+        if (found := correlations[places[0], others[0]]) > limit and not is_recorded:
+            text = (
+                f"{run} and {other} share an initialisation, or one continues the other: their weights "
+                f"at {first.name} and {second.name} correlate with {found:.2f}."
+            )
+            yield Finding("initialisation", text, (first.place, second.place))
 
-def _step_in_words(step: int | None) -> str:
-    return "the one without a step" if step is None else f"step {step:,}"
+    lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
+    for before, after in itertools.chain.from_iterable(map(itertools.pairwise, by_run.values())):
+        start, end = checkpoints[before], checkpoints[after]
+        correlation = float(correlations[before, after])
+        if correlation > limit:
+            lengths[start.step, end.step][end.run] = 1 - correlation
+            continue
+        text = f"not continue {start.name}: their weights do not correlate"
+        of_others = np.array([each.run != end.run for each in checkpoints])
+        with_others = np.where(of_others, correlations[after], -1)
+        nearest = int(with_others.argmax())
+        if with_others[nearest] > limit:
+            text += f", but with those of {checkpoints[nearest].name} ({with_others[nearest]:.2f})"
+        yield _fault("path", [end], "does", text)
+
+    for steps, of_runs in lengths.items():
+        usual = float(np.median([*of_runs.values()]))
+        start_name, end_name = (
+            "the one without a step" if step is None else f"step {step:,}" for step in steps
+        )
+        for run, length in of_runs.items():
+            if len(of_runs) < _LEAST_SEEDS or usual / _UNUSUAL <= length <= usual * _UNUSUAL:
+                continue
+            how = "far" if length > usual else "little"
+            text = (
+                f"{run} moved unusually {how} from {start_name} to {end_name}: 1 - correlation is "
+                f"{length:.3g}, and {usual:.3g} in the median of the runs."
+            )
+            yield Finding("path", text, ((run, steps[1]),))
 
 
 def _order(step: int | None) -> tuple[bool, int]:
     return step is None, step or 0
-
-
-@dataclass(frozen=True)
-class _Weights:
-    """Correlations of the weights of checkpoints.
-
-    Attributes:
-      correlations: float [checkpoints, checkpoints].
-      limit: what those of independent models do not reach.
-      by_run: places of each run's checkpoints, in the order of their steps.
-    """
-
-    checkpoints: Sequence[_Checkpoint]
-    correlations: np.ndarray
-    limit: float
-    by_run: Mapping[str, Sequence[int]]
-
-    def shared_starts(self) -> Iterator[Finding]:
-        for (run, places), (other, others) in itertools.combinations(self.by_run.items(), 2):
-            # The first checkpoints, which are nearest to the initialisation.
-            first, second = (self.checkpoints[each[0]] for each in (places, others))
-            # Procedures that are paired by their seeds share the initialisation on purpose.
-            is_recorded = first.seed is not None and first.seed == second.seed
-            if (found := self.correlations[places[0], others[0]]) > self.limit and not is_recorded:
-                text = (
-                    f"{run} and {other} share an initialisation, or one continues the other: their weights "
-                    f"at {first.name} and {second.name} correlate with {found:.2f}."
-                )
-                yield Finding("initialisation", text, (first.place, second.place))
-
-    def broken_paths(self) -> Iterator[Finding]:
-        for before, after in self._pairs():
-            if self.correlations[before, after] > self.limit:
-                continue
-            checkpoint = self.checkpoints[after]
-            text = f"not continue {self.checkpoints[before].name}: their weights do not correlate"
-            of_others = np.array([each.run != checkpoint.run for each in self.checkpoints])
-            with_others = np.where(of_others, self.correlations[after], -1)
-            nearest = int(with_others.argmax())
-            if with_others[nearest] > self.limit:
-                text += f", but with those of {self.checkpoints[nearest].name} ({with_others[nearest]:.2f})"
-            yield _fault("path", [checkpoint], "does", text)
-
-    def unusual_lengths(self) -> Iterator[Finding]:
-        lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
-        for before, after in self._pairs():
-            correlation = float(self.correlations[before, after])
-            if correlation > self.limit:
-                start, end = self.checkpoints[before], self.checkpoints[after]
-                lengths[start.step, end.step][end.run] = 1 - correlation
-        for (before_step, step), of_runs in lengths.items():
-            usual = float(np.median([*of_runs.values()]))
-            for run, length in of_runs.items():
-                if len(of_runs) < _LEAST_SEEDS or usual / _UNUSUAL <= length <= usual * _UNUSUAL:
-                    continue
-                how = "far" if length > usual else "little"
-                text = (
-                    f"{run} moved unusually {how} from {_step_in_words(before_step)} to "
-                    f"{_step_in_words(step)}: 1 - correlation is {length:.3g}, and {usual:.3g} in the median "
-                    "of the runs."
-                )
-                yield Finding("path", text, ((run, step),))
-
-    def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Yields the places of each checkpoint and of the next one of its run."""
-        for places in self.by_run.values():
-            yield from itertools.pairwise(places)
 
 
 def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:

@@ -12,13 +12,14 @@ from multiberts.bert.checkpoint.checkpoint import (
     write_checkpoint,
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
-from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
+from multiberts.bert.checkpoint.release_names import (
+    OWN_NAME_OF_RELEASED_PROCEDURE,
+    RELEASED_PROCEDURE,
+    release_name,
+)
 from multiberts.bert.model.configuration import Gelu
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-
-# Our name for the procedure of the release.
-_OWN_NAME_OF_RELEASED_PROCEDURE = "base"
 
 
 def convert_checkpoint(
@@ -38,14 +39,7 @@ def convert_checkpoint(
     Args:
       source: directory of a checkpoint in either layout.
       target: directory to make; it must not exist, unless it holds the very same checkpoint.
-      layout: `tf1` or `hugging_face`.
-      named_as_released: makes `target` the folder in which the new directory gets the release's
-        name: `step` for `multiberts-seed_0-step_20k`, `seed` for `multiberts-seed_0`.
-      vocabulary: `vocab.txt`, where the source has none.
-      corpus: `corpus.json` for the card, where the run of the source does not lead to it.
-      scores: for the card; see `card.read_scores`.
-      initialise_missing: a `pretrain_seed` to draw a missing pooler and missing heads from.
-      gelu: the form that the weights were trained with, where the source does not say it.
+      layout: `tf1` or `hugging_face`; the others are as `commands.convert_checkpoints` takes them.
 
     Returns:
       The directory, and whether it was written; False where it was there already, and was left
@@ -63,10 +57,10 @@ def convert_checkpoint(
         procedure, pretrain_seed, step = (
             checkpoint.provenance[name] for name in ("procedure", "pretrain_seed", "step")
         )
-        if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
+        if procedure not in (RELEASED_PROCEDURE, OWN_NAME_OF_RELEASED_PROCEDURE):
             raise UserError(
                 f"{source} is of procedure {procedure!r}; the release has names for "
-                f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
+                f"{OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
             )
         if pretrain_seed is None or step is None:
             raise UserError(

@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,14 +199,7 @@ def write_files(
 ) -> tuple[str, ...]:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
-    Args:
-      parameters: float32 arrays by released variable name, pre-training heads included; of a
-        fine-tuned model, its own head.
-      vocabulary_path: its `vocab.txt`.
-      provenance: of a fine-tuned model, with its record (see `bert/checkpoint/fine_tuned.py`).
-
-    Returns:
-      The names of the files.
+    The arguments are those of `write_checkpoint`; returns the names of the files.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -234,36 +227,29 @@ def write_files(
     except SafetensorError as error:  # the library has its own for a full disk
         raise OSError(str(error).rpartition("I/O error: ")[2]) from error
     exact = "gelu" if fine_tuned else "gelu_python"
-    settings = {
+    settings: dict[str, Any] = {
         **dataclasses.asdict(config),
         "architectures": [architecture_of(fine_tuned)],
-        **_head_settings(fine_tuned),
         "hidden_act": exact if config.gelu == "exact" else "gelu_new",
         "layer_norm_eps": _REQUIRED["layer_norm_eps"],
         "model_type": "bert",
         "pad_token_id": pieces.index(PAD),
         "tie_word_embeddings": True,
     }
+    if fine_tuned is not None:
+        [outputs] = fine_tuned["head"]["variables"]["output_bias"]
+        labels = fine_tuned["head"]["labels"] or [f"LABEL_{number}" for number in range(outputs)]
+        settings["finetuning_task"] = fine_tuned["task"]
+        settings["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        settings["label2id"] = {label: number for number, label in enumerate(labels)}
+        if problem_type := _head_class(fine_tuned).problem_type:
+            settings["problem_type"] = problem_type
     write_json_fields(directory / CONFIG, settings)
     # The library makes files that only their owner may read.
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
     (directory / VOCABULARY).write_bytes(vocabulary_bytes(vocabulary_path))
     _write_tokenizer(directory, pieces, config, lower_cases(vocabulary_path))
     return FILES
-
-
-def _head_settings(fine_tuned: Mapping[str, Any] | None) -> dict[str, Any]:
-    if fine_tuned is None:
-        return {}
-    settings: dict[str, Any] = {"finetuning_task": fine_tuned["task"]}
-    head = _head_class(fine_tuned)
-    if head.problem_type is not None:
-        settings["problem_type"] = head.problem_type
-    [outputs] = fine_tuned["head"]["variables"]["output_bias"]
-    labels = fine_tuned["head"]["labels"] or [f"LABEL_{number}" for number in range(outputs)]
-    settings["id2label"] = {str(number): label for number, label in enumerate(labels)}
-    settings["label2id"] = {label: number for number, label in enumerate(labels)}
-    return settings
 
 
 def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
@@ -366,7 +352,10 @@ def read_weights(
     ours |= {place: name for name, place in _head_names(fine_tuned).items()}
     with _opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
         names = [*stored.keys()]
-        wrapper = _wrapper(names)
+        ends = (re.search(f"{_CURRENT_WORDS}$", name) for name in names)
+        wrappers = {end.string[: end.start()] for end in ends if end}
+        # All names begin with that of a module around the model, such as `module.`.
+        wrapper = wrappers.pop() if len(wrappers) == 1 else ""
         if wrapper:
             console.note_once(f"{path}: {wrapper!r} before the names of its weights is left out")
         tensors, left_out = {}, []
@@ -402,13 +391,6 @@ def _transposed(name: str, values: np.ndarray) -> np.ndarray:
         rows = slice(begin, begin + _TRANSPOSED_ROWS)
         transposed[:, rows] = values[rows].T
     return transposed
-
-
-def _wrapper(names: Iterable[str]) -> str:
-    """Returns what all names begin with that a module around the model has, such as `module.`."""
-    ends = f"{_CURRENT_WORDS}$"
-    wrappers = {name[: match.start()] for name in names if (match := re.search(ends, name))}
-    return wrappers.pop() if len(wrappers) == 1 else ""
 
 
 def _current_name(name: str) -> str:

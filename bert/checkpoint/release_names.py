@@ -10,6 +10,8 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 RELEASED_PROCEDURE = "multiberts"
+# In predictions, tables and configurations.
+OWN_NAME_OF_RELEASED_PROCEDURE = "base"
 RELEASED_STEPS = 2_000_000
 
 # The second form of the separators is that of the first copies on the Hugging Face hub.

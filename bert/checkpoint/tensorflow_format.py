@@ -59,10 +59,7 @@ def write_files(
 ) -> tuple[str, ...]:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
-    Args:
-      parameters: float32 arrays by released variable name.
-      vocabulary_path: copied in as `vocab.txt`.
-      provenance: its `step` becomes the variable `global_step`, unless it is not known.
+    The arguments are those of `write_checkpoint`; a step becomes the variable `global_step`.
 
     Returns:
       The names of the files: `FILES`, and what `write_lower_case` writes.

@@ -17,7 +17,11 @@ from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint, layout_of, read_provenance
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, parse_release_name
+from multiberts.bert.checkpoint.release_names import (
+    OWN_NAME_OF_RELEASED_PROCEDURE,
+    RELEASED_PROCEDURE,
+    parse_release_name,
+)
 from multiberts.launch.imports.register import (
     Placing,
     checkpoint_run,
@@ -40,8 +44,6 @@ from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
 # The folder of imported fine-tuning runs, as of a plan's own.
 PREDICTIONS_PLACE = "finetune"
 _IN_DATA = "data:"
-# The published procedure's name in predictions, tables and configurations.
-PROCEDURES = {RELEASED_PROCEDURE: "base"}
 # Endings of files that are still being downloaded.
 _PARTIAL = (".part", ".partial", ".incomplete", ".crdownload", ".download", ".gstmp", ".aria2")
 # Folders that hold no checkpoints: the hub cache's own, and our state of training.
@@ -317,7 +319,9 @@ def _found(directory: Path, procedure: str | None, is_only_one: bool) -> Found:
             f"{directory} does not say its pre-training seed; call it seed_<number>, or "
             "multiberts-seed_<number>-step_<thousands>k"
         )
-    return Found(directory, PROCEDURES.get(name, name), 0 if seed is None else seed, known["step"])
+    if name == RELEASED_PROCEDURE:
+        name = OWN_NAME_OF_RELEASED_PROCEDURE
+    return Found(directory, name, 0 if seed is None else seed, known["step"])
 
 
 def _without_doubles(found: list[Found]) -> list[Found]:
