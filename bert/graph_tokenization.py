@@ -111,28 +111,18 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
     is_kept = codes != _DROPPED
     codes, rows = tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
-    return _runs(codes, rows, tf.size(texts, tf.int64))
-
-
-def _runs(codes: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the runs between spaces as texts, string [rows, (runs)].
-
-    Args:
-      codes: int32 [characters], code points; the first of each row is a space.
-      rows: int64 [characters], ascending.
-      count: int64, number of rows.
-    """
+    # Runs between spaces, of which each text has one at its start.
     is_letter = codes != _SPACE
     is_start = is_letter & tf.concat([[True], ~is_letter], 0)[:-1]
-    numbers = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
+    numbers_of_runs = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
     row_of_run = tf.boolean_mask(rows, is_start)
     letters = tf.RaggedTensor.from_value_rowids(
         tf.boolean_mask(codes, is_letter),
-        tf.boolean_mask(numbers, is_letter),
+        tf.boolean_mask(numbers_of_runs, is_letter),
         nrows=tf.size(row_of_run, tf.int64),
     )
-    runs = tf.strings.unicode_encode(letters, "UTF-8")
-    return tf.RaggedTensor.from_value_rowids(runs, row_of_run, nrows=count)
+    words = tf.strings.unicode_encode(letters, "UTF-8")
+    return tf.RaggedTensor.from_value_rowids(words, row_of_run, nrows=tf.size(texts, tf.int64))
 
 
 def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
@@ -152,13 +142,8 @@ def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
 
 
 def _in_canonical_order(codes: tf.Tensor, combining: tf.Tensor) -> tf.Tensor:
-    """Sorts each run of characters with a combining class above 0 by it, else leaves the order.
-
-    Args:
-      codes: int32 [characters].
-      combining: int32 [characters].
-    """
-    places = tf.range(tf.size(codes, tf.int64))
+    """Sorts each run of characters with a combining class above 0 by it, else leaves the order."""
+    places = tf.range(tf.size(codes, tf.int64))  # all are [characters]
     count = tf.size(codes, tf.int64)
     runs = tf.cumsum(tf.cast(combining == 0, tf.int64))
     keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + places
@@ -184,9 +169,7 @@ def _tables(lower_case: bool) -> tuple[_Table, _Table, _Table, list[list[int]]]:
     def number(character: str) -> int:
         return expansions.setdefault(_expansion(character, lower_case), len(expansions))
 
-    numbers, classes, combining = (
-        _in_blocks(function) for function in (number, _class_beside_sigma, _combining)
-    )
+    numbers, classes, combining = map(_in_blocks, (number, _class_beside_sigma, _combining))
     return numbers, classes, combining, [list(expansion) for expansion in expansions]
 
 

@@ -50,9 +50,7 @@ def model_card(
     """Returns the text of a card. What is not known is marked as unknown.
 
     Args:
-      provenance: of the checkpoint: `procedure`, `pretrain_seed`, `data_seed`, `step`; and, where
-        known, `training` (parameters by name), `corpus` (as in `corpus.json`), `evaluation`
-        (measures on held-out text by name), `initialised`, `finetuned`.
+      provenance: as `Checkpoint` has it; of the run see `facts_of_run`.
       has_heads: whether the pre-training heads are there.
       layout: `tf1` or `hugging_face`, for the lines that load it.
       scores: rows as from `read_scores`.
