@@ -92,6 +92,12 @@ def apart(imported: Sequence[PlannedRun]) -> tuple[list[PlannedRun], list[Planne
     )
 
 
+def kept_steps(run: PlannedRun) -> list[int]:
+    """Returns the steps of a pre-training run whose checkpoints it keeps."""
+    parameters = run.parameters
+    return sorted({*(parameters.get("checkpoint_steps") or ()), parameters["num_steps"]})
+
+
 def last_of_seeds(checkpoints: Sequence[PlannedRun]) -> dict[tuple[str, int], PlannedRun]:
     """Returns the checkpoint of the last step by procedure and seed."""
     in_order = sorted(checkpoints, key=lambda run: run.parameters["num_steps"])
