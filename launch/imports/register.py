@@ -158,14 +158,12 @@ def record_of(
 
     directory = Path(checkpoint)
     known = read_checkpoint(directory).provenance
-    if step is None and known["step"] is not None:
-        step = known["step"]
     facts = {
         "procedure": procedure,
         "pretrain_seed": pretrain_seed,
         "data_seed": known["data_seed"],
-        "step": step,
     }
+    facts["step"] = known["step"] if step is None else step
     # The last is how older versions recorded that weights had been read, not a fact of the checkpoint.
     left_out = {*facts, "converted_from_hidden_act"}
     more = {name: value for name, value in known.items() if name not in left_out}
