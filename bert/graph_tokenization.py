@@ -50,16 +50,11 @@ class GraphTokenizer(tf.Module):
 
         super().__init__()
         self.lower_case = lower_case
-        self._pieces = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(
-                vocabulary_path,
-                tf.string,
-                tf.lookup.TextFileIndex.WHOLE_LINE,
-                tf.int64,
-                tf.lookup.TextFileIndex.LINE_NUMBER,
-            ),
-            default_value=-1,
+        index = tf.lookup.TextFileIndex
+        lines = tf.lookup.TextFileInitializer(
+            vocabulary_path, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER
         )
+        self._pieces = tf.lookup.StaticHashTable(lines, default_value=-1)
         self._wordpiece = tf_text.WordpieceTokenizer(
             self._pieces,
             max_bytes_per_word=_BYTES_PER_CHARACTER * MAX_CHARACTERS_PER_WORD,

@@ -55,12 +55,12 @@ TENSORFLOW, HUGGING_FACE = "tf1", "hugging_face"
 # The modules have the same functions.
 _FORMATS: dict[str, Any] = {TENSORFLOW: tensorflow_format, HUGGING_FACE: hugging_face}
 
-_ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
+ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
 
 # The fields of our record that are read, with their types.
 _RECORDED = {
     "procedure": str | None,
-    **dict.fromkeys(_ALWAYS_KNOWN[1:], int | None),
+    **dict.fromkeys(ALWAYS_KNOWN[1:], int | None),
     "files": dict[str, dict[str, Any]],
 }
 _RECORDED_OF_FILE = {"bytes": int, "sha256": str}
@@ -132,7 +132,7 @@ def write_checkpoint(
             temporary, parameters, config, vocabulary_path, provenance
         )
         files = described_files(temporary, names)
-        record = {**dict.fromkeys(_ALWAYS_KNOWN), **provenance, "files": files}
+        record = {**dict.fromkeys(ALWAYS_KNOWN), **provenance, "files": files}
         (temporary / PROVENANCE).write_text(json.dumps(record, indent=1) + "\n")
         if card is not None:
             # Not in the record: a card is there to be edited.
@@ -355,7 +355,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
 def read_provenance(directory: PathLike) -> dict[str, Any]:
     """Reads our record of a checkpoint, its `files` included, or what the directory's name shows."""
     path = Path(directory) / PROVENANCE
-    provenance: dict[str, Any] = dict.fromkeys(_ALWAYS_KNOWN)
+    provenance: dict[str, Any] = dict.fromkeys(ALWAYS_KNOWN)
     if not path.is_file():
         name = parse_release_name(directory)
         return {**provenance, **(dataclasses.asdict(name) if name else {})}

@@ -10,7 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import (
+    ALWAYS_KNOWN,
     HUGGING_FACE,
+    INITIALISED,
     PROVENANCE,
     VOCABULARY,
     read_checkpoint,
@@ -50,13 +52,13 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         f"parameters     {count:,} in {len(found.variables)} variables",
         *(
             f"{name:<14} {'unknown' if provenance[name] is None else provenance[name]}"
-            for name in ("procedure", "pretrain_seed", "data_seed", "step")
+            for name in ALWAYS_KNOWN
         ),
     ]
     if FINE_TUNED in provenance:
         lines.append(f"fine-tuned     {fine_tuned_line(provenance[FINE_TUNED])}")
-    if "initialised" in provenance:
-        names = provenance["initialised"]["variables"]
+    if INITIALISED in provenance:
+        names = provenance[INITIALISED]["variables"]
         lines.append(f"drawn          {len(names)} variables: {', '.join(names)}")
     verdict = "match" if found.files else "not checked: there is no"
     lines.append(f"checksums      {verdict} {PROVENANCE}{'' if found.files else ' with it'}")

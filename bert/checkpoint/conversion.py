@@ -6,6 +6,7 @@ from pathlib import Path
 
 from multiberts.bert.checkpoint import card
 from multiberts.bert.checkpoint.checkpoint import (
+    ALWAYS_KNOWN,
     Checkpoint,
     read_checkpoint,
     same_bits,
@@ -99,11 +100,13 @@ def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> Non
         there = read_checkpoint(directory, need_finite=False)
     except UserError as error:
         raise UserError(f"{directory} exists already; {cure}") from error
-    known = ("procedure", "pretrain_seed", "data_seed", "step", FINE_TUNED)
     ours, theirs = checkpoint.variables, there.variables
     is_same = (
         (there.layout, there.config) == (layout, checkpoint.config)
-        and all(there.provenance.get(name) == checkpoint.provenance.get(name) for name in known)
+        and all(
+            there.provenance.get(name) == checkpoint.provenance.get(name)
+            for name in (*ALWAYS_KNOWN, FINE_TUNED)
+        )
         and ours.keys() == theirs.keys()
         and all(same_bits(values, theirs[name]) for name, values in ours.items())
     )

@@ -18,9 +18,10 @@ from multiberts.finetune.task import task_named
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (
+    CHECKPOINT_STAGE,
+    PREDICTIONS_STAGE,
     Output,
     PlannedRun,
-    apart,
     kept_steps,
     last_of_seeds,
     stage_identity,
@@ -158,7 +159,8 @@ def make_plan(
     _check_lists(experiment, bool(imported))
     graph = Graph(digests)
     graph.keep(imported)
-    checkpoints, predicted = apart(imported)
+    checkpoints = [run for run in imported if run.stage == CHECKPOINT_STAGE]
+    predicted = [run for run in imported if run.stage == PREDICTIONS_STAGE]
     places: dict[str, PlannedRun | Path] = {}
     if experiment.data is not None:
         places[DATA] = Path(experiment.data)
@@ -375,13 +377,9 @@ def _refuse_seeds(
     for entry, arguments in entries.items():
         for name in (f"{stage}_seed", *sources):
             if name in arguments:
+                cure = f", or leave {name} out of launch.{stage}_sources" if name in sources else ""
                 raise UserError(
-                    f"{entry}/{stage}.{name} is set; set launch.{stage}_seeds instead"
-                    + (
-                        f", or leave {name} out of launch.{stage}_sources"
-                        if name in sources
-                        else ""
-                    )
+                    f"{entry}/{stage}.{name} is set; set launch.{stage}_seeds instead{cure}"
                 )
 
 
