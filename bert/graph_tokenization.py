@@ -121,12 +121,8 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
 
 
 def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
-    """Returns which sigma a capital one becomes at each place: final after a cased letter and before none.
-
-    Args:
-      classes: int32 [characters], the first and the last of a space.
-    """
-    counts = classes != _IGNORED
+    """Returns which sigma a capital one becomes at each place: final after a cased letter and before none."""
+    counts = classes != _IGNORED  # [characters], the first and the last of a space
     seen = tf.boolean_mask(classes, counts)
     place = tf.cumsum(tf.cast(counts, tf.int32))
     last = tf.size(seen) - 1

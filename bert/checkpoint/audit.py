@@ -215,13 +215,11 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     findings += _missing_steps(checkpoints)
     findings += _unlike(checkpoints, _TOKENIZERS, "tokeniser")
     findings += _unlike(checkpoints, _CONFIGURATIONS, "configuration")
-    with_state: dict[bool, list[_Checkpoint]] = {False: [], True: []}
+    by_state: dict[str, list[_Checkpoint]] = {"no": [], "an": []}
     for each in checkpoints:
         if each.tensors:
-            with_state[has_optimizer_state(each.source, each.tensors)].append(each)
-    few, what = min(
-        (with_state[False], "no"), (with_state[True], "an"), key=lambda part: len(part[0])
-    )
+            by_state["an" if has_optimizer_state(each.source, each.tensors) else "no"].append(each)
+    what, few = min(by_state.items(), key=lambda item: len(item[1]))
     if few:
         findings.append(
             _fault("optimiser", few, "have", f"{what} optimiser state, unlike the others")

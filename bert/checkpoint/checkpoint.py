@@ -280,7 +280,7 @@ def read_checkpoint(
                 f"into a {TOKENIZER_CONFIG} beside that"
             )
     head: dict[str, tuple[int, ...]] = {}
-    optional = _OPTIONAL
+    optional: tuple[str, ...] = _OPTIONAL
     if record := read_fine_tuned(directory):
         is_open = record["do_lower_case"] is None
         record = {**record, "do_lower_case": lower_case if is_open else record["do_lower_case"]}

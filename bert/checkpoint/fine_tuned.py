@@ -107,9 +107,6 @@ def foreign_record(
 def fine_tuned_line(record: Mapping[str, Any]) -> str:
     """Returns what a model was fine-tuned on, for `checkpoint inspect` and the card.
 
-    Args:
-      record: the field `finetuned`.
-
     Example:
       >>> head = {"kind": "classification", "labels": ["bad", "good"]}
       >>> fine_tuned_line({"task": "reviews", "epochs": 3, "head": head})

@@ -75,7 +75,6 @@ def write_files(
 
 
 def config_path(directory: Path) -> Path:
-    """Returns where the model's sizes are."""
     return directory / CONFIG
 
 

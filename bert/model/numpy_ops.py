@@ -60,17 +60,14 @@ def one_hot(indices: _Array, num_classes: int, *, dtype: str) -> _Array:
 
 
 def relu(values: _Array) -> _Array:
-    """Returns max(x, 0)."""
     return np.maximum(values, 0)
 
 
 def rsqrt(values: _Array) -> _Array:
-    """Returns 1 / sqrt(x)."""
     return 1.0 / np.sqrt(values)
 
 
 def softmax(values: _Array, *, axis: int) -> _Array:
-    """Returns exp(x) / sum(exp(x)) along an axis."""
     raised = np.exp(values - values.max(axis=axis, keepdims=True))
     raised /= raised.sum(axis=axis, keepdims=True)
     return raised
