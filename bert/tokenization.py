@@ -123,7 +123,7 @@ def _as_bytes(*ids: int) -> bytes:
 
 
 class _Remembered(dict[Any, Any]):
-    """What a function returns for a text or the number of a character, found when first asked for."""
+    """Answers of a function by text, or by number of a character, found when first asked for."""
 
     def __init__(self, find: Callable[[Any], Any]) -> None:
         super().__init__()
