@@ -414,6 +414,7 @@ def _check_files(directory: Path) -> tuple[BertConfig, bool]:
       The model's sizes, and whether its configuration leaves the form of GELU open.
     """
     module = _FORMATS[layout_of(directory)]
+    names = module.weight_files(directory)
     _require(module.config_path(directory))
     for name, entry in read_provenance(directory).get("files", {}).items():
         _require(directory / name)
@@ -423,7 +424,9 @@ def _check_files(directory: Path) -> tuple[BertConfig, bool]:
                 f"{directory / name} has {size} bytes, expected {entry['bytes']}; the checkpoint is "
                 "truncated or damaged: copy it again"
             )
-    module.weight_files(directory)
+    if hugging_face.WEIGHTS in names:
+        with hugging_face.opened(directory / hugging_face.WEIGHTS):
+            pass
     sizes: tuple[BertConfig, bool] = module.read_config(directory)
     return sizes
 

@@ -317,13 +317,10 @@ def read_config(directory: PathLike) -> tuple[BertConfig, bool]:
 
 
 def weight_files(directory: PathLike) -> list[str]:
-    """Returns the one file of weights; of safetensors, checks that it is whole, from its header."""
+    """Returns the name of the one file of weights."""
     directory = Path(directory)
     for name in (WEIGHTS, OLD_WEIGHTS):
         if (directory / name).is_file():
-            if name == WEIGHTS:
-                with _opened(directory / name):
-                    pass
             return [name]
     raise UserError(
         f"{directory} has its weights in several parts ({WEIGHTS}.index.json); load it with "
@@ -350,7 +347,7 @@ def read_weights(
     path = Path(directory, *weight_files(directory))
     ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
     ours |= {place: name for name, place in _head_names(fine_tuned).items()}
-    with _opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
+    with opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
         names = [*stored.keys()]
         ends = (re.search(f"{_CURRENT_WORDS}$", name) for name in names)
         wrappers = {end.string[: end.start()] for end in ends if end}
@@ -433,7 +430,8 @@ def _floats(path: Path, name: str, stored: Any) -> np.ndarray:
     )
 
 
-def _opened(path: Path) -> Any:
+def opened(path: Path) -> Any:
+    """Opens safetensors; a file that ends early is refused, by its header."""
     from safetensors import SafetensorError, safe_open
 
     try:
