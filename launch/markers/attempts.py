@@ -64,11 +64,11 @@ class Attempt:
     engine: str
     host: str
     pid: int
-    started: UnixSeconds
     job: str | None = None
     device: str | None = None
     zone: str | None = None
     dollars_per_hour: float | None = None
+    started: UnixSeconds = 0.0
     ended: UnixSeconds | None = None
     outcome: str | None = None
     error: dict[str, str] | None = None
