@@ -471,8 +471,8 @@ def _check_variables(
       head: shapes of the variables of a fine-tuned head.
       optional: how the names of those begin that may be missing.
     """
-    path = config_path(directory)
-    expected = {**head, **parameter_shapes(config)}
+    path, shapes = config_path(directory), parameter_shapes(config)
+    expected = {**head, **shapes}
     for name, shape in expected.items():
         found = parameters[name].shape if name in parameters else None
         if name in head and found != shape:
@@ -492,8 +492,8 @@ def _check_variables(
                 f"{directory} holds the variable {name}, which its {path.name} has no place for: it "
                 "is of another model, restore the pair"
             )
-    for name in expected:
-        if name not in parameters and not name.startswith(optional):
+    for name in shapes:
+        if (name not in parameters or name in head) and not name.startswith(optional):
             raise UserError(
                 f"{directory} lacks the variable {name}; its {path.name} is of another model: restore the "
                 "pair"
