@@ -50,16 +50,11 @@ class GraphTokenizer(tf.Module):
 
         super().__init__()
         self.lower_case = lower_case
-        self._pieces = tf.lookup.StaticHashTable(
-            tf.lookup.TextFileInitializer(
-                vocabulary_path,
-                tf.string,
-                tf.lookup.TextFileIndex.WHOLE_LINE,
-                tf.int64,
-                tf.lookup.TextFileIndex.LINE_NUMBER,
-            ),
-            default_value=-1,
+        index = tf.lookup.TextFileIndex
+        lines = tf.lookup.TextFileInitializer(
+            vocabulary_path, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER
         )
+        self._pieces = tf.lookup.StaticHashTable(lines, default_value=-1)
         self._wordpiece = tf_text.WordpieceTokenizer(
             self._pieces,
             max_bytes_per_word=_BYTES_PER_CHARACTER * MAX_CHARACTERS_PER_WORD,
@@ -111,37 +106,23 @@ def graph_words(texts: Any, *, lower_case: bool = True) -> tf.RaggedTensor:
     is_kept = codes != _DROPPED
     codes, rows = tf.boolean_mask(codes, is_kept), tf.boolean_mask(rows, is_kept)
 
-    return _runs(codes, rows, tf.size(texts, tf.int64))
-
-
-def _runs(codes: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the runs between spaces as texts, string [rows, (runs)].
-
-    Args:
-      codes: int32 [characters], code points; the first of each row is a space.
-      rows: int64 [characters], ascending.
-      count: int64, number of rows.
-    """
+    # Runs between spaces, of which each text has one at its start.
     is_letter = codes != _SPACE
     is_start = is_letter & tf.concat([[True], ~is_letter], 0)[:-1]
-    numbers = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
+    numbers_of_runs = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
     row_of_run = tf.boolean_mask(rows, is_start)
     letters = tf.RaggedTensor.from_value_rowids(
         tf.boolean_mask(codes, is_letter),
-        tf.boolean_mask(numbers, is_letter),
+        tf.boolean_mask(numbers_of_runs, is_letter),
         nrows=tf.size(row_of_run, tf.int64),
     )
-    runs = tf.strings.unicode_encode(letters, "UTF-8")
-    return tf.RaggedTensor.from_value_rowids(runs, row_of_run, nrows=count)
+    words = tf.strings.unicode_encode(letters, "UTF-8")
+    return tf.RaggedTensor.from_value_rowids(words, row_of_run, nrows=tf.size(texts, tf.int64))
 
 
 def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
-    """Returns which sigma a capital one becomes at each place: final after a cased letter and before none.
-
-    Args:
-      classes: int32 [characters], the first and the last of a space.
-    """
-    counts = classes != _IGNORED
+    """Returns which sigma a capital one becomes at each place: final after a cased letter and before none."""
+    counts = classes != _IGNORED  # [characters], the first and the last of a space
     seen = tf.boolean_mask(classes, counts)
     place = tf.cumsum(tf.cast(counts, tf.int32))
     last = tf.size(seen) - 1
@@ -152,13 +133,8 @@ def _lower_sigma(classes: tf.Tensor) -> tf.Tensor:
 
 
 def _in_canonical_order(codes: tf.Tensor, combining: tf.Tensor) -> tf.Tensor:
-    """Sorts each run of characters with a combining class above 0 by it, else leaves the order.
-
-    Args:
-      codes: int32 [characters].
-      combining: int32 [characters].
-    """
-    places = tf.range(tf.size(codes, tf.int64))
+    """Sorts each run of characters with a combining class above 0 by it, else leaves the order."""
+    places = tf.range(tf.size(codes, tf.int64))  # all are [characters]
     count = tf.size(codes, tf.int64)
     runs = tf.cumsum(tf.cast(combining == 0, tf.int64))
     keys = (runs * 256 + tf.cast(combining, tf.int64)) * count + places
@@ -184,9 +160,7 @@ def _tables(lower_case: bool) -> tuple[_Table, _Table, _Table, list[list[int]]]:
     def number(character: str) -> int:
         return expansions.setdefault(_expansion(character, lower_case), len(expansions))
 
-    numbers, classes, combining = (
-        _in_blocks(function) for function in (number, _class_beside_sigma, _combining)
-    )
+    numbers, classes, combining = map(_in_blocks, (number, _class_beside_sigma, _combining))
     return numbers, classes, combining, [list(expansion) for expansion in expansions]
 
 

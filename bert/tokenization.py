@@ -122,19 +122,19 @@ def _as_bytes(*ids: int) -> bytes:
     return array.array("i", ids).tobytes()
 
 
-class _Remembered(dict[str, bytes]):
-    """The ids of words or chunks as bytes, which are joined faster than lists, found when first asked for."""
+class _Remembered(dict[Any, Any]):
+    """Answers of a function by text, or by number of a character, found when first asked for."""
 
-    def __init__(self, find: Callable[[str], bytes]) -> None:
+    def __init__(self, find: Callable[[Any], Any]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, text: str) -> bytes:
-        ids = self._find(text)
+    def __missing__(self, key: str | int) -> Any:
+        found = self._find(key)
         # Text without spaces does not repeat itself, and would fill the memory.
-        if len(text) <= _LONGEST_CHUNK_REMEMBERED:
-            self[text] = ids
-        return ids
+        if isinstance(key, int) or len(key) <= _LONGEST_CHUNK_REMEMBERED:
+            self[key] = found
+        return found
 
 
 class Tokenizer:
@@ -165,6 +165,7 @@ class Tokenizer:
             (piece[:end] for piece in self.vocabulary for end in range(1, len(piece))), -1
         )
         self._beginnings.update(self._ids)
+        # Ids as bytes, which are joined faster than lists.
         self._words = _Remembered(self._ids_of_word)
         self._chunks = _Remembered(self._ids_of_chunk)
 
@@ -480,18 +481,6 @@ def _words_of(text: str, lower_case: bool) -> list[str]:
     return text.translate(_CUT_OFF[lower_case]).split()
 
 
-class _ByCharacter(dict[int, str]):
-    """A table for `str.translate`: the text of each character, found when it is first met."""
-
-    def __init__(self, becomes: Callable[[str], str]) -> None:
-        super().__init__()
-        self._becomes = becomes
-
-    def __missing__(self, code: int) -> str:
-        self[code] = found = self._becomes(chr(code))
-        return found
-
-
 def cleaned(character: str) -> str:
     """Returns what the first pass makes of a character: nothing, a space, itself, or itself set apart."""
     if character in "\t\n\r ":
@@ -522,5 +511,9 @@ def _without_marks(character: str) -> str:
     return "" if unicodedata.category(character) == "Mn" else _set_apart(character)
 
 
-_CLEANED = _ByCharacter(cleaned)
-_CUT_OFF = {True: _ByCharacter(_without_marks), False: _ByCharacter(_set_apart)}
+# For `str.translate`.
+_CLEANED = _Remembered(lambda code: cleaned(chr(code)))
+_CUT_OFF = {
+    True: _Remembered(lambda code: _without_marks(chr(code))),
+    False: _Remembered(lambda code: _set_apart(chr(code))),
+}

@@ -12,7 +12,7 @@ import io
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,6 +64,10 @@ class _Checkpoint:
     def name(self) -> str:
         return _named(self.run, self.step)
 
+    @property
+    def place(self) -> tuple[str, int | None]:
+        return self.run, self.step
+
 
 def _named(run: str, step: int | None) -> str:
     return run if step is None else f"{run} step {step:,}"
@@ -97,9 +101,6 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
 
     Returns:
       0 where nothing is wrong, else 1.
-
-    Raises:
-      UserError: there is no checkpoint, or models of different sizes are given.
     """
     checkpoints = [found for path in paths for found in _checkpoints_in(path, len(paths) > 1)]
     findings = _file_faults(checkpoints)
@@ -107,11 +108,16 @@ def audit_checkpoints(*, paths: Sequence[str], html: str | None = None) -> int:
     if readable:
         findings += _read_samples(readable)
         sampled = [checkpoint for checkpoint in readable if checkpoint.directions is not None]
-        equal, copies = _equal_checkpoints(sampled)
-        findings += equal
-        findings += _weight_faults(
-            [checkpoint for checkpoint in sampled if id(checkpoint) not in copies]
-        )
+        groups = defaultdict(list)
+        for checkpoint in sampled:
+            content = b"".join(values.tobytes() for values in checkpoint.values)
+            groups[hashlib.sha256(content).digest()].append(checkpoint)
+        findings += [
+            _fault("twice", group, "are", "equal in every byte that was read")
+            for group in groups.values()
+            if len(group) > 1
+        ]
+        findings += _weight_faults([first for first, *_ in groups.values()])
     num_runs = len({checkpoint.run for checkpoint in checkpoints})
     num_read = sum(checkpoint.source.num_read for checkpoint in checkpoints)
     size = sum(sum(checkpoint.source.sizes.values()) for checkpoint in checkpoints)
@@ -181,35 +187,43 @@ def _is_part(name: str) -> bool:
     return bool(weight_files([name])) or name in _CONFIGURATIONS or bool(_PICKLED.fullmatch(name))
 
 
+def _fault(kind: str, checkpoints: Sequence[_Checkpoint], verb: str, rest: str) -> Finding:
+    """Returns what some checkpoints have in common; `verb` is that of the plural."""
+    shown = [each.name for each in checkpoints[:_MOST_LISTED]]
+    if len(checkpoints) > len(shown):
+        shown.append(f"{len(checkpoints) - len(shown)} more")
+    *others, last = shown
+    names = f"{', '.join(others)} and {last}" if others else last
+    verb = verb if others else {"have": "has", "lack": "lacks"}.get(verb, verb)
+    return Finding(kind, f"{names} {verb} {rest}.", tuple(each.place for each in checkpoints))
+
+
 def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     """Reads the headers; finds what is missing, damaged, or unlike the other checkpoints."""
     findings = []
     for checkpoint in checkpoints:
-        where = ((checkpoint.run, checkpoint.step),)
         names = [*checkpoint.source.sizes]
         if not weight_files(names):
             pickled = any(map(_PICKLED.fullmatch, names))
             what = "only pickled weights, of which no part can be read" if pickled else "no weights"
-            findings.append(Finding("files", f"{checkpoint.name} has {what}.", where))
+            findings.append(_fault("files", [checkpoint], "have", what))
             continue
         try:
             checkpoint.tensors = stored_tensors(checkpoint.source)
         except (ValueError, OSError) as error:
-            findings.append(Finding("files", f"{checkpoint.name} cannot be read: {error}.", where))
+            findings.append(_fault("files", [checkpoint], "cannot", f"be read: {error}"))
     findings += _missing_steps(checkpoints)
     findings += _unlike(checkpoints, _TOKENIZERS, "tokeniser")
     findings += _unlike(checkpoints, _CONFIGURATIONS, "configuration")
-    with_state: dict[bool, list[_Checkpoint]] = {False: [], True: []}
+    by_state: dict[str, list[_Checkpoint]] = {"no": [], "an": []}
     for each in checkpoints:
         if each.tensors:
-            with_state[has_optimizer_state(each.source, each.tensors)].append(each)
-    few, what = min(
-        (with_state[False], "no"), (with_state[True], "an"), key=lambda part: len(part[0])
-    )
+            by_state["an" if has_optimizer_state(each.source, each.tensors) else "no"].append(each)
+    what, few = min(by_state.items(), key=lambda item: len(item[1]))
     if few:
-        verb = "have" if len(few) > 1 else "has"
-        text = f"{_listed(few)} {verb} {what} optimiser state, unlike the others."
-        findings.append(Finding("optimiser", text, _places(few)))
+        findings.append(
+            _fault("optimiser", few, "have", f"{what} optimiser state, unlike the others")
+        )
     return findings
 
 
@@ -243,13 +257,9 @@ def _unlike(
         is_missing = [each for each in checkpoints if contents[id(each)] is None]
         differing = [each for each in checkpoints if contents[id(each)] not in (None, usual)]
         if is_missing:
-            verb = "lack" if len(is_missing) > 1 else "lacks"
-            text = f"{_listed(is_missing)} {verb} {name}, which {count} have."
-            yield Finding(kind, text, _places(is_missing))
+            yield _fault(kind, is_missing, "lack", f"{name}, which {count} have")
         if differing:
-            verb = "have" if len(differing) > 1 else "has"
-            text = f"{_listed(differing)} {verb} another {name} than {count} others."
-            yield Finding(kind, text, _places(differing))
+            yield _fault(kind, differing, "have", f"another {name} than {count} others")
 
 
 def _digest(source: Source, name: str, known: dict[str, str]) -> str | None:
@@ -268,16 +278,16 @@ def _read_samples(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     names = shared_matrices({each.name: each.tensors for each in checkpoints})
     findings = []
     for checkpoint in console.ProgressBar(checkpoints, unit="checkpoint"):
-        where = ((checkpoint.run, checkpoint.step),)
         try:
             checkpoint.values = sample(checkpoint.source, checkpoint.tensors, names)
         except (ValueError, OSError) as error:
-            findings.append(Finding("files", f"{checkpoint.name} cannot be read: {error}.", where))
+            findings.append(_fault("files", [checkpoint], "cannot", f"be read: {error}"))
             continue
         rows = [values.astype(np.float64) for values in checkpoint.values]
         if not all(np.isfinite(row).all() for row in rows):
-            text = f"{checkpoint.name} holds numbers that are NaN or infinite."
-            findings.append(Finding("files", text, where))
+            findings.append(
+                _fault("files", [checkpoint], "holds", "numbers that are NaN or infinite")
+            )
             continue
         # Each matrix counts alike, whatever its scale.
         centred = [row - row.mean() for row in rows]
@@ -287,129 +297,69 @@ def _read_samples(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
     return findings
 
 
-def _equal_checkpoints(checkpoints: Sequence[_Checkpoint]) -> tuple[list[Finding], set[int]]:
-    """Returns what is equal, and the ids of the copies after the first of each."""
-    groups = defaultdict(list)
-    for checkpoint in checkpoints:
-        content = b"".join(values.tobytes() for values in checkpoint.values)
-        groups[hashlib.sha256(content).digest()].append(checkpoint)
-    findings: list[Finding] = []
-    copies: set[int] = set()
-    for group in groups.values():
-        if len(group) > 1:
-            text = f"{_listed(group)} are equal in every byte that was read."
-            findings.append(Finding("twice", text, _places(group)))
-            copies.update(id(each) for each in group[1:])
-    return findings, copies
-
-
-def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
-    """Finds seeds that share an initialisation, and runs whose checkpoints do not continue each other."""
+def _weight_faults(checkpoints: Sequence[_Checkpoint]) -> Iterator[Finding]:
+    """Yields seeds that share an initialisation, and runs whose checkpoints do not continue each other."""
     if len(checkpoints) < 2:
-        return []
+        return
     directions = np.stack([each.directions for each in checkpoints if each.directions is not None])
+    correlations = directions @ directions.T  # [checkpoints, checkpoints]
+    # Independent models do not reach it.
+    limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
     by_run = defaultdict(list)
     for place in sorted(range(len(checkpoints)), key=lambda place: _order(checkpoints[place].step)):
         by_run[checkpoints[place].run].append(place)
-    limit = max(_LEAST, _DEVIATIONS / directions.shape[1] ** 0.5)
-    weights = _Weights(checkpoints, directions @ directions.T, limit, by_run)
-    return [*weights.shared_starts(), *weights.broken_paths(), *weights.unusual_lengths()]
 
+    for (run, places), (other, others) in itertools.combinations(by_run.items(), 2):
+        # The first checkpoints, which are nearest to the initialisation.
+        first, second = (checkpoints[each[0]] for each in (places, others))
+        # Procedures that are paired by their seeds share the initialisation on purpose.
+        is_recorded = first.seed is not None and first.seed == second.seed
+        if (found := correlations[places[0], others[0]]) > limit and not is_recorded:
+            text = (
+                f"{run} and {other} share an initialisation, or one continues the other: their weights "
+                f"at {first.name} and {second.name} correlate with {found:.2f}."
+            )
+            yield Finding("initialisation", text, (first.place, second.place))
 
-def _step_in_words(step: int | None) -> str:
-    return "the one without a step" if step is None else f"step {step:,}"
+    lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
+    for before, after in itertools.chain.from_iterable(map(itertools.pairwise, by_run.values())):
+        start, end = checkpoints[before], checkpoints[after]
+        correlation = float(correlations[before, after])
+        if correlation > limit:
+            lengths[start.step, end.step][end.run] = 1 - correlation
+            continue
+        text = f"not continue {start.name}: their weights do not correlate"
+        of_others = np.array([each.run != end.run for each in checkpoints])
+        with_others = np.where(of_others, correlations[after], -1)
+        nearest = int(with_others.argmax())
+        if with_others[nearest] > limit:
+            text += f", but with those of {checkpoints[nearest].name} ({with_others[nearest]:.2f})"
+        yield _fault("path", [end], "does", text)
+
+    for steps, of_runs in lengths.items():
+        usual = float(np.median([*of_runs.values()]))
+        start_name, end_name = (
+            "the one without a step" if step is None else f"step {step:,}" for step in steps
+        )
+        for run, length in of_runs.items():
+            if len(of_runs) < _LEAST_SEEDS or usual / _UNUSUAL <= length <= usual * _UNUSUAL:
+                continue
+            how = "far" if length > usual else "little"
+            text = (
+                f"{run} moved unusually {how} from {start_name} to {end_name}: 1 - correlation is "
+                f"{length:.3g}, and {usual:.3g} in the median of the runs."
+            )
+            yield Finding("path", text, ((run, steps[1]),))
 
 
 def _order(step: int | None) -> tuple[bool, int]:
     return step is None, step or 0
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """Correlations of the weights of checkpoints.
-
-    Attributes:
-      correlations: float [checkpoints, checkpoints].
-      limit: what those of independent models do not reach.
-      by_run: places of each run's checkpoints, in the order of their steps.
-    """
-
-    checkpoints: Sequence[_Checkpoint]
-    correlations: np.ndarray
-    limit: float
-    by_run: Mapping[str, Sequence[int]]
-
-    def shared_starts(self) -> Iterator[Finding]:
-        for (run, places), (other, others) in itertools.combinations(self.by_run.items(), 2):
-            # The first checkpoints, which are nearest to the initialisation.
-            first, second = (self.checkpoints[each[0]] for each in (places, others))
-            # Procedures that are paired by their seeds share the initialisation on purpose.
-            is_recorded = first.seed is not None and first.seed == second.seed
-            if (found := self.correlations[places[0], others[0]]) > self.limit and not is_recorded:
-                text = (
-                    f"{run} and {other} share an initialisation, or one continues the other: their weights "
-                    f"at {first.name} and {second.name} correlate with {found:.2f}."
-                )
-                yield Finding("initialisation", text, _places([first, second]))
-
-    def broken_paths(self) -> Iterator[Finding]:
-        for before, after in self._pairs():
-            if self.correlations[before, after] > self.limit:
-                continue
-            checkpoint = self.checkpoints[after]
-            text = (
-                f"{checkpoint.name} does not continue {self.checkpoints[before].name}: their weights do not "
-                "correlate"
-            )
-            of_others = np.array([each.run != checkpoint.run for each in self.checkpoints])
-            with_others = np.where(of_others, self.correlations[after], -1)
-            nearest = int(with_others.argmax())
-            if with_others[nearest] > self.limit:
-                text += f", but with those of {self.checkpoints[nearest].name} ({with_others[nearest]:.2f})"
-            yield Finding("path", f"{text}.", _places([checkpoint]))
-
-    def unusual_lengths(self) -> Iterator[Finding]:
-        lengths: dict[tuple[int | None, int | None], dict[str, float]] = defaultdict(dict)
-        for before, after in self._pairs():
-            correlation = float(self.correlations[before, after])
-            if correlation > self.limit:
-                start, end = self.checkpoints[before], self.checkpoints[after]
-                lengths[start.step, end.step][end.run] = 1 - correlation
-        for (before_step, step), of_runs in lengths.items():
-            usual = float(np.median([*of_runs.values()]))
-            for run, length in of_runs.items():
-                if len(of_runs) < _LEAST_SEEDS or usual / _UNUSUAL <= length <= usual * _UNUSUAL:
-                    continue
-                how = "far" if length > usual else "little"
-                text = (
-                    f"{run} moved unusually {how} from {_step_in_words(before_step)} to "
-                    f"{_step_in_words(step)}: 1 - correlation is {length:.3g}, and {usual:.3g} in the median "
-                    "of the runs."
-                )
-                yield Finding("path", text, ((run, step),))
-
-    def _pairs(self) -> Iterator[tuple[int, int]]:
-        """Yields the places of each checkpoint and of the next one of its run."""
-        for places in self.by_run.values():
-            yield from itertools.pairwise(places)
-
-
-def _places(checkpoints: Sequence[_Checkpoint]) -> tuple[tuple[str, int | None], ...]:
-    return tuple((each.run, each.step) for each in checkpoints)
-
-
-def _listed(checkpoints: Sequence[_Checkpoint]) -> str:
-    shown = [each.name for each in checkpoints[:_MOST_LISTED]]
-    if len(checkpoints) > len(shown):
-        shown.append(f"{len(checkpoints) - len(shown)} more")
-    *shown, last = shown
-    return f"{', '.join(shown)} and {last}" if shown else last
-
-
 def _picture(checkpoints: Sequence[_Checkpoint], findings: Sequence[Finding]) -> str:
     """Returns a PNG as a data address: a row for each run, a column for each step."""
     faults = {place for finding in findings for place in finding.where}
-    there = {(each.run, each.step) for each in checkpoints}
+    there = {each.place for each in checkpoints}
     runs = sorted({run for run, _ in there}, key=natural_order)
     steps = sorted({step for _, step in there | faults}, key=_order)
     with canvas(2 + 0.45 * max(len(steps), 8), 1.2 + 0.3 * len(runs)) as (figure, axes):

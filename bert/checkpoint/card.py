@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from multiberts.bert.checkpoint.checkpoint import ALWAYS_KNOWN
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, fine_tuned_line
 from multiberts.bert.checkpoint.hugging_face import architecture_of
 from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, RELEASED_STEPS
@@ -33,7 +34,6 @@ _PIPELINES = {
     "BertForTokenClassification": "token-classification",
     "BertForQuestionAnswering": "question-answering",
 }
-_WHOSE = ("procedure", "pretrain_seed", "data_seed", "step")
 _WHAT = ("task", "evaluation_set", "metric", "learning_rate")
 
 
@@ -50,9 +50,7 @@ def model_card(
     """Returns the text of a card. What is not known is marked as unknown.
 
     Args:
-      provenance: of the checkpoint: `procedure`, `pretrain_seed`, `data_seed`, `step`; and, where
-        known, `training` (parameters by name), `corpus` (as in `corpus.json`), `evaluation`
-        (measures on held-out text by name), `initialised`, `finetuned`.
+      provenance: as `Checkpoint` has it; of the run see `facts_of_run`.
       has_heads: whether the pre-training heads are there.
       layout: `tf1` or `hugging_face`, for the lines that load it.
       scores: rows as from `read_scores`.
@@ -201,12 +199,12 @@ def read_scores(path: PathLike, provenance: Mapping[str, Any]) -> list[dict[str,
     for where, row in _score_rows(Path(path)):
         if any(
             row.get(name) not in (None, "") and str(row[name]) != str(provenance.get(name))
-            for name in _WHOSE
+            for name in ALWAYS_KNOWN
         ):
             continue
         groups.setdefault(tuple(row.get(name) for name in _WHAT), []).append(_score(where, row))
     if not groups:
-        whose = ", ".join(f"{name} {provenance.get(name)}" for name in _WHOSE)
+        whose = ", ".join(f"{name} {provenance.get(name)}" for name in ALWAYS_KNOWN)
         raise UserError(f"{path} holds no score of this checkpoint ({whose}); give its own scores")
     return [
         {

@@ -11,26 +11,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from multiberts.bert.checkpoint import hugging_face, tensorflow_format
-from multiberts.bert.checkpoint.fine_tuned import (
-    FINE_TUNED,
-    check_fine_tuned,
-    head_shapes,
-    reads_pooler,
-)
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, ON_TOKENS, check_fine_tuned
 from multiberts.bert.checkpoint.release_names import parse_release_name
 from multiberts.bert.checkpoint.tensorflow_format import CONFIG, DATA, INDEX, VOCABULARY
 from multiberts.bert.model.configuration import (
     GELUS,
     BertConfig,
     Gelu,
-    check_layers,
     parameter_shapes,
 )
 from multiberts.bert.tokenization import (
@@ -58,17 +52,18 @@ INITIALISED = "initialised"
 CARD = "README.md"
 
 TENSORFLOW, HUGGING_FACE = "tf1", "hugging_face"
+# The modules have the same functions.
+_FORMATS: dict[str, Any] = {TENSORFLOW: tensorflow_format, HUGGING_FACE: hugging_face}
 
-_ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
+ALWAYS_KNOWN = ("procedure", "pretrain_seed", "data_seed", "step")
 
 # The fields of our record that are read, with their types.
 _RECORDED = {
     "procedure": str | None,
-    **dict.fromkeys(_ALWAYS_KNOWN[1:], int | None),
+    **dict.fromkeys(ALWAYS_KNOWN[1:], int | None),
     "files": dict[str, dict[str, Any]],
 }
 _RECORDED_OF_FILE = {"bytes": int, "sha256": str}
-
 
 # Encoders may come without the pre-training heads, and models of masked words without a pooler.
 _OPTIONAL = ("cls/", "bert/pooler/")
@@ -93,6 +88,7 @@ class Checkpoint:
       layout: how it is stored, `tf1` or `hugging_face`.
       head: of a fine-tuned model, the float32 arrays of its head by name.
       lower_case: whether its text is lower-cased and loses its accents.
+      files: bytes and SHA-256 of its files by name, as its record says.
     """
 
     parameters: dict[str, np.ndarray]
@@ -102,6 +98,7 @@ class Checkpoint:
     layout: str = TENSORFLOW
     head: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     lower_case: bool = True
+    files: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def variables(self) -> dict[str, np.ndarray]:
@@ -131,26 +128,26 @@ def write_checkpoint(
     """
     with replaced(directory) as temporary:
         temporary.mkdir()
-        arguments = temporary, parameters, config, vocabulary_path
-        if layout == HUGGING_FACE:
-            files = hugging_face.write_files(*arguments, provenance.get(FINE_TUNED))
-        else:
-            files = tensorflow_format.write_files(*arguments, provenance.get("step"))
-        record = {
-            **dict.fromkeys(_ALWAYS_KNOWN),
-            **provenance,
-            "files": {
-                name: {
-                    "bytes": (temporary / name).stat().st_size,
-                    "sha256": sha256_of_file(temporary / name),
-                }
-                for name in files
-            },
-        }
+        names = _FORMATS[layout].write_files(
+            temporary, parameters, config, vocabulary_path, provenance
+        )
+        files = described_files(temporary, names)
+        record = {**dict.fromkeys(ALWAYS_KNOWN), **provenance, "files": files}
         (temporary / PROVENANCE).write_text(json.dumps(record, indent=1) + "\n")
         if card is not None:
             # Not in the record: a card is there to be edited.
             (temporary / CARD).write_text(card)
+
+
+def described_files(directory: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Returns size and SHA-256 of files by name, as our record has them."""
+    return {
+        name: {
+            "bytes": (directory / name).stat().st_size,
+            "sha256": sha256_of_file(directory / name),
+        }
+        for name in names
+    }
 
 
 def layout_of(directory: PathLike) -> str:
@@ -158,18 +155,16 @@ def layout_of(directory: PathLike) -> str:
     directory = Path(directory)
     if not directory.is_dir():
         problem = "is a file" if directory.is_file() else "does not exist"
-        such = f", such as {directory.parent}" if _holds_weights(directory.parent) else ""
+        such = f", such as {directory.parent}" if _layouts_in(directory.parent) else ""
         raise UserError(f"{directory} {problem}; give the directory of a checkpoint{such}")
-    if tensorflow_format.is_tensorflow(directory):
-        return TENSORFLOW
-    if hugging_face.is_hugging_face(directory):
-        return HUGGING_FACE
+    if layouts := _layouts_in(directory):
+        return layouts[0]
     below = [
         child
         for folder in (directory, directory / "checkpoints")
         if folder.is_dir()
         for child in sorted(folder.iterdir(), key=lambda path: natural_order(path.name))
-        if child.is_dir() and _holds_weights(child)
+        if child.is_dir() and _layouts_in(child)
     ]
     if below:
         names = ", ".join(child.name for child in below)
@@ -190,8 +185,8 @@ def layout_of(directory: PathLike) -> str:
     )
 
 
-def _holds_weights(folder: Path) -> bool:
-    return tensorflow_format.is_tensorflow(folder) or hugging_face.is_hugging_face(folder)
+def _layouts_in(folder: Path) -> list[str]:
+    return [layout for layout, module in _FORMATS.items() if module.holds_weights(folder)]
 
 
 def check_checkpoint(directory: PathLike) -> BertConfig:
@@ -201,7 +196,7 @@ def check_checkpoint(directory: PathLike) -> BertConfig:
       The model's sizes.
     """
     directory = Path(directory)
-    config = _check_files(directory)
+    config, _ = _check_files(directory)
     _require(vocabulary_file(directory / VOCABULARY))
     _check_vocabulary(directory / VOCABULARY, config, config_path(directory))
     return config
@@ -259,82 +254,80 @@ def read_checkpoint(
     """
     directory = Path(directory)
     layout = layout_of(directory)
-    config = _check_files(directory)
+    config, is_gelu_open = _check_files(directory)
+    config_file = config_path(directory)
     if gelu is not None:
         config = dataclasses.replace(config, hidden_act=GELUS[gelu])
     provenance = read_provenance(directory)
-    for name, entry in provenance.pop("files", {}).items():
+    files = provenance.pop("files", {})
+    for name, entry in files.items():
         if sha256_of_file(directory / name) != entry["sha256"]:
             raise UserError(
                 f"{directory / name} does not match the checksum in {PROVENANCE}; the checkpoint is "
                 "damaged: copy it again"
             )
     path = Path(vocabulary or directory / VOCABULARY)
-    said = None
-    if vocabulary is not None or not need_vocabulary:
-        said = said_to_lower_case(directory / VOCABULARY)
-        lower_case = said is not False
+    if need_vocabulary and vocabulary is None:
+        _require(vocabulary_file(path))
+    said = said_to_lower_case(directory / VOCABULARY)
+    lower_case = said is not False
     if need_vocabulary:
-        if vocabulary is None:
-            _require(vocabulary_file(path))
-        lower_case = _check_vocabulary(path, config, config_path(directory))
+        lower_case = _check_vocabulary(path, config, config_file)
         if said not in (None, lower_case):
             case = json.dumps({"do_lower_case": said})
             raise UserError(
                 f"{directory} has do_lower_case {said}, but {path} is read with {lower_case}; write {case} "
                 f"into a {TOKENIZER_CONFIG} beside that"
             )
+    head: dict[str, tuple[int, ...]] = {}
+    optional: tuple[str, ...] = _OPTIONAL
     if record := read_fine_tuned(directory):
         is_open = record["do_lower_case"] is None
-        provenance[FINE_TUNED] = {**record, **({"do_lower_case": lower_case} if is_open else {})}
-    if layout == HUGGING_FACE:
-        parameters = hugging_face.read_weights(directory, config, provenance.get(FINE_TUNED))
-        if gelu is None and hugging_face.leaves_gelu_open(directory):
-            console.note_once(
-                f"{config_path(directory)} says hidden_act 'gelu', which is the tanh form in "
-                "Google's releases and the exact form in transformers; read as the tanh form. If "
-                f"transformers pre-trained this model, `multiberts checkpoint convert {directory} TARGET "
-                "--to tf1 --gelu=exact` makes one that is read as the exact form"
-            )
-    else:
-        parameters, step = tensorflow_format.read_weights(directory, head_shapes(provenance))
-        # A fine-tuned model's steps are not those of pre-training.
-        is_known = (directory / PROVENANCE).is_file() or FINE_TUNED in provenance
-        if provenance["step"] is None and not is_known:
-            provenance["step"] = step
-    if FINE_TUNED in provenance:
-        length = provenance[FINE_TUNED]["sequence_length"]
-        if not 1 <= length <= config.max_position_embeddings:
+        record = {**record, "do_lower_case": lower_case if is_open else record["do_lower_case"]}
+        provenance[FINE_TUNED] = record
+        head = {name: tuple(shape) for name, shape in record["head"]["variables"].items()}
+        if record["head"]["kind"] not in ON_TOKENS and initialise_missing is None:
+            optional = _OPTIONAL[:1]
+        if not 1 <= record["sequence_length"] <= config.max_position_embeddings:
             raise UserError(
-                f"{directory}: its record says sequence_length {length}, expected 1 to "
+                f"{directory}: its record says sequence_length {record['sequence_length']}, expected 1 to "
                 f"{config.max_position_embeddings}, the model's max_position_embeddings; copy the checkpoint "
                 "again"
             )
-        if need_vocabulary and lower_case != provenance[FINE_TUNED]["do_lower_case"]:
+        if need_vocabulary and lower_case != record["do_lower_case"]:
             case = json.dumps({"do_lower_case": not lower_case})
             raise UserError(
                 f"{directory} was fine-tuned with do_lower_case {not lower_case}, but {path} is read with "
                 f"{lower_case}; write {case} into {path.with_name(TOKENIZER_CONFIG)}, and remove a "
                 f"{TOKENIZER} there that says otherwise"
             )
+    if gelu is None and is_gelu_open:
+        console.note_once(
+            f"{config_file} says hidden_act 'gelu', which is the tanh form in "
+            "Google's releases and the exact form in transformers; read as the tanh form. If "
+            f"transformers pre-trained this model, `multiberts checkpoint convert {directory} TARGET "
+            "--to tf1 --gelu=exact` makes one that is read as the exact form"
+        )
+    parameters, step = _FORMATS[layout].read_weights(directory, config, record)
+    # A fine-tuned model's steps are not those of pre-training.
+    if not record and not (directory / PROVENANCE).is_file() and provenance["step"] is None:
+        provenance["step"] = step
     _cut_padding(directory, config, parameters)
-    _check_shapes(directory, config, parameters, head_shapes(provenance))
-    head = {name: parameters.pop(name) for name in head_shapes(provenance)}
+    _check_variables(directory, config, parameters, head, optional)
+    values_of_head = {name: parameters.pop(name) for name in head}
     absent = parameter_shapes(config).keys() - parameters.keys()
-    missing = sorted(name for name in absent if name.startswith(_OPTIONAL))
-    if initialise_missing is not None and missing:
+    if initialise_missing is not None and absent:
         from multiberts.bert.model.initialization import initial_parameters
 
-        drawn = initial_parameters(config, initialise_missing)
+        missing, drawn = sorted(absent), initial_parameters(config, initialise_missing)
         parameters |= {name: drawn[name] for name in missing}
         provenance[INITIALISED] = {"pretrain_seed": initialise_missing, "variables": missing}
         console.note_once(
             f"{directory} lacks {listed(missing)}: drawn as at step 0 of pretrain_seed {initialise_missing}"
         )
-    _check_complete(
-        directory, config, parameters, FINE_TUNED in provenance and reads_pooler(provenance)
+    checkpoint = Checkpoint(
+        parameters, config, path, provenance, layout, values_of_head, lower_case, files
     )
-    checkpoint = Checkpoint(parameters, config, path, provenance, layout, head, lower_case)
     for name, values in checkpoint.variables.items() if need_finite else ():
         if not np.isfinite(values).all():
             raise UserError(
@@ -353,17 +346,16 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
       for a model without a fine-tuned head.
     """
     if FINE_TUNED in (provenance := read_provenance(directory)):
-        record: dict[str, Any] = provenance[FINE_TUNED]
-        return record
-    if layout_of(directory) == TENSORFLOW:
-        return tensorflow_format.read_fine_tuned(directory)
-    return hugging_face.read_fine_tuned(directory)
+        record: dict[str, Any] | None = provenance[FINE_TUNED]
+    else:
+        record = _FORMATS[layout_of(directory)].read_fine_tuned(directory)
+    return record
 
 
 def read_provenance(directory: PathLike) -> dict[str, Any]:
     """Reads our record of a checkpoint, its `files` included, or what the directory's name shows."""
     path = Path(directory) / PROVENANCE
-    provenance: dict[str, Any] = dict.fromkeys(_ALWAYS_KNOWN)
+    provenance: dict[str, Any] = dict.fromkeys(ALWAYS_KNOWN)
     if not path.is_file():
         name = parse_release_name(directory)
         return {**provenance, **(dataclasses.asdict(name) if name else {})}
@@ -403,18 +395,27 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
 
 def config_path(directory: Path) -> Path:
     """Returns where a checkpoint has the model's sizes."""
-    if layout_of(directory) == TENSORFLOW:
-        return directory / CONFIG
-    return hugging_face.config_path(directory)
+    path: Path = _FORMATS[layout_of(directory)].config_path(directory)
+    return path
 
 
-def _check_files(directory: Path) -> BertConfig:
-    """Checks all but the vocabulary, without TensorFlow."""
-    layout = layout_of(directory)
-    if layout == TENSORFLOW:
-        tensorflow_format.find_prefix(directory)
-    path = config_path(directory)
-    _require(path)
+def stored_files(directory: Path) -> list[str]:
+    """Returns the names of a checkpoint's files but its record and card, which are not read."""
+    beside = [name for name in (TOKENIZER, TOKENIZER_CONFIG) if (directory / name).is_file()]
+    vocabulary = vocabulary_file(directory / VOCABULARY).name
+    weights = _FORMATS[layout_of(directory)].weight_files(directory)
+    return sorted({*weights, config_path(directory).name, vocabulary, *beside})
+
+
+def _check_files(directory: Path) -> tuple[BertConfig, bool]:
+    """Checks all but the vocabulary, without TensorFlow.
+
+    Returns:
+      The model's sizes, and whether its configuration leaves the form of GELU open.
+    """
+    module = _FORMATS[layout_of(directory)]
+    names = module.weight_files(directory)
+    _require(module.config_path(directory))
     for name, entry in read_provenance(directory).get("files", {}).items():
         _require(directory / name)
         size = (directory / name).stat().st_size
@@ -423,10 +424,11 @@ def _check_files(directory: Path) -> BertConfig:
                 f"{directory / name} has {size} bytes, expected {entry['bytes']}; the checkpoint is "
                 "truncated or damaged: copy it again"
             )
-    if layout == TENSORFLOW:
-        return BertConfig.from_file(path)
-    hugging_face.check_weights(directory)
-    return hugging_face.read_config(directory)
+    if hugging_face.WEIGHTS in names:
+        with hugging_face.opened(directory / hugging_face.WEIGHTS):
+            pass
+    sizes: tuple[BertConfig, bool] = module.read_config(directory)
+    return sizes
 
 
 def _require(path: Path) -> None:
@@ -456,52 +458,46 @@ def _cut_padding(directory: Path, config: BertConfig, parameters: dict[str, np.n
             parameters[name] = parameters[name][: config.vocab_size]
 
 
-def _check_shapes(
+def _check_variables(
     directory: Path,
     config: BertConfig,
     parameters: Mapping[str, np.ndarray],
     head: Mapping[str, tuple[int, ...]],
+    optional: tuple[str, ...],
 ) -> None:
-    """Refuses variables that the configuration has no place for, before a model of its sizes is built."""
-    path = config_path(directory)
-    check_layers(config, parameters, directory)
-    wanted = parameter_shapes(config)
-    for name, shape in head.items():
-        if name not in parameters or parameters[name].shape != shape:
-            found = f"has shape {parameters[name].shape}" if name in parameters else "is missing"
+    """Refuses variables of another model than the configuration's, before one of its sizes is built.
+
+    Args:
+      head: shapes of the variables of a fine-tuned head.
+      optional: how the names of those begin that may be missing.
+    """
+    path, shapes = config_path(directory), parameter_shapes(config)
+    expected = {**head, **shapes}
+    for name, shape in expected.items():
+        found = parameters[name].shape if name in parameters else None
+        if name in head and found != shape:
+            problem = "is missing" if found is None else f"has shape {found}"
             raise UserError(
-                f"{directory}: {name} of the fine-tuned head {found}, but its record says {shape}; the "
+                f"{directory}: {name} of the fine-tuned head {problem}, but its record says {shape}; the "
                 "files are of two models: copy the checkpoint again"
             )
-    wanted |= head
-    for name, shape in wanted.items():
-        if name in parameters and parameters[name].shape != shape:
+        if found not in (None, shape):
             raise UserError(
-                f"{directory}: {name} has shape {parameters[name].shape}, but {path.name} says "
+                f"{directory}: {name} has shape {found}, but {path.name} says "
                 f"{shape}; vocabulary or configuration are of another model: restore the set"
             )
     for name in parameters:
-        if name not in wanted:
+        if name not in expected:
             raise UserError(
                 f"{directory} holds the variable {name}, which its {path.name} has no place for: it "
                 "is of another model, restore the pair"
             )
-
-
-def _check_complete(
-    directory: Path,
-    config: BertConfig,
-    parameters: Mapping[str, np.ndarray],
-    needs_pooler: bool,
-) -> None:
-    optional = _OPTIONAL[:1] if needs_pooler else _OPTIONAL
-    for name in parameter_shapes(config):
-        if name in parameters or name.startswith(optional):
-            continue
-        raise UserError(
-            f"{directory} lacks the variable {name}; its {config_path(directory).name} is of another "
-            "model: restore the pair"
-        )
+    for name in shapes:
+        if (name not in parameters or name in head) and not name.startswith(optional):
+            raise UserError(
+                f"{directory} lacks the variable {name}; its {path.name} is of another model: restore the "
+                "pair"
+            )
 
 
 def natural_order(name: str) -> list[int | str]:

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from multiberts.bert.checkpoint.checkpoint import (
+    ALWAYS_KNOWN,
     HUGGING_FACE,
+    INITIALISED,
     PROVENANCE,
     VOCABULARY,
     read_checkpoint,
-    read_provenance,
     same_bits,
 )
 from multiberts.bert.checkpoint.conversion import convert_checkpoint
@@ -35,9 +36,6 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
     Args:
       checkpoint: a directory in the released TF1 layout or in that of Hugging Face, or
         `hub:<repository>`, which is fetched.
-
-    Raises:
-      UserError: it is not a checkpoint, or is damaged.
     """
     directory = checkpoint_directory(checkpoint)
     found = read_checkpoint(directory, need_vocabulary=False, need_finite=False)
@@ -54,18 +52,17 @@ def inspect_checkpoint(*, checkpoint: str) -> str:
         f"parameters     {count:,} in {len(found.variables)} variables",
         *(
             f"{name:<14} {'unknown' if provenance[name] is None else provenance[name]}"
-            for name in ("procedure", "pretrain_seed", "data_seed", "step")
+            for name in ALWAYS_KNOWN
         ),
     ]
     if FINE_TUNED in provenance:
         lines.append(f"fine-tuned     {fine_tuned_line(provenance[FINE_TUNED])}")
-    if "initialised" in provenance:
-        names = provenance["initialised"]["variables"]
+    if INITIALISED in provenance:
+        names = provenance[INITIALISED]["variables"]
         lines.append(f"drawn          {len(names)} variables: {', '.join(names)}")
-    recorded = read_provenance(directory).get("files", {})
-    verdict = "match" if recorded else "not checked: there is no"
-    lines.append(f"checksums      {verdict} {PROVENANCE}{'' if recorded else ' with it'}")
-    paths = [directory / name for name in recorded] or [*directory.iterdir()]
+    verdict = "match" if found.files else "not checked: there is no"
+    lines.append(f"checksums      {verdict} {PROVENANCE}{'' if found.files else ' with it'}")
+    paths = [directory / name for name in found.files] or [*directory.iterdir()]
     for path in sorted(filter(Path.is_file, paths)):
         lines.append(f"  {sha256_of_file(path)}  {path.stat().st_size:>13,} bytes  {path.name}")
     if not vocabulary_file(found.vocabulary_path).is_file():
@@ -115,9 +112,6 @@ def convert_checkpoints(
 
     Returns:
       A line for each checkpoint: where it was written, or that it is there already.
-
-    Raises:
-      UserError: bad input; nothing has been written.
     """
     if len(sources) > 1 and named_as_released is None:
         raise UserError(
@@ -157,9 +151,6 @@ def compare_checkpoints(*, first: str, second: str, strict: bool = False) -> int
 
     Returns:
       0; of a strict comparison 1 where they are not equal bit for bit.
-
-    Raises:
-      UserError: one is not a checkpoint, or is damaged.
     """
     one, other = (
         read_checkpoint(checkpoint_directory(directory), need_vocabulary=False, need_finite=False)

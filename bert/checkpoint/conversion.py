@@ -6,19 +6,21 @@ from pathlib import Path
 
 from multiberts.bert.checkpoint import card
 from multiberts.bert.checkpoint.checkpoint import (
+    ALWAYS_KNOWN,
     Checkpoint,
     read_checkpoint,
     same_bits,
     write_checkpoint,
 )
 from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED
-from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, release_name
+from multiberts.bert.checkpoint.release_names import (
+    OWN_NAME_OF_RELEASED_PROCEDURE,
+    RELEASED_PROCEDURE,
+    release_name,
+)
 from multiberts.bert.model.configuration import Gelu
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
-
-# Our name for the procedure of the release.
-_OWN_NAME_OF_RELEASED_PROCEDURE = "base"
 
 
 def convert_checkpoint(
@@ -38,14 +40,7 @@ def convert_checkpoint(
     Args:
       source: directory of a checkpoint in either layout.
       target: directory to make; it must not exist, unless it holds the very same checkpoint.
-      layout: `tf1` or `hugging_face`.
-      named_as_released: makes `target` the folder in which the new directory gets the release's
-        name: `step` for `multiberts-seed_0-step_20k`, `seed` for `multiberts-seed_0`.
-      vocabulary: `vocab.txt`, where the source has none.
-      corpus: `corpus.json` for the card, where the run of the source does not lead to it.
-      scores: for the card; see `card.read_scores`.
-      initialise_missing: a `pretrain_seed` to draw a missing pooler and missing heads from.
-      gelu: the form that the weights were trained with, where the source does not say it.
+      layout: `tf1` or `hugging_face`; the others are as `commands.convert_checkpoints` takes them.
 
     Returns:
       The directory, and whether it was written; False where it was there already, and was left
@@ -63,10 +58,10 @@ def convert_checkpoint(
         procedure, pretrain_seed, step = (
             checkpoint.provenance[name] for name in ("procedure", "pretrain_seed", "step")
         )
-        if procedure not in (RELEASED_PROCEDURE, _OWN_NAME_OF_RELEASED_PROCEDURE):
+        if procedure not in (RELEASED_PROCEDURE, OWN_NAME_OF_RELEASED_PROCEDURE):
             raise UserError(
                 f"{source} is of procedure {procedure!r}; the release has names for "
-                f"{_OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
+                f"{OWN_NAME_OF_RELEASED_PROCEDURE!r} alone: convert it without --named_as_released"
             )
         if pretrain_seed is None or step is None:
             raise UserError(
@@ -105,11 +100,13 @@ def _refuse_another(directory: Path, checkpoint: Checkpoint, layout: str) -> Non
         there = read_checkpoint(directory, need_finite=False)
     except UserError as error:
         raise UserError(f"{directory} exists already; {cure}") from error
-    known = ("procedure", "pretrain_seed", "data_seed", "step", FINE_TUNED)
     ours, theirs = checkpoint.variables, there.variables
     is_same = (
         (there.layout, there.config) == (layout, checkpoint.config)
-        and all(there.provenance.get(name) == checkpoint.provenance.get(name) for name in known)
+        and all(
+            there.provenance.get(name) == checkpoint.provenance.get(name)
+            for name in (*ALWAYS_KNOWN, FINE_TUNED)
+        )
         and ours.keys() == theirs.keys()
         and all(same_bits(values, theirs[name]) for name, values in ours.items())
     )

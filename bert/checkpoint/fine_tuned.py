@@ -24,7 +24,7 @@ from multiberts.runs.parameters import described, fits, shortened
 FINE_TUNED = "finetuned"
 
 # transformers saves models with these heads without a pooler.
-_ON_TOKENS = {"question_answering", "token_classification"}
+ON_TOKENS = {"question_answering", "token_classification"}
 _FIELDS = {
     "task": str | None,
     "head": Mapping[str, Any],
@@ -104,33 +104,8 @@ def foreign_record(
     }
 
 
-def head_shapes(provenance: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the head's variables by name; none for a pre-trained model.
-
-    Example:
-      >>> head = {"kind": "regression", "labels": None, "variables": {"output_bias": [1]}}
-      >>> head_shapes({"finetuned": {"task": "STS-B", "head": head}}), head_shapes({})
-      ({'output_bias': (1,)}, {})
-    """
-    head = provenance.get(FINE_TUNED, {}).get("head", {})
-    return {name: tuple(shape) for name, shape in head.get("variables", {}).items()}
-
-
-def reads_pooler(provenance: Mapping[str, Any]) -> bool:
-    """Returns whether a checkpoint's model reads the pooler: all but heads on every token's state.
-
-    Example:
-      >>> reads_pooler({}), reads_pooler({"finetuned": {"head": {"kind": "question_answering"}}})
-      (True, False)
-    """
-    return provenance.get(FINE_TUNED, {}).get("head", {}).get("kind") not in _ON_TOKENS
-
-
 def fine_tuned_line(record: Mapping[str, Any]) -> str:
     """Returns what a model was fine-tuned on, for `checkpoint inspect` and the card.
-
-    Args:
-      record: the field `finetuned`.
 
     Example:
       >>> head = {"kind": "classification", "labels": ["bad", "good"]}

@@ -126,8 +126,7 @@ def _fetched(name: str) -> Path:
             )
         except _failures(huggingface_hub) as error:
             is_missing = isinstance(error, _missing(huggingface_hub))
-            cached = None if is_missing else _cached(name, repository, revision)
-            if cached is None:
+            if is_missing or not (cached := _cached(name, huggingface_hub, repository, revision)):
                 raise
             directory = cached
     console.progress(f"{name} is {origin_of(directory)}")
@@ -236,13 +235,11 @@ def _wanted(name: str, files: set[str]) -> list[str]:
     )
 
 
-def _cached(name: str, repository: str, revision: str | None) -> Path | None:
-    import huggingface_hub
-    from huggingface_hub import constants, errors
-
+def _cached(name: str, huggingface_hub: Any, repository: str, revision: str | None) -> Path | None:
+    not_found = huggingface_hub.errors.LocalEntryNotFoundError
     for weights in _WEIGHTS:
         # A snapshot lacks files that were not requested, so the library needs the list of those that were.
-        with contextlib.suppress(errors.LocalEntryNotFoundError, *_failures(huggingface_hub)):
+        with contextlib.suppress(not_found, *_failures(huggingface_hub)):
             found = Path(
                 huggingface_hub.snapshot_download(
                     repository,
@@ -252,8 +249,9 @@ def _cached(name: str, repository: str, revision: str | None) -> Path | None:
                 )
             )
             if all((found / file).is_file() for file in weights):
+                server = huggingface_hub.constants.ENDPOINT
                 console.progress(
-                    f"note: {constants.ENDPOINT} cannot be reached; {name} is taken from the cache"
+                    f"note: {server} cannot be reached; {name} is taken from the cache"
                 )
                 return found
     return None

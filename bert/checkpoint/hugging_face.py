@@ -18,14 +18,20 @@ import contextlib
 import dataclasses
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from multiberts.bert.checkpoint.fine_tuned import foreign_record
-from multiberts.bert.model.configuration import GELUS, BertConfig, check_layers, parameter_shapes
+from multiberts.bert.checkpoint.fine_tuned import FINE_TUNED, foreign_record
+from multiberts.bert.model.configuration import (
+    GELUS,
+    BertConfig,
+    Gelu,
+    check_layers,
+    parameter_shapes,
+)
 from multiberts.bert.tokenization import (
     CLS,
     MASK,
@@ -100,7 +106,7 @@ _IN_STATES = ("model", "state_dict", "module", "model_state_dict")
 _TRANSPOSED_ROWS = 64
 
 
-def is_hugging_face(directory: PathLike) -> bool:
+def holds_weights(directory: PathLike) -> bool:
     """Returns whether a directory has weights in this layout."""
     names = (WEIGHTS, OLD_WEIGHTS, f"{WEIGHTS}.index.json", f"{OLD_WEIGHTS}.index.json")
     return any((Path(directory) / name).is_file() for name in names)
@@ -135,15 +141,12 @@ class _HeadClass:
     problem_type: str | None = None
 
 
+_ON_TEXTS = ("BertForSequenceClassification", "classifier")
 # By `TaskHead.kind`. Each is one layer, `output_weights` [outputs, hidden] and `output_bias` [outputs] here.
 _HEAD_CLASSES = {
-    "classification": _HeadClass(
-        "BertForSequenceClassification", "classifier", "single_label_classification"
-    ),
-    "regression": _HeadClass("BertForSequenceClassification", "classifier", "regression"),
-    "multi_label_classification": _HeadClass(
-        "BertForSequenceClassification", "classifier", "multi_label_classification"
-    ),
+    "classification": _HeadClass(*_ON_TEXTS, "single_label_classification"),
+    "regression": _HeadClass(*_ON_TEXTS, "regression"),
+    "multi_label_classification": _HeadClass(*_ON_TEXTS, "multi_label_classification"),
     "token_classification": _HeadClass("BertForTokenClassification", "classifier"),
     "question_answering": _HeadClass("BertForQuestionAnswering", "qa_outputs"),
 }
@@ -192,23 +195,16 @@ def write_files(
     parameters: Mapping[str, np.ndarray],
     config: BertConfig,
     vocabulary_path: PathLike,
-    fine_tuned: Mapping[str, Any] | None,
+    provenance: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
-    Args:
-      parameters: float32 arrays by released variable name, pre-training heads included; of a
-        fine-tuned model, its own head.
-      vocabulary_path: its `vocab.txt`.
-      fine_tuned: of a fine-tuned model, its record (see `bert/checkpoint/fine_tuned.py`).
-
-    Returns:
-      The names of the files.
+    The arguments are those of `write_checkpoint`; returns the names of the files.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    directory = Path(directory)
+    directory, fine_tuned = Path(directory), provenance.get(FINE_TUNED)
     names = {name: hugging_face_name(name) for name in parameter_shapes(config)}
     missing = [name for name in names if name not in parameters]
     if fine_tuned is not None:
@@ -231,36 +227,29 @@ def write_files(
     except SafetensorError as error:  # the library has its own for a full disk
         raise OSError(str(error).rpartition("I/O error: ")[2]) from error
     exact = "gelu" if fine_tuned else "gelu_python"
-    settings = {
+    settings: dict[str, Any] = {
         **dataclasses.asdict(config),
         "architectures": [architecture_of(fine_tuned)],
-        **_head_settings(fine_tuned),
         "hidden_act": exact if config.gelu == "exact" else "gelu_new",
         "layer_norm_eps": _REQUIRED["layer_norm_eps"],
         "model_type": "bert",
         "pad_token_id": pieces.index(PAD),
         "tie_word_embeddings": True,
     }
+    if fine_tuned is not None:
+        [outputs] = fine_tuned["head"]["variables"]["output_bias"]
+        labels = fine_tuned["head"]["labels"] or [f"LABEL_{number}" for number in range(outputs)]
+        settings["finetuning_task"] = fine_tuned["task"]
+        settings["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        settings["label2id"] = {label: number for number, label in enumerate(labels)}
+        if problem_type := _head_class(fine_tuned).problem_type:
+            settings["problem_type"] = problem_type
     write_json_fields(directory / CONFIG, settings)
     # The library makes files that only their owner may read.
     shutil.copymode(directory / CONFIG, directory / WEIGHTS)
     (directory / VOCABULARY).write_bytes(vocabulary_bytes(vocabulary_path))
     _write_tokenizer(directory, pieces, config, lower_cases(vocabulary_path))
     return FILES
-
-
-def _head_settings(fine_tuned: Mapping[str, Any] | None) -> dict[str, Any]:
-    if fine_tuned is None:
-        return {}
-    settings: dict[str, Any] = {"finetuning_task": fine_tuned["task"]}
-    head = _head_class(fine_tuned)
-    if head.problem_type is not None:
-        settings["problem_type"] = head.problem_type
-    [outputs] = fine_tuned["head"]["variables"]["output_bias"]
-    labels = fine_tuned["head"]["labels"] or [f"LABEL_{number}" for number in range(outputs)]
-    settings["id2label"] = {str(number): label for number, label in enumerate(labels)}
-    settings["label2id"] = {label: number for number, label in enumerate(labels)}
-    return settings
 
 
 def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
@@ -298,8 +287,12 @@ def _kinds_of_head(values: Mapping[str, Any]) -> list[str]:
     return [kind for kind, head in _HEAD_CLASSES.items() if head.architecture == architecture]
 
 
-def read_config(directory: PathLike) -> BertConfig:
-    """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise."""
+def read_config(directory: PathLike) -> tuple[BertConfig, bool]:
+    """Reads the model's sizes from `config.json`; refuses what our model would compute otherwise.
+
+    Returns:
+      The sizes, and whether the form of GELU is left open, which is then read as the tanh form.
+    """
     path = config_path(directory)
     values = read_json_fields(path, _KINDS)
     for name, expected in _REQUIRED.items():
@@ -315,27 +308,20 @@ def read_config(directory: PathLike) -> BertConfig:
             f"{path}: hidden_act is {activation!r}, expected {', '.join(_GELUS)}; the BERT here "
             "has GELU only, so take another checkpoint"
         )
-    hidden_act = _GELUS[activation] or GELUS["exact" if _kinds_of_head(values) else "tanh"]
+    form: Gelu = "exact" if _kinds_of_head(values) else "tanh"
+    is_open = _GELUS[activation] is None and form == "tanh"
+    hidden_act = _GELUS[activation] or GELUS[form]
     names = BertConfig.__dataclass_fields__
     known = {name: value for name, value in values.items() if name in names}
-    return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path))
+    return BertConfig.from_mapping({**known, "hidden_act": hidden_act}, str(path)), is_open
 
 
-def leaves_gelu_open(directory: PathLike) -> bool:
-    """Returns whether `config.json` may mean either form of GELU, and is read as the tanh form."""
-    values = read_json_fields(config_path(directory))
-    return values.get("hidden_act", "gelu") == "gelu" and not _kinds_of_head(values)
-
-
-def check_weights(directory: PathLike) -> Path:
-    """Finds the file of weights and, for safetensors, checks that it is whole, from its header."""
+def weight_files(directory: PathLike) -> list[str]:
+    """Returns the name of the one file of weights."""
     directory = Path(directory)
     for name in (WEIGHTS, OLD_WEIGHTS):
         if (directory / name).is_file():
-            if name == WEIGHTS:
-                with _opened(directory / name):
-                    pass
-            return directory / name
+            return [name]
     raise UserError(
         f"{directory} has its weights in several parts ({WEIGHTS}.index.json); load it with "
         "transformers and save it again with save_pretrained(..., max_shard_size='20GB')"
@@ -344,7 +330,7 @@ def check_weights(directory: PathLike) -> Path:
 
 def read_weights(
     directory: PathLike, config: BertConfig, fine_tuned: Mapping[str, Any] | None
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], None]:
     """Reads all weights, without looking whether they are complete.
 
     Old names (`LayerNorm.gamma`), an encoder saved alone (no `bert.`), names of a wrapper before these
@@ -353,17 +339,20 @@ def read_weights(
 
     Args:
       directory: with `model.safetensors` or `pytorch_model.bin`.
-      fine_tuned: as `write_files` takes it.
+      fine_tuned: of a fine-tuned model, its record.
 
     Returns:
-      float32 arrays by released variable name.
+      float32 arrays by released variable name; and None, as the step is not stored.
     """
-    path = check_weights(directory)
+    path = Path(directory, *weight_files(directory))
     ours = {hugging_face_name(name): name for name in parameter_shapes(config)}
     ours |= {place: name for name, place in _head_names(fine_tuned).items()}
-    with _opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
+    with opened(path) if path.name == WEIGHTS else _unpickled(path) as stored:
         names = [*stored.keys()]
-        wrapper = _wrapper(names)
+        ends = (re.search(f"{_CURRENT_WORDS}$", name) for name in names)
+        wrappers = {end.string[: end.start()] for end in ends if end}
+        # All names begin with that of a module around the model, such as `module.`.
+        wrapper = wrappers.pop() if len(wrappers) == 1 else ""
         if wrapper:
             console.note_once(f"{path}: {wrapper!r} before the names of its weights is left out")
         tensors, left_out = {}, []
@@ -387,7 +376,7 @@ def read_weights(
                 f"{path} holds {name}, which no BERT of {config_path(directory)} has, so it computes "
                 "something else; take another checkpoint"
             )
-    return {name: tensors[place] for name, place in sorted((ours[t], t) for t in tensors)}
+    return {ours[name]: tensors[name] for name in sorted(tensors, key=ours.__getitem__)}, None
 
 
 def _transposed(name: str, values: np.ndarray) -> np.ndarray:
@@ -399,13 +388,6 @@ def _transposed(name: str, values: np.ndarray) -> np.ndarray:
         rows = slice(begin, begin + _TRANSPOSED_ROWS)
         transposed[:, rows] = values[rows].T
     return transposed
-
-
-def _wrapper(names: Iterable[str]) -> str:
-    """Returns what all names begin with that a module around the model has, such as `module.`."""
-    ends = f"{_CURRENT_WORDS}$"
-    wrappers = {name[: match.start()] for name in names if (match := re.search(ends, name))}
-    return wrappers.pop() if len(wrappers) == 1 else ""
 
 
 def _current_name(name: str) -> str:
@@ -448,7 +430,8 @@ def _floats(path: Path, name: str, stored: Any) -> np.ndarray:
     )
 
 
-def _opened(path: Path) -> Any:
+def opened(path: Path) -> Any:
+    """Opens safetensors; a file that ends early is refused, by its header."""
     from safetensors import SafetensorError, safe_open
 
     try:

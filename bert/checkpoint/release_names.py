@@ -10,13 +10,14 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 
 RELEASED_PROCEDURE = "multiberts"
+# In predictions, tables and configurations.
+OWN_NAME_OF_RELEASED_PROCEDURE = "base"
 RELEASED_STEPS = 2_000_000
 
 # The second form of the separators is that of the first copies on the Hugging Face hub.
 _NAME = re.compile(r"multiberts-seed[_-](?P<seed>\d+)(?:-(?:step_)?(?P<thousands>\d+)k)?")
 # Folders in the release's archives: they name the seed, but not the procedure.
-_SEED = re.compile(r"seed_(?P<seed>\d+)")
-_STEP = re.compile(r"step_(?P<thousands>\d+)k")
+_IN_ARCHIVE = re.compile(r"(.*/)?seed_(?P<seed>\d+)(/step_(?P<thousands>\d+)k)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +69,7 @@ def parse_release_name(directory: PathLike) -> ReleaseName | None:
     if match:
         last = 1000 * int(match["thousands"]) if match["thousands"] else RELEASED_STEPS
         return ReleaseName(RELEASED_PROCEDURE, int(match["seed"]), last)
-    at_step = _STEP.fullmatch(path.name)
-    match = _SEED.fullmatch(path.parent.name if at_step else path.name)
-    if match:
-        step = 1000 * int(at_step["thousands"]) if at_step else None
+    if match := _IN_ARCHIVE.fullmatch(f"{path.parent.name}/{path.name}"):
+        step = 1000 * int(match["thousands"]) if match["thousands"] else None
         return ReleaseName(None, int(match["seed"]), step)
     return None

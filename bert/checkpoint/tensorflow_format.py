@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from multiberts.bert.checkpoint.tensor_bundle import (
     read_bundle,
     write_bundle,
 )
-from multiberts.bert.model.configuration import BertConfig
+from multiberts.bert.model.configuration import BertConfig, check_layers
 from multiberts.bert.tokenization import vocabulary_bytes, write_lower_case
 from multiberts.runs import console
 from multiberts.runs.errors import UserError, counted, listed
@@ -44,7 +44,7 @@ _FOREIGN_HEADS = {
 }
 
 
-def is_tensorflow(directory: PathLike) -> bool:
+def holds_weights(directory: PathLike) -> bool:
     """Returns whether a directory has weights in this layout, under any prefix."""
     directory = Path(directory)
     return any(directory.glob("*.index")) or any(directory.glob("*.data-*-of-*"))
@@ -55,21 +55,18 @@ def write_files(
     parameters: Mapping[str, np.ndarray],
     config: BertConfig,
     vocabulary_path: PathLike,
-    step: int | None,
+    provenance: Mapping[str, Any],
 ) -> tuple[str, ...]:
     """Writes `FILES` into an existing directory; the same arguments give the same bytes.
 
-    Args:
-      parameters: float32 arrays by released variable name.
-      vocabulary_path: copied in as `vocab.txt`.
-      step: the variable `global_step`; None leaves it out.
+    The arguments are those of `write_checkpoint`; a step becomes the variable `global_step`.
 
     Returns:
       The names of the files: `FILES`, and what `write_lower_case` writes.
     """
     directory = Path(directory)
     tensors = {name: np.asarray(parameters[name], np.float32) for name in sorted(parameters)}
-    if step is not None:
+    if (step := provenance.get("step")) is not None:
         tensors[_GLOBAL_STEP] = np.asarray(step, np.int64)
     write_bundle(directory / PREFIX, tensors)
     (directory / CONFIG).write_text(config.to_json())
@@ -77,8 +74,20 @@ def write_files(
     return (*FILES, *write_lower_case(vocabulary_path, directory))
 
 
-def find_prefix(directory: PathLike) -> Path:
-    """Finds the prefix of the weights: `bert.ckpt`, or the only one there, as `bert_model.ckpt`."""
+def config_path(directory: Path) -> Path:
+    return directory / CONFIG
+
+
+def read_config(directory: Path) -> tuple[BertConfig, bool]:
+    """Reads the model's sizes, which never leave the form of GELU open."""
+    return BertConfig.from_file(config_path(directory)), False
+
+
+def weight_files(directory: PathLike) -> list[str]:
+    """Returns the names of the weights' files: of `bert.ckpt`, or the only ones there, as `bert_model.ckpt`.
+
+    The index, which ends in `.index`, is the first.
+    """
     directory = Path(directory)
     prefixes = sorted(path.name.removesuffix(".index") for path in directory.glob("*.index"))
     if not prefixes:
@@ -101,7 +110,11 @@ def find_prefix(directory: PathLike) -> Path:
             raise UserError(
                 f"{directory} has no {name}, which belongs to {prefix}.index; copy it again"
             )
-    return directory / prefix
+    return [f"{prefix}.index", *parts]
+
+
+def _prefix_in(directory: PathLike) -> Path:
+    return Path(directory, weight_files(directory)[0].removesuffix(".index"))
 
 
 def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
@@ -112,7 +125,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
     Returns:
       The record, see `bert/checkpoint/fine_tuned.py`; None where there is no such head, or more beside it.
     """
-    prefix = find_prefix(directory)
+    prefix = _prefix_in(directory)
     variables, num_slots = _variables(prefix)
     others = [name for name in variables if not name.startswith(_PRETRAINED)]
     record = None
@@ -122,7 +135,7 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
         num_outputs, *hidden = variables[others[1]].shape
         kind = "regression" if num_outputs == 1 else kind
         labels = [f"LABEL_{number}" for number in range(num_outputs)]
-        positions = BertConfig.from_file(Path(directory) / CONFIG).max_position_embeddings
+        positions = read_config(Path(directory))[0].max_position_embeddings
         record = foreign_record(kind, labels, math.prod(hidden), positions)
         console.note_once(
             f"{prefix}.index has no record of its {others[1]}, which is read as {script} trains it, "
@@ -136,18 +149,21 @@ def read_fine_tuned(directory: PathLike) -> dict[str, Any] | None:
 
 
 def read_weights(
-    directory: PathLike, head: Collection[str] = ()
+    directory: PathLike,
+    config: BertConfig,
+    fine_tuned: Mapping[str, Any] | None,
 ) -> tuple[dict[str, np.ndarray], int | None]:
-    """Reads all weights, without looking whether they are complete.
+    """Reads all weights of as many layers as there should be, without looking whether they are complete.
 
     Args:
-      head: names of a fine-tuned head's variables.
+      fine_tuned: of a fine-tuned model, its record.
 
     Returns:
       float32 arrays by released variable name, and `global_step` where it is stored.
     """
-    prefix = find_prefix(directory)
+    prefix = _prefix_in(directory)
     variables, _ = _variables(prefix)
+    head = fine_tuned["head"]["variables"] if fine_tuned else {}
     names = {
         name: name.removeprefix(_SQUAD)
         for name in variables
@@ -166,6 +182,7 @@ def read_weights(
         tensors = read_bundle(prefix, lambda name: name in names or name == _GLOBAL_STEP)
     step = tensors.pop(_GLOBAL_STEP, None)
     parameters = {names[name]: values.astype(np.float32) for name, values in tensors.items()}
+    check_layers(config, parameters, directory)
     return dict(sorted(parameters.items())), None if step is None else int(step)
 
 

@@ -73,11 +73,7 @@ class BertConfig:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str) -> BertConfig:
-        """Takes the known fields; keys that other releases add are refused only if unknown there.
-
-        Args:
-          values: fields by name.
-        """
+        """Takes the known fields; keys that other releases add are refused only if unknown there."""
         names = sorted(field.name for field in dataclasses.fields(cls))
         # Fields that published configurations carry for other tools, without effect on BERT.
         ignored = {

@@ -28,8 +28,7 @@ def truncated_normal(
     # TensorFlow draws again what is beyond the cut; the number of draws then depends on the values, and no
     # element has an address of its own.
     values = special.ndtri(low + (high - low) * uniform) * standard_deviation
-    found: np.ndarray = values.astype(np.float32)
-    return found
+    return np.asarray(values, np.float32)
 
 
 def initial_parameters(config: BertConfig, pretrain_seed: int) -> dict[str, np.ndarray]:

@@ -6,6 +6,7 @@ Whoever needs one more adds it here; one that is not here is an error, not anoth
 from __future__ import annotations
 
 import math
+from typing import Any as _Array
 
 import numpy as np
 from numpy import (  # noqa: F401 - of `ops`, which asks for them by name
@@ -25,25 +26,23 @@ from numpy import (  # noqa: F401 - of `ops`, which asks for them by name
 )
 
 
-def arange(stop: int, *, dtype: str) -> np.ndarray:
+def arange(stop: int, *, dtype: str) -> _Array:
     """Returns 0, 1, ..., stop - 1."""
     return np.arange(stop, dtype=dtype)
 
 
-def cast(values: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
+def cast(values: _Array, dtype: str | np.dtype) -> _Array:
     """Returns the values in a type; themselves where they have it."""
-    found: np.ndarray = np.asarray(values).astype(dtype, copy=False)
-    return found
+    return np.asarray(values).astype(dtype, copy=False)
 
 
-def gelu(values: np.ndarray, *, approximate: bool) -> np.ndarray:
+def gelu(values: _Array, *, approximate: bool) -> _Array:
     if not approximate:
         from scipy.special import ndtr
 
-        exact: np.ndarray = values * ndtr(values)
-        return exact
+        return values * ndtr(values)
     # x^3 as products: NumPy raises to a power element by element, many times slower.
-    inner: np.ndarray = values * values
+    inner = values * values
     inner *= 0.044715
     inner += 1.0
     inner *= values
@@ -55,26 +54,20 @@ def gelu(values: np.ndarray, *, approximate: bool) -> np.ndarray:
     return inner
 
 
-def one_hot(indices: np.ndarray, num_classes: int, *, dtype: str) -> np.ndarray:
+def one_hot(indices: _Array, num_classes: int, *, dtype: str) -> _Array:
     """Returns rows with a 1 at the index; [..., num_classes]."""
-    rows: np.ndarray = np.equal(indices[..., None], np.arange(num_classes)).astype(dtype)
-    return rows
+    return np.equal(indices[..., None], np.arange(num_classes)).astype(dtype)
 
 
-def relu(values: np.ndarray) -> np.ndarray:
-    """Returns max(x, 0)."""
-    positive: np.ndarray = np.maximum(values, 0)
-    return positive
+def relu(values: _Array) -> _Array:
+    return np.maximum(values, 0)
 
 
-def rsqrt(values: np.ndarray) -> np.ndarray:
-    """Returns 1 / sqrt(x)."""
-    inverse: np.ndarray = 1.0 / np.sqrt(values)
-    return inverse
+def rsqrt(values: _Array) -> _Array:
+    return 1.0 / np.sqrt(values)
 
 
-def softmax(values: np.ndarray, *, axis: int) -> np.ndarray:
-    """Returns exp(x) / sum(exp(x)) along an axis."""
-    raised: np.ndarray = np.exp(values - values.max(axis=axis, keepdims=True))
+def softmax(values: _Array, *, axis: int) -> _Array:
+    raised = np.exp(values - values.max(axis=axis, keepdims=True))
     raised /= raised.sum(axis=axis, keepdims=True)
     return raised

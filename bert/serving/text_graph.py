@@ -60,19 +60,20 @@ def text_signatures(
             "prediction": prediction,
         }
 
-    def signature(*names: str) -> Callable[..., Any]:
-        specs = [tf.TensorSpec([None], tf.string, name=name) for name in names]
-        found: Callable[..., Any] = tf.function(answer, input_signature=specs, autograph=False)
-        return found
-
-    known = {"texts": signature("text"), "pairs": signature("text", "text_pair")}
+    inputs = {"texts": ["text"], "pairs": ["text", "text_pair"]}
     number = head["num_texts"]
     if number == 2:
         config.check_two_segments("a model of pairs")
-    if number is None and config.type_vocab_size > 1:
-        return known
-    name = "pairs" if number == 2 else "texts"
-    return {name: known[name]}
+    if number is not None or config.type_vocab_size == 1:
+        del inputs["texts" if number == 2 else "pairs"]
+    return {
+        signature: tf.function(
+            answer,
+            input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in names],
+            autograph=False,
+        )
+        for signature, names in inputs.items()
+    }
 
 
 def shortened(segments: list[tf.RaggedTensor], most: int) -> list[tf.RaggedTensor]:

@@ -38,17 +38,13 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
       devices: how many; `auto`: all accelerators, or one CPU where there are none. More than one without
         accelerators: that many parts of the CPU, each a device of its own.
     """
+    if devices in _opened:
+        return _opened[devices]
     groups = [known for known, opened in _opened.items() if opened.mesh is not None]
-    if devices not in _opened and devices != 1 and groups:
+    if devices != 1 and groups:
         raise UserError(
             f"devices is {devices}, but this process trains on {groups[0]} already; start another"
         )
-    if devices not in _opened:
-        _opened[devices] = _find_devices(devices)
-    return _opened[devices]
-
-
-def _find_devices(devices: DeviceChoice) -> Devices:
     if devices not in (1, AUTO):
         with contextlib.suppress(RuntimeError):  # JAX has started: what is there is counted below
             jax.config.update("jax_num_cpu_devices", devices)
@@ -60,7 +56,8 @@ def _find_devices(devices: DeviceChoice) -> Devices:
         cure = "open the devices before anything else of JAX's runs" if is_cpu else "lower it"
         raise UserError(f"devices is {number}, but JAX has {len(known)}; {cure}")
     mesh = Mesh(np.array(known[:number]), (DATA,)) if number > 1 else None
-    return Devices(mesh, number, CPU if is_cpu else known[0].device_kind)
+    _opened[devices] = Devices(mesh, number, CPU if is_cpu else known[0].device_kind)
+    return _opened[devices]
 
 
 def _keep_programs(is_cpu: bool) -> None:
@@ -68,18 +65,15 @@ def _keep_programs(is_cpu: bool) -> None:
 
     JAX compiles anew what it cannot read back.
     """
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    name = "jax"
+    if is_cpu:
         # Homes are shared by machines, and what was compiled for one processor may not run on another.
-        name = f"jax-{_processor()}" if is_cpu else "jax"
-        jax.config.update("jax_compilation_cache_dir", str(cache / "multiberts" / name))
-
-
-def _processor() -> str:
-    """Returns a name of the processors with this one's instructions."""
-    found = [*machine().values(), platform.machine()]
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
-        found += sorted({line for line in lines if line.startswith(("flags", "Features"))})
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:12]
+        facts, cpuinfo = [*machine().values(), platform.machine()], Path("/proc/cpuinfo")
+        if cpuinfo.is_file():
+            lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+            facts += sorted({line for line in lines if line.startswith(("flags", "Features"))})
+        name += "-" + hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(cache / "multiberts" / name))

@@ -46,7 +46,10 @@ class TensorFlowTrainer(Trainer):
                 f"devices is {settings.devices}, but the engine tensorflow trains on one device; add "
                 "--engine=jax, or give 1"
             )
-        kind = _device_kind()
+        gpus, kind = tf.config.list_physical_devices("GPU"), CPU
+        if gpus:
+            details = tf.config.experimental.get_device_details(gpus[0])
+            kind = str(details.get("device_name", "GPU"))
         is_compiled_on_cpu = settings.compile_step and kind == CPU
         super().__init__(
             loss,
@@ -135,14 +138,6 @@ class TensorFlowTrainer(Trainer):
 
     def _shapes(self, function: Callable[..., Named], *arguments: Any) -> Named:
         return function(*arguments)  # XLA drops what nothing reads
-
-
-def _device_kind() -> str:
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return CPU
-    details: dict[str, Any] = tf.config.experimental.get_device_details(gpus[0])
-    return str(details.get("device_name", "GPU"))
 
 
 def _tensors(arrays: Mapping[str, np.ndarray]) -> Named:

@@ -20,7 +20,7 @@ from multiberts.launch.plan.graph import identity_of
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, PREDICTIONS_STAGE, PlannedRun
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, replaced, sha256_of_file, write_atomically
+from multiberts.runs.files import PathLike, replaced, write_atomically
 from multiberts.runs.plan_marker import done_paths, read_listed_runs
 
 FILE = "launch/imported.json"
@@ -150,22 +150,24 @@ def record_of(
 
     Other facts of its own record (`data_seed`, facts of the training) are kept.
     """
-    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+    from multiberts.bert.checkpoint.checkpoint import (
+        described_files,
+        read_checkpoint,
+        stored_files,
+    )
 
     directory = Path(checkpoint)
     known = read_checkpoint(directory).provenance
-    if step is None and known["step"] is not None:
-        step = known["step"]
     facts = {
         "procedure": procedure,
         "pretrain_seed": pretrain_seed,
         "data_seed": known["data_seed"],
-        "step": step,
     }
+    facts["step"] = known["step"] if step is None else step
     # The last is how older versions recorded that weights had been read, not a fact of the checkpoint.
-    left_out = {*facts, "files", "converted_from_hidden_act"}
+    left_out = {*facts, "converted_from_hidden_act"}
     more = {name: value for name, value in known.items() if name not in left_out}
-    return {**facts, **more, "files": _files(directory)}
+    return {**facts, **more, "files": described_files(directory, stored_files(directory))}
 
 
 def content_of(record: dict[str, Any]) -> str:
@@ -201,32 +203,6 @@ def write_run(
                 )
         run.finish([f"{inside}/{name}" for name in (*record["files"], "checkpoint.json")])
     return True
-
-
-def _files(directory: Path) -> dict[str, dict[str, Any]]:
-    """Returns size and SHA-256 of all files of a checkpoint but its record and card."""
-    from multiberts.bert.checkpoint import hugging_face, tensorflow_format
-    from multiberts.bert.checkpoint.checkpoint import TENSORFLOW, layout_of
-    from multiberts.bert.tokenization import TOKENIZER_CONFIG, vocabulary_file
-
-    if layout_of(directory) == TENSORFLOW:
-        prefix = tensorflow_format.find_prefix(directory).name
-        names = {path.name for path in directory.glob(f"{prefix}.data-*-of-*")}
-        names |= {f"{prefix}.index", tensorflow_format.CONFIG}
-        if (directory / TOKENIZER_CONFIG).is_file():
-            names.add(TOKENIZER_CONFIG)
-    else:
-        names = {name for name in hugging_face.FILES if (directory / name).is_file()}
-        names.add(hugging_face.check_weights(directory).name)
-        names.add(hugging_face.config_path(directory).name)
-    names.add(vocabulary_file(directory / tensorflow_format.VOCABULARY).name)
-    return {
-        name: {
-            "bytes": (directory / name).stat().st_size,
-            "sha256": sha256_of_file(directory / name),
-        }
-        for name in sorted(names)
-    }
 
 
 def _place(source: Path, target: Path, placing: Placing) -> None:

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint, layout_of, read_provenance
 from multiberts.bert.checkpoint.hub import checkpoint_directory
-from multiberts.bert.checkpoint.release_names import RELEASED_PROCEDURE, parse_release_name
+from multiberts.bert.checkpoint.release_names import (
+    OWN_NAME_OF_RELEASED_PROCEDURE,
+    RELEASED_PROCEDURE,
+    parse_release_name,
+)
 from multiberts.launch.imports.register import (
     Placing,
     checkpoint_run,
@@ -34,14 +38,12 @@ from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, with_leaves
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.directory import CONFIG, DONE, fingerprint
-from multiberts.runs.errors import UserError
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike
 
 # The folder of imported fine-tuning runs, as of a plan's own.
 PREDICTIONS_PLACE = "finetune"
 _IN_DATA = "data:"
-# The published procedure's name in predictions, tables and configurations.
-PROCEDURES = {RELEASED_PROCEDURE: "base"}
 # Endings of files that are still being downloaded.
 _PARTIAL = (".part", ".partial", ".incomplete", ".crdownload", ".download", ".gstmp", ".aria2")
 # Folders that hold no checkpoints: the hub cache's own, and our state of training.
@@ -88,9 +90,6 @@ def import_released(
       pretrain_seeds: imports checkpoints of these seeds only; may be given by procedure.
       placing: `link` (hard links), `symlink` or `copy`.
       data: folder that paths `data:<file>` among these arguments lie in.
-
-    Raises:
-      UserError: nothing to import, or a file is missing, not whole or not as its layout has it.
     """
     if not checkpoints and not predictions:
         raise UserError(
@@ -133,11 +132,9 @@ def _chosen(
     pretrain_seeds: Sequence[int] | Mapping[str, Sequence[int]] | None,
 ) -> list[Found]:
     """Returns the checkpoints below the folders, of the wanted seeds."""
-    folders: list[tuple[str | None, str]] = []
+    folders: Iterable[tuple[str | None, str]] = [(None, str(checkpoints))]
     if isinstance(checkpoints, Mapping):
-        folders += checkpoints.items()
-    else:
-        folders.append((None, checkpoints))
+        folders = checkpoints.items()
     found = [
         item
         for name, folder in folders
@@ -186,8 +183,7 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
     for item in chosen:
         by_procedure.setdefault(item.procedure, set()).add(item.pretrain_seed)
     seeds = ", ".join(f"{name} (seeds: {len(found)})" for name, found in by_procedure.items())
-    ending = "s" * (len(chosen) != 1)
-    console.report(f"{root}: {len(chosen)} checkpoint{ending} of {seeds}; {new} new")
+    console.report(f"{root}: {counted(len(chosen), 'checkpoint')} of {seeds}; {new} new")
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -219,7 +215,7 @@ def _import_predictions(root: Path, arguments: Mapping[str, Any]) -> None:
     write_entries(root, list(entries.values()))
     new = len(entries.keys() - before)
     console.report(
-        f"{root}: {len(directories)} run{'s' * (len(directories) != 1)} of predictions from "
+        f"{root}: {counted(len(directories), 'run')} of predictions from "
         f"{arguments['source']} ({arguments['layout']}); {new} new"
     )
 
@@ -317,7 +313,9 @@ def _found(directory: Path, procedure: str | None, is_only_one: bool) -> Found:
             f"{directory} does not say its pre-training seed; call it seed_<number>, or "
             "multiberts-seed_<number>-step_<thousands>k"
         )
-    return Found(directory, PROCEDURES.get(name, name), 0 if seed is None else seed, known["step"])
+    if name == RELEASED_PROCEDURE:
+        name = OWN_NAME_OF_RELEASED_PROCEDURE
+    return Found(directory, name, 0 if seed is None else seed, known["step"])
 
 
 def _without_doubles(found: list[Found]) -> list[Found]:

@@ -64,15 +64,15 @@ class Attempt:
     engine: str
     host: str
     pid: int
-    job: str | None
-    device: str | None
-    zone: str | None
-    dollars_per_hour: float | None
-    started: UnixSeconds
-    ended: UnixSeconds | None
-    outcome: str | None
-    error: dict[str, str] | None
-    log: str | None
+    job: str | None = None
+    device: str | None = None
+    zone: str | None = None
+    dollars_per_hour: float | None = None
+    started: UnixSeconds = 0.0
+    ended: UnixSeconds | None = None
+    outcome: str | None = None
+    error: dict[str, str] | None = None
+    log: str | None = None
     created: float | None = None
     owner: str | None = None
     heartbeat: float = 0.0
@@ -111,45 +111,18 @@ def file_of_attempt(root: PathLike, attempt: Attempt) -> Path:
     return folder_of_attempts(root, attempt.path) / f"{attempt.attempt}.json"
 
 
-def begin_attempt(
-    root: PathLike,
-    path: str,
-    *,
-    engine: str,
-    job: str | None = None,
-    device: str | None = None,
-    zone: str | None = None,
-    dollars_per_hour: float | None = None,
-    log: str | None = None,
-    host: str | None = None,
-    pid: int | None = None,
-    owner: str | None = None,
-) -> Attempt:
+def begin_attempt(root: PathLike, path: str, *, engine: str, **facts: Any) -> Attempt:
     """Writes the marker of an attempt that begins now, numbered after those before it.
 
-    The arguments are fields of `Attempt`; without `host` and `pid` it is this process's.
+    Args:
+      facts: further fields of `Attempt`; without `host` and `pid` it is this process's.
     """
-    pid = os.getpid() if pid is None else pid
     now = time.time()
-    attempt = Attempt(
-        attempt=max((found.attempt for found in attempts_at(root, path)), default=0) + 1,
-        path=path,
-        engine=engine,
-        host=socket.gethostname() if host is None else host,
-        pid=pid,
-        job=job,
-        device=device,
-        zone=zone,
-        dollars_per_hour=dollars_per_hour,
-        started=now,
-        ended=None,
-        outcome=None,
-        error=None,
-        log=log,
-        created=creation_time(pid) if host is None else None,
-        owner=owner,
-        heartbeat=now,
-    )
+    is_here = "host" not in facts
+    facts = {"host": socket.gethostname(), "pid": os.getpid(), **facts}
+    facts["created"] = creation_time(facts["pid"]) if is_here else None
+    number = max((found.attempt for found in attempts_at(root, path)), default=0) + 1
+    attempt = Attempt(number, path, engine, started=now, heartbeat=now, **facts)
     write_attempt(root, attempt)
     return attempt
 
@@ -210,42 +183,29 @@ def attempts_at(root: PathLike, path: str) -> list[Attempt]:
 
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     """Returns all attempts of an experiment, by the path of the run, in order."""
-    found: dict[str, list[Attempt]] = {}
-    try:
-        with os.scandir(Path(root) / FOLDER) as folders:
-            names = sorted(folder.path for folder in folders)
-    except FileNotFoundError:
-        return found
-    for name in names:
-        attempts = _read_folder(name)
-        if attempts:
-            found[attempts[0].path] = attempts
-    return found
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(Path(root) / FOLDER) as folders:
+        names = sorted(folder.path for folder in folders)
+    return {attempts[0].path: attempts for attempts in map(_read_folder, names) if attempts}
 
 
 def _read_folder(folder: PathLike) -> list[Attempt]:
     """Returns the attempts whose markers lie in a folder; of damaged ones a warning is printed."""
     attempts = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(".json"):
-                    with contextlib.suppress(FileNotFoundError):
-                        try:
-                            attempts.append(read_attempt(entry.path))
-                        except UserError as error:
-                            _warn_once(str(error))
-    except FileNotFoundError:
-        return []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".json"):
+                try:
+                    attempts.append(read_attempt(entry.path))
+                except FileNotFoundError:  # it has just been removed
+                    continue
+                except UserError as error:
+                    _warn_once(str(error))
     return sorted(attempts, key=lambda attempt: attempt.attempt)
 
 
 def read_attempt(path: PathLike) -> Attempt:
-    """Returns the attempt of a marker.
-
-    Raises:
-      FileNotFoundError: it has just been removed.
-    """
+    """Returns the attempt of a marker."""
     with open(path, "rb") as stream:
         # From the open file: time and content are then of the same marker, even if it is replaced now.
         heartbeat = os.fstat(stream.fileno()).st_mtime
@@ -268,10 +228,10 @@ def orphaned(
     Args:
       holder: of the lease now, or None.
     """
-    found = []
-    for attempt in attempts:
-        is_led = holder is not None and attempt.owner == holder.owner
-        is_led = is_led or attempt.engine in ENGINES_WITHOUT_LAUNCHER
-        if attempt.path not in planned or not is_led:
-            found.append(attempt)
-    return found
+    owner = None if holder is None else holder.owner
+
+    def is_led(attempt: Attempt) -> bool:
+        has_launcher = owner is not None and attempt.owner == owner
+        return has_launcher or attempt.engine in ENGINES_WITHOUT_LAUNCHER
+
+    return [each for each in attempts if each.path not in planned or not is_led(each)]

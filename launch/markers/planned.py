@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.plan.planned_run import Output, PlannedRun
+from multiberts.launch.plan.planned_run import Output, PlannedRun, kept_steps
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, write_atomically
 from multiberts.runs.plan_marker import FILE, VERSION, plan_entries
@@ -50,12 +50,9 @@ def facts_of(run: PlannedRun) -> dict[str, Any]:
     """
     parameters = run.parameters
     if run.stage == "pretrain":
-        steps = {*(parameters.get("checkpoint_steps") or ()), parameters["num_steps"]}
         names = ("procedure", "pretrain_seed", "num_steps")
-        return {
-            **{name: parameters.get(name) for name in names},
-            "checkpoint_steps": sorted(steps),
-        }
+        facts = {name: parameters.get(name) for name in names}
+        return {**facts, "checkpoint_steps": kept_steps(run)}
     if run.stage != "finetune":
         return {}
     facts = {name: parameters.get(name) for name in ("task", "learning_rate", "finetune_seed")}

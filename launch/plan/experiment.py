@@ -6,6 +6,7 @@ Nothing here runs anything.
 from __future__ import annotations
 
 import dataclasses
+import graphlib
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +18,11 @@ from multiberts.finetune.task import task_named
 from multiberts.launch.plan.graph import DATA, WORLD, Graph, complete, placed_in
 from multiberts.launch.plan.input_digests import InputDigests
 from multiberts.launch.plan.planned_run import (
+    CHECKPOINT_STAGE,
+    PREDICTIONS_STAGE,
     Output,
     PlannedRun,
-    apart,
+    kept_steps,
     last_of_seeds,
     stage_identity,
     vocabulary_size,
@@ -156,7 +159,8 @@ def make_plan(
     _check_lists(experiment, bool(imported))
     graph = Graph(digests)
     graph.keep(imported)
-    checkpoints, predicted = apart(imported)
+    checkpoints = [run for run in imported if run.stage == CHECKPOINT_STAGE]
+    predicted = [run for run in imported if run.stage == PREDICTIONS_STAGE]
     places: dict[str, PlannedRun | Path] = {}
     if experiment.data is not None:
         places[DATA] = Path(experiment.data)
@@ -211,12 +215,6 @@ def make_plan(
         if experiment.paper is not None:
             graph.add("paper", "paper", "paper", {**predictions, **experiment.paper})
     return graph.runs
-
-
-def kept_steps(run: PlannedRun) -> list[int]:
-    """Returns the steps of a pre-training run whose checkpoints it keeps."""
-    parameters = run.parameters
-    return sorted({*parameters["checkpoint_steps"], parameters["num_steps"]})
 
 
 def _add_pretraining(
@@ -354,21 +352,21 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
       uses: for each name the names that it uses.
       relation: says of `{name}` that it uses `{used}`.
     """
+    sorter = graphlib.TopologicalSorter(uses)
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        circle = error.args[1][::-1]
+        said = relation.format(name=circle[0], used=circle[1])
+        raise UserError(
+            f"{said}, which closes a circle in {setting} ({' -> '.join(circle)}); let one of them "
+            "do without the next"
+        ) from error
     ordered: list[str] = []
-    while len(ordered) < len(uses):
-        ready = [name for name in uses if name not in ordered and uses[name] <= set(ordered)]
-        if not ready:
-            # Whoever is left uses one that is left: following that comes back at last.
-            circle = [next(name for name in uses if name not in ordered)]
-            while circle.count(circle[-1]) == 1:
-                circle.append(min(uses[circle[-1]] - set(ordered)))
-            circle = circle[circle.index(circle[-1]) :]
-            said = relation.format(name=circle[0], used=circle[1])
-            raise UserError(
-                f"{said}, which closes a circle in {setting} ({' -> '.join(circle)}); let one of them "
-                "do without the next"
-            )
-        ordered.extend(ready)
+    while sorter.is_active():
+        ready = sorter.get_ready()
+        ordered += [name for name in uses if name in ready]
+        sorter.done(*ready)
     return ordered
 
 
@@ -379,13 +377,9 @@ def _refuse_seeds(
     for entry, arguments in entries.items():
         for name in (f"{stage}_seed", *sources):
             if name in arguments:
+                cure = f", or leave {name} out of launch.{stage}_sources" if name in sources else ""
                 raise UserError(
-                    f"{entry}/{stage}.{name} is set; set launch.{stage}_seeds instead"
-                    + (
-                        f", or leave {name} out of launch.{stage}_sources"
-                        if name in sources
-                        else ""
-                    )
+                    f"{entry}/{stage}.{name} is set; set launch.{stage}_seeds instead{cure}"
                 )
 
 

@@ -85,11 +85,10 @@ class PlannedRun:
         return is_done(Path(root) / self.path)
 
 
-def apart(imported: Sequence[PlannedRun]) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    return (
-        [run for run in imported if run.stage == CHECKPOINT_STAGE],
-        [run for run in imported if run.stage == PREDICTIONS_STAGE],
-    )
+def kept_steps(run: PlannedRun) -> list[int]:
+    """Returns the steps of a pre-training run whose checkpoints it keeps."""
+    parameters = run.parameters
+    return sorted({*(parameters.get("checkpoint_steps") or ()), parameters["num_steps"]})
 
 
 def last_of_seeds(checkpoints: Sequence[PlannedRun]) -> dict[tuple[str, int], PlannedRun]:

@@ -143,8 +143,7 @@ def carry_out(
     lost with its worker; and a cluster of others may be set to try again by itself. So what the
     markers say of attempts that are not `known` counts, and the launcher alone decides what is tried again.
 
-    Raises:
-      LostWorkerError: a worker has begun the bundle before this one, and is gone.
+    Where a worker has begun the bundle before this one, and is gone, it raises `LostWorkerError`.
     """
     plugin: Any = get_worker().plugins[NAME]
     with _ONE_AT_A_TIME:

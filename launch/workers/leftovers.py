@@ -149,26 +149,22 @@ def end_slurm_jobs(root: PathLike) -> int:
       How many there were; each is reported.
     """
     folder = Path(root) / FOLDER
-    left = _left_jobs(root, folder) if (folder / KEYS).exists() else {}
+    left: dict[str, str] = {}
+    if (folder / KEYS).exists():
+        problem = f"jobs of {root} on Slurm may be left"
+        cure = f"give the same command on a login node when Slurm answers, or remove {folder} if none is left"
+        if shutil.which("squeue") is None or shutil.which("scancel") is None:
+            raise UserError(f"{problem}, and squeue and scancel are not found; {cure}")
+        try:
+            jobs = jobs_named(name_of_jobs(root))
+            left = {job: state for job, state in jobs.items() if state not in ENDED}
+            cancel_jobs(*left)
+        except NoAnswerError as error:
+            raise UserError(f"{problem}, and Slurm does not answer: {error}; {cure}") from error
     for job, state in left.items():
         report(f"Slurm job {job} ({state.lower()}): cancelled")
     shutil.rmtree(folder, ignore_errors=True)
     return len(left)
-
-
-def _left_jobs(root: PathLike, folder: Path) -> dict[str, str]:
-    """Cancels the jobs of an experiment, and returns their states."""
-    problem = f"jobs of {root} on Slurm may be left"
-    cure = f"give the same command on a login node when Slurm answers, or remove {folder} if none is left"
-    if shutil.which("squeue") is None or shutil.which("scancel") is None:
-        raise UserError(f"{problem}, and squeue and scancel are not found; {cure}")
-    try:
-        jobs = jobs_named(name_of_jobs(root))
-        left = {job: state for job, state in jobs.items() if state not in ENDED}
-        cancel_jobs(*left)
-    except NoAnswerError as error:
-        raise UserError(f"{problem}, and Slurm does not answer: {error}; {cure}") from error
-    return left
 
 
 def close_attempts(root: PathLike) -> int:

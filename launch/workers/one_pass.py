@@ -91,15 +91,13 @@ class OnePass:
     def carry_out(self, lease: Lease) -> list[FailedRun]:
         """Starts bundles as their parents finish, until nothing can start any more.
 
+        No worker is left when it ends, also by SIGTERM (`PreemptedError`) or Ctrl-C.
+
         Args:
           lease: of the root, held.
 
         Returns:
           The runs that failed, in the order of the plan.
-
-        Raises:
-          PreemptedError: SIGTERM came; no worker is left.
-          KeyboardInterrupt: Ctrl-C; no worker is left.
         """
         write_plan(self._root, self._plan)
         if len(self._done) == len(self._plan):
@@ -226,14 +224,13 @@ class OnePass:
             elif attempts:
                 end_attempt(self._root, attempts[-1], "lost", _DIED)
                 self._note(run, "lost", _DIED)
-            elif run is bundle.runs[0]:
-                # Its worker may have died of the bundle before; a run whose workers always die is given up.
-                self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
-                if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
-                    self._note(run, "lost", _DIED)
-                else:
-                    self._waiting.put_back([run])
             else:
+                if run is bundle.runs[0]:
+                    # Its worker may have died of the bundle before; one whose workers always die is given up.
+                    self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
+                    if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
+                        self._note(run, "lost", _DIED)
+                        continue
                 self._waiting.put_back([run])
 
     def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:

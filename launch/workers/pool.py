@@ -60,7 +60,7 @@ _SETTINGS_OF_WORKERS = {
 
 
 class Pool:
-    """Workers, from the first run to the last.
+    """Workers, from the first run to the last; `num_workers` are connected now.
 
     Usage:
 
@@ -91,7 +91,7 @@ class Pool:
         self._changing = threading.Lock()
         self._had_workers = time.monotonic()
         self._next_look = 0.0
-        self._num_workers = 0
+        self.num_workers = 0
         self._cluster: Any = None
         self._client: Any = None
         self._jobs: SlurmJobs | None = None
@@ -108,7 +108,10 @@ class Pool:
         mark = mark_of_this_process(os.path.abspath(self._place.root), self._place.owner)
         environment = {
             **environment_of_workers(engine.threads, options.compute),
-            **_as_variables(_SETTINGS_OF_WORKERS),
+            **{
+                f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
+                for name, value in _SETTINGS_OF_WORKERS.items()
+            },
             "DASK_LOGGING__DISTRIBUTED": "critical",
             # Dask gives its processes titles, which would overwrite the environment that `leftovers` reads.
             "SPT_NOENV": "1",
@@ -157,7 +160,7 @@ class Pool:
                 self._client.register_plugin(LetsRunsSave())
         except Exception as error:
             raise self._unable(error) from error
-        self._num_workers = len(self._names_of_workers())
+        self.num_workers = len(self._names_of_workers())
         if isinstance(options, SlurmOptions):
             name = name_of_jobs(self._place.root, self._place.owner)
             self._jobs = SlurmJobs(
@@ -226,10 +229,6 @@ class Pool:
                 files[f"tls_{role}_{kind}"] = files[f"tls_worker_{kind}"]
         return distributed.Security(require_encryption=True, **files)
 
-    @property
-    def num_workers(self) -> int:
-        return self._num_workers
-
     def submit(self, calls: Sequence[Call], known: Sequence[int]) -> Future[Any]:
         """Submits runs to a worker; the future returns what `worker.carry_out_calls` does.
 
@@ -250,7 +249,7 @@ class Pool:
         with self._changing:
             if self._client.status != "running":
                 return  # it connects again, or `look_after` gives up
-            while self._waiting and len(self._running) < self._num_workers:
+            while self._waiting and len(self._running) < self.num_workers:
                 ours, calls, known = self._waiting.popleft()
                 self._number += 1
                 key = f"{self._name}-{self._number}"
@@ -298,8 +297,8 @@ class Pool:
                 f"the scheduler of engine {self._engine.name!r} is gone; start it, and give the same "
                 "command, which resumes from here"
             )
-        self._num_workers = len(self._names_of_workers())
-        if self._num_workers:
+        self.num_workers = len(self._names_of_workers())
+        if self.num_workers:
             self._had_workers = now
         elif self._engine.is_local and now - self._had_workers > SECONDS_WITHOUT_WORKERS:
             raise UserError(
@@ -458,13 +457,6 @@ def _start_resource_tracker() -> None:
     resource_tracker.ensure_running()
     if before is not None:
         signal.signal(signal.SIGHUP, before)
-
-
-def _as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
-        for name, value in settings.items()
-    }
 
 
 def _silence(stack: contextlib.ExitStack) -> None:

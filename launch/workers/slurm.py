@@ -46,7 +46,7 @@ ENDED = {
 
 
 class NoAnswerError(Exception):
-    """Slurm's controller does not answer."""
+    """Slurm's controller does not answer; of all functions here that ask it."""
 
 
 def name_of_jobs(root: PathLike, owner: str = "") -> str:
@@ -80,11 +80,8 @@ def script_of_jobs(
             f"run.engine is 'slurm' but the package {error.name} is not installed; install "
             "multiberts[launch]"
         ) from error
-    directives = [
-        *(f"--{option}={getattr(options, option)}" for option in ("qos", "constraint")),
-        f"--gpus-per-node={options.gpus}",
-    ]
-    directives = [one for one in directives if not one.endswith(("=None", "=0"))]
+    names = {"qos": options.qos, "constraint": options.constraint, "gpus-per-node": options.gpus}
+    directives = [f"--{name}={value}" for name, value in names.items() if value]
     directives += ["--exclusive"] * options.exclusive
     further = (line.strip() for line in options.scheduler_options.splitlines())
     directives += [line.removeprefix("#SBATCH").strip() for line in further if line]
@@ -116,11 +113,7 @@ def script_of_jobs(
 
 
 def jobs_named(prefix: str) -> dict[str, str]:
-    """Returns the states of this user's jobs whose name begins so, by number.
-
-    Raises:
-      NoAnswerError: the controller does not answer.
-    """
+    """Returns the states of this user's jobs whose name begins so, by number."""
     listed = _slurm(
         *("squeue", "--noheader", f"--user={getpass.getuser()}", "--states=all"),
         "--format=%i|%T|%j",
@@ -134,11 +127,6 @@ def jobs_named(prefix: str) -> dict[str, str]:
 
 
 def cancel_jobs(*jobs: str) -> None:
-    """Cancels jobs.
-
-    Raises:
-      NoAnswerError: the controller does not answer.
-    """
     if jobs:
         _slurm("scancel", *jobs)
 

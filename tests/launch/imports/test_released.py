@@ -101,6 +101,22 @@ def test_released_checkpoints_become_done_runs(tmp_path: Path, release: Path) ->
         assert os.path.samefile(placed, source / name)  # no disk space
 
 
+def test_an_import_keeps_the_case_that_a_tokenizer_file_states(
+    tmp_path: Path, weights: Callable[[str, int], Path]
+) -> None:
+    import tokenizers
+
+    from multiberts.bert.checkpoint.checkpoint import read_checkpoint
+
+    source, root = tmp_path / "seed_0", tmp_path / "root"
+    shutil.copytree(weights("tf1", 0), source)
+    cased = tokenizers.BertWordPieceTokenizer(str(source / "vocab.txt"), lowercase=False)
+    cased.save(str(source / "tokenizer.json"))
+    import_released(root=str(root), checkpoints={"base": str(source)})
+    (run,) = imported_runs(root)
+    assert read_checkpoint(root / run.path / "checkpoints/step_0").lower_case is False
+
+
 def test_the_same_import_again_changes_nothing(tmp_path: Path, release: Path) -> None:
     root = tmp_path / "root"
     import_released(root=str(root), checkpoints=str(release))
