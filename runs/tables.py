@@ -225,7 +225,7 @@ def has_tagged_words(path: PathLike) -> bool:
     with contextlib.suppress(OSError), open_unpacked(path) as file:
         lines = file.read(1 << 16).decode("utf-8-sig", "replace").split("\n")
         words = _first_words(lines)
-        return len(words) == 2 and _tag_column(words) > 0
+        return len(words) == 2 and bool(_tag_columns(words))
     return False
 
 
@@ -239,20 +239,24 @@ def _cells_of_word(line: str) -> list[str]:
     return line.strip().split("\t") if "\t" in line.strip() else line.split()
 
 
-def _tag_column(words: Sequence[Sequence[str]]) -> int:
-    """Returns the last column with a tag in BIO for each word, 0 for none."""
+def _tag_columns(words: Sequence[Sequence[str]]) -> list[int]:
+    """Returns the columns, but the first, with a tag in BIO for each word."""
     columns = [*zip(*words, strict=False)]
-    return max((n for n, cells in enumerate(columns) if all(map(_TAG.fullmatch, cells))), default=0)
+    return [n for n, cells in enumerate(columns) if n and all(map(_TAG.fullmatch, cells))]
 
 
 def _tagged_sentences(path: PathLike, cure: str) -> Iterator[tuple[int, dict[str, list[str]]]]:
     """Yields the first line of each sentence in CoNLL's columns, its words and its tags."""
     lines = read_lines(path)
     first, second = _first_words(lines)
-    tag = _tag_column([first, second])
-    word = int(tag > 1 and first[0] == "1" and second[0] in ("1", "2"))  # words may be numbered
+    *others, tag = _tag_columns([first, second])
+    # Words may be numbered, from 0 or 1.
+    is_numbered = second[0] in {"0": ("0", "1"), "1": ("1", "2")}.get(first[0], ())
+    word = int(tag > 1 and is_numbered)
+    remark = f" (the last of {len(others) + 1} columns of tags; to read another, leave out those after it)"
     console.note_once(
-        f"{path} has a word in each line, read as lists: tokens from column {word + 1}, tags from {tag + 1}"
+        f"{path} has a word in each line, read as lists: tokens from column {word + 1}, tags from "
+        f"{tag + 1}{remark * bool(others)}"
     )
     start, tokens, tags = 0, list[str](), list[str]()
     for number, line in enumerate([*lines, ""], start=1):
@@ -332,14 +336,17 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[int, Any]]:
     lines, where = read_lines(path), ""
     if not _is_row_a_line(lines):
         lines, where = ["\n".join(lines)], str(path)
-    for number, line in enumerate(lines, start=1):
+    # As pandas and `datasets` do, blank lines are passed over.
+    rows = [(number, line) for number, line in enumerate(lines, 1) if where or line.strip()]
+    for number, line in rows:
         entry = parse_json(line, where or f"{path} line {number}", cure)
-        yield from [(number, entry)] if len(lines) > 1 else enumerate(_rows_of_json(path, entry), 1)
+        yield from [(number, entry)] if len(rows) > 1 else enumerate(_rows_of_json(path, entry), 1)
 
 
 def _is_row_a_line(lines: Sequence[str]) -> bool:
     """Returns whether JSON is one object a line, and not a single value over all lines."""
-    return bool(lines) and all(line.lstrip().startswith("{") for line in lines[:2])
+    first = [*itertools.islice(filter(str.strip, lines), 2)]
+    return bool(first) and all(line.lstrip().startswith("{") for line in first)
 
 
 def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
