@@ -338,7 +338,7 @@ def check_weights(directory: PathLike) -> Path:
             return directory / name
     raise UserError(
         f"{directory} has its weights in several parts ({WEIGHTS}.index.json); load it with "
-        "transformers and save it again with save_pretrained(..., max_shard_size='20GB')"
+        'transformers and save it again with save_pretrained(..., max_shard_size="20GB")'
     )
 
 
