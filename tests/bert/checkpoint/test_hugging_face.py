@@ -439,6 +439,15 @@ def test_the_printed_cure_saves_the_weights_of_a_file_with_other_objects(
     ).read_bytes() == before  # nothing is lost
 
 
+def test_nobody_is_advised_to_load_unsafely(tmp_path: Path, vocabulary: Path) -> None:
+    _, transformers = _torch_and_transformers()
+    _save(transformers.BertModel(_their_config(transformers)), tmp_path / "saved", vocabulary)
+    (tmp_path / "saved" / "model.safetensors").rename(tmp_path / "saved" / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"cannot be read \([^()]+\); it is .*copy") as refused:
+        read_checkpoint(tmp_path / "saved")
+    assert "weights_only" not in str(refused.value)
+
+
 def test_rows_without_a_piece_stay_unused(
     tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
