@@ -475,6 +475,14 @@ def test_rows_without_a_piece_stay_unused(
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "new").state_dict()
     words = "bert.embeddings.word_embeddings.weight"
     assert np.array_equal(theirs[words].numpy(), state[words])
+    # Padding does not give 1003 rows: the file may be cut off.
+    pieces = [*PIECES, *(f"x{number}" for number in range(970))]
+    (tmp_path / "cut.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    odd = transformers.BertModel(_their_config(transformers, vocab_size=1003))
+    _save(odd, tmp_path / "odd", tmp_path / "cut.txt")
+    check_checkpoint(tmp_path / "odd")
+    said = "13 of 1003 rows .* stay unused; if the file was cut off, fetch it again"
+    assert re.search(said, capsys.readouterr().err)
     # Much more than padding is another model's vocabulary; and more pieces than rows always are.
     for size in (4_000, 19):
         other = tmp_path / str(size)
