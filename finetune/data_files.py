@@ -28,7 +28,7 @@ DATASET_PREFIX = "tfds:"
 SPLITS = {
     "train": ("train",),
     "dev": ("validation", "validation_matched", "dev"),
-    "dev_matched": ("validation_matched", "validation", "dev"),
+    "dev_matched": ("validation_matched",),
     "dev_mismatched": ("validation_mismatched",),
     "test": ("test",),
     "test_matched": ("test_matched",),
@@ -81,7 +81,9 @@ def files_of_split(
     endings = [f"{suffix}{packed}" for suffix in suffixes for packed in ("", ".gz")]
     files = [Path(folder) / f"{name}{ending}" for name in names for ending in endings]
     folders = [Path(folder) / name for name in names if suffixes == TABLE_SUFFIXES]
-    return [*filter(Path.is_file, files), *filter(Path.is_dir, folders)]
+    found = [*filter(Path.is_file, files), *filter(Path.is_dir, folders)]
+    plain = split.removesuffix("_matched")
+    return found if found or plain == split else files_of_split(folder, plain, suffixes)
 
 
 def _names_of_split(split: str) -> list[str]:

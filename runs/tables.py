@@ -36,6 +36,8 @@ _ARROW = ".arrow"
 _SHARDS = f"data-*{_ARROW}"
 # A tag of a word in BIO and its like, and the word before a document in CoNLL's files.
 _TAG, _DOCUMENT = re.compile(r"O|[BIELSU]-\S+"), "-DOCSTART-"
+# Words may be numbered, from 0 or 1; the second may begin another sentence.
+_NUMBERS = (("0", "0"), ("0", "1"), ("1", "1"), ("1", "2"))
 # An item of a list that JSON, Python or NumPy wrote as text, and the space or comma after it.
 _ITEM = re.compile(
     r"""("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|-?\d+\.?\d*|[Tt]rue|[Ff]alse)(?:[\s,]+|$)"""
@@ -221,19 +223,18 @@ def has_tagged_words(path: PathLike) -> bool:
         return False
     with contextlib.suppress(OSError), open_unpacked(path) as file:
         lines = file.read(1 << 16).decode("utf-8-sig", "replace").split("\n")
-        return _columns_of_words(lines)[2] > 0
+        return bool(_columns_of_words(lines)[2])
     return False
 
 
-def _columns_of_words(lines: Iterable[str]) -> tuple[int, int, int]:
-    """Returns the number of columns, which has the words, and the last with a tag for each of two, or 0."""
+def _columns_of_words(lines: Iterable[str]) -> tuple[int, int, list[int]]:
+    """Returns the number of columns, which of them has the words, and which a tag for each of two."""
     words = (_cells_of_word(line) for line in lines if not line.startswith(("#", _DOCUMENT)))
     first_two = [*itertools.islice(filter(None, words), 2)]
     columns = [*zip(*first_two, strict=False)] if len(first_two) == 2 else []
-    tags = [n for n, cells in enumerate(columns) if all(map(_TAG.fullmatch, cells))]
-    tag = max(tags, default=0)
-    is_numbered = tag > 1 and columns[0] in (("1", "1"), ("1", "2"))
-    return len(first_two[0]) if columns else 0, int(is_numbered), tag
+    tags = [n for n, cells in enumerate(columns) if n and all(map(_TAG.fullmatch, cells))]
+    is_numbered = tags[-1:] > [1] and columns[0] in _NUMBERS
+    return len(first_two[0]) if columns else 0, int(is_numbered), tags
 
 
 def _cells_of_word(line: str) -> list[str]:
@@ -243,9 +244,11 @@ def _cells_of_word(line: str) -> list[str]:
 def _tagged_sentences(path: PathLike, cure: str) -> Iterator[tuple[int, dict[str, list[str]]]]:
     """Yields the first line of each sentence in CoNLL's columns, its words and its tags."""
     lines = read_lines(path)
-    width, word, tag = _columns_of_words(lines)
+    width, word, (*others, tag) = _columns_of_words(lines)
+    remark = f" (the last of {len(others) + 1} columns of tags; to read another, leave out those after it)"
     console.note_once(
-        f"{path} has a word in each line, read as lists: tokens from column {word + 1}, tags from {tag + 1}"
+        f"{path} has a word in each line, read as lists: tokens from column {word + 1}, tags from "
+        f"{tag + 1}{remark * bool(others)}"
     )
     start, tokens, tags = 0, list[str](), list[str]()
     for number, line in enumerate([*lines, ""], start=1):
@@ -323,15 +326,19 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[str, int, Any]]:
         yield from (("line", *numbered) for numbered in _tagged_sentences(path, cure))
         return
     lines = read_lines(path)
-    is_row_a_line = bool(lines) and all(line.lstrip().startswith("{") for line in lines[:2])
-    entries: Iterable[Any]
-    if is_row_a_line and len(lines) > 1:
-        entries = (parse_json(line, f"{path} line {n}", cure) for n, line in enumerate(lines, 1))
+    # Blank lines are passed over, as by pandas and `datasets`.
+    filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    is_row_a_line = bool(filled) and all(line.lstrip()[0] == "{" for _, line in filled[:2])
+    entries: Iterable[tuple[int, Any]]
+    if is_row_a_line and len(filled) > 1:
+        entries = ((n, parse_json(line, f"{path} line {n}", cure)) for n, line in filled)
     else:
-        where = f"{path} line 1" if is_row_a_line else str(path)
-        entries = _rows_of_json(path, parse_json("\n".join(lines), where, cure))
+        first = filled[0][0] if is_row_a_line else 1
+        where = f"{path} line {first}" if is_row_a_line else str(path)
+        content = parse_json("\n".join(lines), where, cure)
+        entries = enumerate(_rows_of_json(path, content), start=first)
     unit = "line" if is_row_a_line and not _text_name(path).endswith(".json") else "row"
-    yield from ((unit, *numbered) for numbered in enumerate(entries, start=1))
+    yield from ((unit, *numbered) for numbered in entries)
 
 
 def _rows_of_json(path: PathLike, content: Any) -> list[Any]:

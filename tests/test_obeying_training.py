@@ -226,6 +226,20 @@ ATTEMPTS = {
         f"{PREPARE} --sources=a.jsonl --source_format=jsonl", "documents +20$", {},
         {"leave such lines out": files(a__jsonl=lines(*({"text": text} for text in TALKS)))},
     ),
+    "a list of objects": Attempt(
+        files(a__json=json.dumps([{"text": text} for text in TALKS])),
+        f"{PREPARE} --sources=a.json --source_format=jsonl", "documents +20$", {},
+        {"write its rows as JSON lines with to_json": lambda folder: pd.read_json(
+            folder / "a.json").to_json(folder / "a.jsonl", orient="records", lines=True)
+            or f"{PREPARE} --sources=a.jsonl --source_format=jsonl"},
+    ),
+    "pandas' columns": Attempt(
+        files(a__json=pd.DataFrame({"text": TALKS}).to_json()),
+        f"{PREPARE} --sources=a.json --source_format=jsonl", "documents +20$", {},
+        {"write its rows as JSON lines with to_json": lambda folder: pd.read_json(
+            folder / "a.json").to_json(folder / "a.jsonl", orient="records", lines=True)
+            or f"{PREPARE} --sources=a.jsonl --source_format=jsonl"},
+    ),
     "a text in another field": Attempt(
         files(a__jsonl=lines(*({"body": text} for text in TALKS))),
         f"{PREPARE} --sources=a.jsonl --source_format=jsonl", "documents +20$", {"text_field": "body"},

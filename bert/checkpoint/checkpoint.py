@@ -214,9 +214,10 @@ def _check_vocabulary(path: Path, config: BertConfig, config_path: Path) -> bool
             f"the vocabulary the checkpoint was trained with{room if is_short else ''}"
         )
     if num_pieces < size:
+        doubt = "; if the file was cut off, fetch it again" * (size % _FACTOR > 0)  # no padding
         console.note_once(
             f"{size - num_pieces} of {size} rows of the embeddings in {config_path.parent} have no piece in "
-            f"{vocabulary_file(path).name} and stay unused"
+            f"{vocabulary_file(path).name} and stay unused{doubt}"
         )
     return lower_case
 

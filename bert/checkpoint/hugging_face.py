@@ -324,7 +324,7 @@ def weight_files(directory: PathLike) -> list[str]:
             return [name]
     raise UserError(
         f"{directory} has its weights in several parts ({WEIGHTS}.index.json); load it with "
-        "transformers and save it again with save_pretrained(..., max_shard_size='20GB')"
+        'transformers and save it again with save_pretrained(..., max_shard_size="20GB")'
     )
 
 
@@ -478,7 +478,8 @@ def _unpickled(path: Path) -> contextlib.nullcontext[Mapping[str, Any]]:
                 "torch.save({k: v for k, v in s.items() "
                 f'if k in {_IN_STATES} or torch.is_tensor(v)}}, p)"'
             ) from error
-        reason = str(error).splitlines()[0] if str(error) else "it ends early"
+        # The first sentence: PyTorch's next advises to load the file although it may run any code.
+        reason = re.split(r"\. |\n", str(error))[0] or "it ends early"
         raise UserError(
             f"{path} cannot be read ({reason}); it is truncated or damaged: copy it again"
         ) from error

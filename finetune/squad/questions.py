@@ -103,9 +103,10 @@ def _questions(path: PathLike, rows: list[Any], need_answers: bool) -> Iterator[
             at_answer = f"{where}.answers[{n}]"
             texts.append(_field(path, at_answer, answer, "text", str))
             starts.append(_field(path, at_answer, answer, "answer_start", int))
-        if need_answers and bool(entry.get("is_impossible", not texts)) == bool(texts):
+        is_impossible = entry.get("is_impossible")  # null where rows without this field were added
+        if need_answers and is_impossible is not None and bool(is_impossible) == bool(texts):
             raise UserError(
-                f"{path} {where}: is_impossible is {entry['is_impossible']} but there are "
+                f"{path} {where}: is_impossible is {is_impossible} but there are "
                 f"{len(texts)} answers; fetch the file again as published for SQuAD"
             )
         yield _Question(

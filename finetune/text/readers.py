@@ -52,7 +52,8 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     """Reads one table; a file of a test split may have no labels.
 
     Returns:
-      The examples; ids are `<task>/<split>/<row>`, rows counted from 0 without the header.
+      The examples; ids are `<task>/<split>/<row>`, rows counted from 0 without the header, or numbered by
+      `idx` of the Hub's files, which may be shuffled or a part.
     """
     columns = column_names(path)
     task = _with_columns(task, columns)
@@ -75,9 +76,20 @@ def read_examples(path: PathLike, task: TextTask, split: str) -> TextExamples:
     )
 
     def numbered() -> Iterator[tuple[int, TableRow]]:
+        before = -1
         for count, row in enumerate(rows):
             number = count + len(short_rows)  # rows that are left out keep their numbers
-            if not is_labelled and id_columns and row[id_columns[0]] != str(number):
+            if id_columns == [_ROW]:
+                index = row.integer(_ROW)
+                if not task.dataset.rows_are_ranks:
+                    number = index
+                elif index < before:
+                    raise UserError(
+                        f"{row.where}: found {_ROW} {index} after {before}, expected the rows of {task.name} "
+                        f"in the order of {_ROW}, which numbers them; sort them by it"
+                    )
+                before = index
+            elif not is_labelled and id_columns and row[id_columns[0]] != str(number):
                 raise row.refused(
                     id_columns[0],
                     f"{number}, as a test file without labels numbers its rows from 0",
@@ -108,6 +120,8 @@ def _with_columns(task: TextTask, columns: Sequence[str]) -> TextTask:
     is_of_hub = task.label_column not in columns and _HUB_LABEL in columns
     label = _HUB_LABEL if is_of_hub else task.label_column
     files = dataclasses.replace(task.files, header=None)
+    if _ROW in columns:
+        files = dataclasses.replace(files, id_column=_ROW, test_id_column=_ROW)
     return dataclasses.replace(task, text_columns=texts, label_column=label, files=files)
 
 

@@ -324,18 +324,16 @@ def _read_json_lines(piece: Piece, text_field: str) -> Iterator[list[str]]:
             reason = str(error).removeprefix("is ").partition("; ")[0]
             raise UserError(
                 f"{_place(path, offset)}: found {line[:40]!r}, which is {reason}, expected one object a "
-                "line; set source_format to the file's layout"
+                f"line; set source_format to the file's layout, or, of a table, {_AS_JSON_LINES}"
             ) from error
         text = record.get(text_field) if isinstance(record, dict) else None
         if not isinstance(text, str):
-            found, cure = "no object", "give text_field='FIELD'"
-            if isinstance(record, dict):
-                found = f"fields {listed(sorted(record))}"
-                if text_field in record:
-                    found, cure = (
-                        json.dumps(text)[:40],
-                        "leave such lines out, or give text_field='FIELD'",
-                    )
+            found, cure = f"{line[:40]!r}", _AS_JSON_LINES
+            if isinstance(record, dict) and text_field not in record:
+                found, cure = f"fields {listed(sorted(record))}", "give text_field='FIELD'"
+            elif isinstance(record, dict) and not isinstance(text, dict):  # else columns of pandas
+                found = json.dumps(text)[:40]
+                cure = "leave such lines out, or give text_field='FIELD'"
             raise UserError(
                 f"{_place(path, offset)}: found {found}, expected text in the field {text_field!r}; {cure}"
             )

@@ -36,6 +36,7 @@ def _zip() -> bytes:
     ("content", "line"),
     [
         (lzma.compress(TEXT), "packed with xz, .*; unpack it"),
+        (lzma.compress(TEXT, lzma.FORMAT_ALONE), "packed with lzma, .*; unpack it"),
         (bz2.compress(TEXT), "packed with bzip2, .*; unpack it"),
         (zstd.compress(TEXT), "packed with Zstandard, .*; unpack it"),
         (_zip(), "a zip archive, .*; unpack it"),

@@ -439,6 +439,15 @@ def test_the_printed_cure_saves_the_weights_of_a_file_with_other_objects(
     ).read_bytes() == before  # nothing is lost
 
 
+def test_nobody_is_advised_to_load_unsafely(tmp_path: Path, vocabulary: Path) -> None:
+    _, transformers = _torch_and_transformers()
+    _save(transformers.BertModel(_their_config(transformers)), tmp_path / "saved", vocabulary)
+    (tmp_path / "saved" / "model.safetensors").rename(tmp_path / "saved" / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"cannot be read \([^()]+\); it is .*copy") as refused:
+        read_checkpoint(tmp_path / "saved")
+    assert "weights_only" not in str(refused.value)
+
+
 def test_rows_without_a_piece_stay_unused(
     tmp_path: Path, vocabulary: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -466,6 +475,14 @@ def test_rows_without_a_piece_stay_unused(
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "new").state_dict()
     words = "bert.embeddings.word_embeddings.weight"
     assert np.array_equal(theirs[words].numpy(), state[words])
+    # Padding does not give 1003 rows: the file may be cut off.
+    pieces = [*PIECES, *(f"x{number}" for number in range(970))]
+    (tmp_path / "cut.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    odd = transformers.BertModel(_their_config(transformers, vocab_size=1003))
+    _save(odd, tmp_path / "odd", tmp_path / "cut.txt")
+    check_checkpoint(tmp_path / "odd")
+    said = "13 of 1003 rows .* stay unused; if the file was cut off, fetch it again"
+    assert re.search(said, capsys.readouterr().err)
     # Much more than padding is another model's vocabulary; and more pieces than rows always are.
     for size in (4_000, 19):
         other = tmp_path / str(size)
@@ -572,7 +589,9 @@ def test_weights_in_several_parts(exported: Path) -> None:
     _as_foreign(exported)
     (exported / "model.safetensors").rename(exported / "model-00001-of-00002.safetensors")
     (exported / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(UserError, match="several parts.*save it again"):
+    with pytest.raises(
+        UserError, match=r'several parts.*save_pretrained\(\.\.\., max_shard_size="20GB"\)'
+    ):
         check_checkpoint(exported)
 
 

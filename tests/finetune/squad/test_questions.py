@@ -120,7 +120,8 @@ def test_a_row_for_each_question_as_datasets_has_them_is_the_same(
     expected = read_squad(written(tmp_path / "dev.json", CONTENT), with_unanswerable=True)
     path = tmp_path / f"flat.{'parquet' if form == 'parquet' else 'json'}"
     if form == "lines":
-        written(path, "".join(json.dumps(row) + "\n" for row in FLAT))
+        rows = [{**row, "is_impossible": None} for row in FLAT]  # as where others were added
+        written(path, "".join(json.dumps(row) + "\n" for row in rows))
     elif form == "parquet":
         pd.DataFrame(FLAT).to_parquet(path)
     elif form == "folder":

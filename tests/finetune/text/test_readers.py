@@ -153,7 +153,8 @@ def test_files_of_the_hub_are_the_task_whether_classes_are_numbers_or_names(
         examples = read_examples(path, task, "train")
         assert examples.labels.tolist() == expected
         assert examples.first_texts == frame[columns[0]].tolist()
-        assert examples.example_ids == [f"{name}/train/{row}" for row in range(len(frame))]
+        numbers = range(len(frame)) if name == "MRPC" else frame["idx"]
+        assert examples.example_ids == [f"{name}/train/{number}" for number in numbers]
     if not task.labels[0].isdigit():
         assert f"read as there: 0 {classes[0]}, 1 {classes[1]}" in capsys.readouterr().err
 
@@ -256,3 +257,24 @@ def test_the_kept_part_of_qqp(shared_data: Path) -> None:
     examples = read_examples(path, GLUE_TASKS["QQP"], "train")
     assert len(set(examples.example_ids)) == 23497
     assert examples.remarks == ()
+
+
+def test_a_part_or_another_order_of_the_hubs_rows_keeps_their_numbers(tmp_path: Path) -> None:
+    rows = pd.DataFrame(
+        {"sentence1": ["c", "a", "b"], "sentence2": "x", "label": [1, 0, 1], "idx": [7, 0, 4]}
+    )
+    rows.to_csv(tmp_path / "dev.csv", index=False)
+    examples = read_examples(tmp_path / "dev.csv", GLUE_TASKS["RTE"], "dev")
+    assert examples.example_ids == ["RTE/dev/7", "RTE/dev/0", "RTE/dev/4"]
+    rows.drop(columns="label").to_csv(tmp_path / "test.csv", index=False)
+    unlabelled = read_examples(tmp_path / "test.csv", GLUE_TASKS["RTE"], "test")
+    assert unlabelled.example_ids == ["RTE/test/7", "RTE/test/0", "RTE/test/4"]
+    # MRPC's idx counts train and dev together, so the rank numbers a row.
+    with pytest.raises(UserError, match="line 3: found idx 0 after 7, .* sort them by it"):
+        read_examples(tmp_path / "dev.csv", GLUE_TASKS["MRPC"], "dev")
+    rows.sort_values("idx").to_csv(tmp_path / "dev.csv", index=False)
+    ranked = read_examples(tmp_path / "dev.csv", GLUE_TASKS["MRPC"], "dev")
+    assert (ranked.example_ids, ranked.first_texts) == (
+        ["MRPC/dev/0", "MRPC/dev/1", "MRPC/dev/2"],
+        ["a", "b", "c"],
+    )

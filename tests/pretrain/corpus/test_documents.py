@@ -327,7 +327,10 @@ def test_json_lines(tmp_path, name):
             "line 2: found null, expected text in the field 'text'; leave such lines",
         ),
         ('{"text": ["a", "b"]}\n', 'line 1: found ["a", "b"], expected text'),
-        ("[1]\n", "line 1: found no object, expected text"),
+        (
+            "[1]\n",
+            "line 1: found '[1]', expected text in the field 'text'; write its rows as JSON lines",
+        ),
     ],
 )
 def test_bad_json_lines_are_refused_with_line(tmp_path, text, message):
