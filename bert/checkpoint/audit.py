@@ -205,7 +205,7 @@ def _file_faults(checkpoints: Sequence[_Checkpoint]) -> list[Finding]:
         names = [*checkpoint.source.sizes]
         if not weight_files(names):
             pickled = any(map(_PICKLED.fullmatch, names))
-            what = "only pickled weights, of which no part can be read" if pickled else "no weights"
+            what = "only pickled weights, which cannot be read in part" if pickled else "no weights"
             findings.append(_fault("files", [checkpoint], "have", what))
             continue
         try:
