@@ -249,8 +249,8 @@ def read_checkpoint(
       need_vocabulary: whether a `vocab.txt` of the right size must be there.
       vocabulary: in place of its `vocab.txt`.
       need_finite: whether weights that are NaN or infinite are refused.
-      initialise_missing: a `pretrain_seed`, of which a missing pooler and missing heads get the
-        values of step 0; `provenance["initialised"]` then says which. None: nothing is made up.
+      initialise_missing: a `pretrain_seed`, whose values at step 0 a missing pooler and missing heads get;
+        `provenance["initialised"]` then says which. None: nothing is made up.
       gelu: the form that the weights were trained with; None: as the configuration says it.
     """
     directory = Path(directory)

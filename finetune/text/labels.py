@@ -163,7 +163,6 @@ def _refuse_joined(column: str, first: Mapping[str, TableRow], other: TableRow, 
             parts = _parts([name], sign)
             if sign in name and (is_likely or {*parts} <= first.keys()):
                 names = sorted({*_parts(first, sign)}, key=_place)
-                names[_MOST_SHOWN:] = ["..."] * (len(names) > _MOST_SHOWN)
                 raise UserError(
                     f"{row.where}: found {column} {shortened(name)}, which may be one label or {len(parts)}; "
                     f"give finetune.labels, all the names ({listed(names)}, if {sign!r} separates them), or "
