@@ -196,6 +196,7 @@ def test_other_encodings_are_refused_with_line_and_byte(tmp_path, content, place
         ),
         (gzip.compress(b"WARC/1.0\r\nWARC-Type: warcinfo\r\n"), "a web archive"),
     ],
+    ids=["bzip2", "xz", "lfs", "warc"],  # not the bytes: gzip has the time in them
 )
 @pytest.mark.parametrize("source_format", FILE_FORMATS)
 def test_packed_texts_are_named(tmp_path, content, kind, source_format):
