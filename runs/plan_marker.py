@@ -99,7 +99,7 @@ def is_done(directory: PathLike) -> bool:
 def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
     """Returns which of the runs at `paths`, relative to the root, have a DONE marker that is not empty.
 
-    Each folder is listed once, and of the runs in it only those that exist are looked into.
+    One call of the file system for each folder, and one for each run in those that exist.
     """
     folders: dict[str, list[str]] = {}
     for path in paths:
@@ -107,12 +107,7 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
         folders.setdefault(folder, []).append(name)
     done = set()
     for folder, names in folders.items():
-        place = os.path.join(root, folder)
-        try:
-            with os.scandir(place) as entries:
-                present = {entry.name for entry in entries}
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        prefix = f"{folder}/" if folder else ""
-        done |= {prefix + name for name in names if name in present and is_done(f"{place}/{name}")}
+        if os.path.isdir(os.path.join(root, folder)):
+            paths_inside = (f"{folder}/{name}" if folder else name for name in names)
+            done |= {path for path in paths_inside if is_done(os.path.join(root, path))}
     return done

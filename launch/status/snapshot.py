@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,17 +131,24 @@ class Status:
         return sum(stage.total for stage in self.stages)
 
 
-def collect_status(root: PathLike, now: float | None = None) -> Status:
+def collect_status(
+    root: PathLike,
+    now: float | None = None,
+    done: Collection[str] | None = None,
+    attempts: Mapping[str, Sequence[Attempt]] | None = None,
+) -> Status:
     """Looks at an experiment.
 
     Args:
       now: Unix seconds; None: the clock's.
+      done: paths of the runs that are; None: those with a DONE marker.
+      attempts: by the path of the run, in order; None: as their markers have them.
     """
     now = time.time() if now is None else now
     plan = read_plan(root)
     paths = {run.path for run in plan}
-    attempts = attempts_of(root)
-    done = done_paths(root, paths)
+    attempts = attempts_of(root) if attempts is None else attempts
+    done = done_paths(root, paths) if done is None else done
     holder = Lease.held(root)
     alive = {
         path: found[-1]
@@ -196,7 +203,7 @@ def _printable(value: Any) -> Any:
 
 def _state(
     run: MarkedRun,
-    done: set[str],
+    done: Collection[str],
     alive: Mapping[str, Attempt],
     attempts: Sequence[Attempt],
     is_launched: bool,

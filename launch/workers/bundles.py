@@ -61,6 +61,7 @@ class WaitingRuns:
         self._groups: dict[Key, list[PlannedRun]] = {}
         self._heap: list[tuple[int, float, int, Key, int]] = []
         self._num_ready = 0
+        ready = []
         for run in plan:
             if run.path in done:
                 continue
@@ -69,7 +70,8 @@ class WaitingRuns:
             for parent in missing:
                 self._children.setdefault(parent, []).append(run)
             if not missing:
-                self._add_ready([run])
+                ready.append(run)
+        self._add_ready(ready)
 
     def take(self, workers: int) -> Bundle | None:
         """Takes out the bundle that starts next; returns None if nothing can start now.

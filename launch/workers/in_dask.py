@@ -19,7 +19,7 @@ from distributed import NannyPlugin, WorkerPlugin, get_worker
 from distributed.protocol import pickle
 from tqdm import tqdm
 
-from multiberts.launch.markers.attempts import attempts_at
+from multiberts.launch.markers.attempts import read_journal
 from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
@@ -29,7 +29,9 @@ from multiberts.launch.workers.worker import (
     carry_out_calls,
     end_if_it_cannot_save,
 )
+from multiberts.runs.plan_marker import is_done
 from multiberts.runs.preemption import ask_to_stop, handle_signals
+from multiberts.runs.processes import code_digest
 
 NAME = "multiberts-launch"
 _SECONDS_BETWEEN_LOOKS = 0.05
@@ -69,6 +71,7 @@ class LaunchWorker(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Runs in the worker's event loop, its main thread unless a cluster is started in an unusual way."""
+        code_digest()  # of what is imported now: `worker` compares before it imports more
         # The default lock is one among processes, of which a killed worker would leave a semaphore.
         tqdm.set_lock(threading.RLock())
         last = str(worker.name).rsplit("-", 1)[-1]
@@ -135,30 +138,34 @@ async def leave(launch: str | None, dask_worker: Any) -> None:
 
 
 def carry_out(
-    launch: str, calls: Sequence[Call], known: Sequence[int], place: WorkerPlace
+    calls: Sequence[Call], place: WorkerPlace, journal: str
 ) -> tuple[list[Outcome], float]:
     """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
 
     Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
-    lost with its worker; and a cluster of others may be set to try again by itself. So what the
-    markers say of attempts that are not `known` counts, and the launcher alone decides what is tried again.
+    lost with its worker; and a cluster of others may be set to try again by itself. Then attempts stand in
+    the bundle's journal, which count: the launcher alone decides what is tried again.
 
-    Where a worker has begun the bundle before this one, and is gone, it raises `LostWorkerError`.
+    Where a worker has begun a run of the bundle before this one, and is gone, it raises `LostWorkerError`.
     """
     plugin: Any = get_worker().plugins[NAME]
     with _ONE_AT_A_TIME:
+        begun = {attempt.path: attempt for attempt in read_journal(place.root, journal)}
         outcomes: list[Outcome] = []
-        for call, before in zip(calls, known, strict=True):
-            newer = attempts_at(place.root, call.path)[before:]
-            if not newer:
+        for call in calls if begun else ():
+            if call.path in begun:
+                attempt = begun[call.path]
+                if attempt.outcome is None:
+                    raise LostWorkerError(f"attempt {attempt.attempt} at {call.path} has no end")
+                outcomes.append((attempt.outcome, attempt.error))
+            elif is_done(os.path.join(place.root, call.path)):
+                outcomes.append(("done", None))
+            else:
                 break
-            if newer[-1].outcome is None:
-                raise LostWorkerError(f"attempt {newer[-1].attempt} at {call.path} has no end")
-            outcomes.append((newer[-1].outcome, newer[-1].error))
-        plugin.launch = launch
+        plugin.launch = place.launch
         try:
-            if outcomes or plugin.is_closing or launch in plugin.left:
+            if begun or plugin.is_closing or place.launch in plugin.left:
                 return outcomes, 0.0
-            return carry_out_calls(calls, place, plugin.rank)
+            return carry_out_calls(calls, place, plugin.rank, journal)
         finally:
             plugin.launch = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,14 @@ from tqdm import tqdm
 
 from multiberts.bert.training.log import METRICS, tail_of_metrics
 from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
-from multiberts.launch.markers.attempts import attempts_at, close_open_attempts, end_attempt
+from multiberts.launch.markers.attempts import (
+    Attempt,
+    attempts_of,
+    end_attempt,
+    file_of_journal,
+    make_journal,
+    read_journal,
+)
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease, read_lease
 from multiberts.launch.markers.planned import write_plan
@@ -28,7 +36,7 @@ from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.leftovers import end_processes, end_slurm_jobs
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
 from multiberts.launch.workers.worker import (
-    DISK_FULL,
+    ENDS_LAUNCH,
     SECONDS_TO_SAVE,
     Call,
     Error,
@@ -71,22 +79,36 @@ class OnePass:
         self._attempts = attempts
         self._silent_seconds = silent_seconds
         self._dashboard = dashboard
-        self._done = done_paths(place.root, (run.path for run in plan))
-        self._engine = engine.for_at_most(len(plan) - len(self._done))
-        self.had_work = len(self._done) < len(plan)
+        self.done = done_paths(place.root, (run.path for run in plan))
+        self._engine = engine.for_at_most(len(plan) - len(self.done))
+        self.had_work = len(self.done) < len(plan)
         expected: dict[str, float] = {}
         if self.had_work:
-            estimate = estimate_plan(plan=plan, root=self._root, workers=self._engine.workers)
+            estimate = estimate_plan(
+                plan=plan,
+                root=self._root,
+                workers=self._engine.workers,
+                done=self.done,
+                attempts=self.attempts,
+            )
             refuse_above(estimate, budget)
             expected = {path: run.seconds for path, run in estimate.runs.items()}
-        self._waiting = WaitingRuns(plan, self._done, expected)
-        # With how many attempts at each run there were before.
-        self._jobs: dict[Future[Any], tuple[Bundle, list[int]]] = {}
+        self._waiting = WaitingRuns(plan, self.done, expected)
+        # With the journal of each bundle.
+        self._jobs: dict[Future[Any], tuple[Bundle, str]] = {}
+        self._num_bundles = itertools.count(1)
+        # What was read of a growing file, and at which size.
+        self._read: dict[Path, tuple[int, int]] = {}
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._tries: dict[str, int] = {}
         self._unbegun: dict[str, int] = {}
         self._failures: dict[str, FailedRun] = {}
         self._pool: Pool | None = None
+
+    @functools.cached_property
+    def attempts(self) -> dict[str, list[Attempt]]:
+        """All attempts by run, in order: read once, and then journal by journal as bundles end."""
+        return attempts_of(self._root)
 
     def carry_out(self, lease: Lease) -> list[FailedRun]:
         """Starts bundles as their parents finish, until nothing can start any more.
@@ -100,15 +122,14 @@ class OnePass:
           The runs that failed, in the order of the plan.
         """
         write_plan(self._root, self._plan)
-        if len(self._done) == len(self._plan):
-            report(f"all {len(self._done)} runs of {self._root} are done")
+        if not self.had_work:
+            report(f"all {len(self.done)} runs of {self._root} are done")
             return []
         # A launcher that is gone may have left attempts open.
-        left = (run.path for run in self._plan if run.path not in self._done)
-        close_open_attempts(self._root, left, "lost")
+        self._close_open_attempts(self._plan, "lost")
         with (
             preemption_notice() as should_stop,
-            tqdm(total=len(self._plan), initial=len(self._done), unit="run", disable=None) as bar,
+            tqdm(total=len(self._plan), initial=len(self.done), unit="run", disable=None) as bar,
         ):
             try:
                 while not (should_stop() or lease.lost.is_set()):
@@ -121,7 +142,7 @@ class OnePass:
                 if self._pool is not None:
                     self._pool.end(SECONDS_TO_END)
                 with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
-                    self._close_open_attempts()
+                    self._close_jobs()
                 raise
         if should_stop() or lease.lost.is_set():
             self._stop(lease)
@@ -132,14 +153,14 @@ class OnePass:
     def _stop(self, lease: Lease) -> None:
         if self._pool is not None:
             self._pool.end(SECONDS_TO_SAVE)
-        self._close_open_attempts()
+        self._close_jobs()
         if lease.lost.is_set():
             raise UserError(
                 f"another launcher took over {self._root} while this one was silent; let it continue, "
                 "or stop it and start this one again"
             )
         raise PreemptedError(
-            f"asked to stop: {self._num_done()} of {len(self._plan)} runs of {self._root} are done; the same "
+            f"asked to stop: {len(self.done)} of {len(self._plan)} runs of {self._root} are done; the same "
             "command resumes from here"
         )
 
@@ -157,13 +178,20 @@ class OnePass:
             if bundle is None:
                 return
             calls = [
-                Call(run.path, run.stage, run.arguments(self._root), _log(run))
+                Call(run.path, run.stage, run.arguments(self._root), _log(run), self._number(run))
                 for run in bundle.runs
             ]
-            known = [len(attempts_at(self._root, run.path)) for run in bundle.runs]
-            future = self._pool.submit(calls, known)
-            self._jobs[future] = bundle, known
+            # Made here, as network file systems remember for a while that a file was not there.
+            number = next(self._num_bundles)
+            journal = make_journal(self._root, f"{self._place.launch}-{number}.jsonl")
+            future = self._pool.submit(calls, journal)
+            self._jobs[future] = bundle, journal
             future.add_done_callback(self._finished.put)
+
+    def _number(self, run: PlannedRun) -> int:
+        """Returns the number of the next attempt at a run."""
+        before = self.attempts.get(run.path)
+        return before[-1].attempt + 1 if before else 1
 
     def _take_finished(self, bar: tqdm[Any]) -> None:
         """Waits a little for bundles to finish, and records their outcomes."""
@@ -179,50 +207,79 @@ class OnePass:
 
     def _take(self, future: Future[Any], bar: tqdm[Any]) -> None:
         """Records the outcomes of a bundle."""
-        bundle, known = self._jobs.pop(future)
+        bundle, journal = self._jobs.pop(future)
         try:
             outcomes, seconds = future.result()
         except LostWorkerError:
-            self._take_lost(bundle, known)
+            self._take_lost(bundle, journal)
             return
+        self._note_attempts(journal)
         for run, (outcome, error) in zip(bundle.runs, outcomes, strict=False):
             self._note(run, outcome, error)
         self._waiting.put_back(bundle.runs[len(outcomes) :])
         if bar.disable:
-            report(f"[{len(self._done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
+            report(f"[{len(self.done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
 
     def _show_progress(self, bar: tqdm[Any]) -> None:
         """Draws the bar of a terminal: runs done, and what is being carried out."""
         if bar.disable:
             return
-        bar.n = self._num_done()
+        within = (self._num_done_in(journal) for _, journal in self._jobs.values())
+        bar.n = len(self.done) + sum(within)
         running = itertools.islice(self._jobs.values(), self._engine.workers)
         bar.set_postfix_str(" | ".join(self._in_words(bundle) for bundle, _ in running))
 
-    def _num_done(self) -> int:
-        """Counts the runs that are done, those of bundles that have not ended included."""
-        running = (run for bundle, _ in self._jobs.values() for run in bundle.runs)
-        within = (run for run in running if run.path not in self._done)
-        return len(self._done) + sum(run.done(self._root) for run in within)
+    def _num_done_in(self, journal: str) -> int:
+        """Returns how many runs a bundle that has not ended has done."""
+
+        def num_done() -> int:
+            attempts = read_journal(self._root, journal)
+            return sum(attempt.outcome == "done" for attempt in attempts)
+
+        return self._if_grown(file_of_journal(self._root, journal), num_done)
 
     def _in_words(self, bundle: Bundle) -> str:
         """Returns a bundle's name, with the step that a pre-training has reached."""
         run = bundle.runs[0]
-        lines = tail_of_metrics(self._root / run.path / METRICS)
-        if run.stage != "pretrain" or not lines:
+        if run.stage != "pretrain":
             return bundle.name
-        return f"{bundle.name} {lines[-1]['step']}/{run.parameters['num_steps']}"
+        metrics = self._root / run.path / METRICS
 
-    def _take_lost(self, bundle: Bundle, known: Sequence[int]) -> None:
-        """Records how far a bundle came whose worker is gone, by its markers."""
-        for run, before in zip(bundle.runs, known, strict=True):
-            attempts = attempts_at(self._root, run.path)[before:]
+        def step() -> int:
+            return max((int(line["step"]) for line in tail_of_metrics(metrics)), default=0)
+
+        reached = self._if_grown(metrics, step)
+        return f"{bundle.name} {reached}/{run.parameters['num_steps']}" if reached else bundle.name
+
+    def _if_grown(self, file: Path, read: Callable[[], int]) -> int:
+        """Returns what a growing file says: read again only if its size has changed since the last time."""
+        size = 0
+        with contextlib.suppress(FileNotFoundError):
+            size = file.stat().st_size
+        known_size, value = self._read.get(file, (0, 0))
+        if size != known_size:
+            value = read()
+            self._read[file] = size, value
+        return value
+
+    def _note_attempts(self, journal: str) -> dict[str, Attempt]:
+        """Notes the attempts of a bundle that has ended, and returns them by run."""
+        tried = {attempt.path: attempt for attempt in read_journal(self._root, journal)}
+        for path, attempt in tried.items():
+            self.attempts.setdefault(path, []).append(attempt)
+        return tried
+
+    def _take_lost(self, bundle: Bundle, journal: str) -> None:
+        """Records how far a bundle came whose worker is gone, by its journal."""
+        tried = self._note_attempts(journal)
+        for run in bundle.runs:
+            attempt = tried.get(run.path)
             if run.done(self._root):
                 self._note(run, "done", None)
-            elif attempts and attempts[-1].outcome is not None:
-                self._note(run, attempts[-1].outcome, attempts[-1].error)
-            elif attempts:
-                end_attempt(self._root, attempts[-1], "lost", _DIED)
+            elif attempt is not None and attempt.outcome is not None:
+                self._note(run, attempt.outcome, attempt.error)
+            elif attempt is not None:
+                self._end(attempt, "lost", _DIED)
                 self._note(run, "lost", _DIED)
             else:
                 if run is bundle.runs[0]:
@@ -236,23 +293,23 @@ class OnePass:
     def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
         """Records the outcome of an attempt at a run; a failure also of the runs that build on it."""
         if outcome == "done" and self._has_appeared(run):
-            self._done.add(run.path)
+            self.done.add(run.path)
             self._waiting.note_done(run)
             return
         if outcome == "preempted":
             self._waiting.put_back([run])  # only its worker was asked to stop: it continues
             return
         error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
-        if error["kind"] == DISK_FULL:
+        if error["kind"] in ENDS_LAUNCH:
             raise UserError(f"{run.name}: {error['message']}")
         is_user_error = error["kind"] == UserError.__name__
         tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
         if is_user_error or tries >= self._attempts:
             log = self._root / _log(run)
-            last = attempts_at(self._root, run.path)[-1:]
+            last = self.attempts.get(run.path, [])[-1:]
             if last and last[0].outcome != "failed":
                 # Nobody tries again: for whoever reads the markers it is a failure, too.
-                end_attempt(self._root, last[0], "failed", error, last[0].ended)
+                self._end(last[0], "failed", error, last[0].ended)
             self._failures[run.path] = FailedRun(run, error["message"], is_user_error, log, tries)
             message = f"not started, for {run.name} failed"
             for later in self._waiting.give_up_after(run):
@@ -269,11 +326,32 @@ class OnePass:
             time.sleep(0.2)
         return True
 
-    def _close_open_attempts(self) -> None:
-        """Closes the open attempts of this launch, whose workers have ended."""
-        running = (run for bundle, _ in self._jobs.values() for run in bundle.runs)
-        left = (run.path for run in running if not run.done(self._root))
-        close_open_attempts(self._root, left, "preempted")
+    def _close_jobs(self) -> None:
+        """Notes how far bundles came whose workers have been ended, and closes their open attempts."""
+        for bundle, journal in self._jobs.values():
+            tried = self._note_attempts(journal)
+            begun = [run for run in bundle.runs if run.path in tried]
+            self.done.update(run.path for run in begun if run.done(self._root))
+            self._close_open_attempts(begun, "preempted")
+
+    def _close_open_attempts(self, runs: Sequence[PlannedRun], outcome: str) -> None:
+        """Ends attempts at runs that are not done whose workers have ended; nodes of TPU end their own."""
+        for run in runs:
+            for attempt in tuple(self.attempts.get(run.path, ())):
+                is_left = attempt.ended is None and attempt.engine != "tpu"
+                if is_left and run.path not in self.done:
+                    self._end(attempt, outcome, ended=attempt.heartbeat)
+
+    def _end(
+        self,
+        attempt: Attempt,
+        outcome: str,
+        error: Error | None = None,
+        ended: float | None = None,
+    ) -> None:
+        """Records how an attempt ended whose worker does not."""
+        of_run = self.attempts[attempt.path]
+        of_run[of_run.index(attempt)] = end_attempt(self._root, attempt, outcome, error, ended)
 
 
 def carry_out_plan(
@@ -301,16 +379,17 @@ def carry_out_plan(
     """
     lease = Lease(root)
     place = WorkerPlace(root, engine.name, lease.owner, workers_per_accelerator)
-    one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
     try:
         with lease:
             end_processes(root, read_lease(root))
             end_slurm_jobs(root)
+            one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
             failures = one_pass.carry_out(lease)
             _point_at_newest_report(plan, Path(root))
         page = Path(root, PAGE)
         if one_pass.had_work or not page.exists():
-            write_status_page(collect_status(root), page)
+            status = collect_status(root, done=one_pass.done, attempts=one_pass.attempts)
+            write_status_page(status, page)
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")
         # Exit handlers of libraries take longer than people wait.

@@ -65,7 +65,7 @@ class Pool:
     Usage:
 
         pool = Pool(engine, place, silent_seconds=90)
-        future = pool.submit(calls, known)
+        future = pool.submit(calls, "launch-<owner>-1.jsonl")
         ...
         pool.look_after(outstanding=1)   # now and then
         pool.end(seconds=5)
@@ -82,11 +82,7 @@ class Pool:
         """
         self._engine = engine
         self._place = place
-        self._name = f"launch-{place.owner}"
-        self._number = 0
-        self._waiting: collections.deque[tuple[Future[Any], list[Call], list[int]]] = (
-            collections.deque()
-        )
+        self._waiting: collections.deque[tuple[Future[Any], list[Call], str]] = collections.deque()
         self._running: dict[str, tuple[Any, Future[Any]]] = {}
         self._changing = threading.Lock()
         self._had_workers = time.monotonic()
@@ -229,16 +225,16 @@ class Pool:
                 files[f"tls_{role}_{kind}"] = files[f"tls_worker_{kind}"]
         return distributed.Security(require_encryption=True, **files)
 
-    def submit(self, calls: Sequence[Call], known: Sequence[int]) -> Future[Any]:
+    def submit(self, calls: Sequence[Call], journal: str) -> Future[Any]:
         """Submits runs to a worker; the future returns what `worker.carry_out_calls` does.
 
         It raises `LostWorkerError` where the worker died or is silent.
 
         Args:
-          known: how many attempts at each of them there were before.
+          journal: that their attempts are written into, of no other bundle of this launch.
         """
         ours: Future[Any] = Future()
-        self._waiting.append((ours, list(calls), list(known)))
+        self._waiting.append((ours, list(calls), journal))
         self._feed()
         return ours
 
@@ -250,13 +246,11 @@ class Pool:
             if self._client.status != "running":
                 return  # it connects again, or `look_after` gives up
             while self._waiting and len(self._running) < self.num_workers:
-                ours, calls, known = self._waiting.popleft()
-                self._number += 1
-                key = f"{self._name}-{self._number}"
+                ours, calls, journal = self._waiting.popleft()
                 task = self._client.submit(
-                    carry_out, self._name, calls, known, self._place, key=key, pure=False
+                    carry_out, calls, self._place, journal, key=journal, pure=False
                 )
-                self._running[key] = task, ours
+                self._running[journal] = task, ours
                 task.add_done_callback(self._take)
 
     def _take(self, task: Any) -> None:
@@ -361,7 +355,7 @@ class Pool:
 
         def ask() -> None:
             with contextlib.suppress(Exception):
-                self._client.run(leave, self._name, wait=False, on_error="ignore")
+                self._client.run(leave, self._place.launch, wait=False, on_error="ignore")
 
         with self._changing:
             running = [ours for _, ours in self._running.values()]

@@ -29,6 +29,7 @@ from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.lease_holder import lock_file
 from multiberts.runs.preemption import PreemptedError, num_opened_blocks, preemption_notice
+from multiberts.runs.processes import code_digest, code_digest_on_disk
 
 # For another process, which is about to exit, to release a run.
 SECONDS_TO_LET_GO = 120.0
@@ -40,11 +41,17 @@ _JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
 
 Error = dict[str, str]
 Outcome = tuple[str, Error | None]
-# The kind of error after which no worker could continue.
+# Kinds of errors after which no worker could continue.
 DISK_FULL = "DiskFull"
+CODE_CHANGED = "CodeChanged"
+ENDS_LAUNCH = {DISK_FULL, CODE_CHANGED}
 
 # The attempt that this process is carrying out, with its root and the blocks with notice opened before it.
 _OPEN_ATTEMPTS: list[tuple[str, Attempt, int]] = []
+
+
+class CodeChangedError(UserError):
+    """Code on the disk is not that of this process any more."""
 
 
 class LostWorkerError(Exception):
@@ -59,12 +66,14 @@ class Call:
       path: the run's directory, relative to the root.
       stage: key of `launch.plan.planned_run.STAGES`.
       log: the file that its output is appended to, relative to the root.
+      attempt: the number that this attempt has.
     """
 
     path: str
     stage: str
     arguments: Mapping[str, Any]
     log: str
+    attempt: int = 1
 
 
 @dataclass(frozen=True)
@@ -81,9 +90,14 @@ class WorkerPlace:
     owner: str
     workers_per_accelerator: int = 1
 
+    @property
+    def launch(self) -> str:
+        """Returns what the names of this launch's bundles, and of their journals, begin with."""
+        return f"launch-{self.owner}"
+
 
 def carry_out_calls(
-    calls: Sequence[Call], place: WorkerPlace, rank: int
+    calls: Sequence[Call], place: WorkerPlace, rank: int, journal: str
 ) -> tuple[list[Outcome], float]:
     """Carries out runs one after the other.
 
@@ -91,6 +105,7 @@ def carry_out_calls(
 
     Args:
       rank: of this worker among those of its node.
+      journal: that the attempts are written into.
 
     Returns:
       The outcome and error of each run that was started, in order, as in its marker; and the seconds
@@ -101,7 +116,7 @@ def carry_out_calls(
     outcomes: list[Outcome] = []
     with preemption_notice() as should_stop:
         for call in calls:
-            outcomes.append(_carry_out(call, place, device, should_stop))
+            outcomes.append(_carry_out(call, place, device, journal, should_stop))
             give_back_memory()
             if outcomes[-1][0] == "preempted" or should_stop():
                 break
@@ -124,7 +139,7 @@ def end_if_it_cannot_save() -> None:
 
 
 def _carry_out(
-    call: Call, place: WorkerPlace, device: str, should_stop: Callable[[], bool]
+    call: Call, place: WorkerPlace, device: str, journal: str, should_stop: Callable[[], bool]
 ) -> Outcome:
     """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
@@ -133,6 +148,8 @@ def _carry_out(
         attempt = begin_attempt(
             place.root,
             call.path,
+            number=call.attempt,
+            journal=journal,
             engine=place.engine,
             job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
             device=device,
@@ -160,6 +177,7 @@ def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
     run_dir = call.arguments["run_dir"]
     report(f"--- {call.stage} {run_dir}")
     try:
+        _refuse_changed_code(call.stage)
         _wait_until_free(Path(run_dir) / LOCK)
         stage_function(call.stage)(**call.arguments)
     except PreemptedError as error:
@@ -177,10 +195,23 @@ def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
     return "preempted" if should_stop() else "failed", described
 
 
+@functools.cache  # the first call of a stage imports what it needs
+def _refuse_changed_code(_stage: str) -> None:
+    """Refuses to import a stage beside modules of another version."""
+    if code_digest() != code_digest_on_disk():
+        raise CodeChangedError(
+            f"the code in {Path(__file__).parents[2]} has changed since this worker started; give the same "
+            "command again, which starts workers with the code as it is now (on a cluster of Dask that "
+            "others started, start its workers again before)"
+        )
+
+
 def _described(error: BaseException) -> Error:
     line = disk_full_line(error)
     if line is not None:
         return {"kind": DISK_FULL, "message": line}
+    if isinstance(error, CodeChangedError):
+        return {"kind": CODE_CHANGED, "message": str(error)}
     kind = type(error).__name__
     message = (str(error).strip() or "no message").splitlines()[0]
     is_for_users = isinstance(error, UserError)

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from multiberts.launch.markers.attempts import attempts_of
+from multiberts.launch.markers.attempts import attempts_of, make_journal
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
 from multiberts.launch.status.snapshot import collect_status
@@ -189,10 +189,10 @@ def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None
     runs = (quick_run("note", "first"), quick_run("note", "second"))
     place = WorkerPlace(str(tmp_path), "local", owner="owner")
     one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
-    for _ in range(5):
-        one_pass._take_lost(Bundle("both", runs), [0, 0])
+    for number in range(5):
+        one_pass._take_lost(Bundle("both", runs), f"{number}.jsonl")
         assert not one_pass._failures
-    one_pass._take_lost(Bundle("both", runs), [0, 0])
+    one_pass._take_lost(Bundle("both", runs), "5.jsonl")
     (failure,) = one_pass._failures.values()
     assert failure.run is runs[0] and failure.attempts == 3
     assert "its worker process died" in failure.message
@@ -249,8 +249,9 @@ def test_a_full_disk_is_one_line_and_the_same_command_resumes(
         assert re.fullmatch(rf"error: {whose}cannot write [^\n]+\n", errors)
         assert wait_until(lambda: not launcher.processes())
         assert not list(root.rglob("*.unfinished"))
-        for marker in root.glob("launch/**/*.json"):
-            json.loads(marker.read_text())
+        for marker in root.glob("launch/**/*.json*"):
+            for line in marker.read_text().splitlines():
+                json.loads(line or "{}")
         # What fills the disk is gone, or the limit is.
         if kind == "disk":
             subprocess.run(["mount", "-o", "remount,size=8m", str(root.resolve())], check=True)
@@ -384,7 +385,7 @@ def test_a_folder_of_logs_that_cannot_be_made_is_told(
         "first", "quick_stages:note", {"run_dir": str(tmp_path / "first")}, "logs/first.log"
     )
     ((outcome, error),), _ = carry_out_calls(
-        [call], WorkerPlace(str(tmp_path), "local", "owner"), 0
+        [call], WorkerPlace(str(tmp_path), "local", "owner"), 0, make_journal(tmp_path, "a.jsonl")
     )
     assert outcome == "failed" and error is not None and error["kind"] == "FileExistsError"
     assert outcomes(tmp_path, "first") == ["failed"]

@@ -23,6 +23,8 @@ from multiberts.launch.markers.attempts import (
     attempts_of,
     begin_attempt,
     end_attempt,
+    make_journal,
+    read_journal,
 )
 from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, Lease, LeaseWatch, read_lease
 from multiberts.launch.markers.planned import facts_of, write_plan
@@ -99,15 +101,20 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, content: str) -> None:
 def test_attempts_are_numbered_and_read_with_their_heartbeats(tmp_path: Path) -> None:
     path = FINETUNING.path
     first = begin_attempt(
-        tmp_path, path, engine="slurm", job="17", device="gpu 0", log="logs/a.log"
+        tmp_path,
+        path,
+        engine="slurm",
+        job="17",
+        device="gpu 0",
+        log="logs/a.log",
+        journal=make_journal(tmp_path, "a.jsonl"),
     )
     assert (first.attempt, first.pid, first.host) == (1, os.getpid(), socket.gethostname())
     end_attempt(tmp_path, first, "failed", {"kind": "ValueError", "message": "bad"})
-    second = begin_attempt(tmp_path, path, engine="local")
-    folder = tmp_path / "launch" / "attempts" / path.replace("/", "---")
-    (folder / "2.json.77.unfinished").write_text("{")
-    (folder / "3.json").write_text("half of")
+    second = begin_attempt(tmp_path, path, engine="local", number=2, journal="b.jsonl")
     ((found_first, found_second),) = attempts_of(tmp_path).values()
+    assert read_journal(tmp_path, "b.jsonl") == [found_second]
+    assert read_journal(tmp_path, "c.jsonl") == []
     assert (found_first.outcome, found_first.job, found_first.log) == ("failed", "17", "logs/a.log")
     assert found_first.error == {"kind": "ValueError", "message": "bad"}
     assert found_second.attempt == 2 and found_second.ended is None
@@ -116,10 +123,6 @@ def test_attempts_are_numbered_and_read_with_their_heartbeats(tmp_path: Path) ->
     assert not found_second.is_silent(now + SECONDS_OF_SILENCE - 1)
     assert found_second.is_silent(now + SECONDS_OF_SILENCE + 1)
     assert not found_first.is_silent(now + 10 * SECONDS_OF_SILENCE)
-    assert begin_attempt(tmp_path, path, engine="local").attempt == 3
-    # A marker that was removed makes room for no other.
-    (folder / "1.json").unlink()
-    assert begin_attempt(tmp_path, path, engine="local").attempt == 4
     assert attempts_of(tmp_path / "elsewhere") == {}
     with pytest.raises(ValueError):
         end_attempt(tmp_path, second, "lucky")
