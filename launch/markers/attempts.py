@@ -121,29 +121,21 @@ def make_journal(root: PathLike, journal: str) -> str:
     return journal
 
 
-def begin_attempt(
-    root: PathLike,
-    path: str,
-    *,
-    engine: str,
-    number: int = 1,
-    journal: str | None = None,
-    **facts: Any,
-) -> Attempt:
+def begin_attempt(root: PathLike, path: str, *, engine: str, **facts: Any) -> Attempt:
     """Writes that an attempt begins now.
 
     Args:
-      number: of the attempt, one more than that of the last before it.
-      journal: that it is written into, which is there; None: one of this run alone.
-      facts: further fields of `Attempt`; without `host` and `pid` it is this process's.
+      facts: further fields of `Attempt`; without `host` and `pid` it is this process's, without `journal`
+        it is written into one of this run alone, without `attempt` it is the first.
     """
     now = time.time()
     is_here = "host" not in facts
     facts = {"host": socket.gethostname(), "pid": os.getpid(), **facts}
     facts["created"] = creation_time(facts["pid"]) if is_here else None
-    if journal is None:
-        journal = make_journal(root, f"{path.strip('/').replace('/', '---')}.jsonl")
-    attempt = Attempt(number, path, engine, started=now, heartbeat=now, journal=journal, **facts)
+    if "journal" not in facts:
+        facts["journal"] = make_journal(root, f"{path.strip('/').replace('/', '---')}.jsonl")
+    facts = {"attempt": 1, "started": now, "heartbeat": now, **facts}
+    attempt = Attempt(path=path, engine=engine, **facts)
     write_attempt(root, attempt)
     return attempt
 
@@ -191,24 +183,21 @@ def beat(root: PathLike, attempt: Attempt) -> None:
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     """Returns all attempts of an experiment, by the path of the run, in order."""
     attempts: dict[str, list[Attempt]] = {}
-    top = os.path.join(root, FOLDER)
-    for folder, _, names in os.walk(top):
+    for folder, _, names in os.walk(os.path.join(root, FOLDER)):
         for name in sorted(names):
             if name.endswith((".jsonl", ".json")):
-                journal = os.path.relpath(os.path.join(folder, name), top)
-                for attempt in read_journal(root, journal):
+                for attempt in read_journal(os.path.join(folder, name)):
                     attempts.setdefault(attempt.path, []).append(attempt)
     for of_run in attempts.values():
         of_run.sort(key=lambda attempt: (attempt.attempt, attempt.started))
     return attempts
 
 
-def read_journal(root: PathLike, journal: str) -> list[Attempt]:
+def read_journal(file: PathLike) -> list[Attempt]:
     """Returns the attempts in a journal, in the order in which they began; none where it is not there.
 
     A line without an end is just being written; of a damaged one a warning is printed.
     """
-    file = file_of_journal(root, journal)
     try:
         with open(file, "rb") as stream:
             # From the open file: time and content are then of the same moment.
@@ -216,21 +205,21 @@ def read_journal(root: PathLike, journal: str) -> list[Attempt]:
             lines = stream.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
-    attempts: dict[tuple[str, int], Attempt] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
+    # Number and path of the attempt come first in a line.
+    newest = {line.partition(b'"engine"')[0]: number for number, line in enumerate(lines) if line}
+    journal, attempts = str(file).rpartition(f"{FOLDER}/")[2], []
+    for number in newest.values():
+        where = f"{file} line {number + 1}"
         try:
             fields = parse_json_fields(
-                line, f"{file} line {number}", _KINDS, "the line is ignored; delete it"
+                lines[number], where, _KINDS, "the line is ignored; delete it"
             )
         except UserError as error:
             _warn_once(str(error))
             continue
         known: dict[str, Any] = {name: fields.get(name) for name in _KINDS}
-        attempt = Attempt(**known, heartbeat=heartbeat, journal=journal)
-        attempts[attempt.path, attempt.attempt] = attempt
-    return list(attempts.values())
+        attempts.append(Attempt(**known, heartbeat=heartbeat, journal=journal))
+    return attempts
 
 
 @functools.cache

@@ -227,8 +227,7 @@ class Reconciler:
             attempt = begin_attempt(
                 self._root,
                 run.path,
-                number=max((one.attempt for one in self._attempts.get(run.path, ())), default=0)
-                + 1,
+                attempt=len(self._attempts.get(run.path, ())) + 1,
                 engine=ENGINE,
                 host=name,
                 pid=0,

@@ -19,7 +19,7 @@ from distributed import NannyPlugin, WorkerPlugin, get_worker
 from distributed.protocol import pickle
 from tqdm import tqdm
 
-from multiberts.launch.markers.attempts import read_journal
+from multiberts.launch.markers.attempts import file_of_journal, read_journal
 from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
@@ -29,7 +29,6 @@ from multiberts.launch.workers.worker import (
     carry_out_calls,
     end_if_it_cannot_save,
 )
-from multiberts.runs.plan_marker import is_done
 from multiberts.runs.preemption import ask_to_stop, handle_signals
 from multiberts.runs.processes import code_digest
 
@@ -139,7 +138,7 @@ async def leave(launch: str | None, dask_worker: Any) -> None:
 
 def carry_out(
     calls: Sequence[Call], place: WorkerPlace, journal: str
-) -> tuple[list[Outcome], float]:
+) -> tuple[dict[str, Outcome], float]:
     """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
 
     Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
@@ -150,21 +149,14 @@ def carry_out(
     """
     plugin: Any = get_worker().plugins[NAME]
     with _ONE_AT_A_TIME:
-        begun = {attempt.path: attempt for attempt in read_journal(place.root, journal)}
-        outcomes: list[Outcome] = []
-        for call in calls if begun else ():
-            if call.path in begun:
-                attempt = begun[call.path]
-                if attempt.outcome is None:
-                    raise LostWorkerError(f"attempt {attempt.attempt} at {call.path} has no end")
-                outcomes.append((attempt.outcome, attempt.error))
-            elif is_done(os.path.join(place.root, call.path)):
-                outcomes.append(("done", None))
-            else:
-                break
+        outcomes: dict[str, Outcome] = {}
+        for attempt in read_journal(file_of_journal(place.root, journal)):
+            if attempt.outcome is None:
+                raise LostWorkerError(f"attempt {attempt.attempt} at {attempt.path} has no end")
+            outcomes[attempt.path] = attempt.outcome, attempt.error
         plugin.launch = place.launch
         try:
-            if begun or plugin.is_closing or place.launch in plugin.left:
+            if outcomes or plugin.is_closing or place.launch in plugin.left:
                 return outcomes, 0.0
             return carry_out_calls(calls, place, plugin.rank, journal)
         finally:

@@ -8,7 +8,7 @@ import itertools
 import os
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from multiberts.launch.workers.worker import (
 )
 from multiberts.runs.console import progress, report
 from multiberts.runs.errors import UserError
-from multiberts.runs.plan_marker import done_paths
+from multiberts.runs.plan_marker import done_paths, is_done
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -97,8 +97,6 @@ class OnePass:
         # With the journal of each bundle.
         self._jobs: dict[Future[Any], tuple[Bundle, str]] = {}
         self._num_bundles = itertools.count(1)
-        # What was read of a growing file, and at which size.
-        self._read: dict[Path, tuple[int, int]] = {}
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._tries: dict[str, int] = {}
         self._unbegun: dict[str, int] = {}
@@ -126,7 +124,7 @@ class OnePass:
             report(f"all {len(self.done)} runs of {self._root} are done")
             return []
         # A launcher that is gone may have left attempts open.
-        self._close_open_attempts(self._plan, "lost")
+        self._close_open_attempts("lost")
         with (
             preemption_notice() as should_stop,
             tqdm(total=len(self._plan), initial=len(self.done), unit="run", disable=None) as bar,
@@ -178,20 +176,21 @@ class OnePass:
             if bundle is None:
                 return
             calls = [
-                Call(run.path, run.stage, run.arguments(self._root), _log(run), self._number(run))
+                Call(
+                    run.path,
+                    run.stage,
+                    run.arguments(self._root),
+                    _log(run),
+                    len(self.attempts.get(run.path, ())) + 1,
+                )
                 for run in bundle.runs
             ]
             # Made here, as network file systems remember for a while that a file was not there.
-            number = next(self._num_bundles)
-            journal = make_journal(self._root, f"{self._place.launch}-{number}.jsonl")
+            name = f"{self._place.launch}-{next(self._num_bundles)}.jsonl"
+            journal = make_journal(self._root, name)
             future = self._pool.submit(calls, journal)
             self._jobs[future] = bundle, journal
             future.add_done_callback(self._finished.put)
-
-    def _number(self, run: PlannedRun) -> int:
-        """Returns the number of the next attempt at a run."""
-        before = self.attempts.get(run.path)
-        return before[-1].attempt + 1 if before else 1
 
     def _take_finished(self, bar: tqdm[Any]) -> None:
         """Waits a little for bundles to finish, and records their outcomes."""
@@ -214,9 +213,10 @@ class OnePass:
             self._take_lost(bundle, journal)
             return
         self._note_attempts(journal)
-        for run, (outcome, error) in zip(bundle.runs, outcomes, strict=False):
-            self._note(run, outcome, error)
-        self._waiting.put_back(bundle.runs[len(outcomes) :])
+        for run in bundle.runs:
+            if run.path in outcomes:
+                self._note(run, *outcomes[run.path])
+        self._waiting.put_back(run for run in bundle.runs if run.path not in outcomes)
         if bar.disable:
             report(f"[{len(self.done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
 
@@ -224,19 +224,10 @@ class OnePass:
         """Draws the bar of a terminal: runs done, and what is being carried out."""
         if bar.disable:
             return
-        within = (self._num_done_in(journal) for _, journal in self._jobs.values())
-        bar.n = len(self.done) + sum(within)
+        files = [file_of_journal(self._root, journal) for _, journal in self._jobs.values()]
+        bar.n = len(self.done) + sum(_num_done_in(file, _size(file)) for file in files)
         running = itertools.islice(self._jobs.values(), self._engine.workers)
         bar.set_postfix_str(" | ".join(self._in_words(bundle) for bundle, _ in running))
-
-    def _num_done_in(self, journal: str) -> int:
-        """Returns how many runs a bundle that has not ended has done."""
-
-        def num_done() -> int:
-            attempts = read_journal(self._root, journal)
-            return sum(attempt.outcome == "done" for attempt in attempts)
-
-        return self._if_grown(file_of_journal(self._root, journal), num_done)
 
     def _in_words(self, bundle: Bundle) -> str:
         """Returns a bundle's name, with the step that a pre-training has reached."""
@@ -244,27 +235,16 @@ class OnePass:
         if run.stage != "pretrain":
             return bundle.name
         metrics = self._root / run.path / METRICS
-
-        def step() -> int:
-            return max((int(line["step"]) for line in tail_of_metrics(metrics)), default=0)
-
-        reached = self._if_grown(metrics, step)
-        return f"{bundle.name} {reached}/{run.parameters['num_steps']}" if reached else bundle.name
-
-    def _if_grown(self, file: Path, read: Callable[[], int]) -> int:
-        """Returns what a growing file says: read again only if its size has changed since the last time."""
-        size = 0
-        with contextlib.suppress(FileNotFoundError):
-            size = file.stat().st_size
-        known_size, value = self._read.get(file, (0, 0))
-        if size != known_size:
-            value = read()
-            self._read[file] = size, value
-        return value
+        step = _last_step(metrics, _size(metrics))
+        return (
+            bundle.name if step is None else f"{bundle.name} {step}/{run.parameters['num_steps']}"
+        )
 
     def _note_attempts(self, journal: str) -> dict[str, Attempt]:
         """Notes the attempts of a bundle that has ended, and returns them by run."""
-        tried = {attempt.path: attempt for attempt in read_journal(self._root, journal)}
+        tried = {
+            attempt.path: attempt for attempt in read_journal(file_of_journal(self._root, journal))
+        }
         for path, attempt in tried.items():
             self.attempts.setdefault(path, []).append(attempt)
         return tried
@@ -279,7 +259,7 @@ class OnePass:
             elif attempt is not None and attempt.outcome is not None:
                 self._note(run, attempt.outcome, attempt.error)
             elif attempt is not None:
-                self._end(attempt, "lost", _DIED)
+                self._end(attempt, "lost", error=_DIED)
                 self._note(run, "lost", _DIED)
             else:
                 if run is bundle.runs[0]:
@@ -309,7 +289,7 @@ class OnePass:
             last = self.attempts.get(run.path, [])[-1:]
             if last and last[0].outcome != "failed":
                 # Nobody tries again: for whoever reads the markers it is a failure, too.
-                self._end(last[0], "failed", error, last[0].ended)
+                self._end(last[0], "failed", error=error, ended=last[0].ended)
             self._failures[run.path] = FailedRun(run, error["message"], is_user_error, log, tries)
             message = f"not started, for {run.name} failed"
             for later in self._waiting.give_up_after(run):
@@ -328,30 +308,22 @@ class OnePass:
 
     def _close_jobs(self) -> None:
         """Notes how far bundles came whose workers have been ended, and closes their open attempts."""
-        for bundle, journal in self._jobs.values():
+        for _, journal in self._jobs.values():
             tried = self._note_attempts(journal)
-            begun = [run for run in bundle.runs if run.path in tried]
-            self.done.update(run.path for run in begun if run.done(self._root))
-            self._close_open_attempts(begun, "preempted")
+            self.done.update(path for path in tried if is_done(self._root / path))
+        self._close_open_attempts("preempted")
 
-    def _close_open_attempts(self, runs: Sequence[PlannedRun], outcome: str) -> None:
-        """Ends attempts at runs that are not done whose workers have ended; nodes of TPU end their own."""
-        for run in runs:
-            for attempt in tuple(self.attempts.get(run.path, ())):
-                is_left = attempt.ended is None and attempt.engine != "tpu"
-                if is_left and run.path not in self.done:
-                    self._end(attempt, outcome, ended=attempt.heartbeat)
+    def _close_open_attempts(self, outcome: str) -> None:
+        """Ends attempts at runs that are not done, when no worker is left; nodes of TPU end their own."""
+        left = (run.path for run in self._plan if run.path not in self.done)
+        for attempt in [one for path in left for one in self.attempts.get(path, ())]:
+            if attempt.ended is None and attempt.engine != "tpu":
+                self._end(attempt, outcome, ended=attempt.heartbeat)
 
-    def _end(
-        self,
-        attempt: Attempt,
-        outcome: str,
-        error: Error | None = None,
-        ended: float | None = None,
-    ) -> None:
-        """Records how an attempt ended whose worker does not."""
+    def _end(self, attempt: Attempt, outcome: str, **facts: Any) -> None:
+        """Records how an attempt ended whose worker cannot; `facts` are those of `end_attempt`."""
         of_run = self.attempts[attempt.path]
-        of_run[of_run.index(attempt)] = end_attempt(self._root, attempt, outcome, error, ended)
+        of_run[of_run.index(attempt)] = end_attempt(self._root, attempt, outcome, **facts)
 
 
 def carry_out_plan(
@@ -417,3 +389,21 @@ def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
 
 def _log(run: PlannedRun) -> str:
     return f"logs/{run.path.replace('/', '-')}.log"
+
+
+# A bar is drawn twice a second: a growing file is read again only if its size is another.
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _num_done_in(journal: Path, _size: int) -> int:
+    return sum(attempt.outcome == "done" for attempt in read_journal(journal))
+
+
+@functools.lru_cache(maxsize=1024)
+def _last_step(metrics: Path, _size: int) -> int | None:
+    return max((line["step"] for line in tail_of_metrics(metrics)), default=None)

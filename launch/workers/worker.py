@@ -50,10 +50,6 @@ ENDS_LAUNCH = {DISK_FULL, CODE_CHANGED}
 _OPEN_ATTEMPTS: list[tuple[str, Attempt, int]] = []
 
 
-class CodeChangedError(UserError):
-    """Code on the disk is not that of this process any more."""
-
-
 class LostWorkerError(Exception):
     """The worker that carried out a bundle has died or is silent."""
 
@@ -98,7 +94,7 @@ class WorkerPlace:
 
 def carry_out_calls(
     calls: Sequence[Call], place: WorkerPlace, rank: int, journal: str
-) -> tuple[list[Outcome], float]:
+) -> tuple[dict[str, Outcome], float]:
     """Carries out runs one after the other.
 
     An error ends its run only; once the worker is asked to stop, no further run is started.
@@ -108,17 +104,17 @@ def carry_out_calls(
       journal: that the attempts are written into.
 
     Returns:
-      The outcome and error of each run that was started, in order, as in its marker; and the seconds
+      The outcome and error of each run that was started, by its path, as in its marker; and the seconds
       that all took.
     """
     started = time.monotonic()
     device = _take_device(rank, place.workers_per_accelerator)
-    outcomes: list[Outcome] = []
+    outcomes: dict[str, Outcome] = {}
     with preemption_notice() as should_stop:
         for call in calls:
-            outcomes.append(_carry_out(call, place, device, journal, should_stop))
+            outcome = outcomes[call.path] = _carry_out(call, place, device, journal, should_stop)
             give_back_memory()
-            if outcomes[-1][0] == "preempted" or should_stop():
+            if outcome[0] == "preempted" or should_stop():
                 break
     return outcomes, time.monotonic() - started
 
@@ -144,11 +140,14 @@ def _carry_out(
     """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
         return "done", None
+    changed = _changed_code(call.stage)
+    if changed is not None:
+        return "failed", changed
     try:
         attempt = begin_attempt(
             place.root,
             call.path,
-            number=call.attempt,
+            attempt=call.attempt,
             journal=journal,
             engine=place.engine,
             job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
@@ -177,7 +176,6 @@ def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
     run_dir = call.arguments["run_dir"]
     report(f"--- {call.stage} {run_dir}")
     try:
-        _refuse_changed_code(call.stage)
         _wait_until_free(Path(run_dir) / LOCK)
         stage_function(call.stage)(**call.arguments)
     except PreemptedError as error:
@@ -196,22 +194,22 @@ def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
 
 
 @functools.cache  # the first call of a stage imports what it needs
-def _refuse_changed_code(_stage: str) -> None:
-    """Refuses to import a stage beside modules of another version."""
-    if code_digest() != code_digest_on_disk():
-        raise CodeChangedError(
-            f"the code in {Path(__file__).parents[2]} has changed since this worker started; give the same "
-            "command again, which starts workers with the code as it is now (on a cluster of Dask that "
-            "others started, start its workers again before)"
-        )
+def _changed_code(_stage: str) -> Error | None:
+    """Returns the error of a stage whose modules would be of another version than this process's others."""
+    if code_digest() == code_digest_on_disk():
+        return None
+    message = (
+        f"the code in {Path(__file__).parents[2]} has changed since this worker started; give the same "
+        "command again, which starts workers with the code as it is now (a cluster of Dask that others "
+        "started needs new workers before)"
+    )
+    return {"kind": CODE_CHANGED, "message": message}
 
 
 def _described(error: BaseException) -> Error:
     line = disk_full_line(error)
     if line is not None:
         return {"kind": DISK_FULL, "message": line}
-    if isinstance(error, CodeChangedError):
-        return {"kind": CODE_CHANGED, "message": str(error)}
     kind = type(error).__name__
     message = (str(error).strip() or "no message").splitlines()[0]
     is_for_users = isinstance(error, UserError)

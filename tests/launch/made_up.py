@@ -108,7 +108,7 @@ class MadeUp:
         number = self._attempts[run.path] = self._attempts.get(run.path, 0) + 1
         # Each has a journal of its own, whose time is its heartbeat.
         journal = make_journal(self.root, f"{len(self._attempts)}-{number}.jsonl")
-        named = {"number": number, "journal": journal, "owner": "made-up"}
+        named = {"attempt": number, "journal": journal, "owner": "made-up"}
         attempt = begin_attempt(self.root, run.path, **{**named, **where})
         attempt = dataclasses.replace(attempt, started=self.now - 3600 * hours)
         write_attempt(self.root, attempt)

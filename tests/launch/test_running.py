@@ -384,8 +384,9 @@ def test_a_folder_of_logs_that_cannot_be_made_is_told(
     call = Call(
         "first", "quick_stages:note", {"run_dir": str(tmp_path / "first")}, "logs/first.log"
     )
-    ((outcome, error),), _ = carry_out_calls(
+    outcomes_of, _ = carry_out_calls(
         [call], WorkerPlace(str(tmp_path), "local", "owner"), 0, make_journal(tmp_path, "a.jsonl")
     )
+    outcome, error = outcomes_of["first"]
     assert outcome == "failed" and error is not None and error["kind"] == "FileExistsError"
     assert outcomes(tmp_path, "first") == ["failed"]

@@ -95,9 +95,9 @@ def test_a_damaged_line_of_a_journal_is_named_once_and_the_others_count(
     without_time = {name: value for name, value in ATTEMPT.items() if name != "created"}
     lines = [
         json.dumps({**without_time, "path": "b"}).encode(),
-        line[:100] + b"\0\0" + line[100:],  # as after a crash of the disk's machine
+        line[:90] + b"\0\0" + line[90:],  # as after a crash of the disk's machine
         b"[]",
-        json.dumps({**ATTEMPT, "created": "1"}).encode(),
+        json.dumps({**ATTEMPT, "attempt": 2, "created": "1"}).encode(),
         json.dumps({**ATTEMPT, "attempt": 3}).encode(),
         line[:90],  # another process is just writing it
     ]
@@ -129,7 +129,7 @@ def test_attempts_of_earlier_versions_are_read_and_ended(tmp_path: Path) -> None
     )
     written(tmp_path, file.format(2), json.dumps({**ATTEMPT, "attempt": 2}).encode() + b"\n")
     written(tmp_path, file.format(2) + ".77.unfinished", b"{")
-    begin_attempt(tmp_path, "pretrain/a", engine="local", number=3)
+    begin_attempt(tmp_path, "pretrain/a", engine="local", attempt=3)
     first, second, third = attempts_of(tmp_path)["pretrain/a"]
     assert (first.outcome, second.outcome, third.outcome) == ("lost", None, None)
     end_attempt(tmp_path, second, "preempted")

@@ -23,6 +23,7 @@ from multiberts.launch.markers.attempts import (
     attempts_of,
     begin_attempt,
     end_attempt,
+    file_of_journal,
     make_journal,
     read_journal,
 )
@@ -111,10 +112,10 @@ def test_attempts_are_numbered_and_read_with_their_heartbeats(tmp_path: Path) ->
     )
     assert (first.attempt, first.pid, first.host) == (1, os.getpid(), socket.gethostname())
     end_attempt(tmp_path, first, "failed", {"kind": "ValueError", "message": "bad"})
-    second = begin_attempt(tmp_path, path, engine="local", number=2, journal="b.jsonl")
+    second = begin_attempt(tmp_path, path, engine="local", attempt=2, journal="b.jsonl")
     ((found_first, found_second),) = attempts_of(tmp_path).values()
-    assert read_journal(tmp_path, "b.jsonl") == [found_second]
-    assert read_journal(tmp_path, "c.jsonl") == []
+    assert read_journal(file_of_journal(tmp_path, "b.jsonl")) == [found_second]
+    assert read_journal(file_of_journal(tmp_path, "c.jsonl")) == []
     assert (found_first.outcome, found_first.job, found_first.log) == ("failed", "17", "logs/a.log")
     assert found_first.error == {"kind": "ValueError", "message": "bad"}
     assert found_second.attempt == 2 and found_second.ended is None
