@@ -74,6 +74,13 @@ def _wait(run_dir: str, release: str) -> None:
         run.finish(["total"])
 
 
+def change(*, run_dir: str, file: str) -> None:
+    """Appends a line to a file of code."""
+    with open(file, "a") as stream:
+        stream.write("# another version\n")
+    note(run_dir=run_dir)
+
+
 def fill(*, run_dir: str, size: int) -> None:
     """Writes a file of so many bytes."""
     run = RunDirectory(run_dir, stage="fill", parameters={"size": size})

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tqdm import tqdm
 
-from multiberts.launch.markers.attempts import attempts_of, make_journal
+from multiberts.launch.markers.attempts import (
+    attempts_of,
+    begin_attempt,
+    end_attempt,
+    make_journal,
+)
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
 from multiberts.launch.status.snapshot import collect_status
@@ -27,7 +37,8 @@ from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import OnePass
 from multiberts.launch.workers.worker import Call, WorkerPlace, carry_out_calls
 from multiberts.runs.errors import UserError
-from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
+from multiberts.tests.launch.counted_calls import counted_calls
+from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
 
 StartLauncher = Callable[..., Launcher]
 
@@ -196,6 +207,73 @@ def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None
     (failure,) = one_pass._failures.values()
     assert failure.run is runs[0] and failure.attempts == 3
     assert "its worker process died" in failure.message
+
+
+def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
+    tmp_path: Path,
+) -> None:
+    """The worker was killed after one run, within the next, and before the last."""
+    done, begun, left = runs = tuple(quick_run("note", name) for name in ("done", "begun", "left"))
+    place = WorkerPlace(str(tmp_path), "local", owner="owner")
+    one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
+    journal = make_journal(tmp_path, "a.jsonl")
+    first = begin_attempt(tmp_path, "done", engine="local", journal=journal)
+    end_attempt(tmp_path, first, "done")
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / "DONE").write_text("{}")
+    begin_attempt(tmp_path, "begun", engine="local", journal=journal)
+    one_pass._take_lost(Bundle("all", runs), journal)
+    assert one_pass.done == {"done"} and not one_pass._failures
+    assert outcomes(tmp_path, "begun") == ["lost"] and outcomes(tmp_path, "left") == []
+    assert [len(one_pass.attempts.get(run.path, ())) for run in (done, begun, left)] == [1, 1, 0]
+    assert {one_pass._waiting.take(9).runs for _ in range(2)} >= {(begun,), (left,)}
+
+
+def test_a_drawing_of_the_bar_takes_two_calls_per_bundle_however_many_runs_it_has(
+    tmp_path: Path,
+) -> None:
+    runs = [quick_run("note", f"note_{number}") for number in range(1000)]
+    place = WorkerPlace(str(tmp_path), "local", owner="owner")
+    one_pass = OnePass(runs, make_engine("local", {}, 10, 1), place, 3, None, 90.0)
+    for number in range(10):
+        journal = make_journal(tmp_path, f"{number}.jsonl")
+        bundle = Bundle("some", tuple(runs[100 * number : 100 * number + 100]))
+        one_pass._jobs[Future()] = bundle, journal
+        attempt = begin_attempt(tmp_path, bundle.runs[0].path, engine="local", journal=journal)
+    with tqdm(total=len(runs), file=io.StringIO()) as bar:
+        one_pass._show_progress(bar)
+        assert bar.n == 0
+        end_attempt(tmp_path, attempt, "done")
+        one_pass._show_progress(bar)
+        assert bar.n == 1
+        with counted_calls() as calls:
+            one_pass._show_progress(bar)
+    assert 0 < sum(calls.values()) <= 20, calls
+
+
+@pytest.mark.slow
+def test_code_that_changes_while_workers_run_ends_the_launch(tmp_path: Path) -> None:
+    copy, root = tmp_path / "copy", tmp_path / "root"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "benchmarks", "docs", "shared")
+    shutil.copytree(Path(__file__).parents[2], copy / "multiberts", ignore=ignored)
+    changed = copy / "multiberts" / "finetune" / "rows.py"
+    plan = [["quick_stages:change", "change", {"file": str(changed)}, []],
+            ["quick_stages:note", "note", {}, ["change"]]]  # fmt: skip
+    code = "import sys; from multiberts.tests.launch.launchers import launch; launch(sys.argv[1])"
+    content = json.dumps({"runs": plan, "root": str(root), "workers": 1})
+    command = [sys.executable, "-c", code, content]
+    path = os.pathsep.join([str(copy), str(HERE)])
+
+    def launched() -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    ended = launched()
+    assert ended.returncode == 2, ended
+    line = rf"error: note: the code in {copy / 'multiberts'} has changed .*; give the same command again.*\n"
+    assert re.fullmatch(line, ended.stderr), ended
+    assert outcomes(root, "change") == ["done"] and outcomes(root, "note") == []
+    assert launched().returncode == 0 and outcomes(root, "note") == ["done"]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -127,6 +128,20 @@ def test_attempts_are_numbered_and_read_with_their_heartbeats(tmp_path: Path) ->
     assert attempts_of(tmp_path / "elsewhere") == {}
     with pytest.raises(ValueError):
         end_attempt(tmp_path, second, "lucky")
+
+
+def test_an_attempt_that_finds_no_room_leaves_its_journal_as_it_was(tmp_path: Path) -> None:
+    attempt = begin_attempt(tmp_path, "a", engine="local")
+    file = file_of_journal(tmp_path, attempt.journal)
+    before = file.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            end_attempt(tmp_path, attempt, "done")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.read_bytes() == before
 
 
 def test_what_is_done_is_found(tmp_path: Path) -> None:

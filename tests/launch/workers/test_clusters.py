@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -16,12 +17,14 @@ from typing import Any
 
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 
-from multiberts.launch.markers.attempts import Attempt, attempts_of
+from multiberts.launch.markers.attempts import Attempt, attempts_of, begin_attempt, make_journal
 from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.running import run_plan
 from multiberts.launch.workers import pool
+from multiberts.launch.workers.in_dask import LaunchWorker, carry_out
+from multiberts.launch.workers.worker import Call, LostWorkerError, WorkerPlace
 from multiberts.runs.errors import UserError
 from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
 from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
@@ -185,6 +188,44 @@ def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said
     assert wait_until(lambda: outcomes(root, "wait") == ["preempted"] * 2)
     errors = [attempt.error or {} for attempt in attempts_at(root, "wait")]
     assert all(error["message"].startswith("asked to stop: saved") for error in errors)
+
+
+def test_a_bundle_that_dask_calls_again_is_not_carried_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a worker that died before the launcher had fetched its result."""
+    monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    place = WorkerPlace(str(tmp_path), "dask", owner="owner")
+    calls = [
+        Call(
+            path, f"quick_stages:{stage}", {"run_dir": str(tmp_path / path), **more}, f"{path}.log"
+        )
+        for path, stage, more in (
+            ("note", "note", {}),
+            ("raises", "stumble", {"times": 9, "how": "raises"}),
+        )
+    ]
+    journal = make_journal(tmp_path, "a.jsonl")
+    with LocalCluster(1, processes=False, dashboard_address=None) as one, Client(one) as client:
+        client.register_plugin(LaunchWorker(1, is_local=False))
+
+        def call() -> Any:
+            key = f"call-{next(numbers)}"
+            return client.submit(carry_out, calls, place, journal, key=key, pure=False).result()
+
+        numbers = itertools.count()
+        first, _ = call()
+        assert {path: outcome for path, (outcome, _) in first.items()} == {
+            "note": "done",
+            "raises": "failed",
+        }
+        assert call() == (first, 0.0)
+        assert outcomes(tmp_path, "note") == ["done"] and outcomes(tmp_path, "raises") == ["failed"]
+        # Another worker has begun one that has no end.
+        begin_attempt(tmp_path, "more", engine="dask", journal=journal)
+        with pytest.raises(LostWorkerError, match="attempt 1 at more has no end"):
+            call()
 
 
 def answer(port: int, over_tls: bool) -> bytes:
