@@ -30,7 +30,6 @@ from multiberts.launch.workers.worker import (
     end_if_it_cannot_save,
 )
 from multiberts.runs.preemption import ask_to_stop, handle_signals
-from multiberts.runs.processes import code_digest
 
 NAME = "multiberts-launch"
 _SECONDS_BETWEEN_LOOKS = 0.05
@@ -70,7 +69,6 @@ class LaunchWorker(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Runs in the worker's event loop, its main thread unless a cluster is started in an unusual way."""
-        code_digest()  # of what is imported now: `worker` compares before it imports more
         # The default lock is one among processes, of which a killed worker would leave a semaphore.
         tqdm.set_lock(threading.RLock())
         last = str(worker.name).rsplit("-", 1)[-1]
@@ -137,7 +135,7 @@ async def leave(launch: str | None, dask_worker: Any) -> None:
 
 
 def carry_out(
-    calls: Sequence[Call], place: WorkerPlace, journal: str
+    launch: str, calls: Sequence[Call], journal: str, place: WorkerPlace
 ) -> tuple[dict[str, Outcome], float]:
     """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
 
@@ -154,9 +152,9 @@ def carry_out(
             if attempt.outcome is None:
                 raise LostWorkerError(f"attempt {attempt.attempt} at {attempt.path} has no end")
             outcomes[attempt.path] = attempt.outcome, attempt.error
-        plugin.launch = place.launch
+        plugin.launch = launch
         try:
-            if outcomes or plugin.is_closing or place.launch in plugin.left:
+            if outcomes or plugin.is_closing or launch in plugin.left:
                 return outcomes, 0.0
             return carry_out_calls(calls, place, plugin.rank, journal)
         finally:

@@ -36,7 +36,7 @@ from multiberts.launch.workers.engines import Engine
 from multiberts.launch.workers.leftovers import end_processes, end_slurm_jobs
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
 from multiberts.launch.workers.worker import (
-    ENDS_LAUNCH,
+    DISK_FULL,
     SECONDS_TO_SAVE,
     Call,
     Error,
@@ -83,7 +83,10 @@ class OnePass:
         self._engine = engine.for_at_most(len(plan) - len(self.done))
         self.had_work = len(self.done) < len(plan)
         expected: dict[str, float] = {}
+        # By run, in order; read once, and then journal by journal as bundles end.
+        self.attempts: dict[str, list[Attempt]] = {}
         if self.had_work:
+            self.attempts = attempts_of(self._root)
             estimate = estimate_plan(
                 plan=plan,
                 root=self._root,
@@ -102,11 +105,6 @@ class OnePass:
         self._unbegun: dict[str, int] = {}
         self._failures: dict[str, FailedRun] = {}
         self._pool: Pool | None = None
-
-    @functools.cached_property
-    def attempts(self) -> dict[str, list[Attempt]]:
-        """All attempts by run, in order: read once, and then journal by journal as bundles end."""
-        return attempts_of(self._root)
 
     def carry_out(self, lease: Lease) -> list[FailedRun]:
         """Starts bundles as their parents finish, until nothing can start any more.
@@ -186,7 +184,7 @@ class OnePass:
                 for run in bundle.runs
             ]
             # Made here, as network file systems remember for a while that a file was not there.
-            name = f"{self._place.launch}-{next(self._num_bundles)}.jsonl"
+            name = f"launch-{self._place.owner}-{next(self._num_bundles)}.jsonl"
             journal = make_journal(self._root, name)
             future = self._pool.submit(calls, journal)
             self._jobs[future] = bundle, journal
@@ -280,7 +278,7 @@ class OnePass:
             self._waiting.put_back([run])  # only its worker was asked to stop: it continues
             return
         error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
-        if error["kind"] in ENDS_LAUNCH:
+        if error["kind"] == DISK_FULL:
             raise UserError(f"{run.name}: {error['message']}")
         is_user_error = error["kind"] == UserError.__name__
         tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
@@ -360,7 +358,7 @@ def carry_out_plan(
             _point_at_newest_report(plan, Path(root))
         page = Path(root, PAGE)
         if one_pass.had_work or not page.exists():
-            status = collect_status(root, done=one_pass.done, attempts=one_pass.attempts)
+            status = collect_status(root, done=one_pass.done, attempts=one_pass.attempts or None)
             write_status_page(status, page)
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")

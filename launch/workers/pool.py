@@ -65,7 +65,7 @@ class Pool:
     Usage:
 
         pool = Pool(engine, place, silent_seconds=90)
-        future = pool.submit(calls, "launch-<owner>-1.jsonl")
+        future = pool.submit(calls, journal)
         ...
         pool.look_after(outstanding=1)   # now and then
         pool.end(seconds=5)
@@ -82,6 +82,8 @@ class Pool:
         """
         self._engine = engine
         self._place = place
+        self._name = f"launch-{place.owner}"
+        self._number = 0
         self._waiting: collections.deque[tuple[Future[Any], list[Call], str]] = collections.deque()
         self._running: dict[str, tuple[Any, Future[Any]]] = {}
         self._changing = threading.Lock()
@@ -247,10 +249,12 @@ class Pool:
                 return  # it connects again, or `look_after` gives up
             while self._waiting and len(self._running) < self.num_workers:
                 ours, calls, journal = self._waiting.popleft()
+                self._number += 1
+                key = f"{self._name}-{self._number}"
                 task = self._client.submit(
-                    carry_out, calls, self._place, journal, key=journal, pure=False
+                    carry_out, self._name, calls, journal, self._place, key=key, pure=False
                 )
-                self._running[journal] = task, ours
+                self._running[key] = task, ours
                 task.add_done_callback(self._take)
 
     def _take(self, task: Any) -> None:
@@ -355,7 +359,7 @@ class Pool:
 
         def ask() -> None:
             with contextlib.suppress(Exception):
-                self._client.run(leave, self._place.launch, wait=False, on_error="ignore")
+                self._client.run(leave, self._name, wait=False, on_error="ignore")
 
         with self._changing:
             running = [ours for _, ours in self._running.values()]

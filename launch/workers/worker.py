@@ -29,7 +29,6 @@ from multiberts.runs.directory import DONE, LOCK
 from multiberts.runs.errors import UserError, disk_full_line
 from multiberts.runs.lease_holder import lock_file
 from multiberts.runs.preemption import PreemptedError, num_opened_blocks, preemption_notice
-from multiberts.runs.processes import code_digest, code_digest_on_disk
 
 # For another process, which is about to exit, to release a run.
 SECONDS_TO_LET_GO = 120.0
@@ -41,10 +40,8 @@ _JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
 
 Error = dict[str, str]
 Outcome = tuple[str, Error | None]
-# Kinds of errors after which no worker could continue.
+# The kind of error after which no worker could continue.
 DISK_FULL = "DiskFull"
-CODE_CHANGED = "CodeChanged"
-ENDS_LAUNCH = {DISK_FULL, CODE_CHANGED}
 
 # The attempt that this process is carrying out, with its root and the blocks with notice opened before it.
 _OPEN_ATTEMPTS: list[tuple[str, Attempt, int]] = []
@@ -85,11 +82,6 @@ class WorkerPlace:
     engine: str
     owner: str
     workers_per_accelerator: int = 1
-
-    @property
-    def launch(self) -> str:
-        """Returns what the names of this launch's bundles, and of their journals, begin with."""
-        return f"launch-{self.owner}"
 
 
 def carry_out_calls(
@@ -140,9 +132,6 @@ def _carry_out(
     """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
         return "done", None
-    changed = _changed_code(call.stage)
-    if changed is not None:
-        return "failed", changed
     try:
         attempt = begin_attempt(
             place.root,
@@ -191,19 +180,6 @@ def _call(call: Call, should_stop: Callable[[], bool]) -> Outcome:
         return "done", None
     # An interrupted stage may raise another error; if it is at fault, it will fail again.
     return "preempted" if should_stop() else "failed", described
-
-
-@functools.cache  # the first call of a stage imports what it needs
-def _changed_code(_stage: str) -> Error | None:
-    """Returns the error of a stage whose modules would be of another version than this process's others."""
-    if code_digest() == code_digest_on_disk():
-        return None
-    message = (
-        f"the code in {Path(__file__).parents[2]} has changed since this worker started; give the same "
-        "command again, which starts workers with the code as it is now (a cluster of Dask that others "
-        "started needs new workers before)"
-    )
-    return {"kind": CODE_CHANGED, "message": message}
 
 
 def _described(error: BaseException) -> Error:

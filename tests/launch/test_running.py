@@ -7,10 +7,8 @@ import io
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -38,7 +36,7 @@ from multiberts.launch.workers.one_pass import OnePass
 from multiberts.launch.workers.worker import Call, WorkerPlace, carry_out_calls
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.counted_calls import counted_calls
-from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
+from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 
 StartLauncher = Callable[..., Launcher]
 
@@ -249,31 +247,6 @@ def test_a_drawing_of_the_bar_takes_two_calls_per_bundle_however_many_runs_it_ha
         with counted_calls() as calls:
             one_pass._show_progress(bar)
     assert 0 < sum(calls.values()) <= 20, calls
-
-
-@pytest.mark.slow
-def test_code_that_changes_while_workers_run_ends_the_launch(tmp_path: Path) -> None:
-    copy, root = tmp_path / "copy", tmp_path / "root"
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "benchmarks", "docs", "shared")
-    shutil.copytree(Path(__file__).parents[2], copy / "multiberts", ignore=ignored)
-    changed = copy / "multiberts" / "finetune" / "rows.py"
-    plan = [["quick_stages:change", "change", {"file": str(changed)}, []],
-            ["quick_stages:note", "note", {}, ["change"]]]  # fmt: skip
-    code = "import sys; from multiberts.tests.launch.launchers import launch; launch(sys.argv[1])"
-    content = json.dumps({"runs": plan, "root": str(root), "workers": 1})
-    command = [sys.executable, "-c", code, content]
-    path = os.pathsep.join([str(copy), str(HERE)])
-
-    def launched() -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": path}
-        return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-    ended = launched()
-    assert ended.returncode == 2, ended
-    line = rf"error: note: the code in {copy / 'multiberts'} has changed .*; give the same command again.*\n"
-    assert re.fullmatch(line, ended.stderr), ended
-    assert outcomes(root, "change") == ["done"] and outcomes(root, "note") == []
-    assert launched().returncode == 0 and outcomes(root, "note") == ["done"]
 
 
 @pytest.mark.slow

@@ -212,7 +212,9 @@ def test_a_bundle_that_dask_calls_again_is_not_carried_out_again(
 
         def call() -> Any:
             key = f"call-{next(numbers)}"
-            return client.submit(carry_out, calls, place, journal, key=key, pure=False).result()
+            return client.submit(
+                carry_out, "launch", calls, journal, place, key=key, pure=False
+            ).result()
 
         numbers = itertools.count()
         first, _ = call()
