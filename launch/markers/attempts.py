@@ -1,10 +1,9 @@
 """Markers of attempts: which worker carries out which run, since when, and how it ended.
 
-They stand in journals below the experiment's root, `launch/attempts/<journal>.jsonl`: one per bundle of runs,
+They stand in journals, `launch/attempts/<journal>.jsonl` below the experiment's root: one per bundle of runs,
 as calls are what costs on a network file system. A line is a whole attempt as JSON, written when it begins
-and again when it ends; the last line about an attempt counts. The file's time of change is the heartbeat of
-its open attempt: the worker touches it. Earlier versions wrote a file per attempt in a folder per run; these
-are read, and continued, as journals.
+and when it ends; the last line about an attempt counts. The file's time of change is the heartbeat of its
+open attempt: the worker touches it. A file per attempt in a folder per run is an earlier version's journal.
 """
 
 from __future__ import annotations
@@ -207,18 +206,17 @@ def read_journal(file: PathLike) -> list[Attempt]:
         return []
     # Number and path of the attempt come first in a line.
     newest = {line.partition(b'"engine"')[0]: number for number, line in enumerate(lines) if line}
-    journal, attempts = str(file).rpartition(f"{FOLDER}/")[2], []
+    cure = "the line is ignored; delete it"
+    attempts = []
     for number in newest.values():
-        where = f"{file} line {number + 1}"
         try:
-            fields = parse_json_fields(
-                lines[number], where, _KINDS, "the line is ignored; delete it"
-            )
+            found = parse_json_fields(lines[number], f"{file} line {number + 1}", _KINDS, cure)
         except UserError as error:
             _warn_once(str(error))
             continue
-        known: dict[str, Any] = {name: fields.get(name) for name in _KINDS}
-        attempts.append(Attempt(**known, heartbeat=heartbeat, journal=journal))
+        fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
+        journal = str(file).rpartition(f"{FOLDER}/")[2]
+        attempts.append(Attempt(**fields, heartbeat=heartbeat, journal=journal))
     return attempts
 
 

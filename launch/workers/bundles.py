@@ -61,7 +61,6 @@ class WaitingRuns:
         self._groups: dict[Key, list[PlannedRun]] = {}
         self._heap: list[tuple[int, float, int, Key, int]] = []
         self._num_ready = 0
-        ready = []
         for run in plan:
             if run.path in done:
                 continue
@@ -69,9 +68,7 @@ class WaitingRuns:
             self._missing[run.path] = missing
             for parent in missing:
                 self._children.setdefault(parent, []).append(run)
-            if not missing:
-                ready.append(run)
-        self._add_ready(ready)
+        self._add_ready(run for run in plan if self._missing.get(run.path) == set())
 
     def take(self, workers: int) -> Bundle | None:
         """Takes out the bundle that starts next; returns None if nothing can start now.

@@ -138,7 +138,7 @@ class OnePass:
                 if self._pool is not None:
                     self._pool.end(SECONDS_TO_END)
                 with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
-                    self._close_jobs()
+                    self._close_open_attempts("preempted")
                 raise
         if should_stop() or lease.lost.is_set():
             self._stop(lease)
@@ -149,7 +149,7 @@ class OnePass:
     def _stop(self, lease: Lease) -> None:
         if self._pool is not None:
             self._pool.end(SECONDS_TO_SAVE)
-        self._close_jobs()
+        self._close_open_attempts("preempted")
         if lease.lost.is_set():
             raise UserError(
                 f"another launcher took over {self._root} while this one was silent; let it continue, "
@@ -234,9 +234,7 @@ class OnePass:
             return bundle.name
         metrics = self._root / run.path / METRICS
         step = _last_step(metrics, _size(metrics))
-        return (
-            bundle.name if step is None else f"{bundle.name} {step}/{run.parameters['num_steps']}"
-        )
+        return bundle.name + (f" {step}/{run.parameters['num_steps']}" if step else "")
 
     def _note_attempts(self, journal: str) -> dict[str, Attempt]:
         """Notes the attempts of a bundle that has ended, and returns them by run."""
@@ -304,15 +302,11 @@ class OnePass:
             time.sleep(0.2)
         return True
 
-    def _close_jobs(self) -> None:
-        """Notes how far bundles came whose workers have been ended, and closes their open attempts."""
+    def _close_open_attempts(self, outcome: str) -> None:
+        """Ends attempts at runs that are not done, when no worker is left; nodes of TPU end their own."""
         for _, journal in self._jobs.values():
             tried = self._note_attempts(journal)
             self.done.update(path for path in tried if is_done(self._root / path))
-        self._close_open_attempts("preempted")
-
-    def _close_open_attempts(self, outcome: str) -> None:
-        """Ends attempts at runs that are not done, when no worker is left; nodes of TPU end their own."""
         left = (run.path for run in self._plan if run.path not in self.done)
         for attempt in [one for path in left for one in self.attempts.get(path, ())]:
             if attempt.ended is None and attempt.engine != "tpu":
