@@ -39,6 +39,8 @@ SECONDS_BETWEEN_RECONCILIATIONS = 3600.0
 
 OUTCOMES = ("done", "failed", "preempted", "lost")
 
+_warn_once = functools.cache(warn)
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -218,11 +220,6 @@ def read_journal(file: PathLike) -> list[Attempt]:
         journal = str(file).rpartition(f"{FOLDER}/")[2]
         attempts.append(Attempt(**fields, heartbeat=heartbeat, journal=journal))
     return attempts
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    warn(text)
 
 
 def orphaned(

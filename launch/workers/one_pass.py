@@ -100,6 +100,8 @@ class OnePass:
         # With the journal of each bundle.
         self._jobs: dict[Future[Any], tuple[Bundle, str]] = {}
         self._num_bundles = itertools.count(1)
+        # Of bundles whose worker was given up; it may go on for a while.
+        self._lost: list[str] = []
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._tries: dict[str, int] = {}
         self._unbegun: dict[str, int] = {}
@@ -144,6 +146,7 @@ class OnePass:
             self._stop(lease)
         elif self._pool is not None:
             self._pool.end(SECONDS_TO_END)
+            self._close_open_attempts("lost")
         return [self._failures[run.path] for run in self._plan if run.path in self._failures]
 
     def _stop(self, lease: Lease) -> None:
@@ -242,12 +245,14 @@ class OnePass:
             attempt.path: attempt for attempt in read_journal(file_of_journal(self._root, journal))
         }
         for path, attempt in tried.items():
-            self.attempts.setdefault(path, []).append(attempt)
+            others = [one for one in self.attempts.get(path, ()) if one.journal != journal]
+            self.attempts[path] = [*others, attempt]
         return tried
 
     def _take_lost(self, bundle: Bundle, journal: str) -> None:
         """Records how far a bundle came whose worker is gone, by its journal."""
         tried = self._note_attempts(journal)
+        self._lost.append(journal)
         for run in bundle.runs:
             attempt = tried.get(run.path)
             if run.done(self._root):
@@ -303,12 +308,11 @@ class OnePass:
         return True
 
     def _close_open_attempts(self, outcome: str) -> None:
-        """Ends attempts at runs that are not done, when no worker is left; nodes of TPU end their own."""
-        for _, journal in self._jobs.values():
+        """Ends attempts at the plan's runs, when no worker is left; nodes of Cloud TPU end their own."""
+        for journal in (*self._lost, *(journal for _, journal in self._jobs.values())):
             tried = self._note_attempts(journal)
             self.done.update(path for path in tried if is_done(self._root / path))
-        left = (run.path for run in self._plan if run.path not in self.done)
-        for attempt in [one for path in left for one in self.attempts.get(path, ())]:
+        for attempt in [one for run in self._plan for one in self.attempts.get(run.path, ())]:
             if attempt.ended is None and attempt.engine != "tpu":
                 self._end(attempt, outcome, ended=attempt.heartbeat)
 

@@ -225,6 +225,10 @@ def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
     assert outcomes(tmp_path, "begun") == ["lost"] and outcomes(tmp_path, "left") == []
     assert [len(one_pass.attempts.get(run.path, ())) for run in (done, begun, left)] == [1, 1, 0]
     assert {one_pass._waiting.take(9).runs for _ in range(2)} >= {(begun,), (left,)}
+    # It was only silent, and went on until it was ended.
+    begin_attempt(tmp_path, "left", engine="local", journal=journal)
+    one_pass._close_open_attempts("lost")
+    assert outcomes(tmp_path, "begun") == outcomes(tmp_path, "left") == ["lost"]
 
 
 def test_a_drawing_of_the_bar_takes_two_calls_per_bundle_however_many_runs_it_has(
