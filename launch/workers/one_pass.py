@@ -99,8 +99,8 @@ class OnePass:
         self._waiting = WaitingRuns(plan, self.done, expected)
         # With the journal of each bundle.
         self._jobs: dict[Future[Any], tuple[Bundle, str]] = {}
-        self._num_bundles = itertools.count(1)
-        # Of bundles whose worker was given up; it may go on for a while.
+        self._names = (f"launch-{place.owner}-{number}.jsonl" for number in itertools.count(1))
+        # Journals of bundles whose worker was given up; it may go on for a while.
         self._lost: list[str] = []
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._tries: dict[str, int] = {}
@@ -187,8 +187,7 @@ class OnePass:
                 for run in bundle.runs
             ]
             # Made here, as network file systems remember for a while that a file was not there.
-            name = f"launch-{self._place.owner}-{next(self._num_bundles)}.jsonl"
-            journal = make_journal(self._root, name)
+            journal = make_journal(self._root, next(self._names))
             future = self._pool.submit(calls, journal)
             self._jobs[future] = bundle, journal
             future.add_done_callback(self._finished.put)
@@ -241,13 +240,11 @@ class OnePass:
 
     def _note_attempts(self, journal: str) -> dict[str, Attempt]:
         """Notes the attempts of a bundle that has ended, and returns them by run."""
-        tried = {
-            attempt.path: attempt for attempt in read_journal(file_of_journal(self._root, journal))
-        }
-        for path, attempt in tried.items():
-            others = [one for one in self.attempts.get(path, ()) if one.journal != journal]
-            self.attempts[path] = [*others, attempt]
-        return tried
+        attempts = read_journal(file_of_journal(self._root, journal))
+        for attempt in attempts:
+            before = [a for a in self.attempts.get(attempt.path, ()) if a.journal != journal]
+            self.attempts[attempt.path] = [*before, attempt]
+        return {attempt.path: attempt for attempt in attempts}
 
     def _take_lost(self, bundle: Bundle, journal: str) -> None:
         """Records how far a bundle came whose worker is gone, by its journal."""
