@@ -1,13 +1,50 @@
-"""Dask, imported where it is asked for only, and clusters of it that others have started.
+"""Dask, imported where it is asked for only: schedulers by their address, calls on workers with this code.
 
 The keys for an address with `tls://` are those of Dask's configuration; docs/clusters.md has the variables.
 """
 
 from __future__ import annotations
 
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import functools
+import pickle
+import threading
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.console import note_once, progress
+from multiberts.runs.errors import UserError, counted, listed
+from multiberts.runs.processes import code_digest
+
+SECONDS_TO_ANSWER = 10.0
+SECONDS_BETWEEN_LOOKS = 0.5
+# Without a worker; then it is said what is waited for, or that all refuse.
+SECONDS_OF_SILENCE = 30.0
+
+# Why a worker carries nothing out; other reasons are errors.
+_STARTED_EARLIER = "its process was started with other code of this project"
+_OTHER_FILES = (
+    "the files of this project are others there than those that this command was started with"
+)
+
+# Errors of a task whose worker, or whose connection, is gone.
+_LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError")
+
+
+class LostWorkerError(Exception):
+    """What carried out a call is gone.
+
+    Attributes:
+      is_scheduler: whether that is the scheduler, or the connection to it, and so no fault of the call.
+    """
+
+    def __init__(self, message: str, *, is_scheduler: bool = False):
+        super().__init__(message)
+        self.is_scheduler = is_scheduler
 
 
 def import_distributed() -> Any:
@@ -22,13 +59,27 @@ def import_distributed() -> Any:
 
 
 def connect(address: str, setting: str) -> Any:
-    """Returns a client of a scheduler.
+    """Returns a client of a scheduler, which has answered within `SECONDS_TO_ANSWER`.
 
     Args:
       address: such as `tls://10.0.0.7:8786`.
     """
     distributed = import_distributed()
+
+    async def ask() -> None:
+        keys = distributed.Security().get_connection_args("client")
+        # A little less, as its error has the cause.
+        seconds = 0.8 * SECONDS_TO_ANSWER
+        async with (
+            asyncio.timeout(SECONDS_TO_ANSWER),
+            distributed.rpc(address, timeout=seconds, connection_args=keys) as scheduler,
+        ):
+            await scheduler.identity(n_workers=0)
+
     try:
+        # A client that could not connect may stay, and keep its process from ending.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, ask()).result()
         return distributed.Client(address, set_as_default=False)
     except Exception as error:  # each protocol has its own
         raise UserError(
@@ -38,7 +89,270 @@ def connect(address: str, setting: str) -> Any:
 
 
 def first_cause(error: BaseException) -> str:
-    """Returns the message of the first cause of an error, in one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split()) or type(error).__name__
+    """Returns the message of the first cause of an error that has one, in one line."""
+    message = ""
+    cause: BaseException | None = error
+    while cause is not None:
+        message = " ".join(str(cause).split()) or message
+        cause = cause.__cause__
+    return message or type(error).__name__
+
+
+def _comparing() -> Callable[[str, bytes], tuple[str | None, Any]]:
+    """Returns a function that calls another one where the code is the same.
+
+    A function within a function travels as a whole, and the rest as bytes: so neither the scheduler nor a
+    worker whose code is another, or that has none, stumbles over something of ours.
+    """
+
+    def compare_and_call(digest: str, call: bytes) -> tuple[str | None, Any]:
+        import pickle
+
+        try:
+            from multiberts.runs.processes import code_digest, code_digest_on_disk
+
+            of_process = code_digest()
+            # From there comes what has not been imported yet.
+            if code_digest_on_disk() != digest:
+                return _OTHER_FILES, None
+            if of_process != digest:
+                return _STARTED_EARLIER, None
+            function, arguments = pickle.loads(call)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}", None
+        return None, function(*arguments)
+
+    return compare_and_call
+
+
+class Workers:
+    """The workers of a scheduler, each of which has one call at a time.
+
+    A call goes to a worker whose code is this process's; others are named, with the reason, and get none.
+
+    Usage:
+
+        workers = Workers(client, "the cluster at tls://10.0.0.7:8786", "prepare")
+        future = workers.submit(function, argument)
+        while not future.done():
+            workers.look_after()
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        prefix: str,
+        *,
+        are_own: bool = False,
+        losses: int = 0,
+        waiting_for: Callable[[], str] = lambda: "a worker that connects",
+    ):
+        """Looks which workers there are.
+
+        Args:
+          client: of a scheduler.
+          name: of the cluster, in messages.
+          prefix: with which its tasks' keys begin, as those of no other client do.
+          are_own: whether this process has started them, so that it is the code that has changed if theirs
+            is another.
+          losses: how often a call is tried again whose worker is lost.
+          waiting_for: returns what is missing where no worker can work.
+        """
+        self._client = client
+        self._name = name
+        self._prefix = prefix
+        self._are_own = are_own
+        self._losses = losses
+        self._waiting_for = waiting_for
+        self._function = _comparing()
+        self._number = 0
+        self._waiting: collections.deque[_Call] = collections.deque()
+        self._running: dict[str, tuple[Any, _Call]] = {}
+        self._workers: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
+        self._unsaid: dict[str, list[str]] = {}
+        self._changing = threading.Lock()
+        self._next_look = 0.0
+        self.had_workers = time.monotonic()
+        self._said = ""
+        self.look_after()
+
+    @property
+    def names(self) -> Mapping[str, bool]:
+        """Returns whether each worker has a call, by its name; those that refuse are left out."""
+        with self._changing:
+            return {
+                name: address in self._running
+                for address, name in self._workers.items()
+                if address not in self._refused
+            }
+
+    @property
+    def running(self) -> dict[str, concurrent.futures.Future[Any]]:
+        """Returns the calls that workers have, by the address of the worker."""
+        with self._changing:
+            return {address: call.future for address, (_, call) in self._running.items()}
+
+    def submit(
+        self, function: Callable[..., Any], *arguments: Any
+    ) -> concurrent.futures.Future[Any]:
+        """Submits a call; the future has its result or error, or `LostWorkerError`.
+
+        Args:
+          function: of a module, or a `functools.partial` of one.
+        """
+        call = _Call(pickle.dumps((function, arguments)), self._losses)
+        self._waiting.append(call)
+        self._feed()
+        return call.future
+
+    def drop_waiting(self) -> None:
+        """Forgets the calls that no worker has."""
+        with self._changing:
+            self._waiting.clear()
+
+    def look_after(self) -> None:
+        """Sees which workers there are, and gives them what waits; to be called now and then.
+
+        After `SECONDS_OF_SILENCE` without one that can work it says what is waited for, or raises UserError
+        if all those that there are refuse.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        if self._client.status in ("closed", "closing"):
+            raise UserError(
+                f"the scheduler of {self._name} is gone; start it, and give the same command, which resumes "
+                "from here"
+            )
+        workers = self._ask()
+        with self._changing:
+            if workers is None:
+                self._workers = {}
+            else:
+                self._workers = {
+                    address: str(worker["name"])
+                    for address, worker in workers.items()
+                    if worker["status"] == "running"
+                }
+                self._refused = {a: why for a, why in self._refused.items() if a in workers}
+            lost = [
+                task
+                for address, (task, _) in self._running.items()
+                if workers is not None and address not in workers
+            ]
+        for task in lost:
+            task.cancel()
+        self._feed()
+        self._say(is_answering=workers is not None)
+        self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+
+    def _ask(self) -> Mapping[str, Any] | None:
+        """Returns the workers that are connected, by address, or None if the scheduler does not answer."""
+        if self._client.status == "running":
+            with contextlib.suppress(Exception):
+                identity = self._client.sync(
+                    self._client.scheduler.identity,
+                    n_workers=-1,
+                    callback_timeout=SECONDS_TO_ANSWER,
+                )
+                workers: Mapping[str, Any] = identity["workers"]
+                return workers
+        return None
+
+    def _feed(self) -> None:
+        """Gives each worker that has none a call that waits."""
+        with self._changing:
+            if self._client.status != "running":
+                return  # it connects again, or `look_after` gives up
+            for address in self._workers.keys() - self._running.keys() - self._refused.keys():
+                if not self._waiting:
+                    return
+                call = self._waiting[0]
+                self._number += 1
+                task = self._client.submit(
+                    self._function,
+                    code_digest(),
+                    call.content,
+                    key=f"{self._prefix}-{self._number}",
+                    workers=[address],
+                    pure=False,
+                )
+                self._waiting.popleft()
+                self._running[address] = task, call
+                task.add_done_callback(functools.partial(self._take, address, call))
+
+    def _take(self, address: str, call: _Call, task: Any) -> None:
+        """Passes on what a task returned; called in a thread of Dask's."""
+        refusal, result, problem = None, None, None
+        try:
+            refusal, result = task.result()
+        except BaseException as error:
+            problem = _as_lost(error)
+        is_lost = isinstance(problem, LostWorkerError)
+        goes_on = refusal is not None or (is_lost and call.losses > 0)
+        with self._changing:
+            del self._running[address]
+            if refusal is not None:
+                self._refused[address] = refusal
+                self._unsaid.setdefault(refusal, []).append(self._workers.get(address, address))
+            if goes_on:
+                call.losses -= is_lost
+                self._waiting.appendleft(call)
+        if not goes_on and problem is not None:
+            call.future.set_exception(problem)
+        elif not goes_on:
+            call.future.set_result(result)
+        with contextlib.suppress(Exception):  # the client may be closing
+            self._feed()
+
+    def _say(self, is_answering: bool) -> None:
+        """Names workers that refuse, says what is waited for, and raises UserError where that is no use."""
+        with self._changing:
+            unsaid, self._unsaid = self._unsaid, {}
+            reasons = sorted(set(self._refused.values()))
+            num_able = len(self._workers.keys() - self._refused.keys())
+        if self._are_own and {_STARTED_EARLIER, _OTHER_FILES} & set(reasons):
+            raise UserError(
+                "the project's code has changed since this command was started; the same command resumes "
+                "with the code as it is now"
+            )
+        for reason, names in unsaid.items():
+            note_once(f"{listed(names)} of {self._name} cannot work for this command: {reason}")
+        now = time.monotonic()
+        if num_able:
+            if self._said:
+                progress(f"{counted(num_able, 'worker')} of {self._name} can work; going on")
+            self._said, self.had_workers = "", now
+        elif now - self.had_workers > SECONDS_OF_SILENCE:
+            if reasons:
+                raise UserError(
+                    f"no worker of {self._name} can work for this command ({'; '.join(reasons)}); see that "
+                    "their machines have the same code, and what it requires, start these worker processes "
+                    "anew, and give the same command"
+                )
+            missing = (
+                self._waiting_for() if is_answering else "its scheduler, which does not answer"
+            )
+            if missing != self._said:
+                progress(f"no worker of {self._name} can work; waiting for {missing}")
+                self._said = missing
+
+
+class _Call:
+    """A call that is submitted."""
+
+    def __init__(self, content: bytes, losses: int):
+        self.content = content
+        self.losses = losses
+        self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+
+def _as_lost(error: BaseException) -> BaseException:
+    """Returns a `LostWorkerError` in place of Dask's errors that say it."""
+    if type(error).__name__ not in _LOST:
+        return error
+    if getattr(error, "reason", None) == "scheduler-connection-lost":
+        return LostWorkerError("the connection to Dask's scheduler was lost", is_scheduler=True)
+    return LostWorkerError("its worker was lost (killed, out of memory, hung, or cut off)")

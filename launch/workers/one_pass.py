@@ -32,10 +32,10 @@ from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
     Error,
-    LostWorkerError,
     WorkerPlace,
 )
 from multiberts.runs.console import progress, report
+from multiberts.runs.dask_cluster import LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths
 from multiberts.runs.preemption import PreemptedError, preemption_notice
@@ -46,10 +46,6 @@ SECONDS_TO_APPEAR = 10.0
 
 # Workers that may be lost before a run has begun, until that counts as one of its attempts.
 _LOSSES_PER_TRY = 2
-_DIED: Error = {
-    "kind": "WorkerLost",
-    "message": "its worker process died (killed, or out of memory)",
-}
 
 
 class OnePass:
@@ -182,8 +178,8 @@ class OnePass:
         bundle, known = self._jobs.pop(future)
         try:
             outcomes, seconds = future.result()
-        except LostWorkerError:
-            self._take_lost(bundle, known)
+        except LostWorkerError as loss:
+            self._take_lost(bundle, known, loss)
             return
         for run, (outcome, error) in zip(bundle.runs, outcomes, strict=False):
             self._note(run, outcome, error)
@@ -213,8 +209,11 @@ class OnePass:
             return bundle.name
         return f"{bundle.name} {lines[-1]['step']}/{run.parameters['num_steps']}"
 
-    def _take_lost(self, bundle: Bundle, known: Sequence[int]) -> None:
+    def _take_lost(self, bundle: Bundle, known: Sequence[int], loss: LostWorkerError) -> None:
         """Records how far a bundle came whose worker is gone, by its markers."""
+        error: Error = {"kind": "WorkerLost", "message": str(loss)}
+        # A scheduler that is gone is no fault of a run.
+        outcome = "preempted" if loss.is_scheduler else "lost"
         for run, before in zip(bundle.runs, known, strict=True):
             attempts = attempts_at(self._root, run.path)[before:]
             if run.done(self._root):
@@ -222,14 +221,14 @@ class OnePass:
             elif attempts and attempts[-1].outcome is not None:
                 self._note(run, attempts[-1].outcome, attempts[-1].error)
             elif attempts:
-                end_attempt(self._root, attempts[-1], "lost", _DIED)
-                self._note(run, "lost", _DIED)
+                end_attempt(self._root, attempts[-1], outcome, error)
+                self._note(run, outcome, error)
             else:
-                if run is bundle.runs[0]:
+                if run is bundle.runs[0] and not loss.is_scheduler:
                     # Its worker may have died of the bundle before; one whose workers always die is given up.
                     self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
-                        self._note(run, "lost", _DIED)
+                        self._note(run, "lost", error)
                         continue
                 self._waiting.put_back([run])
 
