@@ -18,6 +18,7 @@ from multiberts.runs.directory import fingerprint
 from multiberts.runs.environment import JAX, TENSORFLOW, engine
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_json_fields, write_atomically
+from multiberts.runs.processes import code_digest
 
 STATE = "state"
 _VERSIONS_OF = ("keras", "numpy", "tokenizers")
@@ -118,7 +119,7 @@ def _fingerprint(path: Path) -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "code": code_digest()}
     for distribution in sorted((*_VERSIONS_OF, *_VERSIONS_OF_ENGINES[engine()])):
         try:
             found[distribution] = importlib.metadata.version(distribution)

@@ -1,9 +1,14 @@
-"""Checks that a process of this machine is alive, and the same one as before; counts its cores."""
+"""Facts about processes: whether one is alive, and the same as before; its cores, and its code."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_ROOMS = ("bert", "evaluate", "finetune", "launch", "pretrain", "runs", "stats")
 
 # Times are rounded to the ticks of the kernel's clock.
 _SECONDS_OF_ROUNDING = 0.02
@@ -50,3 +55,21 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@functools.cache
+def code_digest() -> str:
+    """Returns what this process's code is: `code_digest_on_disk()` when it was first asked for.
+
+    A process keeps the modules that it has imported, whatever is installed or pulled later.
+    """
+    return code_digest_on_disk()
+
+
+def code_digest_on_disk() -> str:
+    """Returns the SHA-256, in hexadecimal, of the names and bytes of all Python files of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(path for room in _ROOMS for path in (_PACKAGE / room).rglob("*.py")):
+        digest.update(f"{path.relative_to(_PACKAGE).as_posix()}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

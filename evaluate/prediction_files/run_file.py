@@ -24,7 +24,7 @@ Where known (runs of `finetune` have them; imported ones may not):
     parameters          {name: value}             the resolved configuration
     inputs              {argument: [{"name", "sha256"}]}   the data files
     engine              str                       the library that computed, `tensorflow` or `jax`
-    versions            {package: version}
+    versions            {package: version}; of this project's `code` the SHA-256 of its Python files
     num_train_examples  int
     source              str                       of imported predictions: where they came from
 

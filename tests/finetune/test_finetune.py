@@ -357,7 +357,7 @@ def test_run_json_says_where_the_numbers_come_from(
     }
     assert content["parameters"]["batch_size"] == 16
     assert content["parameters"]["finetune_seed"] == content["finetune_seed"] == 4
-    assert {"python", "keras", "numpy"} <= set(content["versions"])
+    assert {"python", "keras", "numpy", "code"} <= set(content["versions"])
 
 
 def long_run(run: Path, checkpoint: Path, data: Path) -> dict:

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from multiberts.runs.processes import creation_time, process_is_alive
+from multiberts.runs import processes
+from multiberts.runs.processes import code_digest_on_disk, creation_time, process_is_alive
 
 
 def test_this_process_is_alive_and_an_ended_one_is_not() -> None:
@@ -45,3 +47,21 @@ def test_times_do_not_depend_on_the_clock() -> None:
         # In whole ticks of the kernel.
         assert before - 0.02 <= created <= time.clock_gettime(time.CLOCK_BOOTTIME)
         child.kill()
+
+
+def test_names_and_bytes_of_python_files_are_the_code_and_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stats/one.py", "runs/files/two.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a = 1\n")
+    monkeypatch.setattr(processes, "_PACKAGE", tmp_path)
+    first = code_digest_on_disk()
+    (tmp_path / "stats" / "notes.txt").write_text("not code")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "three.py").write_text("b = 2\n")
+    assert code_digest_on_disk() == first
+    (tmp_path / "stats" / "one.py").write_text("a = 2\n")
+    changed = code_digest_on_disk()
+    (tmp_path / "stats" / "one.py").rename(tmp_path / "stats" / "other.py")
+    assert len({first, changed, code_digest_on_disk()}) == 3
