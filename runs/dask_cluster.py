@@ -13,12 +13,13 @@ import functools
 import pickle
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from multiberts.runs.console import note_once, progress
 from multiberts.runs.errors import UserError, counted, listed
-from multiberts.runs.processes import code_digest
+from multiberts.runs.processes import code_digest, code_digest_on_disk
 
 SECONDS_TO_ANSWER = 10.0
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -27,9 +28,10 @@ SECONDS_OF_SILENCE = 30.0
 
 # Why a worker carries nothing out; other reasons are errors.
 _STARTED_EARLIER = "its process was started with other code of this project"
-_OTHER_FILES = (
-    "the files of this project are others there than those that this command was started with"
-)
+_OTHER_FILES = "its machine has other code of this project"
+
+# Why a call was refused, its error, and its result.
+_Answer = tuple[str | None, Exception | None, Any]
 
 # Errors of a task whose worker, or whose connection, is gone.
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError")
@@ -98,31 +100,31 @@ def first_cause(error: BaseException) -> str:
     return message or type(error).__name__
 
 
-def _comparing() -> Callable[[str, bytes], tuple[str | None, Any]]:
-    """Returns a function that calls another one where the code is the same.
+def call_if_same(digest: str, call: bytes) -> _Answer:
+    """Calls a function in a worker if its code is that of the launcher.
 
-    A function within a function travels as a whole, and the rest as bytes: so neither the scheduler nor a
-    worker whose code is another, or that has none, stumbles over something of ours.
+    Args:
+      digest: the launcher's `code_digest`.
+      call: the pickled function and its arguments.
     """
+    of_process = code_digest()
+    # From there comes what has not been imported yet.
+    if code_digest_on_disk() != digest:
+        return _OTHER_FILES, None, None
+    if of_process != digest:
+        return _STARTED_EARLIER, None, None
+    function, arguments = pickle.loads(call)
+    try:
+        return None, None, function(*arguments)
+    except Exception as error:
+        error.add_note(traceback.format_exc())  # which does not travel otherwise
+        return None, error, None
 
-    def compare_and_call(digest: str, call: bytes) -> tuple[str | None, Any]:
-        import pickle
 
-        try:
-            from multiberts.runs.processes import code_digest, code_digest_on_disk
-
-            of_process = code_digest()
-            # From there comes what has not been imported yet.
-            if code_digest_on_disk() != digest:
-                return _OTHER_FILES, None
-            if of_process != digest:
-                return _STARTED_EARLIER, None
-            function, arguments = pickle.loads(call)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}", None
-        return None, function(*arguments)
-
-    return compare_and_call
+# What a task is: `eval` of this. So `call_if_same` is looked for in the worker alone, when it runs. Any other
+# function of ours Dask imports in the scheduler, too, which may lack it; one that travels as a whole is
+# bytecode, which kills a worker of another version of Python.
+_TASK = f"__import__({__name__!r}, fromlist=['']).{call_if_same.__name__}(digest, call)"
 
 
 class Workers:
@@ -165,7 +167,6 @@ class Workers:
         self._are_own = are_own
         self._losses = losses
         self._waiting_for = waiting_for
-        self._function = _comparing()
         self._number = 0
         self._waiting: collections.deque[_Call] = collections.deque()
         self._running: dict[str, tuple[Any, _Call]] = {}
@@ -272,9 +273,9 @@ class Workers:
                 call = self._waiting[0]
                 self._number += 1
                 task = self._client.submit(
-                    self._function,
-                    code_digest(),
-                    call.content,
+                    eval,
+                    _TASK,
+                    {"digest": code_digest(), "call": call.content},
                     key=f"{self._prefix}-{self._number}",
                     workers=[address],
                     pure=False,
@@ -285,12 +286,14 @@ class Workers:
 
     def _take(self, address: str, call: _Call, task: Any) -> None:
         """Passes on what a task returned; called in a thread of Dask's."""
-        refusal, result, problem = None, None, None
+        refusal, error, result = None, None, None
         try:
-            refusal, result = task.result()
-        except BaseException as error:
-            problem = _as_lost(error)
-        is_lost = isinstance(problem, LostWorkerError)
+            refusal, error, result = task.result()
+        except BaseException as problem:
+            error = _as_lost(problem)
+            if error is None:
+                refusal = f"{type(problem).__name__}: {first_cause(problem)}"
+        is_lost = isinstance(error, LostWorkerError)
         goes_on = refusal is not None or (is_lost and call.losses > 0)
         with self._changing:
             del self._running[address]
@@ -300,8 +303,8 @@ class Workers:
             if goes_on:
                 call.losses -= is_lost
                 self._waiting.appendleft(call)
-        if not goes_on and problem is not None:
-            call.future.set_exception(problem)
+        if not goes_on and error is not None:
+            call.future.set_exception(error)
         elif not goes_on:
             call.future.set_result(result)
         with contextlib.suppress(Exception):  # the client may be closing
@@ -319,7 +322,7 @@ class Workers:
                 "with the code as it is now"
             )
         for reason, names in unsaid.items():
-            note_once(f"{listed(names)} of {self._name} cannot work for this command: {reason}")
+            note_once(f"{listed(names)} of {self._name} gets no work: {reason}")
         now = time.monotonic()
         if num_able:
             if self._said:
@@ -328,9 +331,9 @@ class Workers:
         elif now - self.had_workers > SECONDS_OF_SILENCE:
             if reasons:
                 raise UserError(
-                    f"no worker of {self._name} can work for this command ({'; '.join(reasons)}); see that "
-                    "their machines have the same code, and what it requires, start these worker processes "
-                    "anew, and give the same command"
+                    f"no worker of {self._name} can work ({'; '.join(reasons)}); see that their machines "
+                    "have this project's code as it is here, and what it requires, start these worker "
+                    "processes anew, and give the same command"
                 )
             missing = (
                 self._waiting_for() if is_answering else "its scheduler, which does not answer"
@@ -349,10 +352,10 @@ class _Call:
         self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
 
-def _as_lost(error: BaseException) -> BaseException:
-    """Returns a `LostWorkerError` in place of Dask's errors that say it."""
-    if type(error).__name__ not in _LOST:
-        return error
-    if getattr(error, "reason", None) == "scheduler-connection-lost":
+def _as_lost(problem: BaseException) -> LostWorkerError | None:
+    """Returns what an error of Dask's means if it says that a worker or the scheduler is gone."""
+    if type(problem).__name__ not in _LOST:
+        return None
+    if getattr(problem, "reason", None) == "scheduler-connection-lost":
         return LostWorkerError("the connection to Dask's scheduler was lost", is_scheduler=True)
     return LostWorkerError("its worker was lost (killed, out of memory, hung, or cut off)")

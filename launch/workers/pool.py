@@ -136,7 +136,7 @@ class Pool:
         name = f"engine {engine.name!r}"
         if isinstance(options, DaskOptions):
             self._client = connect(options.scheduler, "run.engine_options['scheduler']")
-            name = options.scheduler
+            name = f"the cluster at {options.scheduler}"
             _say_when_silence_is_noticed(self._client, name, silent_seconds)
         else:
             self._cluster = self._make_cluster(distributed, dashboard)
@@ -323,19 +323,16 @@ class Pool:
             concurrent.futures.wait(running.values(), timeout=seconds)
 
 
-def _say_when_silence_is_noticed(client: Any, address: str, silent_seconds: float) -> None:
+def _say_when_silence_is_noticed(client: Any, cluster: str, silent_seconds: float) -> None:
     """Says where a cluster that others started notices later than ours that a worker is silent."""
+    import dask
 
-    # A function within a function travels as a whole: that scheduler need not have this project.
-    def worker_ttl(dask_scheduler: Any) -> float | None:
-        seconds: float | None = dask_scheduler.worker_ttl
-        return seconds
-
-    seconds = client.run_on_scheduler(worker_ttl)
+    ttl = client.run_on_scheduler(dask.config.get, "distributed.scheduler.worker-ttl")
+    seconds = dask.utils.parse_timedelta(ttl)
     if seconds is None or seconds > silent_seconds:
-        after = "never" if seconds is None else f"only after {seconds:.0f} to {2 * seconds:.0f} s"
+        when = "never" if seconds is None else f"only after {seconds:.0f} to {2 * seconds:.0f} s"
         progress(
-            f"{address}: a worker that is stopped or hangs is noticed {after} (worker-ttl; "
+            f"note: in {cluster} a worker that is stopped or hangs is noticed {when} (worker-ttl; "
             f"run.silent_seconds is {silent_seconds:.0f})"
         )
 

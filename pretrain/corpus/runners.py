@@ -118,7 +118,8 @@ class DaskRunner:
     ) -> list[Result]:
         """As `LocalRunner.run`; every task goes to the cluster, and again if its worker is lost."""
         with self._connect() as client:
-            workers = Workers(client, self._scheduler, client.id, losses=_MOST_LOSSES)
+            cluster = f"the cluster at {self._scheduler}"
+            workers = Workers(client, cluster, client.id, losses=_MOST_LOSSES)
             futures = [workers.submit(function, task) for task in tasks]
             results = []
             for future in ProgressBar(futures, purpose, unit=" parts"):

@@ -44,7 +44,7 @@ _LAUNCH = "import sys; from multiberts.tests.launch.launchers import launch; lau
 def workers_that_keep_older_code(scratch: Path) -> str:
     """Code is changed while workers stay: the next launch must not be made by the old one."""
     code = _copy_of_code(scratch / "code")
-    with _cluster(scratch, [code, code]) as address:
+    with _cluster(scratch, [code]) as address:
         first = _launch(scratch, code, ["first"], _on(address))
         _change(code)
         second = _launch(scratch, code, ["second"], _on(address))
