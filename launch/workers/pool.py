@@ -39,6 +39,8 @@ KEYS = "tls_ca_file"
 SECONDS_TO_END = 5.0
 # On this machine; a worker that is ended starts again in seconds.
 SECONDS_WITHOUT_WORKERS = 600.0
+# Usually; then it is looked for them now and then.
+_SECONDS_TO_START = 5
 # For Dask's own ends of connections and processes, which wait for stopped ones.
 _SECONDS_TO_CLOSE = 10
 _WORKER_PROCESS = "Dask Worker process"
@@ -146,7 +148,11 @@ class Pool:
             from multiberts.launch.workers.in_dask import LaunchWorker, LetsRunsSave
 
             self._client.register_plugin(LaunchWorker(engine.workers_per_node, engine.is_local))
-            if not engine.is_local:
+            if engine.is_local:
+                self._cluster.scale(engine.workers_per_node)
+                with contextlib.suppress(TimeoutError):
+                    self._client.wait_for_workers(engine.workers_per_node, _SECONDS_TO_START)
+            else:
                 self._client.register_plugin(LetsRunsSave())
         self._workers = Workers(
             self._client,
@@ -174,37 +180,29 @@ class Pool:
             )
 
     def _make_cluster(self, distributed: Any, dashboard: bool) -> Any:
-        """Returns a scheduler in this process with, on this machine, its workers."""
-        engine, options = self._engine, self._engine.options
+        """Returns a scheduler in this process, without workers."""
         _start_resource_tracker()
-        keys = self._make_keys(distributed)
-
-        def start() -> Any:
+        try:
             return distributed.LocalCluster(
-                n_workers=engine.workers_per_node if engine.is_local else 0,
+                # It would wait for them, for ever if one hangs, and give up if one is killed.
+                n_workers=0,
                 threads_per_worker=1,
                 # Else Dask stops a worker at 95 % of its share of the memory, which the machine may have.
                 memory_limit=0,
                 local_directory=str(self._folder),
-                host=options.host,
+                host=self._engine.options.host,
                 # Its HTTP server takes port 8787 of all interfaces otherwise, without a dashboard, too.
                 dashboard_address="127.0.0.1:8787" if dashboard else "127.0.0.1:0",
                 # Importing its own pages would take a worker as long as all the rest of its start.
                 worker_dashboard_address="127.0.0.1:0" if dashboard else None,
                 scheduler_kwargs={"dashboard": dashboard},
-                security=keys,
+                security=self._make_keys(distributed),
                 silence_logs=False,
             )
-
-        with contextlib.suppress(RuntimeError):
-            return start()
-        try:
-            # Once more: a worker that is killed while it starts ends the whole cluster.
-            return start()
         except RuntimeError as error:
             raise UserError(
-                f"engine {engine.name!r} cannot start: {first_cause(error)}; see whether this machine has "
-                "memory, processes and ports left"
+                f"engine {self._engine.name!r} cannot start: {first_cause(error)}; see whether this machine "
+                "has memory, processes and ports left"
             ) from error
 
     def _make_keys(self, distributed: Any) -> Any:
@@ -256,7 +254,7 @@ class Pool:
             self._jobs.look_after(-(-outstanding // self._engine.workers_per_node))
 
     def _replace_workers(self) -> None:
-        """Starts workers of this machine again that Dask gives up, as their connection was cut."""
+        """Starts workers of this machine again that Dask gives up: cut off, or killed as they started."""
         if time.monotonic() - self._workers.had_workers > SECONDS_WITHOUT_WORKERS:
             raise UserError(
                 f"no worker has started for {SECONDS_WITHOUT_WORKERS:.0f} s; see whether this machine has "

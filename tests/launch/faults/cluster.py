@@ -131,6 +131,27 @@ def a_cut_connection_of_a_local_worker(scratch: Path) -> str:
     return _launch(scratch, code, ["run0", "run1"], {"workers": 1}, cut=True)
 
 
+def a_local_worker_that_hangs_as_it_starts(scratch: Path) -> str:
+    """The first worker process of this machine hangs before it has begun; after 45 s it is killed."""
+    code = _copy_of_code(scratch / "code")
+    hanging = scratch / "hanging"
+    (code / "sitecustomize.py").write_text(
+        "import os, sys, time\n"
+        "if any('spawn_main' in word for word in sys.orig_argv) and not os.path.exists(PATH):\n"
+        "    open(PATH, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(1000)\n".replace("PATH", repr(str(hanging)))
+    )
+    started = time.monotonic()
+
+    def end() -> bool:
+        if time.monotonic() < started + 45 or not hanging.exists():
+            return False
+        os.kill(int(hanging.read_text()), signal.SIGKILL)
+        return True
+
+    return _launch(scratch, code, ["run0", "run1"], {"workers": 1}, meanwhile=end)
+
+
 def addresses_where_no_scheduler_is(scratch: Path) -> str:
     """Nobody listens, somebody listens who says nothing, another protocol: for `launch run` and `prepare`."""
     code = _copy_of_code(scratch / "code")
