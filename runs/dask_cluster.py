@@ -9,6 +9,7 @@ import asyncio
 import collections
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import pickle
 import threading
@@ -38,15 +39,11 @@ _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedEr
 
 
 class LostWorkerError(Exception):
-    """What carried out a call is gone.
+    """The worker of a call is gone."""
 
-    Attributes:
-      is_scheduler: whether that is the scheduler, or the connection to it, and so no fault of the call.
-    """
 
-    def __init__(self, message: str, *, is_scheduler: bool = False):
-        super().__init__(message)
-        self.is_scheduler = is_scheduler
+class BlamelessLossError(LostWorkerError):
+    """It is not for the call that its worker is gone: that was leaving, or the scheduler is lost."""
 
 
 def import_distributed() -> Any:
@@ -121,8 +118,8 @@ def call_if_same(digest: str, call: bytes) -> _Answer:
         return None, error, None
 
 
-# What a task is: `eval` of this. So `call_if_same` is looked for in the worker alone, when it runs. Any other
-# function of ours Dask imports in the scheduler, too, which may lack it; one that travels as a whole is
+# Each task is `eval` of this text, so that `call_if_same` is looked for in the worker alone, when it runs.
+# Dask imports a function of a task in the scheduler, too, which may lack it. One that travels as a whole is
 # bytecode, which kills a worker of another version of Python.
 _TASK = f"__import__({__name__!r}, fromlist=['']).{call_if_same.__name__}(digest, call)"
 
@@ -229,37 +226,30 @@ class Workers:
             )
         workers = self._ask()
         with self._changing:
-            if workers is None:
-                self._workers = {}
-            else:
-                self._workers = {
-                    address: str(worker["name"])
-                    for address, worker in workers.items()
-                    if worker["status"] == "running"
-                }
-                self._refused = {a: why for a, why in self._refused.items() if a in workers}
-            lost = [
-                task
-                for address, (task, _) in self._running.items()
-                if workers is not None and address not in workers
-            ]
+            self._workers = {
+                address: str(worker["name"])
+                for address, worker in (workers or {}).items()
+                if worker["status"] == "running"
+            }
+            lost = []
+            if workers is not None:
+                lost = [task for at, (task, _) in self._running.items() if at not in workers]
+                self._refused = {at: why for at, why in self._refused.items() if at in workers}
         for task in lost:
-            task.cancel()
+            task.cancel()  # it would wait for that very worker
         self._feed()
         self._say(is_answering=workers is not None)
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
 
-    def _ask(self) -> Mapping[str, Any] | None:
+    def _ask(self) -> dict[str, Any] | None:
         """Returns the workers that are connected, by address, or None if the scheduler does not answer."""
         if self._client.status == "running":
             with contextlib.suppress(Exception):
-                identity = self._client.sync(
-                    self._client.scheduler.identity,
-                    n_workers=-1,
-                    callback_timeout=SECONDS_TO_ANSWER,
+                ask = self._client.scheduler.identity
+                seconds = SECONDS_TO_ANSWER
+                return dict(
+                    self._client.sync(ask, n_workers=-1, callback_timeout=seconds)["workers"]
                 )
-                workers: Mapping[str, Any] = identity["workers"]
-                return workers
         return None
 
     def _feed(self) -> None:
@@ -297,6 +287,8 @@ class Workers:
         goes_on = refusal is not None or (is_lost and call.losses > 0)
         with self._changing:
             del self._running[address]
+            if is_lost:
+                self._workers.pop(address, None)
             if refusal is not None:
                 self._refused[address] = refusal
                 self._unsaid.setdefault(refusal, []).append(self._workers.get(address, address))
@@ -311,7 +303,7 @@ class Workers:
             self._feed()
 
     def _say(self, is_answering: bool) -> None:
-        """Names workers that refuse, says what is waited for, and raises UserError where that is no use."""
+        """Names workers that refuse, says what is waited for, and raises UserError where that cannot help."""
         with self._changing:
             unsaid, self._unsaid = self._unsaid, {}
             reasons = sorted(set(self._refused.values()))
@@ -332,24 +324,24 @@ class Workers:
             if reasons:
                 raise UserError(
                     f"no worker of {self._name} can work ({'; '.join(reasons)}); see that their machines "
-                    "have this project's code as it is here, and what it requires, start these worker "
-                    "processes anew, and give the same command"
+                    "have this project's code as it is here, and what it requires, that their processes are "
+                    "started anew with it, and give the same command"
                 )
-            missing = (
-                self._waiting_for() if is_answering else "its scheduler, which does not answer"
-            )
+            missing = self._waiting_for() if is_answering else "its scheduler, which is silent"
             if missing != self._said:
                 progress(f"no worker of {self._name} can work; waiting for {missing}")
                 self._said = missing
 
 
+@dataclasses.dataclass
 class _Call:
     """A call that is submitted."""
 
-    def __init__(self, content: bytes, losses: int):
-        self.content = content
-        self.losses = losses
-        self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    content: bytes
+    losses: int
+    future: concurrent.futures.Future[Any] = dataclasses.field(
+        default_factory=concurrent.futures.Future
+    )
 
 
 def _as_lost(problem: BaseException) -> LostWorkerError | None:
@@ -357,5 +349,5 @@ def _as_lost(problem: BaseException) -> LostWorkerError | None:
     if type(problem).__name__ not in _LOST:
         return None
     if getattr(problem, "reason", None) == "scheduler-connection-lost":
-        return LostWorkerError("the connection to Dask's scheduler was lost", is_scheduler=True)
+        return BlamelessLossError("the connection to Dask's scheduler was lost")
     return LostWorkerError("its worker was lost (killed, out of memory, hung, or cut off)")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distributed import NannyPlugin, WorkerPlugin, get_worker
+from distributed import NannyPlugin, Status, WorkerPlugin, get_worker
 from distributed.protocol import pickle
 from distributed.utils import sync
 from tqdm import tqdm
@@ -29,7 +29,7 @@ from multiberts.launch.workers.worker import (
     carry_out_calls,
     end_if_it_cannot_save,
 )
-from multiberts.runs.dask_cluster import LostWorkerError
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.preemption import ask_to_stop, handle_signals
 from multiberts.runs.processes import code_digest
 
@@ -163,9 +163,11 @@ def carry_out(
     """
     worker = get_worker()
     with _ONE_AT_A_TIME:
-        if NAME not in worker.plugins:
+        if NAME not in worker.plugins and worker.status is Status.running:
             sync(worker.loop, _let_save, worker)
-        plugin: Any = worker.plugins[NAME]
+        plugin: Any = worker.plugins.get(NAME)
+        if plugin is None or plugin.is_closing:  # a worker that closes has no plugins
+            raise BlamelessLossError("its worker is leaving")
         outcomes: list[Outcome] = []
         for call, before in zip(calls, known, strict=True):
             newer = attempts_at(place.root, call.path)[before:]
@@ -176,7 +178,7 @@ def carry_out(
             outcomes.append((newer[-1].outcome, newer[-1].error))
         plugin.launch = launch
         try:
-            if outcomes or plugin.is_closing or launch in plugin.left:
+            if outcomes or launch in plugin.left:
                 return outcomes, 0.0
             return carry_out_calls(calls, place, plugin.rank)
         finally:

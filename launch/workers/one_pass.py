@@ -35,7 +35,7 @@ from multiberts.launch.workers.worker import (
     WorkerPlace,
 )
 from multiberts.runs.console import progress, report
-from multiberts.runs.dask_cluster import LostWorkerError
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths
 from multiberts.runs.preemption import PreemptedError, preemption_notice
@@ -212,8 +212,8 @@ class OnePass:
     def _take_lost(self, bundle: Bundle, known: Sequence[int], loss: LostWorkerError) -> None:
         """Records how far a bundle came whose worker is gone, by its markers."""
         error: Error = {"kind": "WorkerLost", "message": str(loss)}
-        # A scheduler that is gone is no fault of a run.
-        outcome = "preempted" if loss.is_scheduler else "lost"
+        is_fault = not isinstance(loss, BlamelessLossError)
+        outcome = "lost" if is_fault else "preempted"
         for run, before in zip(bundle.runs, known, strict=True):
             attempts = attempts_at(self._root, run.path)[before:]
             if run.done(self._root):
@@ -221,10 +221,11 @@ class OnePass:
             elif attempts and attempts[-1].outcome is not None:
                 self._note(run, attempts[-1].outcome, attempts[-1].error)
             elif attempts:
-                end_attempt(self._root, attempts[-1], outcome, error)
+                if is_fault:  # else its worker is there, and records what becomes of it
+                    end_attempt(self._root, attempts[-1], outcome, error)
                 self._note(run, outcome, error)
             else:
-                if run is bundle.runs[0] and not loss.is_scheduler:
+                if run is bundle.runs[0] and is_fault:
                     # Its worker may have died of the bundle before; one whose workers always die is given up.
                     self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:

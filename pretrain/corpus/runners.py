@@ -35,7 +35,7 @@ from multiberts.runs.processes import available_cores
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Of the workers of one task, before it is given up.
+# Losses of workers per task, before it is given up.
 _MOST_LOSSES = 3
 
 

@@ -26,7 +26,7 @@ from multiberts.launch.workers.bundles import Bundle
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import OnePass
 from multiberts.launch.workers.worker import Call, WorkerPlace, carry_out_calls
-from multiberts.runs.dask_cluster import LostWorkerError
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 
@@ -200,9 +200,8 @@ def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None
     lost = LostWorkerError("its worker was lost")
     for _ in range(5):
         one_pass._take_lost(Bundle("both", runs), [0, 0], lost)
-        # A scheduler that is lost does not count.
-        scheduler_lost = LostWorkerError("its scheduler was lost", is_scheduler=True)
-        one_pass._take_lost(Bundle("both", runs), [0, 0], scheduler_lost)
+        # A scheduler that is lost, or a worker that leaves, does not count.
+        one_pass._take_lost(Bundle("both", runs), [0, 0], BlamelessLossError("lost, too"))
         assert not one_pass._failures
     one_pass._take_lost(Bundle("both", runs), [0, 0], lost)
     (failure,) = one_pass._failures.values()
