@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from multiberts.runs.console import note_once, progress
-from multiberts.runs.errors import UserError, counted, listed
+from multiberts.runs.errors import UserError, counted
 from multiberts.runs.processes import code_digest, code_digest_on_disk
 
 SECONDS_TO_ANSWER = 10.0
@@ -169,7 +169,6 @@ class Workers:
         self._running: dict[str, tuple[Any, _Call]] = {}
         self._workers: dict[str, str] = {}
         self._refused: dict[str, str] = {}
-        self._unsaid: dict[str, list[str]] = {}
         self._changing = threading.Lock()
         self._next_look = 0.0
         self.had_workers = time.monotonic()
@@ -291,7 +290,8 @@ class Workers:
                 self._workers.pop(address, None)
             if refusal is not None:
                 self._refused[address] = refusal
-                self._unsaid.setdefault(refusal, []).append(self._workers.get(address, address))
+                name = self._workers.get(address, address)
+                note_once(f"{name} of {self._name} gets no work: {refusal}")
             if goes_on:
                 call.losses -= is_lost
                 self._waiting.appendleft(call)
@@ -303,9 +303,8 @@ class Workers:
             self._feed()
 
     def _say(self, is_answering: bool) -> None:
-        """Names workers that refuse, says what is waited for, and raises UserError where that cannot help."""
+        """Says what is waited for, or raises UserError where that cannot help."""
         with self._changing:
-            unsaid, self._unsaid = self._unsaid, {}
             reasons = sorted(set(self._refused.values()))
             num_able = len(self._workers.keys() - self._refused.keys())
         if self._are_own and {_STARTED_EARLIER, _OTHER_FILES} & set(reasons):
@@ -313,8 +312,6 @@ class Workers:
                 "the project's code has changed since this command was started; the same command resumes "
                 "with the code as it is now"
             )
-        for reason, names in unsaid.items():
-            note_once(f"{listed(names)} of {self._name} gets no work: {reason}")
         now = time.monotonic()
         if num_able:
             if self._said:
