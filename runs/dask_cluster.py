@@ -106,7 +106,7 @@ def call_if_same(digest: str, call: bytes) -> _Answer:
     """
     of_process = code_digest()
     # From there comes what has not been imported yet.
-    if code_digest_on_disk() != digest:
+    if _on_disk(second=int(time.monotonic())) != digest:
         return _OTHER_FILES, None, None
     if of_process != digest:
         return _STARTED_EARLIER, None, None
@@ -116,6 +116,12 @@ def call_if_same(digest: str, call: bytes) -> _Answer:
     except Exception as error:
         error.add_note(traceback.format_exc())  # which does not travel otherwise
         return None, error, None
+
+
+@functools.lru_cache(maxsize=1)
+def _on_disk(second: int) -> str:  # noqa: ARG001
+    """Returns the digest of the files, read once a second at most, as calls may be many and short."""
+    return code_digest_on_disk()
 
 
 # Each task is `eval` of this text, so that `call_if_same` is looked for in the worker alone, when it runs.

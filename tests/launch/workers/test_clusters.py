@@ -11,6 +11,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -287,7 +288,10 @@ def test_workers_keep_the_code_that_they_were_started_with_and_get_no_work_of_an
     path = os.pathsep.join([str(copy.parent), str(HERE)])
     with DaskCluster(folder, 1, PYTHONPATH=path) as cluster, keys_in_place(cluster):
         launch()
+        second = int(time.monotonic())
         changed.write_text(now + "# other code\n")
+        # Files are read once a second.
+        assert wait_until(lambda: int(time.monotonic()) > second)
         with pytest.raises(UserError, match="its machine has other code"):
             launch()
         # A worker process that has begun meanwhile has the other code, whatever its files are later.
