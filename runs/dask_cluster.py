@@ -297,7 +297,7 @@ class Workers:
             if refusal is not None:
                 self._refused[address] = refusal
                 name = self._workers.get(address, address)
-                note_once(f"{name} of {self._name} gets no work: {refusal}")
+                note_once(f"worker {name} of {self._name} gets no work: {refusal}")
             if goes_on:
                 call.losses -= is_lost
                 self._waiting.appendleft(call)
