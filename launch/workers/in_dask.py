@@ -15,24 +15,27 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distributed import NannyPlugin, WorkerPlugin, get_worker
+from distributed import NannyPlugin, Status, WorkerPlugin, get_worker
 from distributed.protocol import pickle
+from distributed.utils import sync
 from tqdm import tqdm
 
 from multiberts.launch.markers.attempts import file_of_journal, read_journal
 from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
-    LostWorkerError,
     Outcome,
     WorkerPlace,
     carry_out_calls,
     end_if_it_cannot_save,
 )
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.preemption import ask_to_stop, handle_signals
+from multiberts.runs.processes import code_digest
 
 NAME = "multiberts-launch"
 _SECONDS_BETWEEN_LOOKS = 0.05
+_SECONDS_TO_PREPARE = 10
 
 # Runs have the process's output and signals to themselves, so that a worker of Dask with several threads
 # carries out one bundle at a time all the same.
@@ -69,6 +72,7 @@ class LaunchWorker(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Runs in the worker's event loop, its main thread unless a cluster is started in an unusual way."""
+        code_digest()  # what it has imported is kept, whatever becomes of the files
         # The default lock is one among processes, of which a killed worker would leave a semaphore.
         tqdm.set_lock(threading.RLock())
         last = str(worker.name).rsplit("-", 1)[-1]
@@ -129,6 +133,18 @@ class LetsRunsSave(NannyPlugin):
                     )
 
 
+async def _let_save(worker: Any) -> None:
+    """Adds our plugins to a worker that others started, and to its nanny.
+
+    Its scheduler would add them to workers that lack this project, too, which could not start any more.
+    """
+    await worker.plugin_add(plugin=LaunchWorker(workers_per_node=1, is_local=False))
+    if worker.nanny:
+        with contextlib.suppress(Exception):  # then there is less time to save
+            async with asyncio.timeout(_SECONDS_TO_PREPARE):
+                await worker.rpc(worker.nanny).plugin_add(plugin=pickle.dumps(LetsRunsSave()))
+
+
 async def leave(launch: str | None, dask_worker: Any) -> None:
     """Makes a worker leave a launch, or all; called by the launcher, or by the worker's nanny."""
     await dask_worker.plugins[NAME].leave(launch)
@@ -145,8 +161,13 @@ def carry_out(
 
     Where a worker has begun a run of the bundle before this one, and is gone, it raises `LostWorkerError`.
     """
-    plugin: Any = get_worker().plugins[NAME]
+    worker = get_worker()
     with _ONE_AT_A_TIME:
+        if NAME not in worker.plugins and worker.status is Status.running:
+            sync(worker.loop, _let_save, worker)
+        plugin: Any = worker.plugins.get(NAME)
+        if plugin is None or plugin.is_closing:  # a worker that closes has no plugins
+            raise BlamelessLossError("its worker is leaving")
         outcomes: dict[str, Outcome] = {}
         for attempt in read_journal(file_of_journal(place.root, journal)):
             if attempt.outcome is None:
@@ -154,7 +175,7 @@ def carry_out(
             outcomes[attempt.path] = attempt.outcome, attempt.error
         plugin.launch = launch
         try:
-            if outcomes or plugin.is_closing or launch in plugin.left:
+            if outcomes or launch in plugin.left:
                 return outcomes, 0.0
             return carry_out_calls(calls, place, plugin.rank, journal)
         finally:

@@ -157,7 +157,7 @@ def end_slurm_jobs(root: PathLike) -> int:
             raise UserError(f"{problem}, and squeue and scancel are not found; {cure}")
         try:
             jobs = jobs_named(name_of_jobs(root))
-            left = {job: state for job, state in jobs.items() if state not in ENDED}
+            left = {job: state for job, (state, _) in jobs.items() if state not in ENDED}
             cancel_jobs(*left)
         except NoAnswerError as error:
             raise UserError(f"{problem}, and Slurm does not answer: {error}; {cure}") from error

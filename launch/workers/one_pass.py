@@ -40,10 +40,10 @@ from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
     Error,
-    LostWorkerError,
     WorkerPlace,
 )
 from multiberts.runs.console import progress, report
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths, is_done
 from multiberts.runs.preemption import PreemptedError, preemption_notice
@@ -54,10 +54,6 @@ SECONDS_TO_APPEAR = 10.0
 
 # Workers that may be lost before a run has begun, until that counts as one of its attempts.
 _LOSSES_PER_TRY = 2
-_DIED: Error = {
-    "kind": "WorkerLost",
-    "message": "its worker process died (killed, or out of memory)",
-}
 
 
 class OnePass:
@@ -209,8 +205,8 @@ class OnePass:
         bundle, journal = self._jobs.pop(future)
         try:
             outcomes, seconds = future.result()
-        except LostWorkerError:
-            self._take_lost(bundle, journal)
+        except LostWorkerError as loss:
+            self._take_lost(bundle, journal, loss)
             return
         self._note_attempts(journal)
         for run in bundle.runs:
@@ -246,10 +242,13 @@ class OnePass:
             self.attempts[attempt.path] = [*before, attempt]
         return {attempt.path: attempt for attempt in attempts}
 
-    def _take_lost(self, bundle: Bundle, journal: str) -> None:
+    def _take_lost(self, bundle: Bundle, journal: str, loss: LostWorkerError) -> None:
         """Records how far a bundle came whose worker is gone, by its journal."""
         tried = self._note_attempts(journal)
         self._lost.append(journal)
+        error: Error = {"kind": "WorkerLost", "message": str(loss)}
+        is_fault = not isinstance(loss, BlamelessLossError)
+        outcome = "lost" if is_fault else "preempted"
         for run in bundle.runs:
             attempt = tried.get(run.path)
             if run.done(self._root):
@@ -257,14 +256,15 @@ class OnePass:
             elif attempt is not None and attempt.outcome is not None:
                 self._note(run, attempt.outcome, attempt.error)
             elif attempt is not None:
-                self._end(attempt, "lost", error=_DIED)
-                self._note(run, "lost", _DIED)
+                if is_fault:  # else its worker is there, and records what becomes of it
+                    self._end(attempt, outcome, error=error)
+                self._note(run, outcome, error)
             else:
-                if run is bundle.runs[0]:
+                if run is bundle.runs[0] and is_fault:
                     # Its worker may have died of the bundle before; one whose workers always die is given up.
                     self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
-                        self._note(run, "lost", _DIED)
+                        self._note(run, "lost", error)
                         continue
                 self._waiting.put_back([run])
 

@@ -47,10 +47,6 @@ DISK_FULL = "DiskFull"
 _OPEN_ATTEMPTS: list[tuple[str, Attempt, int]] = []
 
 
-class LostWorkerError(Exception):
-    """The worker that carried out a bundle has died or is silent."""
-
-
 @dataclass(frozen=True)
 class Call:
     """One run, as a worker receives it.

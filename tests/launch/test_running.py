@@ -34,6 +34,7 @@ from multiberts.launch.workers.bundles import Bundle
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import OnePass
 from multiberts.launch.workers.worker import Call, WorkerPlace, carry_out_calls
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.counted_calls import counted_calls
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
@@ -88,7 +89,7 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     assert outcomes(root, "raises") == ["failed"] * 2
     assert outcomes(root, "killed") == ["lost", "failed"]
     (in_status,) = [row for row in collect_status(root).failures if row.path == "killed"]
-    assert in_status.attempts == 2 and "its worker process died" in in_status.message
+    assert in_status.attempts == 2 and "its worker was lost" in in_status.message
     assert in_status.log == "logs/killed.log" and "about to stumble" in in_status.log_lines
     assert outcomes(root, "refused") == ["failed"]  # trying again would not mend the input
     assert outcomes(root, "child") == []
@@ -194,17 +195,28 @@ def test_what_dies_or_is_stopped_beside_the_launcher_is_replaced(
     assert outcomes(root, "wait") == outcomes(root, "more") == ["lost", "done"]
 
 
+@pytest.mark.usefixtures("quick_stages")
+def test_a_worker_whose_connection_is_cut_is_replaced(tmp_path: Path) -> None:
+    plan = [quick_run("stumble", "cut", times=1, how="cut off"), quick_run("note", "note")]
+    assert run_plan(plan=plan, root=str(tmp_path / "root"), workers=1) == []
+    assert outcomes(tmp_path / "root", "cut") == ["preempted", "done"]
+
+
 def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None:
     runs = (quick_run("note", "first"), quick_run("note", "second"))
     place = WorkerPlace(str(tmp_path), "local", owner="owner")
     one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
+    lost = LostWorkerError("its worker was lost")
     for number in range(5):
-        one_pass._take_lost(Bundle("both", runs), f"{number}.jsonl")
+        one_pass._take_lost(Bundle("both", runs), f"{number}.jsonl", lost)
+        # A scheduler that is lost, or a worker that leaves, does not count.
+        blameless = BlamelessLossError("lost, too")
+        one_pass._take_lost(Bundle("both", runs), f"{number}.jsonl", blameless)
         assert not one_pass._failures
-    one_pass._take_lost(Bundle("both", runs), "5.jsonl")
+    one_pass._take_lost(Bundle("both", runs), "5.jsonl", lost)
     (failure,) = one_pass._failures.values()
     assert failure.run is runs[0] and failure.attempts == 3
-    assert "its worker process died" in failure.message
+    assert "its worker was lost" in failure.message
 
 
 def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
@@ -220,7 +232,7 @@ def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
     (tmp_path / "done").mkdir()
     (tmp_path / "done" / "DONE").write_text("{}")
     begin_attempt(tmp_path, "begun", engine="local", journal=journal)
-    one_pass._take_lost(Bundle("all", runs), journal)
+    one_pass._take_lost(Bundle("all", runs), journal, LostWorkerError("it was lost"))
     assert one_pass.done == {"done"} and not one_pass._failures
     assert outcomes(tmp_path, "begun") == ["lost"] and outcomes(tmp_path, "left") == []
     assert [len(one_pass.attempts.get(run.path, ())) for run in (done, begun, left)] == [1, 1, 0]
