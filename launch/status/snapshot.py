@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from multiberts.launch.markers.attempts import (
     orphaned,
 )
 from multiberts.launch.markers.failures import last_lines
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import Lease, time_of_disk
 from multiberts.launch.plan.planned_run import STAGES, command_of
 from multiberts.launch.status.progress import (
     Pretraining,
@@ -135,9 +134,9 @@ def collect_status(root: PathLike, now: float | None = None) -> Status:
     """Looks at an experiment.
 
     Args:
-      now: Unix seconds; None: the clock's.
+      now: Unix seconds; None: by the clock of the root's disk, as heartbeats are.
     """
-    now = time.time() if now is None else now
+    now = time_of_disk(root) if now is None else now
     plan = read_plan(root)
     paths = {run.path for run in plan}
     attempts = attempts_of(root)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.workers.engines import DaskOptions, Engine, SlurmOptions
+from multiberts.launch.workers.keys import make_keys
 from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
 from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_jobs
 from multiberts.launch.workers.worker import Call, LostWorkerError, WorkerPlace
@@ -215,19 +216,16 @@ class Pool:
 
     def _make_keys(self, distributed: Any) -> Any:
         """Returns keys of this launch alone, which workers and scheduler show to each other."""
-        keys = distributed.Security.temporary()
-        if self._engine.is_local:
-            return keys
-        files = {}
-        for name in (KEYS, "tls_worker_cert", "tls_worker_key"):
-            path = self._folder / name
-            path.touch(mode=0o600)
-            path.write_text(getattr(keys, name))
-            files[name] = str(path)
+        keys = make_keys()
+        for name, text in keys.items():
+            if not self._engine.is_local:
+                keys[name] = str(self._folder / name)
+                (self._folder / name).touch(mode=0o600)
+                (self._folder / name).write_text(text)
         for role in ("scheduler", "client"):
             for kind in ("cert", "key"):
-                files[f"tls_{role}_{kind}"] = files[f"tls_worker_{kind}"]
-        return distributed.Security(require_encryption=True, **files)
+                keys[f"tls_{role}_{kind}"] = keys[f"tls_worker_{kind}"]
+        return distributed.Security(require_encryption=True, **keys)
 
     def submit(self, calls: Sequence[Call], known: Sequence[int]) -> Future[Any]:
         """Submits runs to a worker; the future returns what `worker.carry_out_calls` does.
@@ -269,6 +267,8 @@ class Pool:
             ours.set_exception(error)
         except BaseException as error:
             if type(error).__name__ in _LOST:
+                # Until it is seen again: Dask would queue the next bundle at a worker that is busy.
+                self.num_workers = max(0, self.num_workers - 1)
                 ours.set_exception(LostWorkerError(str(error)))
             else:  # errors of runs are outcomes
                 ours.set_exception(self._unable(error))
