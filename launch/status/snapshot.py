@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,6 +279,6 @@ def _failures(
 
 def _log_lines(root: PathLike, log: str) -> tuple[str, ...]:
     """Returns the last lines of a log; none of a link to a file outside the root."""
-    path = Path(root, log).resolve()
-    inside = path.is_relative_to(Path(root).resolve())
+    path = Path(os.path.realpath(Path(root, log)))
+    inside = path.is_relative_to(os.path.realpath(root))
     return last_lines(path, LINES_OF_LOG) if inside else ()

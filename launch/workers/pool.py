@@ -33,6 +33,7 @@ from multiberts.runs.console import progress
 from multiberts.runs.dask_cluster import connect, first_cause, import_distributed
 from multiberts.runs.environment import ATTENTION, ENGINE, PRECISION
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import remove
 
 # Below the root; it exists as long as the pool, on Slurm with the workers' keys.
 FOLDER = "launch/dask"
@@ -479,6 +480,7 @@ def _folder(engine: Engine, root: str) -> Path:
             f"{engine.name!r} cannot hold; choose a path without them"
         )
     # One that was killed has left it, and this launcher has the lease.
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove(folder)
     folder.mkdir(parents=True, mode=0o700)  # it holds keys
     return folder
