@@ -6,6 +6,7 @@ The launcher writes it (`launch.markers.planned`); status and reports read it.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,8 @@ FACTS = {
 
 def read_plan(root: PathLike) -> list[MarkedRun]:
     path = Path(root) / FILE
+    if os.path.lexists(path) and not path.is_file():
+        raise UserError(f"{path} is not a file; move it away, and start `multiberts launch run`")
     if not path.is_file():
         raise UserError(
             f"{path} does not exist: nothing was launched in {root}; check launch.root, or start "
@@ -91,7 +94,8 @@ def read_listed_runs(
 def is_done(directory: PathLike) -> bool:
     """Returns whether a run's directory has a DONE marker that is not empty."""
     try:
-        return os.stat(os.path.join(directory, "DONE")).st_size > 0
+        facts = os.stat(os.path.join(directory, "DONE"))
+        return stat.S_ISREG(facts.st_mode) and facts.st_size > 0
     except OSError:
         return False
 

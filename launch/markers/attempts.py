@@ -23,7 +23,7 @@ from typing import Any, Literal, get_type_hints
 
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, parse_json_fields
+from multiberts.runs.files import PathLike, open_marker, parse_json_fields
 from multiberts.runs.lease_holder import Holder, UnixSeconds
 from multiberts.runs.processes import creation_time, process_is_alive
 
@@ -184,8 +184,8 @@ def beat(root: PathLike, attempt: Attempt) -> None:
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     """Returns all attempts of an experiment, by the path of the run, in order."""
     attempts: dict[str, list[Attempt]] = {}
-    for folder, _, names in os.walk(os.path.join(root, FOLDER)):
-        for name in sorted(names):
+    for folder, folders, names in os.walk(os.path.join(root, FOLDER), onerror=_refuse):
+        for name in sorted([*folders, *names]):
             if name.endswith((".jsonl", ".json")):
                 for attempt in read_journal(os.path.join(folder, name)):
                     attempts.setdefault(attempt.path, []).append(attempt)
@@ -194,17 +194,25 @@ def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     return attempts
 
 
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise UserError(f"cannot read {error.filename}: {error.strerror}; move it away") from error
+
+
 def read_journal(file: PathLike) -> list[Attempt]:
     """Returns the attempts in a journal, in the order in which they began; none where it is not there.
 
     A line without an end is just being written; of a damaged one a warning is printed.
     """
     try:
-        with open(file, "rb") as stream:
+        with open_marker(file) as stream:
             # From the open file: time and content are then of the same moment.
             heartbeat = os.fstat(stream.fileno()).st_mtime
             lines = stream.read().split(b"\n")[:-1]
     except FileNotFoundError:
+        return []
+    except UserError as error:
+        _warn_once(str(error))
         return []
     # Number and path of the attempt come first in a line.
     newest = {line.partition(b'"engine"')[0]: number for number, line in enumerate(lines) if line}

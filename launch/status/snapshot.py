@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import time
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from multiberts.launch.markers.attempts import (
     orphaned,
 )
 from multiberts.launch.markers.failures import last_lines
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import Lease, time_of_disk
 from multiberts.launch.plan.planned_run import STAGES, command_of
 from multiberts.launch.status.progress import (
     Pretraining,
@@ -140,11 +140,11 @@ def collect_status(
     """Looks at an experiment.
 
     Args:
-      now: Unix seconds; None: the clock's.
+      now: Unix seconds; None: by the clock of the root's disk, as heartbeats are.
       done: paths of the runs that are; None: those with a DONE marker.
       attempts: by the path of the run, in order; None: as their markers have them.
     """
-    now = time.time() if now is None else now
+    now = time_of_disk(root) if now is None else now
     plan = read_plan(root)
     paths = {run.path for run in plan}
     attempts = attempts_of(root) if attempts is None else attempts
@@ -286,6 +286,6 @@ def _failures(
 
 def _log_lines(root: PathLike, log: str) -> tuple[str, ...]:
     """Returns the last lines of a log; none of a link to a file outside the root."""
-    path = Path(root, log).resolve()
-    inside = path.is_relative_to(Path(root).resolve())
+    path = Path(os.path.realpath(Path(root, log)))
+    inside = path.is_relative_to(os.path.realpath(root))
     return last_lines(path, LINES_OF_LOG) if inside else ()

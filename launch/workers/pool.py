@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.workers.engines import DaskOptions, Engine, SlurmOptions
+from multiberts.launch.workers.keys import make_keys
 from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
 from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_jobs
 from multiberts.launch.workers.worker import Call, WorkerPlace
@@ -31,6 +32,7 @@ from multiberts.runs.console import progress
 from multiberts.runs.dask_cluster import Workers, connect, first_cause, import_distributed
 from multiberts.runs.environment import ATTENTION, ENGINE, PRECISION
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import remove
 from multiberts.runs.processes import code_digest
 
 # Below the root; it exists as long as the pool, on Slurm with the workers' keys.
@@ -207,19 +209,16 @@ class Pool:
 
     def _make_keys(self, distributed: Any) -> Any:
         """Returns keys of this launch alone, which workers and scheduler show to each other."""
-        keys = distributed.Security.temporary()
-        if self._engine.is_local:
-            return keys
-        files = {}
-        for name in (KEYS, "tls_worker_cert", "tls_worker_key"):
-            path = self._folder / name
-            path.touch(mode=0o600)
-            path.write_text(getattr(keys, name))
-            files[name] = str(path)
+        keys = make_keys()
+        for name, text in keys.items():
+            if not self._engine.is_local:
+                keys[name] = str(self._folder / name)
+                (self._folder / name).touch(mode=0o600)
+                (self._folder / name).write_text(text)
         for role in ("scheduler", "client"):
             for kind in ("cert", "key"):
-                files[f"tls_{role}_{kind}"] = files[f"tls_worker_{kind}"]
-        return distributed.Security(require_encryption=True, **files)
+                keys[f"tls_{role}_{kind}"] = keys[f"tls_worker_{kind}"]
+        return distributed.Security(require_encryption=True, **keys)
 
     @property
     def num_workers(self) -> int:
@@ -399,6 +398,7 @@ def _folder(engine: Engine, root: str) -> Path:
             f"{engine.name!r} cannot hold; choose a path without them"
         )
     # One that was killed has left it, and this launcher has the lease.
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove(folder)
     folder.mkdir(parents=True, mode=0o700)  # it holds keys
     return folder

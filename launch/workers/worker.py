@@ -145,6 +145,10 @@ def _carry_out(
             try:
                 log = Path(place.root) / call.log
                 log.parent.mkdir(parents=True, exist_ok=True)
+                if os.path.lexists(log) and not os.path.isfile(
+                    log
+                ):  # a pipe would wait for a reader
+                    raise UserError(f"{log} is not a file; move it away")
                 with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
                     outcome, error = _call(call, should_stop)
             except Exception as problem:  # the log cannot be written

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -457,3 +458,39 @@ def test_a_folder_of_logs_that_cannot_be_made_is_told(
     outcome, error = outcomes_of["first"]
     assert outcome == "failed" and error is not None and error["kind"] == "FileExistsError"
     assert outcomes(tmp_path, "first") == ["failed"]
+
+
+# A launcher whose clock is set back once a file is there.
+SET_BACK = """
+import pathlib, sys, time
+now, is_set_back = time.time, pathlib.Path(sys.argv[1]).exists
+time.time = lambda: now() - 600 * is_set_back()
+from multiberts.tests.launch.launchers import launch
+launch(sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_after_the_clock_was_set_back_is_replaced(tmp_path: Path) -> None:
+    """Dask's timers then stand still; until they go on, nothing moves a bundle from a busy worker."""
+    root, release, set_back = (tmp_path / name for name in ("root", "release", "set_back"))
+    runs = [("quick_stages:wait", f"wait_{n}", {"release": str(release)}, []) for n in range(2)]
+    content = json.dumps({"runs": runs, "root": str(root), "workers": 2})
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", SET_BACK, str(set_back), content],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,
+    )
+    try:
+        assert wait_until(lambda: [outcomes(root, run[1]) for run in runs] == [[None], [None]])
+        wait_until(lambda: False, 1)  # it counts its workers twice a second
+        set_back.touch()
+        os.kill(attempts_of(root)["wait_0"][0].pid, signal.SIGKILL)
+        assert wait_until(lambda: len(outcomes(root, "wait_0")) == 2, 60)
+        release.touch()
+        assert launcher.wait(60) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()
