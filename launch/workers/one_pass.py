@@ -221,8 +221,8 @@ class OnePass:
             elif attempts and attempts[-1].outcome is not None:
                 self._note(run, attempts[-1].outcome, attempts[-1].error)
             elif attempts:
-                if is_fault:  # else its worker is there, and records what becomes of it
-                    end_attempt(self._root, attempts[-1], outcome, error)
+                # A worker that is there all the same records later how it ended.
+                end_attempt(self._root, attempts[-1], outcome, error)
                 self._note(run, outcome, error)
             else:
                 if run is bundle.runs[0] and is_fault:
