@@ -22,7 +22,7 @@ from multiberts.runs.console import note_once, progress
 from multiberts.runs.errors import UserError, counted
 from multiberts.runs.processes import code_digest, code_digest_on_disk
 
-SECONDS_TO_ANSWER = 10.0
+SECONDS_TO_ANSWER = 9.0
 SECONDS_BETWEEN_LOOKS = 0.5
 # Without a worker; then it is said what is waited for, or that all refuse.
 SECONDS_OF_SILENCE = 30.0
@@ -233,7 +233,7 @@ class Workers:
         with self._changing:
             self._workers = {
                 address: str(worker["name"])
-                for address, worker in (workers or {}).items()
+                for address, worker in sorted((workers or {}).items(), key=_num_executing)
                 if worker["status"] == "running"
             }
             lost = []
@@ -262,9 +262,12 @@ class Workers:
         with self._changing:
             if self._client.status != "running":
                 return  # it connects again, or `look_after` gives up
-            for address in self._workers.keys() - self._running.keys() - self._refused.keys():
+            # In order, so that one is taken first whom no other client keeps busy.
+            for address in self._workers:
                 if not self._waiting:
                     return
+                if address in self._running or address in self._refused:
+                    continue
                 call = self._waiting[0]
                 self._number += 1
                 task = self._client.submit(
@@ -345,6 +348,12 @@ class _Call:
     future: concurrent.futures.Future[Any] = dataclasses.field(
         default_factory=concurrent.futures.Future
     )
+
+
+def _num_executing(item: tuple[str, Any]) -> int:
+    """Returns how many tasks a worker carries out, of whomever."""
+    count: int = item[1]["metrics"].get("task_counts", {}).get("executing", 0)
+    return count
 
 
 def _as_lost(problem: BaseException) -> LostWorkerError | None:

@@ -256,8 +256,8 @@ class OnePass:
             elif attempt is not None and attempt.outcome is not None:
                 self._note(run, attempt.outcome, attempt.error)
             elif attempt is not None:
-                if is_fault:  # else its worker is there, and records what becomes of it
-                    self._end(attempt, outcome, error=error)
+                # A worker that is there all the same records later how it ended.
+                self._end(attempt, outcome, error=error)
                 self._note(run, outcome, error)
             else:
                 if run is bundle.runs[0] and is_fault:

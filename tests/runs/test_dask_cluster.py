@@ -40,6 +40,23 @@ def test_what_is_waited_for_is_said_and_when_a_worker_can_work(
             assert said.count("\n") == 2
 
 
+@pytest.mark.slow
+def test_calls_go_first_to_a_worker_that_no_other_client_keeps_busy(tmp_path: Path) -> None:
+    with DaskCluster(tmp_path, num_workers=2) as cluster, keys_in_place(cluster):
+        with connect(cluster.address, "scheduler") as client:
+
+            def num_busy() -> int:
+                infos = client.scheduler_info()["workers"].values()
+                return sum(info["metrics"]["task_counts"].get("executing", 0) for info in infos)
+
+            others = client.submit(time.sleep, 600)
+            assert wait_until(lambda: num_busy() == 1)
+            for number in range(6):  # by chance one in 64
+                future = Workers(client, "the cluster", f"test-{number}").submit(math.factorial, 5)
+                assert future.result(timeout=60) == 120
+            others.cancel()
+
+
 @pytest.mark.parametrize(
     ("address", "reason"),
     [

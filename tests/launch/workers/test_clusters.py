@@ -282,6 +282,7 @@ def test_without_dask_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.Mo
         run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"))
 
 
+@pytest.mark.slow
 def test_workers_without_the_project_get_no_work_and_one_that_has_it_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
