@@ -20,12 +20,7 @@ from typing import Any, Literal, get_type_hints
 
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import (
-    UNFINISHED_SUFFIX,
-    PathLike,
-    open_marker,
-    parse_json_fields,
-)
+from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, open_marker, parse_json_fields
 from multiberts.runs.lease_holder import Holder, UnixSeconds
 from multiberts.runs.processes import creation_time, process_is_alive
 
@@ -188,31 +183,24 @@ def attempts_at(root: PathLike, path: str) -> list[Attempt]:
 
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     """Returns all attempts of an experiment, by the path of the run, in order."""
-    names = sorted(_paths_in(Path(root) / FOLDER))
+    names: list[str] = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(Path(root) / FOLDER) as folders:
+        names = sorted(folder.path for folder in folders)
     return {attempts[0].path: attempts for attempts in map(_read_folder, names) if attempts}
-
-
-def _paths_in(folder: PathLike) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.path for entry in entries]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"cannot read {folder}: {error.strerror}; move it away") from error
 
 
 def _read_folder(folder: PathLike) -> list[Attempt]:
     """Returns the attempts whose markers lie in a folder; of damaged ones a warning is printed."""
     attempts = []
-    for path in _paths_in(folder):
-        if path.endswith(".json"):
-            try:
-                attempts.append(read_attempt(path))
-            except FileNotFoundError:  # it has just been removed
-                continue
-            except UserError as error:
-                _warn_once(str(error))
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".json"):
+                try:
+                    attempts.append(read_attempt(entry.path))
+                except FileNotFoundError:  # it has just been removed
+                    continue
+                except UserError as error:
+                    _warn_once(str(error))
     return sorted(attempts, key=lambda attempt: attempt.attempt)
 
 
