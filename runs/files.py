@@ -227,7 +227,7 @@ def open_marker(path: PathLike) -> IO[bytes]:
 
     Raises:
       FileNotFoundError: it is not there.
-      UserError: it is no file, or cannot be read. A pipe would be waited for, and a device never ends.
+      UserError: it is not a file, or cannot be read. A pipe would be waited for, and a device never ends.
     """
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115

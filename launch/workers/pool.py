@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import datetime
 import logging
 import multiprocessing
 import os
@@ -24,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.workers.engines import DaskOptions, Engine, SlurmOptions
-from multiberts.launch.workers.keys import make_keys
 from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
 from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_jobs
 from multiberts.launch.workers.worker import Call, WorkerPlace
@@ -318,6 +318,32 @@ class Pool:
             # In a thread, as it waits for answers, which a stopped worker does not give.
             threading.Thread(target=ask, daemon=True).start()
             concurrent.futures.wait(running.values(), timeout=seconds)
+
+
+def make_keys() -> dict[str, str]:
+    """Returns a key and its certificate in PEM, by the names of `distributed.Security`.
+
+    `Security.temporary()` makes them valid from now on, so that a node whose clock is a second behind refuses
+    its launcher. Here no clock counts: a launch ends long before its keys could.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "multiberts")])
+    builder = x509.CertificateBuilder(
+        issuer_name=name,
+        subject_name=name,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=datetime.datetime(1970, 1, 2),
+        not_valid_after=datetime.datetime(2100, 1, 1),
+    )
+    certificate = builder.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return {"tls_ca_file": certificate, "tls_worker_cert": certificate, "tls_worker_key": secret}
 
 
 def _say_when_silence_is_noticed(client: Any, cluster: str, silent_seconds: float) -> None:

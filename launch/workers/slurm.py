@@ -45,13 +45,15 @@ ENDED = {
 _HELD = "HELD"
 
 # By how squeue's reasons begin: the way out where it is not only to wait.
-_START_AGAIN = "; stop this launch and start it again with another {} in run.engine_options"
+_START_AGAIN = (
+    "; wait, or stop this launch and start it again with another {} in run.engine_options"
+)
 _CURES = {
     ("PartitionTimeLimit",): _START_AGAIN.format("walltime or partition"),
-    ("PartitionConfig", "PartitionNodeLimit", "BadConstraints"): "; no node there is enough"
-    + _START_AGAIN.format("cores, gpus, memory_gb, constraint or partition"),
-    ("Assoc", "QOS", "Invalid", "Job's account"): "; wait, or"
-    + _START_AGAIN[1:].format("account, qos, walltime or max_blocks"),
+    ("PartitionConfig", "PartitionNodeLimit", "BadConstraints"): _START_AGAIN.format(
+        "cores, gpus, memory_gb, constraint or partition"
+    ),
+    ("Assoc", "QOS", "Invalid", "Job's acc"): _START_AGAIN.format("account, qos or max_blocks"),
     ("PartitionDown", "PartitionInactive", "ReqNodeNotAvail", "Nodes required"): "; see sinfo -R",
 }
 

@@ -334,7 +334,7 @@ def test_what_jobs_wait_for_is_known_and_a_held_one_is_replaced_once(
     jobs.cancel()
     assert jobs_of(slurm) == []
     jobs = start(cores=100)
-    assert wait_until(lambda: waits_for("PartitionConfig; no node there is enough; stop this"))
+    assert wait_until(lambda: waits_for("PartitionConfig; wait, or stop this launch"))
     # Cancelled in the end, though its number is not known.
     jobs._jobs.clear()
     jobs._not_ended.clear()

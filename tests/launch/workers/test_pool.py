@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.launch.workers.keys import make_keys
+from multiberts.launch.workers.pool import make_keys
 
 
 @pytest.mark.parametrize("days", [-400, -1, 0, 400])
