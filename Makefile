@@ -85,7 +85,7 @@ bench-finetune: $(VENV)/installed-for-tests
 	$(PIP) --no-deps $(PEERS)
 	$(BIN)/python -m benchmarks.finetuning_speed
 
-# Plans and states of 10,000 runs, and 4,000 runs that do nothing, through the launcher.
+# Plans and states of 10,000 runs, and 4,000 runs that do nothing, through the launcher; calls for 28,000 runs.
 bench-launch: $(VENV)/installed
 	$(BIN)/python -m multiberts.tests.launch.launch_speed
 

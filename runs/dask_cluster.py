@@ -1,13 +1,49 @@
-"""Dask, imported where it is asked for only, and clusters of it that others have started.
+"""Dask, imported where it is asked for only: schedulers by their address, calls on workers with this code.
 
 The keys for an address with `tls://` are those of Dask's configuration; docs/clusters.md has the variables.
 """
 
 from __future__ import annotations
 
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import pickle
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from multiberts.runs.errors import UserError
+from multiberts.runs.console import note_once, progress
+from multiberts.runs.errors import UserError, counted
+from multiberts.runs.processes import code_digest, code_digest_on_disk
+
+SECONDS_TO_ANSWER = 9.0
+SECONDS_BETWEEN_LOOKS = 0.5
+# Without a worker; then it is said what is waited for, or that all refuse.
+SECONDS_OF_SILENCE = 30.0
+
+# Why a worker carries nothing out; other reasons are errors.
+_STARTED_EARLIER = "its process was started with other code of this project"
+_OTHER_FILES = "its machine has other code of this project"
+
+# Why a call was refused, its error, and its result.
+_Answer = tuple[str | None, Exception | None, Any]
+
+# Errors of a task whose worker, or whose connection, is gone.
+_LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError")
+
+
+class LostWorkerError(Exception):
+    """The worker of a call is gone."""
+
+
+class BlamelessLossError(LostWorkerError):
+    """It is not for the call that its worker is gone: that was leaving, or the scheduler is lost."""
 
 
 def import_distributed() -> Any:
@@ -22,13 +58,27 @@ def import_distributed() -> Any:
 
 
 def connect(address: str, setting: str) -> Any:
-    """Returns a client of a scheduler.
+    """Returns a client of a scheduler, which has answered within `SECONDS_TO_ANSWER`.
 
     Args:
       address: such as `tls://10.0.0.7:8786`.
     """
     distributed = import_distributed()
+
+    async def ask() -> None:
+        keys = distributed.Security().get_connection_args("client")
+        # A little less, as its error has the cause.
+        seconds = 0.8 * SECONDS_TO_ANSWER
+        async with (
+            asyncio.timeout(SECONDS_TO_ANSWER),
+            distributed.rpc(address, timeout=seconds, connection_args=keys) as scheduler,
+        ):
+            await scheduler.identity(n_workers=0)
+
     try:
+        # A client that could not connect may stay, and keep its process from ending.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, ask()).result()
         return distributed.Client(address, set_as_default=False)
     except Exception as error:  # each protocol has its own
         raise UserError(
@@ -38,7 +88,278 @@ def connect(address: str, setting: str) -> Any:
 
 
 def first_cause(error: BaseException) -> str:
-    """Returns the message of the first cause of an error, in one line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split()) or type(error).__name__
+    """Returns the message of the first cause of an error that has one, in one line."""
+    message = ""
+    cause: BaseException | None = error
+    while cause is not None:
+        message = " ".join(str(cause).split()) or message
+        cause = cause.__cause__
+    return message or type(error).__name__
+
+
+def call_if_same(digest: str, call: bytes) -> _Answer:
+    """Calls a function in a worker if its code is that of the launcher.
+
+    Args:
+      digest: the launcher's `code_digest`.
+      call: the pickled function and its arguments.
+    """
+    of_process = code_digest()
+    # From there comes what has not been imported yet.
+    if _on_disk(second=int(time.monotonic())) != digest:
+        return _OTHER_FILES, None, None
+    if of_process != digest:
+        return _STARTED_EARLIER, None, None
+    function, arguments = pickle.loads(call)
+    try:
+        return None, None, function(*arguments)
+    except Exception as error:
+        error.add_note(traceback.format_exc())  # which does not travel otherwise
+        return None, error, None
+
+
+@functools.lru_cache(maxsize=1)
+def _on_disk(second: int) -> str:  # noqa: ARG001
+    """Returns the digest of the files, read once a second at most, as calls may be many and short."""
+    return code_digest_on_disk()
+
+
+# Each task is `eval` of this text, so that `call_if_same` is looked for in the worker alone, when it runs.
+# Dask imports a function of a task in the scheduler, too, which may lack it. One that travels as a whole is
+# bytecode, which kills a worker of another version of Python.
+_TASK = f"__import__({__name__!r}, fromlist=['']).{call_if_same.__name__}(digest, call)"
+
+
+class Workers:
+    """The workers of a scheduler, each of which has one call at a time.
+
+    A call goes to a worker whose code is this process's; others are named, with the reason, and get none.
+
+    Usage:
+
+        workers = Workers(client, "the cluster at tls://10.0.0.7:8786", "prepare")
+        future = workers.submit(function, argument)
+        while not future.done():
+            workers.look_after()
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        prefix: str,
+        *,
+        are_own: bool = False,
+        losses: int = 0,
+        waiting_for: Callable[[], str] = lambda: "a worker that connects",
+    ):
+        """Looks which workers there are.
+
+        Args:
+          client: of a scheduler.
+          name: of the cluster, in messages.
+          prefix: with which its tasks' keys begin, as those of no other client do.
+          are_own: whether this process has started them, so that it is the code that has changed if theirs
+            is another.
+          losses: how often a call is tried again whose worker is lost.
+          waiting_for: returns what is missing where no worker can work.
+        """
+        self._client = client
+        self._name = name
+        self._prefix = prefix
+        self._are_own = are_own
+        self._losses = losses
+        self._waiting_for = waiting_for
+        self._number = 0
+        self._waiting: collections.deque[_Call] = collections.deque()
+        self._running: dict[str, tuple[Any, _Call]] = {}
+        self._workers: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
+        self._changing = threading.Lock()
+        self._next_look = 0.0
+        self.had_workers = time.monotonic()
+        self._said = ""
+        self.look_after()
+
+    @property
+    def names(self) -> Mapping[str, bool]:
+        """Returns whether each worker has a call, by its name; those that refuse are left out."""
+        with self._changing:
+            return {
+                name: address in self._running
+                for address, name in self._workers.items()
+                if address not in self._refused
+            }
+
+    @property
+    def running(self) -> dict[str, concurrent.futures.Future[Any]]:
+        """Returns the calls that workers have, by the address of the worker."""
+        with self._changing:
+            return {address: call.future for address, (_, call) in self._running.items()}
+
+    def submit(
+        self, function: Callable[..., Any], *arguments: Any
+    ) -> concurrent.futures.Future[Any]:
+        """Submits a call; the future has its result or error, or `LostWorkerError`.
+
+        Args:
+          function: of a module, or a `functools.partial` of one.
+        """
+        call = _Call(pickle.dumps((function, arguments)), self._losses)
+        self._waiting.append(call)
+        self._feed()
+        return call.future
+
+    def drop_waiting(self) -> None:
+        """Forgets the calls that no worker has."""
+        with self._changing:
+            self._waiting.clear()
+
+    def look_after(self) -> None:
+        """Sees which workers there are, and gives them what waits; to be called now and then.
+
+        After `SECONDS_OF_SILENCE` without one that can work it says what is waited for, or raises UserError
+        if all those that there are refuse.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        if self._client.status in ("closed", "closing"):
+            raise UserError(
+                f"the scheduler of {self._name} is gone; start it, and give the same command, which resumes "
+                "from here"
+            )
+        workers = self._ask()
+        with self._changing:
+            self._workers = {
+                address: str(worker["name"])
+                for address, worker in sorted((workers or {}).items(), key=_num_executing)
+                if worker["status"] == "running"
+            }
+            lost = []
+            if workers is not None:
+                lost = [task for at, (task, _) in self._running.items() if at not in workers]
+                self._refused = {at: why for at, why in self._refused.items() if at in workers}
+        for task in lost:
+            task.cancel()  # it would wait for that very worker
+        self._feed()
+        self._say(is_answering=workers is not None)
+        self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+
+    def _ask(self) -> dict[str, Any] | None:
+        """Returns the workers that are connected, by address, or None if the scheduler does not answer."""
+        if self._client.status == "running":
+            with contextlib.suppress(Exception):
+                ask = self._client.scheduler.identity
+                seconds = SECONDS_TO_ANSWER
+                return dict(
+                    self._client.sync(ask, n_workers=-1, callback_timeout=seconds)["workers"]
+                )
+        return None
+
+    def _feed(self) -> None:
+        """Gives each worker that has none a call that waits."""
+        with self._changing:
+            if self._client.status != "running":
+                return  # it connects again, or `look_after` gives up
+            # In order, so that one is taken first whom no other client keeps busy.
+            for address in self._workers:
+                if not self._waiting:
+                    return
+                if address in self._running or address in self._refused:
+                    continue
+                call = self._waiting[0]
+                self._number += 1
+                task = self._client.submit(
+                    eval,
+                    _TASK,
+                    {"digest": code_digest(), "call": call.content},
+                    key=f"{self._prefix}-{self._number}",
+                    workers=[address],
+                    pure=False,
+                )
+                self._waiting.popleft()
+                self._running[address] = task, call
+                task.add_done_callback(functools.partial(self._take, address, call))
+
+    def _take(self, address: str, call: _Call, task: Any) -> None:
+        """Passes on what a task returned; called in a thread of Dask's."""
+        refusal, error, result = None, None, None
+        try:
+            refusal, error, result = task.result()
+        except BaseException as problem:
+            error = _as_lost(problem)
+            if error is None:
+                refusal = f"{type(problem).__name__}: {first_cause(problem)}"
+        is_lost = isinstance(error, LostWorkerError)
+        goes_on = refusal is not None or (is_lost and call.losses > 0)
+        with self._changing:
+            del self._running[address]
+            if is_lost:
+                self._workers.pop(address, None)
+            if refusal is not None:
+                self._refused[address] = refusal
+                name = self._workers.get(address, address)
+                note_once(f"worker {name} of {self._name} gets no work: {refusal}")
+            if goes_on:
+                call.losses -= is_lost
+                self._waiting.appendleft(call)
+        if not goes_on and error is not None:
+            call.future.set_exception(error)
+        elif not goes_on:
+            call.future.set_result(result)
+        with contextlib.suppress(Exception):  # the client may be closing
+            self._feed()
+
+    def _say(self, is_answering: bool) -> None:
+        """Says what is waited for, or raises UserError where that cannot help."""
+        with self._changing:
+            reasons = sorted(set(self._refused.values()))
+            num_able = len(self._workers.keys() - self._refused.keys())
+        if self._are_own and {_STARTED_EARLIER, _OTHER_FILES} & set(reasons):
+            raise UserError(
+                "the project's code has changed since this command was started; the same command resumes "
+                "with the code as it is now"
+            )
+        now = time.monotonic()
+        if num_able:
+            if self._said:
+                progress(f"{counted(num_able, 'worker')} of {self._name} can work; going on")
+            self._said, self.had_workers = "", now
+        elif now - self.had_workers > SECONDS_OF_SILENCE:
+            if reasons:
+                raise UserError(
+                    f"no worker of {self._name} can work ({'; '.join(reasons)}); see that their machines "
+                    "have this project's code as it is here, and what it requires, that their processes are "
+                    "started anew with it, and give the same command"
+                )
+            missing = self._waiting_for() if is_answering else "its scheduler, which is silent"
+            if missing != self._said:
+                progress(f"no worker of {self._name} can work; waiting for {missing}")
+                self._said = missing
+
+
+@dataclasses.dataclass
+class _Call:
+    """A call that is submitted."""
+
+    content: bytes
+    losses: int
+    future: concurrent.futures.Future[Any] = dataclasses.field(
+        default_factory=concurrent.futures.Future
+    )
+
+
+def _num_executing(item: tuple[str, Any]) -> int:
+    """Returns how many tasks a worker carries out, of whomever."""
+    count: int = item[1]["metrics"].get("task_counts", {}).get("executing", 0)
+    return count
+
+
+def _as_lost(problem: BaseException) -> LostWorkerError | None:
+    """Returns what an error of Dask's means if it says that a worker or the scheduler is gone."""
+    if type(problem).__name__ not in _LOST:
+        return None
+    if getattr(problem, "reason", None) == "scheduler-connection-lost":
+        return BlamelessLossError("the connection to Dask's scheduler was lost")
+    return LostWorkerError("its worker was lost (killed, out of memory, hung, or cut off)")

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import shutil
+import stat
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -219,6 +220,25 @@ def read_bytes(path: PathLike, cure_if_empty: str = "give a file with text in it
     if not data:
         raise UserError(f"{path} is empty; {cure_if_empty}")
     return data
+
+
+def open_marker(path: PathLike) -> IO[bytes]:
+    """Opens a file that others may have put there, to read.
+
+    Raises:
+      FileNotFoundError: it is not there.
+      UserError: it is not a file, or cannot be read. A pipe would be waited for, and a device never ends.
+    """
+    try:
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return file
+        file.close()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; move it away") from error
+    raise UserError(f"{path} is a pipe or a device, expected a file; move it away")
 
 
 def open_unpacked(path: PathLike) -> io.BufferedReader:

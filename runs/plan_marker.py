@@ -6,6 +6,7 @@ The launcher writes it (`launch.markers.planned`); status and reports read it.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,8 @@ FACTS = {
 
 def read_plan(root: PathLike) -> list[MarkedRun]:
     path = Path(root) / FILE
+    if os.path.lexists(path) and not path.is_file():
+        raise UserError(f"{path} is not a file; move it away, and start `multiberts launch run`")
     if not path.is_file():
         raise UserError(
             f"{path} does not exist: nothing was launched in {root}; check launch.root, or start "
@@ -91,7 +94,8 @@ def read_listed_runs(
 def is_done(directory: PathLike) -> bool:
     """Returns whether a run's directory has a DONE marker that is not empty."""
     try:
-        return os.stat(os.path.join(directory, "DONE")).st_size > 0
+        facts = os.stat(os.path.join(directory, "DONE"))
+        return stat.S_ISREG(facts.st_mode) and facts.st_size > 0
     except OSError:
         return False
 
@@ -99,7 +103,7 @@ def is_done(directory: PathLike) -> bool:
 def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
     """Returns which of the runs at `paths`, relative to the root, have a DONE marker that is not empty.
 
-    Each folder is listed once, and of the runs in it only those that exist are looked into.
+    One call of the file system for each folder, and one for each run in those that exist.
     """
     folders: dict[str, list[str]] = {}
     for path in paths:
@@ -107,12 +111,7 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
         folders.setdefault(folder, []).append(name)
     done = set()
     for folder, names in folders.items():
-        place = os.path.join(root, folder)
-        try:
-            with os.scandir(place) as entries:
-                present = {entry.name for entry in entries}
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        prefix = f"{folder}/" if folder else ""
-        done |= {prefix + name for name in names if name in present and is_done(f"{place}/{name}")}
+        if os.path.isdir(os.path.join(root, folder)):
+            paths_inside = (f"{folder}/{name}" if folder else name for name in names)
+            done |= {path for path in paths_inside if is_done(os.path.join(root, path))}
     return done

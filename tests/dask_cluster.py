@@ -57,14 +57,31 @@ class DaskCluster:
         # The file is there before its content.
         assert wait_until(lambda: described.exists() and "}" in described.read_text()), self.said()
         self.address = json.loads(described.read_text())["address"]
-        for number in range(self._num_workers):
-            # Importing its own pages would take a worker as long as all the rest.
-            one = (f"--name=worker-{number}", "--nthreads=1", "--host=127.0.0.1", "--no-dashboard")
-            self._start("worker", self.address, *one, f"--local-directory={self._folder}")
-        assert wait_until(lambda: self.said().count("Registered to") == self._num_workers), (
-            self.said()
-        )
+        for _ in range(self._num_workers):
+            self.add_worker(wait=False)
+        self.wait_for_workers()
         return self
+
+    def add_worker(self, wait: bool = True, **environment: str) -> None:
+        """Starts another worker, `worker-<number>`.
+
+        Args:
+          environment: further variables of this one.
+        """
+        # Importing its own pages would take a worker as long as all the rest.
+        name = f"--name=worker-{len(self.workers)}"
+        options = (name, "--nthreads=1", "--host=127.0.0.1", "--no-dashboard")
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in environment.items():
+                patch.setitem(self.environment, variable, value)
+            self._start("worker", self.address, *options, f"--local-directory={self._folder}")
+        if wait:
+            self.wait_for_workers()
+
+    def wait_for_workers(self) -> None:
+        """Waits until all workers have connected at least once."""
+        count = len(self.workers)
+        assert wait_until(lambda: self.said().count("Registered to") >= count), self.said()
 
     def __exit__(self, *exception: object) -> None:
         # The scheduler last; a worker that is just starting again would wait for it.

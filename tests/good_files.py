@@ -209,7 +209,7 @@ def _without(folder: Path, *names: str, layout: str = "tf1", task: str | None = 
 
 def experiment(root: Path) -> None:
     """Writes the markers of an experiment: two runs, one of them tried once."""
-    (root / "launch/attempts/pretrain---a").mkdir(parents=True)
+    (root / "launch/attempts").mkdir(parents=True)
     facts = {"procedure": "base", "pretrain_seed": 0, "num_steps": 10, "checkpoint_steps": [10]}
     runs = [
         {"path": "pretrain/a", "stage": "pretrain", "name": "a", "identity": "1", "parents": [],
@@ -226,7 +226,7 @@ def experiment(root: Path) -> None:
                "job": None, "device": "cpu", "zone": None, "dollars_per_hour": 1.0,
                "started": time.time() - 60, "ended": None, "outcome": None, "error": None,
                "log": "logs/a", "created": None, "owner": "u"}  # fmt: skip
-    (root / "launch/attempts/pretrain---a/1.json").write_text(json.dumps(attempt))
+    (root / "launch/attempts/pretrain---a.jsonl").write_text(json.dumps(attempt) + "\n")
     (root / "pretrain/a").mkdir(parents=True)
     now = time.time()
     lines = [{"step": s, "loss": 2.0, "time": now + s, "steps_per_second": 1.0} for s in (1, 2, 3)]
@@ -332,7 +332,7 @@ GOOD: dict[str, Callable[[Path], Path]] = {
     "pytorch": _in("model", _torch, "pytorch_model.bin"),
     "plan": _in("root", experiment, "launch/plan.json"),
     "lease": _in("root", experiment, "launch/lease.json"),
-    "attempt": _in("root", experiment, "launch/attempts/pretrain---a/1.json"),
+    "attempt": _in("root", experiment, "launch/attempts/pretrain---a.jsonl"),
     "metrics": _in("root", experiment, "pretrain/a/metrics.jsonl"),
 }  # fmt: skip
 

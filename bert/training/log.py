@@ -14,7 +14,13 @@ from typing import Any
 
 from multiberts.runs import console
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, parse_json_fields, remove, write_atomically
+from multiberts.runs.files import (
+    PathLike,
+    open_marker,
+    parse_json_fields,
+    remove,
+    write_atomically,
+)
 from multiberts.runs.parameters import fits
 
 METRICS = "metrics.jsonl"
@@ -156,10 +162,10 @@ def tail_of_metrics(path: PathLike) -> list[dict[str, Any]]:
       path: the file; one that is missing or cannot be read has no lines.
     """
     try:
-        with open(path, "rb") as stream:
+        with open_marker(path) as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _BYTES_OF_TAIL))
             return whole_lines(stream.read().splitlines())
-    except OSError:
+    except (OSError, UserError):
         return []
 
 

@@ -22,6 +22,7 @@ from multiberts.launch.estimate.work import (
     pretraining_work,
     shape_of,
 )
+from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths
@@ -108,6 +109,8 @@ def estimate_plan(
     workers: int | None = None,
     spot: bool = False,
     device_stages: Collection[str] = DEVICE_STAGES,
+    done: Collection[str] | None = None,
+    attempts: Mapping[str, Sequence[Attempt]] | None = None,
 ) -> PlanEstimate:
     """Estimates what is left of a plan.
 
@@ -120,6 +123,8 @@ def estimate_plan(
         another device.
       spot: prices of capacity that can be taken away.
       device_stages: that are carried out on the device; the others are on this machine.
+      done: paths of the runs that are; None: those with a DONE marker.
+      attempts: by the path of the run, in order; None: as their markers have them.
     """
     prices = load_prices()
     chosen, workers = _chosen_device(prices, device, workers)
@@ -127,7 +132,8 @@ def estimate_plan(
     if not chosen.is_processor:
         trains_here = "finetune" not in device_stages
         host, _ = _chosen_device(prices, None if trains_here else "cpu", None)
-    done = done_paths(root, [run.path for run in plan])
+    done = done_paths(root, [run.path for run in plan]) if done is None else done
+    attempts = attempts_of(root) if attempts is None else attempts
 
     def counts(run: PlannedRun, found: str | None) -> bool:
         expected = chosen if run.stage in device_stages else host
@@ -135,7 +141,7 @@ def estimate_plan(
             return True
         return found in (None, "cpu") and expected.is_processor
 
-    measured = measure(root, plan, done, counts)
+    measured = measure(root, plan, done, attempts, counts)
     runs = {}
     for run in plan:
         if run.path not in done:

@@ -7,14 +7,14 @@ from `run.json`, which records how many examples a task has.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from multiberts.bert.training.log import tail_of_metrics
 from multiberts.launch.estimate.work import shape_of
-from multiberts.launch.markers.attempts import Attempt, attempts_of
+from multiberts.launch.markers.attempts import Attempt
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields
@@ -47,15 +47,16 @@ class Measurements:
 def measure(
     root: PathLike,
     plan: Sequence[PlannedRun],
-    done: set[str],
+    done: Collection[str],
+    attempts: Mapping[str, Sequence[Attempt]],
     counts: Callable[[PlannedRun, str | None], bool],
 ) -> Measurements:
     """Collects what the runs of an experiment show.
 
     Args:
+      attempts: by the path of the run, in order.
       counts: whether the time of a run on a device of that name counts; None: an unknown device.
     """
-    attempts = attempts_of(root)
     per_step: dict[Shape, list[float]] = {}
     per_run: dict[Shape, list[float]] = {}
     steps: dict[str, int] = {}

@@ -1,13 +1,16 @@
 """Markers of attempts: which worker carries out which run, since when, and how it ended.
 
-An attempt is a small JSON file, `launch/attempts/<run's path, / as --->/<number>.json` below the
-experiment's root. The file's time of change is the heartbeat: the worker touches it.
+They stand in journals, `launch/attempts/<journal>.jsonl` below the experiment's root: one per bundle of runs,
+as calls are what costs on a network file system. A line is a whole attempt as JSON, written when it begins
+and when it ends; the last line about an attempt counts. The file's time of change is the heartbeat of its
+open attempt: the worker touches it. A file per attempt in a folder per run is an earlier version's journal.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import json
 import os
@@ -20,7 +23,7 @@ from typing import Any, Literal, get_type_hints
 
 from multiberts.runs.console import warn
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import UNFINISHED_SUFFIX, PathLike, parse_json_fields
+from multiberts.runs.files import PathLike, open_marker, parse_json_fields
 from multiberts.runs.lease_holder import Holder, UnixSeconds
 from multiberts.runs.processes import creation_time, process_is_alive
 
@@ -36,8 +39,10 @@ SECONDS_BETWEEN_RECONCILIATIONS = 3600.0
 
 OUTCOMES = ("done", "failed", "preempted", "lost")
 
+_warn_once = functools.cache(warn)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt at one run.
 
@@ -56,7 +61,8 @@ class Attempt:
       log: the file it prints to, relative to the root, or None.
       created: the process's `runs.processes.creation_time`; None where it is not known.
       owner: of the lease of the launcher that started it; None where it needs no launcher.
-      heartbeat: Unix seconds of the last sign of life; not part of the file's content.
+      heartbeat: Unix seconds of the last sign of life; not part of the file's content, like the next.
+      journal: the file that it stands in, relative to `FOLDER`.
     """
 
     attempt: int
@@ -76,6 +82,7 @@ class Attempt:
     created: float | None = None
     owner: str | None = None
     heartbeat: float = 0.0
+    journal: str = ""
 
     def is_silent(self, now: float) -> bool:
         """Returns whether it has not ended and gave no sign of life for long."""
@@ -99,30 +106,37 @@ class Attempt:
 _KINDS = {
     name: kind
     for name, kind in get_type_hints(Attempt, include_extras=True).items()
-    if name != "heartbeat"
+    if name not in ("heartbeat", "journal")
 }
 
 
-def folder_of_attempts(root: PathLike, path: str) -> Path:
-    return Path(root) / FOLDER / path.strip("/").replace("/", "---")
+def file_of_journal(root: PathLike, journal: str) -> Path:
+    return Path(root) / FOLDER / journal
 
 
-def file_of_attempt(root: PathLike, attempt: Attempt) -> Path:
-    return folder_of_attempts(root, attempt.path) / f"{attempt.attempt}.json"
+def make_journal(root: PathLike, journal: str) -> str:
+    """Makes an empty journal unless it is there; returns its name."""
+    file = file_of_journal(root, journal)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    return journal
 
 
 def begin_attempt(root: PathLike, path: str, *, engine: str, **facts: Any) -> Attempt:
-    """Writes the marker of an attempt that begins now, numbered after those before it.
+    """Writes that an attempt begins now.
 
     Args:
-      facts: further fields of `Attempt`; without `host` and `pid` it is this process's.
+      facts: further fields of `Attempt`; without `host` and `pid` it is this process's, without `journal`
+        it is written into one of this run alone, without `attempt` it is the first.
     """
     now = time.time()
     is_here = "host" not in facts
     facts = {"host": socket.gethostname(), "pid": os.getpid(), **facts}
     facts["created"] = creation_time(facts["pid"]) if is_here else None
-    number = max((found.attempt for found in attempts_at(root, path)), default=0) + 1
-    attempt = Attempt(number, path, engine, started=now, heartbeat=now, **facts)
+    if "journal" not in facts:
+        facts["journal"] = make_journal(root, f"{path.strip('/').replace('/', '---')}.jsonl")
+    facts = {"attempt": 1, "started": now, "heartbeat": now, **facts}
+    attempt = Attempt(path=path, engine=engine, **facts)
     write_attempt(root, attempt)
     return attempt
 
@@ -150,74 +164,70 @@ def end_attempt(
 
 
 def write_attempt(root: PathLike, attempt: Attempt) -> None:
-    """Writes the marker of an attempt, whole or not at all."""
-    target = file_of_attempt(root, attempt)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # A worker, and a launcher that gave it up, may write the same marker: each has its own temporary
-    # file. Without a flush to the disk: after a crash of the machine only DONE counts.
-    temporary = target.with_name(f"{target.name}.{os.getpid()}{UNFINISHED_SUFFIX}")
-    try:
-        temporary.write_text(json.dumps({name: getattr(attempt, name) for name in _KINDS}) + "\n")
-        os.replace(temporary, target)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def close_open_attempts(root: PathLike, paths: Iterable[str], outcome: str) -> None:
-    """Ends the attempts at some runs that no worker is left of; nodes of Cloud TPU end their own."""
-    for path in paths:
-        for attempt in attempts_at(root, path):
-            if attempt.ended is None and attempt.engine != "tpu":
-                end_attempt(root, attempt, outcome, ended=attempt.heartbeat)
+    """Appends what is known of an attempt to its journal, whole or not at all."""
+    # The newline before ends a line that was cut when a machine crashed. Without a flush to the disk: after
+    # that only DONE counts.
+    line = f"\n{json.dumps({name: getattr(attempt, name) for name in _KINDS})}\n".encode()
+    # Opened and closed each time, as network file systems show others what was closed.
+    with open(file_of_journal(root, attempt.journal), "ab", buffering=0) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        if stream.write(line) < len(line):
+            stream.truncate(size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), stream.name)
 
 
 def beat(root: PathLike, attempt: Attempt) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.utime(file_of_attempt(root, attempt))
-
-
-def attempts_at(root: PathLike, path: str) -> list[Attempt]:
-    return _read_folder(folder_of_attempts(root, path))
+        os.utime(file_of_journal(root, attempt.journal))
 
 
 def attempts_of(root: PathLike) -> dict[str, list[Attempt]]:
     """Returns all attempts of an experiment, by the path of the run, in order."""
-    names: list[str] = []
-    with contextlib.suppress(FileNotFoundError), os.scandir(Path(root) / FOLDER) as folders:
-        names = sorted(folder.path for folder in folders)
-    return {attempts[0].path: attempts for attempts in map(_read_folder, names) if attempts}
+    attempts: dict[str, list[Attempt]] = {}
+    for folder, folders, names in os.walk(os.path.join(root, FOLDER), onerror=_refuse):
+        for name in sorted([*folders, *names]):
+            if name.endswith((".jsonl", ".json")):
+                for attempt in read_journal(os.path.join(folder, name)):
+                    attempts.setdefault(attempt.path, []).append(attempt)
+    for of_run in attempts.values():
+        of_run.sort(key=lambda attempt: (attempt.attempt, attempt.started))
+    return attempts
 
 
-def _read_folder(folder: PathLike) -> list[Attempt]:
-    """Returns the attempts whose markers lie in a folder; of damaged ones a warning is printed."""
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise UserError(f"cannot read {error.filename}: {error.strerror}; move it away") from error
+
+
+def read_journal(file: PathLike) -> list[Attempt]:
+    """Returns the attempts in a journal, in the order in which they began; none where it is not there.
+
+    A line without an end is just being written; of a damaged one a warning is printed.
+    """
+    try:
+        with open_marker(file) as stream:
+            # From the open file: time and content are then of the same moment.
+            heartbeat = os.fstat(stream.fileno()).st_mtime
+            lines = stream.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    except UserError as error:
+        _warn_once(str(error))
+        return []
+    # Number and path of the attempt come first in a line.
+    newest = {line.partition(b'"engine"')[0]: number for number, line in enumerate(lines) if line}
+    cure = "the line is ignored; delete it"
     attempts = []
-    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".json"):
-                try:
-                    attempts.append(read_attempt(entry.path))
-                except FileNotFoundError:  # it has just been removed
-                    continue
-                except UserError as error:
-                    _warn_once(str(error))
-    return sorted(attempts, key=lambda attempt: attempt.attempt)
-
-
-def read_attempt(path: PathLike) -> Attempt:
-    """Returns the attempt of a marker."""
-    with open(path, "rb") as stream:
-        # From the open file: time and content are then of the same marker, even if it is replaced now.
-        heartbeat = os.fstat(stream.fileno()).st_mtime
-        cure = "the file is ignored; delete it"
-        found = parse_json_fields(stream.read(), str(path), _KINDS, cure)
-    fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
-    return Attempt(**fields, heartbeat=heartbeat)
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    warn(text)
+    for number in newest.values():
+        try:
+            found = parse_json_fields(lines[number], f"{file} line {number + 1}", _KINDS, cure)
+        except UserError as error:
+            _warn_once(str(error))
+            continue
+        fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
+        journal = str(file).rpartition(f"{FOLDER}/")[2]
+        attempts.append(Attempt(**fields, heartbeat=heartbeat, journal=journal))
+    return attempts
 
 
 def orphaned(

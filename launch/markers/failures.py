@@ -11,7 +11,8 @@ from pathlib import Path
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs import console
 from multiberts.runs.command_line.command import EXIT_USER_ERROR
-from multiberts.runs.files import PathLike
+from multiberts.runs.errors import UserError
+from multiberts.runs.files import PathLike, open_marker
 
 LOG_LINES_SHOWN = 5
 _BYTES_OF_LOG = 16 * 1024
@@ -52,11 +53,11 @@ def last_lines(path: PathLike, count: int) -> tuple[str, ...]:
     The last state of a line that was drawn again, such as a progress bar, counts.
     """
     try:
-        with open(path, "rb") as stream:
+        with open_marker(path) as stream:
             size = stream.seek(0, os.SEEK_END)
             stream.seek(max(0, size - _BYTES_OF_LOG))
             text = stream.read().decode("utf-8", errors="replace")
-    except OSError:
+    except (OSError, UserError):
         return ()
     lines = [line.rstrip("\r").rpartition("\r")[2].rstrip() for line in text.split("\n")]
     return tuple([line for line in lines if line][-count:])

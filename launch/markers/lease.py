@@ -27,6 +27,18 @@ SECONDS_UNTIL_STALE = 90.0
 SECONDS_BETWEEN_LOOKS = 0.5
 
 
+def time_of_disk(root: PathLike) -> float:
+    """Returns the Unix time by the clock that dates the files of a root, such as a file server's.
+
+    Where the root cannot be written it is this machine's, which may differ by minutes.
+    """
+    lock = Path(root) / LOCK
+    with contextlib.suppress(OSError):
+        os.utime(lock)
+        return lock.stat().st_mtime
+    return time.time()
+
+
 class LeaseWatch:
     """Looks at a lease repeatedly, and notes when it changes."""
 
@@ -89,7 +101,7 @@ class Lease:
         if holder is None or holder.is_gone():
             return None
         with contextlib.suppress(FileNotFoundError):
-            age = time.time() - (Path(root) / FILE).stat().st_mtime
+            age = time_of_disk(root) - (Path(root) / FILE).stat().st_mtime
             return holder if holder.is_here or age <= SECONDS_UNTIL_STALE else None
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,9 @@ def show_plan(
     Raises:
       UserError: the estimate is above the budget, the device is unknown, or there is another registration.
     """
+    done = done_paths(root, [run.path for run in plan])
     if register is not None:
-        report(_registered(plan, root, register, metric, stopping_rule))
+        report(_registered(plan, root, done, register, metric, stopping_rule))
     options = engine_options or {}
     stages = DEVICE_STAGES
     if engine == "tpu":
@@ -86,15 +87,17 @@ def show_plan(
         workers=workers,
         spot=bool(spot),
         device_stages=stages,
+        done=done,
     )
     report(estimate_text(plan, estimate, root))
-    report(folders_text(plan, root))
+    report(folders_text(plan, root, done))
     refuse_above(estimate, budget)
 
 
 def _registered(
     plan: Sequence[PlannedRun],
     root: str | Path,
+    done: Collection[str],
     hypothesis: str,
     metric: str | None,
     stopping_rule: StoppingRule,
@@ -132,7 +135,7 @@ def _registered(
             "seeds": {name: sorted(own) for name, own in seeds.items()},
             "analysis": {name: arguments[name] for name in REGISTERED if name in arguments},
         },
-        done=len(done_paths(root, [run.path for run in plan])),
+        done=len(done),
     )
 
 
@@ -173,9 +176,8 @@ def _stage_line(stage: str, paths: Sequence[str], estimate: PlanEstimate) -> str
     )
 
 
-def folders_text(plan: Sequence[PlannedRun], root: str | Path) -> str:
+def folders_text(plan: Sequence[PlannedRun], root: str | Path, done: Collection[str]) -> str:
     """Returns the runs by folder of a corpus, procedure or task: several are one line with counts."""
-    done = done_paths(root, [run.path for run in plan])
     lines = [f"{root}: {counted(len(plan), 'run')}, {len(done)} done"]
     folders: dict[str, list[str]] = {}
     for run in plan:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import time
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from multiberts.launch.markers.attempts import (
     orphaned,
 )
 from multiberts.launch.markers.failures import last_lines
-from multiberts.launch.markers.lease import Lease
+from multiberts.launch.markers.lease import Lease, time_of_disk
 from multiberts.launch.plan.planned_run import STAGES, command_of
 from multiberts.launch.status.progress import (
     Pretraining,
@@ -131,17 +131,24 @@ class Status:
         return sum(stage.total for stage in self.stages)
 
 
-def collect_status(root: PathLike, now: float | None = None) -> Status:
+def collect_status(
+    root: PathLike,
+    now: float | None = None,
+    done: Collection[str] | None = None,
+    attempts: Mapping[str, Sequence[Attempt]] | None = None,
+) -> Status:
     """Looks at an experiment.
 
     Args:
-      now: Unix seconds; None: the clock's.
+      now: Unix seconds; None: by the clock of the root's disk, as heartbeats are.
+      done: paths of the runs that are; None: those with a DONE marker.
+      attempts: by the path of the run, in order; None: as their markers have them.
     """
-    now = time.time() if now is None else now
+    now = time_of_disk(root) if now is None else now
     plan = read_plan(root)
     paths = {run.path for run in plan}
-    attempts = attempts_of(root)
-    done = done_paths(root, paths)
+    attempts = attempts_of(root) if attempts is None else attempts
+    done = done_paths(root, paths) if done is None else done
     holder = Lease.held(root)
     alive = {
         path: found[-1]
@@ -196,7 +203,7 @@ def _printable(value: Any) -> Any:
 
 def _state(
     run: MarkedRun,
-    done: set[str],
+    done: Collection[str],
     alive: Mapping[str, Attempt],
     attempts: Sequence[Attempt],
     is_launched: bool,
@@ -279,6 +286,6 @@ def _failures(
 
 def _log_lines(root: PathLike, log: str) -> tuple[str, ...]:
     """Returns the last lines of a log; none of a link to a file outside the root."""
-    path = Path(root, log).resolve()
-    inside = path.is_relative_to(Path(root).resolve())
+    path = Path(os.path.realpath(Path(root, log)))
+    inside = path.is_relative_to(os.path.realpath(root))
     return last_lines(path, LINES_OF_LOG) if inside else ()

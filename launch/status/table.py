@@ -72,12 +72,13 @@ def rows_of(status: Status, most: int | None = None) -> list[Row]:
       most: how many seeds there are at most, those in trouble first; None: all.
     """
     begun = [row for row in status.pretraining if row.state in _PRETRAINING_SHOWN]
-    chosen = sorted(begun, key=lambda row: _PRETRAINING_SHOWN.index(row.state))[:most]
+    by_state = sorted(begun, key=lambda row: _PRETRAINING_SHOWN.index(row.state))
+    chosen = {row.path for row in by_state[:most]}
     rows = []
     for stage in status.stages:
         rows.append(_row_of_stage(stage))
         if stage.stage == "pretrain":
-            rows += [_row_of_seed(row) for row in begun if row in chosen]
+            rows += [_row_of_seed(row) for row in begun if row.path in chosen]
     return rows
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from multiberts.launch.markers.attempts import (
     Attempt,
-    attempts_at,
+    attempts_of,
     beat,
     begin_attempt,
     end_attempt,
@@ -77,6 +77,7 @@ class Reconciler:
         self._source = source
         self._printed: dict[str, str] = {}
         self._in_use: dict[str, Resource] = {}
+        self._attempts: dict[str, list[Attempt]] = {}
 
     def step(self, runs: Sequence[PlannedRun], planned: Sequence[PlannedRun]) -> dict[str, Action]:
         """Does the next thing for each run, and deletes resources of runs that need none.
@@ -89,6 +90,7 @@ class Reconciler:
           What was done, by a run's path.
         """
         found, unseen = self._look()
+        self._attempts = attempts_of(self._root)
         # Nodes that have ended delete themselves when it stops changing.
         self._places.bucket.write(LOOK, f"{time.time():.0f}".encode())
         known = {self._places.name(run) for run in planned if not run.done(self._root)}
@@ -139,7 +141,7 @@ class Reconciler:
         return sum(
             ((attempt.ended or now) - attempt.started) / 3600 * attempt.dollars_per_hour
             for run in planned
-            for attempt in attempts_at(self._root, run.path)
+            for attempt in self._attempts.get(run.path, ())
             if attempt.engine == ENGINE and attempt.dollars_per_hour is not None
         )
 
@@ -159,7 +161,7 @@ class Reconciler:
     def _seen(
         self, run: PlannedRun, mine: tuple[Resource, ...], unseen: tuple[str, ...], spent: float
     ) -> Observation:
-        attempts = tuple(a for a in attempts_at(self._root, run.path) if a.engine == ENGINE)
+        attempts = tuple(a for a in self._attempts.get(run.path, ()) if a.engine == ENGINE)
         last = attempts[-1] if attempts else None
         word = None if last is None else self._places.read_beat(run, last.attempt)
         active = [resource for resource in mine if resource.is_active]
@@ -225,6 +227,7 @@ class Reconciler:
             attempt = begin_attempt(
                 self._root,
                 run.path,
+                attempt=len(self._attempts.get(run.path, ())) + 1,
                 engine=ENGINE,
                 host=name,
                 pid=0,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
 from multiberts.launch.estimate.prices import load_prices
-from multiberts.launch.markers.attempts import attempts_at
+from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
@@ -222,7 +222,7 @@ def _report_the_end(
 
 
 def _failure(run: PlannedRun, end: GiveUp, root: str) -> FailedRun:
-    attempts = [one for one in attempts_at(root, run.path) if one.engine == ENGINE]
+    attempts = [one for one in attempts_of(root).get(run.path, ()) if one.engine == ENGINE]
     log = attempts[-1].log if attempts else None
     path = Path(root) / log if log is not None and (Path(root) / log).is_file() else None
     return FailedRun(run, end.message, end.is_user_error, path, len(attempts))

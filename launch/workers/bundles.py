@@ -68,8 +68,7 @@ class WaitingRuns:
             self._missing[run.path] = missing
             for parent in missing:
                 self._children.setdefault(parent, []).append(run)
-            if not missing:
-                self._add_ready([run])
+        self._add_ready(run for run in plan if self._missing.get(run.path) == set())
 
     def take(self, workers: int) -> Bundle | None:
         """Takes out the bundle that starts next; returns None if nothing can start now.

@@ -15,24 +15,27 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distributed import NannyPlugin, WorkerPlugin, get_worker
+from distributed import NannyPlugin, Status, WorkerPlugin, get_worker
 from distributed.protocol import pickle
+from distributed.utils import sync
 from tqdm import tqdm
 
-from multiberts.launch.markers.attempts import attempts_at
+from multiberts.launch.markers.attempts import file_of_journal, read_journal
 from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
-    LostWorkerError,
     Outcome,
     WorkerPlace,
     carry_out_calls,
     end_if_it_cannot_save,
 )
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.preemption import ask_to_stop, handle_signals
+from multiberts.runs.processes import code_digest
 
 NAME = "multiberts-launch"
 _SECONDS_BETWEEN_LOOKS = 0.05
+_SECONDS_TO_PREPARE = 10
 
 # Runs have the process's output and signals to themselves, so that a worker of Dask with several threads
 # carries out one bundle at a time all the same.
@@ -69,6 +72,7 @@ class LaunchWorker(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Runs in the worker's event loop, its main thread unless a cluster is started in an unusual way."""
+        code_digest()  # what it has imported is kept, whatever becomes of the files
         # The default lock is one among processes, of which a killed worker would leave a semaphore.
         tqdm.set_lock(threading.RLock())
         last = str(worker.name).rsplit("-", 1)[-1]
@@ -129,36 +133,50 @@ class LetsRunsSave(NannyPlugin):
                     )
 
 
+async def _let_save(worker: Any) -> None:
+    """Adds our plugins to a worker that others started, and to its nanny.
+
+    Its scheduler would add them to workers that lack this project, too, which could not start any more.
+    """
+    await worker.plugin_add(plugin=LaunchWorker(workers_per_node=1, is_local=False))
+    if worker.nanny:
+        with contextlib.suppress(Exception):  # then there is less time to save
+            async with asyncio.timeout(_SECONDS_TO_PREPARE):
+                await worker.rpc(worker.nanny).plugin_add(plugin=pickle.dumps(LetsRunsSave()))
+
+
 async def leave(launch: str | None, dask_worker: Any) -> None:
     """Makes a worker leave a launch, or all; called by the launcher, or by the worker's nanny."""
     await dask_worker.plugins[NAME].leave(launch)
 
 
 def carry_out(
-    launch: str, calls: Sequence[Call], known: Sequence[int], place: WorkerPlace
-) -> tuple[list[Outcome], float]:
+    launch: str, calls: Sequence[Call], journal: str, place: WorkerPlace
+) -> tuple[dict[str, Outcome], float]:
     """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
 
     Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
-    lost with its worker; and a cluster of others may be set to try again by itself. So what the
-    markers say of attempts that are not `known` counts, and the launcher alone decides what is tried again.
+    lost with its worker; and a cluster of others may be set to try again by itself. Then attempts stand in
+    the bundle's journal, which count: the launcher alone decides what is tried again.
 
-    Where a worker has begun the bundle before this one, and is gone, it raises `LostWorkerError`.
+    Where a worker has begun a run of the bundle before this one, and is gone, it raises `LostWorkerError`.
     """
-    plugin: Any = get_worker().plugins[NAME]
+    worker = get_worker()
     with _ONE_AT_A_TIME:
-        outcomes: list[Outcome] = []
-        for call, before in zip(calls, known, strict=True):
-            newer = attempts_at(place.root, call.path)[before:]
-            if not newer:
-                break
-            if newer[-1].outcome is None:
-                raise LostWorkerError(f"attempt {newer[-1].attempt} at {call.path} has no end")
-            outcomes.append((newer[-1].outcome, newer[-1].error))
+        if NAME not in worker.plugins and worker.status is Status.running:
+            sync(worker.loop, _let_save, worker)
+        plugin: Any = worker.plugins.get(NAME)
+        if plugin is None or plugin.is_closing:  # a worker that closes has no plugins
+            raise BlamelessLossError("its worker is leaving")
+        outcomes: dict[str, Outcome] = {}
+        for attempt in read_journal(file_of_journal(place.root, journal)):
+            if attempt.outcome is None:
+                raise LostWorkerError(f"attempt {attempt.attempt} at {attempt.path} has no end")
+            outcomes[attempt.path] = attempt.outcome, attempt.error
         plugin.launch = launch
         try:
-            if outcomes or plugin.is_closing or launch in plugin.left:
+            if outcomes or launch in plugin.left:
                 return outcomes, 0.0
-            return carry_out_calls(calls, place, plugin.rank)
+            return carry_out_calls(calls, place, plugin.rank, journal)
         finally:
             plugin.launch = None

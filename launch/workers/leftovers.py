@@ -31,7 +31,7 @@ from multiberts.launch.workers.slurm import (
 from multiberts.launch.workers.worker import SECONDS_TO_SAVE
 from multiberts.runs.console import progress, report
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike
+from multiberts.runs.files import PathLike, remove
 from multiberts.runs.lease_holder import Holder
 from multiberts.runs.processes import creation_time, process_is_alive
 
@@ -157,13 +157,14 @@ def end_slurm_jobs(root: PathLike) -> int:
             raise UserError(f"{problem}, and squeue and scancel are not found; {cure}")
         try:
             jobs = jobs_named(name_of_jobs(root))
-            left = {job: state for job, state in jobs.items() if state not in ENDED}
+            left = {job: state for job, (state, _) in jobs.items() if state not in ENDED}
             cancel_jobs(*left)
         except NoAnswerError as error:
             raise UserError(f"{problem}, and Slurm does not answer: {error}; {cure}") from error
     for job, state in left.items():
         report(f"Slurm job {job} ({state.lower()}): cancelled")
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove(folder)
     return len(left)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import queue
@@ -16,7 +17,14 @@ from tqdm import tqdm
 
 from multiberts.bert.training.log import METRICS, tail_of_metrics
 from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
-from multiberts.launch.markers.attempts import attempts_at, close_open_attempts, end_attempt
+from multiberts.launch.markers.attempts import (
+    Attempt,
+    attempts_of,
+    end_attempt,
+    file_of_journal,
+    make_journal,
+    read_journal,
+)
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease, read_lease
 from multiberts.launch.markers.planned import write_plan
@@ -32,12 +40,12 @@ from multiberts.launch.workers.worker import (
     SECONDS_TO_SAVE,
     Call,
     Error,
-    LostWorkerError,
     WorkerPlace,
 )
 from multiberts.runs.console import progress, report
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
-from multiberts.runs.plan_marker import done_paths
+from multiberts.runs.plan_marker import done_paths, is_done
 from multiberts.runs.preemption import PreemptedError, preemption_notice
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -46,10 +54,6 @@ SECONDS_TO_APPEAR = 10.0
 
 # Workers that may be lost before a run has begun, until that counts as one of its attempts.
 _LOSSES_PER_TRY = 2
-_DIED: Error = {
-    "kind": "WorkerLost",
-    "message": "its worker process died (killed, or out of memory)",
-}
 
 
 class OnePass:
@@ -71,17 +75,29 @@ class OnePass:
         self._attempts = attempts
         self._silent_seconds = silent_seconds
         self._dashboard = dashboard
-        self._done = done_paths(place.root, (run.path for run in plan))
-        self._engine = engine.for_at_most(len(plan) - len(self._done))
-        self.had_work = len(self._done) < len(plan)
+        self.done = done_paths(place.root, (run.path for run in plan))
+        self._engine = engine.for_at_most(len(plan) - len(self.done))
+        self.had_work = len(self.done) < len(plan)
         expected: dict[str, float] = {}
+        # By run, in order; read once, and then journal by journal as bundles end.
+        self.attempts: dict[str, list[Attempt]] = {}
         if self.had_work:
-            estimate = estimate_plan(plan=plan, root=self._root, workers=self._engine.workers)
+            self.attempts = attempts_of(self._root)
+            estimate = estimate_plan(
+                plan=plan,
+                root=self._root,
+                workers=self._engine.workers,
+                done=self.done,
+                attempts=self.attempts,
+            )
             refuse_above(estimate, budget)
             expected = {path: run.seconds for path, run in estimate.runs.items()}
-        self._waiting = WaitingRuns(plan, self._done, expected)
-        # With how many attempts at each run there were before.
-        self._jobs: dict[Future[Any], tuple[Bundle, list[int]]] = {}
+        self._waiting = WaitingRuns(plan, self.done, expected)
+        # With the journal of each bundle.
+        self._jobs: dict[Future[Any], tuple[Bundle, str]] = {}
+        self._names = (f"launch-{place.owner}-{number}.jsonl" for number in itertools.count(1))
+        # Journals of bundles whose worker was given up; it may go on for a while.
+        self._lost: list[str] = []
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         self._tries: dict[str, int] = {}
         self._unbegun: dict[str, int] = {}
@@ -100,15 +116,14 @@ class OnePass:
           The runs that failed, in the order of the plan.
         """
         write_plan(self._root, self._plan)
-        if len(self._done) == len(self._plan):
-            report(f"all {len(self._done)} runs of {self._root} are done")
+        if not self.had_work:
+            report(f"all {len(self.done)} runs of {self._root} are done")
             return []
         # A launcher that is gone may have left attempts open.
-        left = (run.path for run in self._plan if run.path not in self._done)
-        close_open_attempts(self._root, left, "lost")
+        self._close_open_attempts("lost")
         with (
             preemption_notice() as should_stop,
-            tqdm(total=len(self._plan), initial=len(self._done), unit="run", disable=None) as bar,
+            tqdm(total=len(self._plan), initial=len(self.done), unit="run", disable=None) as bar,
         ):
             try:
                 while not (should_stop() or lease.lost.is_set()):
@@ -121,25 +136,26 @@ class OnePass:
                 if self._pool is not None:
                     self._pool.end(SECONDS_TO_END)
                 with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
-                    self._close_open_attempts()
+                    self._close_open_attempts("preempted")
                 raise
         if should_stop() or lease.lost.is_set():
             self._stop(lease)
         elif self._pool is not None:
             self._pool.end(SECONDS_TO_END)
+            self._close_open_attempts("lost")
         return [self._failures[run.path] for run in self._plan if run.path in self._failures]
 
     def _stop(self, lease: Lease) -> None:
         if self._pool is not None:
             self._pool.end(SECONDS_TO_SAVE)
-        self._close_open_attempts()
+        self._close_open_attempts("preempted")
         if lease.lost.is_set():
             raise UserError(
                 f"another launcher took over {self._root} while this one was silent; let it continue, "
                 "or stop it and start this one again"
             )
         raise PreemptedError(
-            f"asked to stop: {self._num_done()} of {len(self._plan)} runs of {self._root} are done; the same "
+            f"asked to stop: {len(self.done)} of {len(self._plan)} runs of {self._root} are done; the same "
             "command resumes from here"
         )
 
@@ -157,12 +173,19 @@ class OnePass:
             if bundle is None:
                 return
             calls = [
-                Call(run.path, run.stage, run.arguments(self._root), _log(run))
+                Call(
+                    run.path,
+                    run.stage,
+                    run.arguments(self._root),
+                    _log(run),
+                    len(self.attempts.get(run.path, ())) + 1,
+                )
                 for run in bundle.runs
             ]
-            known = [len(attempts_at(self._root, run.path)) for run in bundle.runs]
-            future = self._pool.submit(calls, known)
-            self._jobs[future] = bundle, known
+            # Made here, as network file systems remember for a while that a file was not there.
+            journal = make_journal(self._root, next(self._names))
+            future = self._pool.submit(calls, journal)
+            self._jobs[future] = bundle, journal
             future.add_done_callback(self._finished.put)
 
     def _take_finished(self, bar: tqdm[Any]) -> None:
@@ -179,64 +202,76 @@ class OnePass:
 
     def _take(self, future: Future[Any], bar: tqdm[Any]) -> None:
         """Records the outcomes of a bundle."""
-        bundle, known = self._jobs.pop(future)
+        bundle, journal = self._jobs.pop(future)
         try:
             outcomes, seconds = future.result()
-        except LostWorkerError:
-            self._take_lost(bundle, known)
+        except LostWorkerError as loss:
+            self._take_lost(bundle, journal, loss)
             return
-        for run, (outcome, error) in zip(bundle.runs, outcomes, strict=False):
-            self._note(run, outcome, error)
-        self._waiting.put_back(bundle.runs[len(outcomes) :])
+        self._note_attempts(journal)
+        for run in bundle.runs:
+            if run.path in outcomes:
+                self._note(run, *outcomes[run.path])
+        self._waiting.put_back(run for run in bundle.runs if run.path not in outcomes)
         if bar.disable:
-            report(f"[{len(self._done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
+            report(f"[{len(self.done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
 
     def _show_progress(self, bar: tqdm[Any]) -> None:
         """Draws the bar of a terminal: runs done, and what is being carried out."""
         if bar.disable:
             return
-        bar.n = self._num_done()
+        files = [file_of_journal(self._root, journal) for _, journal in self._jobs.values()]
+        bar.n = len(self.done) + sum(_num_done_in(file, _size(file)) for file in files)
         running = itertools.islice(self._jobs.values(), self._engine.workers)
         bar.set_postfix_str(" | ".join(self._in_words(bundle) for bundle, _ in running))
-
-    def _num_done(self) -> int:
-        """Counts the runs that are done, those of bundles that have not ended included."""
-        running = (run for bundle, _ in self._jobs.values() for run in bundle.runs)
-        within = (run for run in running if run.path not in self._done)
-        return len(self._done) + sum(run.done(self._root) for run in within)
 
     def _in_words(self, bundle: Bundle) -> str:
         """Returns a bundle's name, with the step that a pre-training has reached."""
         run = bundle.runs[0]
-        lines = tail_of_metrics(self._root / run.path / METRICS)
-        if run.stage != "pretrain" or not lines:
+        if run.stage != "pretrain":
             return bundle.name
-        return f"{bundle.name} {lines[-1]['step']}/{run.parameters['num_steps']}"
+        metrics = self._root / run.path / METRICS
+        step = _last_step(metrics, _size(metrics))
+        return bundle.name + (f" {step}/{run.parameters['num_steps']}" if step else "")
 
-    def _take_lost(self, bundle: Bundle, known: Sequence[int]) -> None:
-        """Records how far a bundle came whose worker is gone, by its markers."""
-        for run, before in zip(bundle.runs, known, strict=True):
-            attempts = attempts_at(self._root, run.path)[before:]
+    def _note_attempts(self, journal: str) -> dict[str, Attempt]:
+        """Notes the attempts of a bundle that has ended, and returns them by run."""
+        attempts = read_journal(file_of_journal(self._root, journal))
+        for attempt in attempts:
+            before = [a for a in self.attempts.get(attempt.path, ()) if a.journal != journal]
+            self.attempts[attempt.path] = [*before, attempt]
+        return {attempt.path: attempt for attempt in attempts}
+
+    def _take_lost(self, bundle: Bundle, journal: str, loss: LostWorkerError) -> None:
+        """Records how far a bundle came whose worker is gone, by its journal."""
+        tried = self._note_attempts(journal)
+        self._lost.append(journal)
+        error: Error = {"kind": "WorkerLost", "message": str(loss)}
+        is_fault = not isinstance(loss, BlamelessLossError)
+        outcome = "lost" if is_fault else "preempted"
+        for run in bundle.runs:
+            attempt = tried.get(run.path)
             if run.done(self._root):
                 self._note(run, "done", None)
-            elif attempts and attempts[-1].outcome is not None:
-                self._note(run, attempts[-1].outcome, attempts[-1].error)
-            elif attempts:
-                end_attempt(self._root, attempts[-1], "lost", _DIED)
-                self._note(run, "lost", _DIED)
+            elif attempt is not None and attempt.outcome is not None:
+                self._note(run, attempt.outcome, attempt.error)
+            elif attempt is not None:
+                # A worker that is there all the same records later how it ended.
+                self._end(attempt, outcome, error=error)
+                self._note(run, outcome, error)
             else:
-                if run is bundle.runs[0]:
+                if run is bundle.runs[0] and is_fault:
                     # Its worker may have died of the bundle before; one whose workers always die is given up.
                     self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
-                        self._note(run, "lost", _DIED)
+                        self._note(run, "lost", error)
                         continue
                 self._waiting.put_back([run])
 
     def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
         """Records the outcome of an attempt at a run; a failure also of the runs that build on it."""
         if outcome == "done" and self._has_appeared(run):
-            self._done.add(run.path)
+            self.done.add(run.path)
             self._waiting.note_done(run)
             return
         if outcome == "preempted":
@@ -249,10 +284,10 @@ class OnePass:
         tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
         if is_user_error or tries >= self._attempts:
             log = self._root / _log(run)
-            last = attempts_at(self._root, run.path)[-1:]
+            last = self.attempts.get(run.path, [])[-1:]
             if last and last[0].outcome != "failed":
                 # Nobody tries again: for whoever reads the markers it is a failure, too.
-                end_attempt(self._root, last[0], "failed", error, last[0].ended)
+                self._end(last[0], "failed", error=error, ended=last[0].ended)
             self._failures[run.path] = FailedRun(run, error["message"], is_user_error, log, tries)
             message = f"not started, for {run.name} failed"
             for later in self._waiting.give_up_after(run):
@@ -269,11 +304,19 @@ class OnePass:
             time.sleep(0.2)
         return True
 
-    def _close_open_attempts(self) -> None:
-        """Closes the open attempts of this launch, whose workers have ended."""
-        running = (run for bundle, _ in self._jobs.values() for run in bundle.runs)
-        left = (run.path for run in running if not run.done(self._root))
-        close_open_attempts(self._root, left, "preempted")
+    def _close_open_attempts(self, outcome: str) -> None:
+        """Ends attempts at the plan's runs, when no worker is left; nodes of Cloud TPU end their own."""
+        for journal in (*self._lost, *(journal for _, journal in self._jobs.values())):
+            tried = self._note_attempts(journal)
+            self.done.update(path for path in tried if is_done(self._root / path))
+        for attempt in [one for run in self._plan for one in self.attempts.get(run.path, ())]:
+            if attempt.ended is None and attempt.engine != "tpu":
+                self._end(attempt, outcome, ended=attempt.heartbeat)
+
+    def _end(self, attempt: Attempt, outcome: str, **facts: Any) -> None:
+        """Records how an attempt ended whose worker cannot; `facts` are those of `end_attempt`."""
+        of_run = self.attempts[attempt.path]
+        of_run[of_run.index(attempt)] = end_attempt(self._root, attempt, outcome, **facts)
 
 
 def carry_out_plan(
@@ -301,16 +344,17 @@ def carry_out_plan(
     """
     lease = Lease(root)
     place = WorkerPlace(root, engine.name, lease.owner, workers_per_accelerator)
-    one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
     try:
         with lease:
             end_processes(root, read_lease(root))
             end_slurm_jobs(root)
+            one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
             failures = one_pass.carry_out(lease)
             _point_at_newest_report(plan, Path(root))
         page = Path(root, PAGE)
         if one_pass.had_work or not page.exists():
-            write_status_page(collect_status(root), page)
+            status = collect_status(root, done=one_pass.done, attempts=one_pass.attempts or None)
+            write_status_page(status, page)
     except KeyboardInterrupt:
         progress("stopped; the same command resumes from here")
         # Exit handlers of libraries take longer than people wait.
@@ -338,3 +382,21 @@ def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
 
 def _log(run: PlannedRun) -> str:
     return f"logs/{run.path.replace('/', '-')}.log"
+
+
+# A bar is drawn twice a second: a growing file is read again only if its size is another.
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _num_done_in(journal: Path, _size: int) -> int:
+    return sum(attempt.outcome == "done" for attempt in read_journal(journal))
+
+
+@functools.lru_cache(maxsize=1024)
+def _last_step(metrics: Path, _size: int) -> int | None:
+    return max((line["step"] for line in tail_of_metrics(metrics)), default=None)

@@ -7,9 +7,9 @@ of its scheduler. A bundle of runs is one task (`workers.in_dask.carry_out`).
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
+import datetime
 import logging
 import multiprocessing
 import os
@@ -27,26 +27,26 @@ from typing import Any
 from multiberts.launch.workers.engines import DaskOptions, Engine, SlurmOptions
 from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
 from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_jobs
-from multiberts.launch.workers.worker import Call, LostWorkerError, WorkerPlace
+from multiberts.launch.workers.worker import Call, WorkerPlace
 from multiberts.runs.console import progress
-from multiberts.runs.dask_cluster import connect, first_cause, import_distributed
+from multiberts.runs.dask_cluster import Workers, connect, first_cause, import_distributed
 from multiberts.runs.environment import ATTENTION, ENGINE, PRECISION
 from multiberts.runs.errors import UserError
+from multiberts.runs.files import remove
+from multiberts.runs.processes import code_digest
 
 # Below the root; it exists as long as the pool, on Slurm with the workers' keys.
 FOLDER = "launch/dask"
 KEYS = "tls_ca_file"
 SECONDS_TO_END = 5.0
-SECONDS_BETWEEN_LOOKS = 0.5
 # On this machine; a worker that is ended starts again in seconds.
 SECONDS_WITHOUT_WORKERS = 600.0
+# Usually; then it is looked for them now and then.
+_SECONDS_TO_START = 5
 # For Dask's own ends of connections and processes, which wait for stopped ones.
 _SECONDS_TO_CLOSE = 10
 _WORKER_PROCESS = "Dask Worker process"
 _LOGGERS = ("distributed", "tornado", "asyncio")
-
-# Errors of a task whose worker, or whose connection, is gone.
-_LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError")
 
 # Workers read these, too: on other machines from their environment.
 _SETTINGS_OF_WORKERS = {
@@ -60,12 +60,12 @@ _SETTINGS_OF_WORKERS = {
 
 
 class Pool:
-    """Workers, from the first run to the last; `num_workers` are connected now.
+    """Workers, from the first run to the last.
 
     Usage:
 
         pool = Pool(engine, place, silent_seconds=90)
-        future = pool.submit(calls, known)
+        future = pool.submit(calls, journal)
         ...
         pool.look_after(outstanding=1)   # now and then
         pool.end(seconds=5)
@@ -83,17 +83,9 @@ class Pool:
         self._engine = engine
         self._place = place
         self._name = f"launch-{place.owner}"
-        self._number = 0
-        self._waiting: collections.deque[tuple[Future[Any], list[Call], list[int]]] = (
-            collections.deque()
-        )
-        self._running: dict[str, tuple[Any, Future[Any]]] = {}
-        self._changing = threading.Lock()
-        self._had_workers = time.monotonic()
-        self._next_look = 0.0
-        self.num_workers = 0
         self._cluster: Any = None
         self._client: Any = None
+        self._workers: Any = None
         self._jobs: SlurmJobs | None = None
         self._folder = _folder(engine, place.root)
         self._stack = contextlib.ExitStack()
@@ -104,6 +96,7 @@ class Pool:
             raise
 
     def _start(self, silent_seconds: float, dashboard: bool) -> None:
+        code_digest()  # before a worker is started
         engine, options = self._engine, self._engine.options
         mark = mark_of_this_process(os.path.abspath(self._place.root), self._place.owner)
         environment = {
@@ -144,23 +137,32 @@ class Pool:
                 }
             )
         )
+        name = f"engine {engine.name!r}"
         if isinstance(options, DaskOptions):
             self._client = connect(options.scheduler, "run.engine_options['scheduler']")
-            _say_what_differs(self._client, options.scheduler, silent_seconds)
+            name = f"the cluster at {options.scheduler}"
+            _say_when_silence_is_noticed(self._client, name, silent_seconds)
         else:
             self._cluster = self._make_cluster(distributed, dashboard)
             self._client = distributed.Client(self._cluster, set_as_default=False)
             if dashboard:
                 progress(f"Dask's dashboard: {self._cluster.dashboard_link}")
-        from multiberts.launch.workers.in_dask import LaunchWorker, LetsRunsSave
+            from multiberts.launch.workers.in_dask import LaunchWorker, LetsRunsSave
 
-        try:
             self._client.register_plugin(LaunchWorker(engine.workers_per_node, engine.is_local))
-            if not engine.is_local:
+            if engine.is_local:
+                self._cluster.scale(engine.workers_per_node)
+                with contextlib.suppress(TimeoutError):
+                    self._client.wait_for_workers(engine.workers_per_node, _SECONDS_TO_START)
+            else:
                 self._client.register_plugin(LetsRunsSave())
-        except Exception as error:
-            raise self._unable(error) from error
-        self.num_workers = len(self._names_of_workers())
+        self._workers = Workers(
+            self._client,
+            name,
+            self._name,
+            are_own=self._cluster is not None,
+            waiting_for=self._waiting_for,
+        )
         if isinstance(options, SlurmOptions):
             name = name_of_jobs(self._place.root, self._place.owner)
             self._jobs = SlurmJobs(
@@ -176,111 +178,67 @@ class Pool:
                 ),
                 name=name,
                 folder=self._folder,
-                workers=self._names_of_workers,
+                workers=lambda: self._workers.names,
             )
 
     def _make_cluster(self, distributed: Any, dashboard: bool) -> Any:
-        """Returns a scheduler in this process with, on this machine, its workers."""
-        engine, options = self._engine, self._engine.options
+        """Returns a scheduler in this process, without workers."""
         _start_resource_tracker()
-        keys = self._make_keys(distributed)
-
-        def start() -> Any:
+        try:
             return distributed.LocalCluster(
-                n_workers=engine.workers_per_node if engine.is_local else 0,
+                # It would wait for them, for ever if one hangs, and give up if one is killed.
+                n_workers=0,
                 threads_per_worker=1,
                 # Else Dask stops a worker at 95 % of its share of the memory, which the machine may have.
                 memory_limit=0,
                 local_directory=str(self._folder),
-                host=options.host,
+                host=self._engine.options.host,
                 # Its HTTP server takes port 8787 of all interfaces otherwise, without a dashboard, too.
                 dashboard_address="127.0.0.1:8787" if dashboard else "127.0.0.1:0",
                 # Importing its own pages would take a worker as long as all the rest of its start.
                 worker_dashboard_address="127.0.0.1:0" if dashboard else None,
                 scheduler_kwargs={"dashboard": dashboard},
-                security=keys,
+                security=self._make_keys(distributed),
                 silence_logs=False,
             )
-
-        with contextlib.suppress(RuntimeError):
-            return start()
-        try:
-            # Once more: a worker that is killed while it starts ends the whole cluster.
-            return start()
         except RuntimeError as error:
             raise UserError(
-                f"engine {engine.name!r} cannot start: {first_cause(error)}; see whether this machine has "
-                "memory, processes and ports left"
+                f"engine {self._engine.name!r} cannot start: {first_cause(error)}; see whether this machine "
+                "has memory, processes and ports left"
             ) from error
 
     def _make_keys(self, distributed: Any) -> Any:
         """Returns keys of this launch alone, which workers and scheduler show to each other."""
-        keys = distributed.Security.temporary()
-        if self._engine.is_local:
-            return keys
-        files = {}
-        for name in (KEYS, "tls_worker_cert", "tls_worker_key"):
-            path = self._folder / name
-            path.touch(mode=0o600)
-            path.write_text(getattr(keys, name))
-            files[name] = str(path)
+        keys = make_keys()
+        for name, text in keys.items():
+            if not self._engine.is_local:
+                keys[name] = str(self._folder / name)
+                (self._folder / name).touch(mode=0o600)
+                (self._folder / name).write_text(text)
         for role in ("scheduler", "client"):
             for kind in ("cert", "key"):
-                files[f"tls_{role}_{kind}"] = files[f"tls_worker_{kind}"]
-        return distributed.Security(require_encryption=True, **files)
+                keys[f"tls_{role}_{kind}"] = keys[f"tls_worker_{kind}"]
+        return distributed.Security(require_encryption=True, **keys)
 
-    def submit(self, calls: Sequence[Call], known: Sequence[int]) -> Future[Any]:
+    @property
+    def num_workers(self) -> int:
+        """Returns how many workers are connected that can work."""
+        return len(self._workers.names)
+
+    def submit(self, calls: Sequence[Call], journal: str) -> Future[Any]:
         """Submits runs to a worker; the future returns what `worker.carry_out_calls` does.
 
         It raises `LostWorkerError` where the worker died or is silent.
 
         Args:
-          known: how many attempts at each of them there were before.
+          journal: that their attempts are written into, of no other bundle of this launch.
         """
-        ours: Future[Any] = Future()
-        self._waiting.append((ours, list(calls), list(known)))
-        self._feed()
-        return ours
-
-    def _feed(self) -> None:
-        """Gives Dask one bundle per worker, as one that only waits for a worker is lost with it, too."""
         from multiberts.launch.workers.in_dask import carry_out
 
-        with self._changing:
-            if self._client.status != "running":
-                return  # it connects again, or `look_after` gives up
-            while self._waiting and len(self._running) < self.num_workers:
-                ours, calls, known = self._waiting.popleft()
-                self._number += 1
-                key = f"{self._name}-{self._number}"
-                task = self._client.submit(
-                    carry_out, self._name, calls, known, self._place, key=key, pure=False
-                )
-                self._running[key] = task, ours
-                task.add_done_callback(self._take)
-
-    def _take(self, task: Any) -> None:
-        """Passes on what a task returned; called in a thread of Dask's."""
-        with self._changing:
-            _, ours = self._running.pop(task.key)
-        try:
-            ours.set_result(task.result())
-        except LostWorkerError as error:
-            ours.set_exception(error)
-        except BaseException as error:
-            if type(error).__name__ in _LOST:
-                ours.set_exception(LostWorkerError(str(error)))
-            else:  # errors of runs are outcomes
-                ours.set_exception(self._unable(error))
-        with contextlib.suppress(Exception):  # the pool may be closing
-            self._feed()
-
-    def _unable(self, error: BaseException) -> UserError:
-        return UserError(
-            f"the workers of engine {self._engine.name!r} cannot carry out runs "
-            f"({type(error).__name__}: {first_cause(error)}); they need this version of the project, and "
-            "what it requires"
+        future: Future[Any] = self._workers.submit(
+            carry_out, self._name, list(calls), journal, self._place
         )
+        return future
 
     def look_after(self, outstanding: int) -> None:
         """Sees that there are workers, and gives them what waits.
@@ -288,39 +246,28 @@ class Pool:
         Args:
           outstanding: how many bundles are submitted and not finished.
         """
-        now = time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + SECONDS_BETWEEN_LOOKS
-        if self._client.status in ("closed", "closing"):
-            raise UserError(
-                f"the scheduler of engine {self._engine.name!r} is gone; start it, and give the same "
-                "command, which resumes from here"
-            )
-        self.num_workers = len(self._names_of_workers())
-        if self.num_workers:
-            self._had_workers = now
-        elif self._engine.is_local and now - self._had_workers > SECONDS_WITHOUT_WORKERS:
+        self._workers.look_after()
+        if self._engine.is_local:
+            self._replace_workers()
+        if self._jobs is not None:
+            self._jobs.look_after(-(-outstanding // self._engine.workers_per_node))
+
+    def _replace_workers(self) -> None:
+        """Starts workers of this machine again that Dask gives up: cut off, or killed as they started."""
+        if time.monotonic() - self._workers.had_workers > SECONDS_WITHOUT_WORKERS:
             raise UserError(
                 f"no worker has started for {SECONDS_WITHOUT_WORKERS:.0f} s; see whether this machine has "
                 "memory, processes and ports left"
             )
-        if self._jobs is not None:
-            self._jobs.look_after(-(-outstanding // self._engine.workers_per_node))
-        self._feed()
+        for name, nanny in list(self._cluster.workers.items()):
+            if nanny.status.name in ("closed", "failed"):
+                del self._cluster.workers[name]
+                self._cluster.scale(self._engine.workers_per_node)
 
-    def _names_of_workers(self) -> dict[str, bool]:
-        """Returns whether each worker that is connected has a bundle, by its name."""
-        if self._cluster is not None:
-            found: dict[str, bool] = self._cluster.sync(_look_at_workers, self._cluster.scheduler)
-            return found
-        try:
-            info = self._client.scheduler_info(n_workers=-1)
-        except Exception:  # it is gone, or connects again
-            return {}
-        # While the client connects again, there is nothing in it.
-        workers = info.get("workers", {})
-        return {str(worker["name"]): False for worker in workers.values()}
+    def _waiting_for(self) -> str:
+        if self._jobs is not None:
+            return self._jobs.waiting_for()
+        return "one to start" if self._engine.is_local else "one to connect"
 
     def end(self, seconds: float) -> None:
         """Asks all workers to save; on this machine and on Slurm, ends them and removes the pool's folder.
@@ -328,11 +275,11 @@ class Pool:
         Args:
           seconds: how long to wait for them. 0: do not wait.
         """
-        with self._changing:
-            self._waiting.clear()
+        if self._workers is not None:
+            self._workers.drop_waiting()
         if self._jobs is not None:
             self._jobs.stop_looking()
-        if self._client is not None:
+        if self._workers is not None:
             self._let_workers_save(seconds)
         if self._jobs is not None:
             self._jobs.cancel()
@@ -359,60 +306,58 @@ class Pool:
                 with contextlib.suppress(OSError, TypeError):
                     os.kill(nanny.pid, signal.SIGCONT)  # a stopped one hears nothing
 
+        running = self._workers.running
+
         def ask() -> None:
             with contextlib.suppress(Exception):
-                self._client.run(leave, self._name, wait=False, on_error="ignore")
+                self._client.run(
+                    leave, self._name, workers=list(running), wait=False, on_error="ignore"
+                )
 
-        with self._changing:
-            running = [ours for _, ours in self._running.values()]
         if running:
             # In a thread, as it waits for answers, which a stopped worker does not give.
             threading.Thread(target=ask, daemon=True).start()
-            concurrent.futures.wait(running, timeout=seconds)
+            concurrent.futures.wait(running.values(), timeout=seconds)
 
 
-async def _look_at_workers(scheduler: Any) -> dict[str, bool]:
-    return {str(one.name): bool(one.processing) for one in scheduler.running}
+def make_keys() -> dict[str, str]:
+    """Returns a key and its certificate in PEM, by the names of `distributed.Security`.
+
+    `Security.temporary()` makes them valid from now on, so that a node whose clock is a second behind refuses
+    its launcher. Here no clock counts: a launch ends long before its keys could.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "multiberts")])
+    builder = x509.CertificateBuilder(
+        issuer_name=name,
+        subject_name=name,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=datetime.datetime(1970, 1, 2),
+        not_valid_after=datetime.datetime(2100, 1, 1),
+    )
+    certificate = builder.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    return {"tls_ca_file": certificate, "tls_worker_cert": certificate, "tls_worker_key": secret}
 
 
-def _say_what_differs(client: Any, address: str, silent_seconds: float) -> None:
-    """Says what a cluster that others started does otherwise than ours."""
+def _say_when_silence_is_noticed(client: Any, cluster: str, silent_seconds: float) -> None:
+    """Says where a cluster that others started notices later than ours that a worker is silent."""
+    import dask
 
-    # A function within a function travels as a whole: that scheduler need not have this project.
-    def settings(dask_scheduler: Any) -> dict[str, Any]:
-        import dask
-
-        return {
-            "allowed-failures": dask_scheduler.allowed_failures,
-            "worker-ttl": dask_scheduler.worker_ttl,
-            "lost-worker-timeout": dask.config.get("distributed.deploy.lost-worker-timeout", None),
-            "threads": max((one.nthreads for one in dask_scheduler.workers.values()), default=1),
-        }
-
-    try:
-        found = client.run_on_scheduler(settings)
-    except Exception as error:
-        progress(f"the settings of {address} cannot be read ({first_cause(error)})")
-        return
-    ttl = found["worker-ttl"]
-    if ttl is None or ttl > silent_seconds:
-        after = "never" if ttl is None else f"only after {ttl:.0f} to {2 * ttl:.0f} s"
+    ttl = client.run_on_scheduler(dask.config.get, "distributed.scheduler.worker-ttl")
+    seconds = dask.utils.parse_timedelta(ttl)
+    if seconds is None or seconds > silent_seconds:
+        when = "never" if seconds is None else f"only after {seconds:.0f} to {2 * seconds:.0f} s"
         progress(
-            f"{address}: a worker that is stopped or hangs is noticed {after} (worker-ttl; "
+            f"note: in {cluster} a worker that is stopped or hangs is noticed {when} (worker-ttl; "
             f"run.silent_seconds is {silent_seconds:.0f})"
         )
-    if found["allowed-failures"]:
-        progress(
-            f"{address}: a bundle whose worker dies before it begins is passed on up to "
-            f"{found['allowed-failures']} times before it counts as lost (allowed-failures)"
-        )
-    if found["lost-worker-timeout"] != "1h":
-        progress(
-            f"{address}: a worker that is away for {found['lost-worker-timeout']} may be given up by its "
-            "cluster manager (lost-worker-timeout)"
-        )
-    if found["threads"] > 1:
-        progress(f"{address}: of {found['threads']} threads of a worker only one is used")
 
 
 @contextlib.contextmanager
@@ -479,6 +424,7 @@ def _folder(engine: Engine, root: str) -> Path:
             f"{engine.name!r} cannot hold; choose a path without them"
         )
     # One that was killed has left it, and this launcher has the lease.
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        remove(folder)
     folder.mkdir(parents=True, mode=0o700)  # it holds keys
     return folder

@@ -1,14 +1,13 @@
 """The jobs of a launch on Slurm: enough for the work that is left; those that end are replaced.
 
-Workers of Dask run in them (`dask_jobqueue` writes the script), and each carries its job's number in its
-name. Slurm is asked about all of the launch's jobs at once, by their name, in a thread of its own, as its
-controller may be slow, or down for a while: then workers work on, and nothing is concluded.
+Workers of Dask run in them, and each carries its job's number in its name. Slurm is asked about all of the
+launch's jobs at once, by their name, in a thread of its own, as its controller may be slow, or down for a
+while: then workers work on, and nothing is concluded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import os
 import shlex
@@ -36,12 +35,26 @@ MAX_FAILED_STARTS = 3
 SECONDS_OF_PATIENCE = 3600.0
 SECONDS_TO_ANSWER = 60.0
 
-# From these a job comes to run, or runs. In no other state does it count: not suspended or held ones, nor
-# states that later versions may bring, unless its workers are connected.
+# States in which a job runs or will run. Any other state does not count unless its workers are connected.
 _ALIVE = {"PENDING", "CONFIGURING", "RUNNING", "RESIZING", "SIGNALING", "REQUEUED"}
 ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED", "NODE_FAIL"),
     *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
+}
+# Our word for all states of a held job, which Slurm tells by its reason, too.
+_HELD = "HELD"
+
+# By how squeue's reasons begin: the way out where it is not only to wait.
+_START_AGAIN = (
+    "; wait, or stop this launch and start it again with another {} in run.engine_options"
+)
+_CURES = {
+    ("PartitionTimeLimit",): _START_AGAIN.format("walltime or partition"),
+    ("PartitionConfig", "PartitionNodeLimit", "BadConstraints"): _START_AGAIN.format(
+        "cores, gpus, memory_gb, constraint or partition"
+    ),
+    ("Assoc", "QOS", "Invalid", "Job's acc"): _START_AGAIN.format("account, qos or max_blocks"),
+    ("PartitionDown", "PartitionInactive", "ReqNodeNotAvail", "Nodes required"): "; see sinfo -R",
 }
 
 
@@ -73,56 +86,47 @@ def script_of_jobs(
       folder: for what they print.
       security: of Dask, with keys in files that the nodes see.
     """
-    try:
-        from dask_jobqueue.slurm import SLURMJob
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"run.engine is 'slurm' but the package {error.name} is not installed; install "
-            "multiberts[launch]"
-        ) from error
-    names = {"qos": options.qos, "constraint": options.constraint, "gpus-per-node": options.gpus}
-    directives = [f"--{name}={value}" for name, value in names.items() if value]
-    directives += ["--exclusive"] * options.exclusive
+    directives = {
+        "output": f"{folder}/{name}-%j.out",
+        "error": f"{folder}/{name}-%j.err",
+        "partition": options.partition,
+        "account": options.account,
+        "qos": options.qos,
+        "constraint": options.constraint,
+        "ntasks": 1,
+        "cpus-per-task": options.cores or workers,
+        "gpus-per-node": options.gpus,
+        "mem": f"{options.memory_gb}G" if options.memory_gb else None,
+        "time": options.walltime,
+    }
+    lines = [f"--{option}={value}" for option, value in directives.items() if value]
+    lines += ["--exclusive"] * options.exclusive
     further = (line.strip() for line in options.scheduler_options.splitlines())
-    directives += [line.removeprefix("#SBATCH").strip() for line in further if line]
+    lines += [line.removeprefix("#SBATCH").strip() for line in further if line]
     exports = [f"export {key}={shlex.quote(value)}" for key, value in environment.items()]
-    job = SLURMJob(
-        scheduler,
-        name="$SLURM_JOB_ID",
-        job_name=name,
-        queue=options.partition,
-        account=options.account,
-        cores=workers,  # threads of Dask, one per worker
-        processes=workers,
-        job_cpu=options.cores or workers,
-        memory=f"{options.memory_gb or 1}GB",
-        job_directives_skip=[] if options.memory_gb else ["--mem="],
-        walltime=options.walltime,
-        # In place of the shell, which would die of the signals that Slurm sends to all.
-        python=f"exec {shlex.quote(options.python)}",
-        job_extra_directives=directives,
-        job_script_prologue=[*exports, *options.worker_init.splitlines()],
-        worker_extra_args=["--memory-limit", "0", "--dashboard-address", "127.0.0.1:0"],
-        death_timeout=SECONDS_TO_CONNECT,
-        log_directory=folder,
-        protocol="tls://",
-        security=security,
+    # In place of the shell, which would die of the signals that Slurm sends to all.
+    worker = f"exec {shlex.quote(options.python)} -m distributed.cli.dask_worker {scheduler}"
+    settings = (
+        f"--name $SLURM_JOB_ID --nworkers {workers} --nthreads 1 --memory-limit 0 "
+        f"--dashboard-address 127.0.0.1:0 --death-timeout {SECONDS_TO_CONNECT} "
+        f"--tls-ca-file {security.tls_ca_file} --tls-cert {security.tls_worker_cert} "
+        f"--tls-key {security.tls_worker_key}"
     )
-    script: str = job.job_script()
-    return script
+    header = ["#!/bin/bash", *(f"#SBATCH {line}" for line in lines)]
+    return "\n".join([*header, *exports, options.worker_init, f"{worker} {settings}\n"])
 
 
-def jobs_named(prefix: str) -> dict[str, str]:
-    """Returns the states of this user's jobs whose name begins so, by number."""
-    listed = _slurm(
-        *("squeue", "--noheader", f"--user={getpass.getuser()}", "--states=all"),
-        "--format=%i|%T|%j",
-    )
+def jobs_named(prefix: str) -> dict[str, tuple[str, str]]:
+    """Returns state and reason of this user's jobs whose name begins so, by number."""
+    # By number, as names of users come from the environment, which su, sudo and containers leave as it was.
+    user = f"--user={os.getuid()}"
+    listed = _slurm("squeue", "--noheader", user, "--states=all", "--format=%i|%T|%j|%r")
     found = {}
     for line in listed.splitlines():
-        job, state, name = line.strip().split("|", 2)
+        job, state, name, reason = line.strip().split("|", 3)
         if name.startswith(prefix):
-            found[job] = state
+            is_held = "HOLD" in state or "held" in reason.lower()
+            found[job] = (_HELD if is_held and state not in ENDED else state, reason)
     return found
 
 
@@ -132,9 +136,12 @@ def cancel_jobs(*jobs: str) -> None:
 
 
 def _slurm(*command: str, given: str = "") -> str:
+    # Filters that the user has set for every call, such as SQUEUE_PARTITION, would hide our jobs.
+    filters = ("SQUEUE_", "SCANCEL_")
     try:
         done = subprocess.run(
             command,
+            env={name: text for name, text in os.environ.items() if not name.startswith(filters)},
             input=given,
             capture_output=True,
             text=True,
@@ -180,7 +187,12 @@ class SlurmJobs:
         self._workers = workers
         self._wanted = 1
         self._jobs: set[str] = set()
+        # All that are not known to have ended, those that do not count any more included.
+        self._not_ended: set[str] = set()
         self._cancelled: set[str] = set()
+        self._has_replaced_held = False
+        # State and reason of those that count, at the last look.
+        self._listed: dict[str, tuple[str, str]] = {}
         self._has_worked: set[str] = set()
         self._idle_since: dict[str, float] = {}
         self._failed_starts = 0
@@ -196,6 +208,18 @@ class SlurmJobs:
         if self._problem is not None:
             raise self._problem
 
+    def waiting_for(self) -> str:
+        """Returns what the jobs wait for, in one line, with the way out where one is known."""
+        jobs: dict[str, list[str]] = {}
+        for job, (state, reason) in self._listed.items():
+            cure = next((cure for starts, cure in _CURES.items() if reason.startswith(starts)), "")
+            if state == _HELD:
+                cure = f", as was the job before it; `scontrol release {job}` lets it start"
+            elif state != "PENDING":
+                reason, cure = "but no worker has connected", ""
+            jobs.setdefault(f"{state.lower()}, {reason}{cure}", []).append(job)
+        return "; ".join(f"job {', '.join(jobs[words])}: {words}" for words in jobs) or "Slurm"
+
     def stop_looking(self) -> None:
         """Submits no more jobs; those that there are stay."""
         self._is_ending.set()
@@ -203,8 +227,10 @@ class SlurmJobs:
     def cancel(self) -> None:
         """Cancels all jobs; where Slurm does not answer, their workers leave by themselves."""
         self._thread.join(SECONDS_TO_ANSWER)  # it may be submitting one
-        with contextlib.suppress(NoAnswerError):
-            cancel_jobs(*self._jobs)
+        # By name, too: there may be one whose number was never heard.
+        for which in (self._not_ended, [f"--name={self._name}"]):
+            with contextlib.suppress(NoAnswerError):
+                cancel_jobs(*which)
 
     def _keep_looking(self) -> None:
         try:
@@ -224,6 +250,7 @@ class SlurmJobs:
         now = time.monotonic()
         if self._silent_since is None:
             self._silent_since = now
+            self._listed = {}
             progress(
                 f"Slurm does not answer ({error}); waiting for it up to {SECONDS_OF_PATIENCE:.0f} s, while "
                 "workers work on"
@@ -241,17 +268,24 @@ class SlurmJobs:
         for worker, has_bundle in self._workers().items():
             job = worker.split("-")[0]
             workers[job] = workers.get(job, False) or has_bundle
+        if workers.keys() - self._has_worked:
+            self._has_replaced_held = False
         self._has_worked |= workers.keys()
         if workers:
             self._failed_starts = 0
         # Also those whose number was never heard, as the controller fell silent after it had taken them.
-        alive = {
-            job
-            for job, state in listed.items()
-            if state in _ALIVE or (job in workers and state not in ENDED)
-        } - self._cancelled
+        states = {job: state for job, (state, _) in listed.items()}
+        ended = {job for job, state in states.items() if state in ENDED}
+        self._not_ended = (self._not_ended | states.keys()) - ended
+        held = {job for job, state in states.items() if state == _HELD} - self._cancelled
+        if held and not self._has_replaced_held:
+            for job in held:
+                self._give_up(job)
+            self._has_replaced_held = True
+        counts = {job for job, state in states.items() if state in _ALIVE} | held | workers.keys()
+        alive = (counts & states.keys()) - ended - self._cancelled
         for job in self._jobs - alive - self._cancelled:
-            if listed.get(job, "gone") not in ENDED | {"gone"}:
+            if job in self._not_ended & states.keys():
                 self._give_up(job)
             if job not in self._has_worked:
                 self._note_failed_start(job)
@@ -260,17 +294,21 @@ class SlurmJobs:
             if not self._submit():
                 break
         self._give_back(workers)
+        self._listed = {job: listed[job] for job in sorted(alive & listed.keys())}
 
     def _submit(self) -> bool:
         """Submits a job; returns whether Slurm took it."""
         try:
-            job = _slurm("sbatch", "--parsable", given=self._script).strip().split(";")[0]
+            # The name here, as SBATCH_JOB_NAME would count more than the script.
+            command = ("sbatch", "--parsable", f"--job-name={self._name}")
+            job = _slurm(*command, given=self._script).strip().split(";")[0]
         except NoAnswerError as error:
             jobs_named(self._name)  # if it answers, it has refused
             if not self._jobs:
                 self._note_failed_start(None, f" ({error})")
             return False
         self._jobs.add(job)
+        self._not_ended.add(job)
         return True
 
     def _note_failed_start(self, job: str | None, why: str = "") -> None:

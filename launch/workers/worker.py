@@ -47,10 +47,6 @@ DISK_FULL = "DiskFull"
 _OPEN_ATTEMPTS: list[tuple[str, Attempt, int]] = []
 
 
-class LostWorkerError(Exception):
-    """The worker that carried out a bundle has died or is silent."""
-
-
 @dataclass(frozen=True)
 class Call:
     """One run, as a worker receives it.
@@ -59,12 +55,14 @@ class Call:
       path: the run's directory, relative to the root.
       stage: key of `launch.plan.planned_run.STAGES`.
       log: the file that its output is appended to, relative to the root.
+      attempt: the number that this attempt has.
     """
 
     path: str
     stage: str
     arguments: Mapping[str, Any]
     log: str
+    attempt: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,27 +81,28 @@ class WorkerPlace:
 
 
 def carry_out_calls(
-    calls: Sequence[Call], place: WorkerPlace, rank: int
-) -> tuple[list[Outcome], float]:
+    calls: Sequence[Call], place: WorkerPlace, rank: int, journal: str
+) -> tuple[dict[str, Outcome], float]:
     """Carries out runs one after the other.
 
     An error ends its run only; once the worker is asked to stop, no further run is started.
 
     Args:
       rank: of this worker among those of its node.
+      journal: that the attempts are written into.
 
     Returns:
-      The outcome and error of each run that was started, in order, as in its marker; and the seconds
+      The outcome and error of each run that was started, by its path, as in its marker; and the seconds
       that all took.
     """
     started = time.monotonic()
     device = _take_device(rank, place.workers_per_accelerator)
-    outcomes: list[Outcome] = []
+    outcomes: dict[str, Outcome] = {}
     with preemption_notice() as should_stop:
         for call in calls:
-            outcomes.append(_carry_out(call, place, device, should_stop))
+            outcome = outcomes[call.path] = _carry_out(call, place, device, journal, should_stop)
             give_back_memory()
-            if outcomes[-1][0] == "preempted" or should_stop():
+            if outcome[0] == "preempted" or should_stop():
                 break
     return outcomes, time.monotonic() - started
 
@@ -124,7 +123,7 @@ def end_if_it_cannot_save() -> None:
 
 
 def _carry_out(
-    call: Call, place: WorkerPlace, device: str, should_stop: Callable[[], bool]
+    call: Call, place: WorkerPlace, device: str, journal: str, should_stop: Callable[[], bool]
 ) -> Outcome:
     """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
@@ -133,6 +132,8 @@ def _carry_out(
         attempt = begin_attempt(
             place.root,
             call.path,
+            attempt=call.attempt,
+            journal=journal,
             engine=place.engine,
             job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
             device=device,
@@ -144,6 +145,10 @@ def _carry_out(
             try:
                 log = Path(place.root) / call.log
                 log.parent.mkdir(parents=True, exist_ok=True)
+                if os.path.lexists(log) and not os.path.isfile(
+                    log
+                ):  # a pipe would wait for a reader
+                    raise UserError(f"{log} is not a file; move it away")
                 with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
                     outcome, error = _call(call, should_stop)
             except Exception as problem:  # the log cannot be written

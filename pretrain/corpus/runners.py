@@ -18,17 +18,25 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 from multiberts.runs.console import ProgressBar
-from multiberts.runs.dask_cluster import connect
+from multiberts.runs.dask_cluster import (
+    SECONDS_BETWEEN_LOOKS,
+    LostWorkerError,
+    Workers,
+    connect,
+)
 from multiberts.runs.errors import UserError
 from multiberts.runs.processes import available_cores
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+# Losses of workers per task, before it is given up.
+_MOST_LOSSES = 3
 
 
 class LocalRunner:
@@ -93,7 +101,7 @@ def _start_worker(lifeline: multiprocessing.connection.Connection) -> None:
 
 
 class DaskRunner:
-    """The workers of a cluster of Dask that others have started."""
+    """The workers of a cluster of Dask that others have started, as far as they have this process's code."""
 
     def __init__(self, scheduler: str):
         """Sees whether it answers.
@@ -101,26 +109,31 @@ class DaskRunner:
         Args:
           scheduler: its address, such as `tls://10.0.0.7:8786`.
         """
+        self._scheduler = scheduler
         self._connect = functools.partial(connect, scheduler, "prepare.scheduler")
         self._connect().close()
 
     def run(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], purpose: str
     ) -> list[Result]:
-        """As `LocalRunner.run`; every task goes to the cluster, which tries it again if its worker dies."""
+        """As `LocalRunner.run`; every task goes to the cluster, and again if its worker is lost."""
         with self._connect() as client:
-            # Not pure: what tasks with the same arguments wrote may be gone.
-            futures = client.map(function, list(tasks), pure=False)
-            try:
-                return [future.result() for future in ProgressBar(futures, purpose, unit=" parts")]
-            except BaseException as error:
-                client.cancel(futures)
-                if type(error).__name__ == "KilledWorker":
+            cluster = f"the cluster at {self._scheduler}"
+            workers = Workers(client, cluster, client.id, losses=_MOST_LOSSES)
+            futures = [workers.submit(function, task) for task in tasks]
+            results = []
+            for future in ProgressBar(futures, purpose, unit=" parts"):
+                workers.look_after()
+                while not wait([future], SECONDS_BETWEEN_LOOKS).done:
+                    workers.look_after()
+                try:
+                    results.append(future.result())
+                except LostWorkerError as error:
                     raise UserError(
                         f"workers of the cluster died while making {purpose}, perhaps for lack of memory; "
                         "run the same command again (finished shards are kept)"
                     ) from error
-                raise
+            return results
 
 
 Runner = LocalRunner | DaskRunner

@@ -309,7 +309,7 @@ _EXTRAS = {
         "cloud": "gcsfs fsspec",
         "parquet": "pyarrow",
         # Launches need the tokeniser, too, which the extra `launch` alone lacks.
-        "tensorflow": "cryptography dask dask_jobqueue distributed google h5py huggingface_hub keras "
+        "tensorflow": "cryptography dask distributed google h5py huggingface_hub keras "
         "ml_dtypes psutil rich safetensors tensorflow tensorflow_datasets tokenizers",
     }.items()
     for package in packages.split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +26,8 @@ __all__ = ["make_checkpoint", "pair_data", "vocabulary", "winogender_data"]
 @pytest.fixture
 def quick_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the workers of this test find `quick_stages.py`."""
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    # Before what there is: workers must find the same project as this process.
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
     monkeypatch.syspath_prepend(
         str(HERE)
     )  # which processes that are spawned have from their parent

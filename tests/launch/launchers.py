@@ -16,6 +16,7 @@ from typing import Any
 import dask.config
 import psutil
 
+from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.plan.planned_run import Output, PlannedRun
 from multiberts.launch.running import describe, run_plan
 from multiberts.launch.workers.mark import VARIABLE
@@ -117,9 +118,7 @@ class Launcher:
 
     def worker_of(self, run: PlannedRun) -> psutil.Process:
         """The process that carries out a run."""
-        folder = self.root / "launch" / "attempts" / run.path.replace("/", "---")
-        newest = max(folder.glob("*.json"), key=lambda path: int(path.stem))
-        return psutil.Process(json.loads(newest.read_text())["pid"])
+        return psutil.Process(attempts_of(self.root)[run.path][-1].pid)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:

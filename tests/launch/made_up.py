@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -9,7 +10,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.attempts import begin_attempt, end_attempt, file_of_attempt
+from multiberts.launch.markers.attempts import (
+    begin_attempt,
+    end_attempt,
+    file_of_journal,
+    make_journal,
+    write_attempt,
+)
 from multiberts.launch.markers.lease import FILE as LEASE
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import Output, PlannedRun
@@ -37,6 +44,7 @@ class MadeUp:
         self.root = root
         self.now = now
         self.plan: list[PlannedRun] = []
+        self._attempts: dict[str, int] = {}
 
     def add(
         self,
@@ -97,12 +105,16 @@ class MadeUp:
         **where: Any,
     ) -> None:
         """An attempt that began so many hours ago and moved last, or ended, so many seconds ago."""
-        attempt = begin_attempt(self.root, run.path, **{"owner": "made-up", **where})
-        file = file_of_attempt(self.root, attempt)
-        values = {**json.loads(file.read_text()), "started": self.now - 3600 * hours}
-        file.write_text(json.dumps(values))
+        number = self._attempts[run.path] = self._attempts.get(run.path, 0) + 1
+        # Each has a journal of its own, whose time is its heartbeat.
+        journal = make_journal(self.root, f"{len(self._attempts)}-{number}.jsonl")
+        named = {"attempt": number, "journal": journal, "owner": "made-up"}
+        attempt = begin_attempt(self.root, run.path, **{**named, **where})
+        attempt = dataclasses.replace(attempt, started=self.now - 3600 * hours)
+        write_attempt(self.root, attempt)
         if outcome is not None:
-            end_attempt(self.root, type(attempt)(**values), outcome, error, self.now - silent)
+            end_attempt(self.root, attempt, outcome, error, self.now - silent)
+        file = file_of_journal(self.root, journal)
         os.utime(file, (self.now - silent, self.now - silent))
 
     def log(self, run: PlannedRun, step: int, age: float = 0.0) -> None:

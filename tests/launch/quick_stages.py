@@ -31,7 +31,7 @@ def note(*, run_dir: str, value: int = 0, inputs: Sequence[str] = ()) -> None:
 
 
 def stumble(*, run_dir: str, times: int, how: str) -> None:
-    """Goes wrong the first times it is called: raises, is refused, or is killed."""
+    """Goes wrong the first times it is called: raises, is refused, is killed, or cut off."""
     falls = Path(run_dir).with_name(Path(run_dir).name + ".falls")
     falls.parent.mkdir(parents=True, exist_ok=True)
     with falls.open("a") as stream:
@@ -40,6 +40,11 @@ def stumble(*, run_dir: str, times: int, how: str) -> None:
         print("about to stumble", flush=True)
         if how == "refused":
             raise UserError("the input is bad; mend it")
+        if how == "cut off":
+            from distributed import get_worker
+
+            get_worker().loop.add_callback(get_worker().batched_stream.abort)
+            time.sleep(600)
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         raise ArithmeticError("two and two made five\nor more")
@@ -72,6 +77,13 @@ def _wait(run_dir: str, release: str) -> None:
                 raise PreemptedError(f"asked to stop: saved at {looks}")
         write_atomically(run.path / "total", "0")
         run.finish(["total"])
+
+
+def change(*, run_dir: str, file: str) -> None:
+    """Appends a line to a file of code."""
+    with open(file, "a") as stream:
+        stream.write("# another version\n")
+    note(run_dir=run_dir)
 
 
 def fill(*, run_dir: str, size: int) -> None:

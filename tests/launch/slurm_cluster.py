@@ -130,6 +130,15 @@ class SlurmCluster:
         return done.stdout.strip()
 
     def kill_controller(self) -> None:
+        """Kills the controller once the state of its jobs is on the disk, which takes it seconds.
+
+        From an older state it would start a job that runs once more, and drain the node for that.
+        """
+        jobs, now = self.command("squeue", "--noheader", "--format=%i").split(), time.time()
+        for job in jobs:
+            self.command("scontrol", "update", f"jobid={job}", "comment=changed")
+        saved = self._folder / "state" / "job_state"
+        self._wait(lambda: not jobs or (saved.exists() and saved.stat().st_mtime > now))
         self.controller.kill()
         self.controller.wait()
         self._processes.remove(self.controller)

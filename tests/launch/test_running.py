@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tqdm import tqdm
 
-from multiberts.launch.markers.attempts import attempts_of
+from multiberts.launch.markers.attempts import (
+    attempts_of,
+    begin_attempt,
+    end_attempt,
+    make_journal,
+)
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.running import describe, run_plan
 from multiberts.launch.status.snapshot import collect_status
@@ -26,7 +35,9 @@ from multiberts.launch.workers.bundles import Bundle
 from multiberts.launch.workers.engines import make_engine
 from multiberts.launch.workers.one_pass import OnePass
 from multiberts.launch.workers.worker import Call, WorkerPlace, carry_out_calls
+from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
+from multiberts.tests.launch.counted_calls import counted_calls
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 
 StartLauncher = Callable[..., Launcher]
@@ -79,7 +90,7 @@ def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     assert outcomes(root, "raises") == ["failed"] * 2
     assert outcomes(root, "killed") == ["lost", "failed"]
     (in_status,) = [row for row in collect_status(root).failures if row.path == "killed"]
-    assert in_status.attempts == 2 and "its worker process died" in in_status.message
+    assert in_status.attempts == 2 and "its worker was lost" in in_status.message
     assert in_status.log == "logs/killed.log" and "about to stumble" in in_status.log_lines
     assert outcomes(root, "refused") == ["failed"]  # trying again would not mend the input
     assert outcomes(root, "child") == []
@@ -185,17 +196,74 @@ def test_what_dies_or_is_stopped_beside_the_launcher_is_replaced(
     assert outcomes(root, "wait") == outcomes(root, "more") == ["lost", "done"]
 
 
+@pytest.mark.usefixtures("quick_stages")
+def test_a_worker_whose_connection_is_cut_is_replaced(tmp_path: Path) -> None:
+    plan = [quick_run("stumble", "cut", times=1, how="cut off"), quick_run("note", "note")]
+    assert run_plan(plan=plan, root=str(tmp_path / "root"), workers=1) == []
+    assert outcomes(tmp_path / "root", "cut") == ["preempted", "done"]
+
+
 def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None:
     runs = (quick_run("note", "first"), quick_run("note", "second"))
     place = WorkerPlace(str(tmp_path), "local", owner="owner")
     one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
-    for _ in range(5):
-        one_pass._take_lost(Bundle("both", runs), [0, 0])
+    lost = LostWorkerError("its worker was lost")
+    for number in range(5):
+        one_pass._take_lost(Bundle("both", runs), f"{number}.jsonl", lost)
+        # A scheduler that is lost, or a worker that leaves, does not count.
+        blameless = BlamelessLossError("lost, too")
+        one_pass._take_lost(Bundle("both", runs), f"{number}.jsonl", blameless)
         assert not one_pass._failures
-    one_pass._take_lost(Bundle("both", runs), [0, 0])
+    one_pass._take_lost(Bundle("both", runs), "5.jsonl", lost)
     (failure,) = one_pass._failures.values()
     assert failure.run is runs[0] and failure.attempts == 3
-    assert "its worker process died" in failure.message
+    assert "its worker was lost" in failure.message
+
+
+def test_of_a_bundle_whose_worker_is_lost_each_run_goes_on_from_where_it_was(
+    tmp_path: Path,
+) -> None:
+    """The worker was killed after one run, within the next, and before the last."""
+    done, begun, left = runs = tuple(quick_run("note", name) for name in ("done", "begun", "left"))
+    place = WorkerPlace(str(tmp_path), "local", owner="owner")
+    one_pass = OnePass(runs, make_engine("local", {}, 1, 1), place, 3, None, 90.0)
+    journal = make_journal(tmp_path, "a.jsonl")
+    first = begin_attempt(tmp_path, "done", engine="local", journal=journal)
+    end_attempt(tmp_path, first, "done")
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / "DONE").write_text("{}")
+    begin_attempt(tmp_path, "begun", engine="local", journal=journal)
+    one_pass._take_lost(Bundle("all", runs), journal, LostWorkerError("it was lost"))
+    assert one_pass.done == {"done"} and not one_pass._failures
+    assert outcomes(tmp_path, "begun") == ["lost"] and outcomes(tmp_path, "left") == []
+    assert [len(one_pass.attempts.get(run.path, ())) for run in (done, begun, left)] == [1, 1, 0]
+    assert {one_pass._waiting.take(9).runs for _ in range(2)} >= {(begun,), (left,)}
+    # It was only silent, and went on until it was ended.
+    begin_attempt(tmp_path, "left", engine="local", journal=journal)
+    one_pass._close_open_attempts("lost")
+    assert outcomes(tmp_path, "begun") == outcomes(tmp_path, "left") == ["lost"]
+
+
+def test_a_drawing_of_the_bar_takes_two_calls_per_bundle_however_many_runs_it_has(
+    tmp_path: Path,
+) -> None:
+    runs = [quick_run("note", f"note_{number}") for number in range(1000)]
+    place = WorkerPlace(str(tmp_path), "local", owner="owner")
+    one_pass = OnePass(runs, make_engine("local", {}, 10, 1), place, 3, None, 90.0)
+    for number in range(10):
+        journal = make_journal(tmp_path, f"{number}.jsonl")
+        bundle = Bundle("some", tuple(runs[100 * number : 100 * number + 100]))
+        one_pass._jobs[Future()] = bundle, journal
+        attempt = begin_attempt(tmp_path, bundle.runs[0].path, engine="local", journal=journal)
+    with tqdm(total=len(runs), file=io.StringIO()) as bar:
+        one_pass._show_progress(bar)
+        assert bar.n == 0
+        end_attempt(tmp_path, attempt, "done")
+        one_pass._show_progress(bar)
+        assert bar.n == 1
+        with counted_calls() as calls:
+            one_pass._show_progress(bar)
+    assert 0 < sum(calls.values()) <= 20, calls
 
 
 @pytest.mark.slow
@@ -249,8 +317,9 @@ def test_a_full_disk_is_one_line_and_the_same_command_resumes(
         assert re.fullmatch(rf"error: {whose}cannot write [^\n]+\n", errors)
         assert wait_until(lambda: not launcher.processes())
         assert not list(root.rglob("*.unfinished"))
-        for marker in root.glob("launch/**/*.json"):
-            json.loads(marker.read_text())
+        for marker in root.glob("launch/**/*.json*"):
+            for line in marker.read_text().splitlines():
+                json.loads(line or "{}")
         # What fills the disk is gone, or the limit is.
         if kind == "disk":
             subprocess.run(["mount", "-o", "remount,size=8m", str(root.resolve())], check=True)
@@ -383,8 +452,45 @@ def test_a_folder_of_logs_that_cannot_be_made_is_told(
     call = Call(
         "first", "quick_stages:note", {"run_dir": str(tmp_path / "first")}, "logs/first.log"
     )
-    ((outcome, error),), _ = carry_out_calls(
-        [call], WorkerPlace(str(tmp_path), "local", "owner"), 0
+    outcomes_of, _ = carry_out_calls(
+        [call], WorkerPlace(str(tmp_path), "local", "owner"), 0, make_journal(tmp_path, "a.jsonl")
     )
+    outcome, error = outcomes_of["first"]
     assert outcome == "failed" and error is not None and error["kind"] == "FileExistsError"
     assert outcomes(tmp_path, "first") == ["failed"]
+
+
+# A launcher whose clock is set back once a file is there.
+SET_BACK = """
+import pathlib, sys, time
+now, is_set_back = time.time, pathlib.Path(sys.argv[1]).exists
+time.time = lambda: now() - 600 * is_set_back()
+from multiberts.tests.launch.launchers import launch
+launch(sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_after_the_clock_was_set_back_is_replaced(tmp_path: Path) -> None:
+    """Dask's timers then stand still; until they go on, nothing moves a bundle from a busy worker."""
+    root, release, set_back = (tmp_path / name for name in ("root", "release", "set_back"))
+    runs = [("quick_stages:wait", f"wait_{n}", {"release": str(release)}, []) for n in range(2)]
+    content = json.dumps({"runs": runs, "root": str(root), "workers": 2})
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", SET_BACK, str(set_back), content],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,
+    )
+    try:
+        assert wait_until(lambda: [outcomes(root, run[1]) for run in runs] == [[None], [None]])
+        wait_until(lambda: False, 1)  # it counts its workers twice a second
+        set_back.touch()
+        os.kill(attempts_of(root)["wait_0"][0].pid, signal.SIGKILL)
+        assert wait_until(lambda: len(outcomes(root, "wait_0")) == 2, 60)
+        release.touch()
+        assert launcher.wait(60) == 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()

@@ -11,7 +11,7 @@ import pytest
 
 from multiberts.launch.estimate.measured import examples_in
 from multiberts.launch.imports.register import imported_runs
-from multiberts.launch.markers.attempts import attempts_of, begin_attempt, read_attempt
+from multiberts.launch.markers.attempts import attempts_of, begin_attempt, end_attempt
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.runs.errors import UserError
@@ -21,8 +21,9 @@ LEASE = {
     "owner": "x", "host": "elsewhere", "machine": "m", "pid": 1, "created": None, "started": 1.0,
     "renewed": 1.0, "seconds_until_stale": 90.0,
 }  # fmt: skip
+# As earlier versions wrote each into a file of its own.
 ATTEMPT: dict[str, Any] = {
-    "attempt": 1, "path": "prepare", "engine": "local", "host": "elsewhere", "pid": 1, "job": None,
+    "attempt": 1, "path": "pretrain/a", "engine": "local", "host": "elsewhere", "pid": 1, "job": None,
     "device": "cpu", "zone": None, "dollars_per_hour": None, "started": 1.0, "ended": None,
     "outcome": None, "error": None, "log": "logs/a.log", "created": 1.0, "owner": "x",
 }  # fmt: skip
@@ -35,11 +36,6 @@ IMPORTED = {**RUN, "parameters": FACTS}
 MARKERS: dict[str, tuple[str, dict[str, Any], Callable[[Path], object]]] = {
     "plan": ("launch/plan.json", {"version": 1, "runs": [PLANNED]}, read_plan),
     "lease": ("launch/lease.json", LEASE, Lease.held),
-    "attempt": (
-        "launch/attempts/prepare/1.json",
-        ATTEMPT,
-        lambda root: read_attempt(root / "launch/attempts/prepare/1.json"),
-    ),
     "imported": ("launch/imported.json", {"version": 1, "runs": [IMPORTED]}, imported_runs),
     "run": (
         "run.json",
@@ -81,9 +77,8 @@ def test_a_damaged_marker_is_refused_in_one_line(tmp_path: Path, marker: str, da
     assert str(path) in line and "; " in line and "\n" not in line and len(line) < 1000
 
 
-@pytest.mark.parametrize("marker", ["lease", "attempt"])
-def test_a_creation_time_is_a_number_and_may_be_missing(tmp_path: Path, marker: str) -> None:
-    file, fields, read = MARKERS[marker]
+def test_a_creation_time_is_a_number_and_may_be_missing(tmp_path: Path) -> None:
+    file, fields, read = MARKERS["lease"]
     written(tmp_path, file, json.dumps({**fields, "created": "1"}).encode())
     with pytest.raises(UserError, match="created is '1'"):
         read(tmp_path)
@@ -92,16 +87,54 @@ def test_a_creation_time_is_a_number_and_may_be_missing(tmp_path: Path, marker: 
     assert read(tmp_path) is not None
 
 
-def test_a_damaged_attempt_is_named_and_the_others_count(
+def test_a_damaged_line_of_a_journal_is_named_once_and_the_others_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written(tmp_path, "launch/plan.json", json.dumps(MARKERS["plan"][1]).encode())
-    begin_attempt(tmp_path, "pretrain/a", engine="local")
-    damaged = written(tmp_path, "launch/attempts/pretrain---a/7.json", b'{"attempt": 7')
-    assert [one.attempt for one in attempts_of(tmp_path)["pretrain/a"]] == [1]
-    assert collect_status(tmp_path).pretraining[0].state == "running"
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"warning: {damaged} is not whole JSON")
+    line = json.dumps(ATTEMPT).encode()
+    without_time = {name: value for name, value in ATTEMPT.items() if name != "created"}
+    lines = [
+        json.dumps({**without_time, "path": "b"}).encode(),
+        line[:90] + b"\0\0" + line[90:],  # as after a crash of the disk's machine
+        b"[]",
+        json.dumps({**ATTEMPT, "attempt": 2, "created": "1"}).encode(),
+        json.dumps({**ATTEMPT, "attempt": 3}).encode(),
+        line[:90],  # another process is just writing it
+    ]
+    journal = written(tmp_path, "launch/attempts/bundle.jsonl", b"\n".join(lines))
+    for _ in range(2):
+        assert [one.attempt for one in attempts_of(tmp_path)["pretrain/a"]] == [3]
+    assert attempts_of(tmp_path)["b"][0].created is None
+    assert collect_status(tmp_path).pretraining[0].attempts == 1
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"warning: {journal} line 2 is not whole JSON")
+    assert (
+        second
+        == f"warning: {journal} line 3 holds [], expected fields by name; the line is ignored; delete it"
+    )
+    assert third.startswith(f"warning: {journal} line 4: created is '1', expected float or None")
+    # Somebody else ends the attempt whose line was cut.
+    cut = attempts_of(tmp_path)["pretrain/a"][0]
+    end_attempt(tmp_path, cut, "lost")
+    assert [one.outcome for one in attempts_of(tmp_path)["pretrain/a"]] == ["lost"]
+    assert f"{journal} line 6 is not whole JSON" in capsys.readouterr().err
+
+
+def test_attempts_of_earlier_versions_are_read_and_ended(tmp_path: Path) -> None:
+    file = "launch/attempts/pretrain---a/{}.json"
+    written(
+        tmp_path,
+        file.format(1),
+        json.dumps({**ATTEMPT, "ended": 2.0, "outcome": "lost"}).encode() + b"\n",
+    )
+    written(tmp_path, file.format(2), json.dumps({**ATTEMPT, "attempt": 2}).encode() + b"\n")
+    written(tmp_path, file.format(2) + ".77.unfinished", b"{")
+    begin_attempt(tmp_path, "pretrain/a", engine="local", attempt=3)
+    first, second, third = attempts_of(tmp_path)["pretrain/a"]
+    assert (first.outcome, second.outcome, third.outcome) == ("lost", None, None)
+    end_attempt(tmp_path, second, "preempted")
+    outcomes = [one.outcome for one in attempts_of(tmp_path)["pretrain/a"]]
+    assert outcomes == ["lost", "preempted", None]
 
 
 def test_a_lease_that_is_damaged_is_not_taken_over(tmp_path: Path) -> None:

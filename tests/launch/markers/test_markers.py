@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from multiberts.launch.markers.attempts import (
     attempts_of,
     begin_attempt,
     end_attempt,
+    file_of_journal,
+    make_journal,
+    read_journal,
 )
 from multiberts.launch.markers.lease import SECONDS_UNTIL_STALE, Lease, LeaseWatch, read_lease
 from multiberts.launch.markers.planned import facts_of, write_plan
@@ -99,15 +103,20 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, content: str) -> None:
 def test_attempts_are_numbered_and_read_with_their_heartbeats(tmp_path: Path) -> None:
     path = FINETUNING.path
     first = begin_attempt(
-        tmp_path, path, engine="slurm", job="17", device="gpu 0", log="logs/a.log"
+        tmp_path,
+        path,
+        engine="slurm",
+        job="17",
+        device="gpu 0",
+        log="logs/a.log",
+        journal=make_journal(tmp_path, "a.jsonl"),
     )
     assert (first.attempt, first.pid, first.host) == (1, os.getpid(), socket.gethostname())
     end_attempt(tmp_path, first, "failed", {"kind": "ValueError", "message": "bad"})
-    second = begin_attempt(tmp_path, path, engine="local")
-    folder = tmp_path / "launch" / "attempts" / path.replace("/", "---")
-    (folder / "2.json.77.unfinished").write_text("{")
-    (folder / "3.json").write_text("half of")
+    second = begin_attempt(tmp_path, path, engine="local", attempt=2, journal="b.jsonl")
     ((found_first, found_second),) = attempts_of(tmp_path).values()
+    assert read_journal(file_of_journal(tmp_path, "b.jsonl")) == [found_second]
+    assert read_journal(file_of_journal(tmp_path, "c.jsonl")) == []
     assert (found_first.outcome, found_first.job, found_first.log) == ("failed", "17", "logs/a.log")
     assert found_first.error == {"kind": "ValueError", "message": "bad"}
     assert found_second.attempt == 2 and found_second.ended is None
@@ -116,13 +125,23 @@ def test_attempts_are_numbered_and_read_with_their_heartbeats(tmp_path: Path) ->
     assert not found_second.is_silent(now + SECONDS_OF_SILENCE - 1)
     assert found_second.is_silent(now + SECONDS_OF_SILENCE + 1)
     assert not found_first.is_silent(now + 10 * SECONDS_OF_SILENCE)
-    assert begin_attempt(tmp_path, path, engine="local").attempt == 3
-    # A marker that was removed makes room for no other.
-    (folder / "1.json").unlink()
-    assert begin_attempt(tmp_path, path, engine="local").attempt == 4
     assert attempts_of(tmp_path / "elsewhere") == {}
     with pytest.raises(ValueError):
         end_attempt(tmp_path, second, "lucky")
+
+
+def test_an_attempt_that_finds_no_room_leaves_its_journal_as_it_was(tmp_path: Path) -> None:
+    attempt = begin_attempt(tmp_path, "a", engine="local")
+    file = file_of_journal(tmp_path, attempt.journal)
+    before = file.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            end_attempt(tmp_path, attempt, "done")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.read_bytes() == before
 
 
 def test_what_is_done_is_found(tmp_path: Path) -> None:

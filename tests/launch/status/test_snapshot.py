@@ -14,6 +14,7 @@ import pytest
 
 from multiberts.launch.markers.attempts import begin_attempt, write_attempt
 from multiberts.launch.markers.failures import last_lines
+from multiberts.launch.markers.lease import LOCK
 from multiberts.launch.status.command import show_status
 from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
 from multiberts.launch.status.snapshot import STATES, Status, collect_status
@@ -99,6 +100,18 @@ def test_a_process_of_this_machine_that_has_ended_is_lost_at_once(made: MadeUp) 
     assert state_of(made) == "running"
     process.communicate(b"\n")
     assert state_of(made) == "lost"
+
+
+def test_a_clock_that_differs_from_the_file_server_s_makes_no_run_silent(
+    made: MadeUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = made.add_seed(0)
+    made.write_plan()
+    (made.root / LOCK).touch()
+    begin_attempt(made.root, run.path, engine="slurm", host="node07", pid=1)
+    ahead = time.time() + 120
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    assert collect_status(made.root).pretraining[0].state == "running"
 
 
 def test_a_younger_process_with_the_same_number_is_not_taken_for_it(made: MadeUp) -> None:

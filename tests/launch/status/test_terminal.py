@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import cProfile
 import os
 import pty
 import select
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,6 +20,7 @@ from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.status.page import render_status_page
 from multiberts.launch.status.plan_report import show_plan
 from multiberts.launch.status.snapshot import Status, collect_status
+from multiberts.launch.status.table import rows_of
 from multiberts.launch.status.terminal import print_status, terminal_view
 from multiberts.runs.errors import UserError
 from multiberts.tests import warm
@@ -101,6 +105,31 @@ def test_names_and_times_are_whole_beside_a_long_host(tmp_path: Path) -> None:
         for seed in range(3):
             (line,) = [line for line in lines if line.startswith(f"  base {seed} ")]
             assert "running, slurm" in line and line.split()[-3:-1] == ["60", "min"]
+
+
+def test_the_work_grows_with_the_runs_and_attempts_and_no_faster(tmp_path: Path) -> None:
+    """Also of runs that no plan names any more, as after a learning rate was changed."""
+
+    def calls(function: Callable[[], Any]) -> int:
+        profile = cProfile.Profile()
+        profile.runcall(function)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    def calls_of_status(seeds: int) -> tuple[int, int]:
+        made = MadeUp(tmp_path / str(seeds), time.time())
+        for rate in (1e-5, 2e-5):
+            made.plan.clear()
+            for number in range(seeds):
+                seed = made.add_seed(number)
+                trial = made.add_trial(seed, "CoLA", rate, 0)
+                for run in (seed, trial):
+                    made.attempt(run, 1, silent=900, engine="slurm", host="node07")
+        made.write_plan()
+        status = collect_status(made.root)
+        return calls(lambda: collect_status(made.root)), calls(lambda: rows_of(status))
+
+    for few, many in zip(calls_of_status(100), calls_of_status(200), strict=True):
+        assert many < 2.2 * few
 
 
 def test_few_rows_show_trouble_first(status: Status) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from multiberts.launch.markers.attempts import attempts_at, begin_attempt
+from multiberts.launch.markers.attempts import attempts_of, begin_attempt
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.graph import complete
 from multiberts.launch.plan.planned_run import PlannedRun
@@ -118,7 +118,7 @@ def test_single_looks_take_a_run_from_nothing_to_done(
     for _ in range(4):
         assert look(service, [run], python="/bin/true") == []
     assert len(service.created) == len(service.resources()) == 1
-    [attempt] = attempts_at(root, run.path)
+    [attempt] = attempts_of(root)[run.path]
     assert (attempt.engine, attempt.zone, attempt.device) == ("tpu", "zone-a", "v4-8")
     assert attempt.job == service.created[0]
     assert (attempt.ended, attempt.dollars_per_hour) == (None, 3.6)
@@ -138,7 +138,7 @@ def test_single_looks_take_a_run_from_nothing_to_done(
     assert run.done(root)
     assert (root / run.path / "checkpoints" / "step_4" / "weights").read_bytes() == b"w" * 100
     assert not (root / run.path / "state").exists()
-    [attempt] = attempts_at(root, run.path)
+    [attempt] = attempts_of(root)[run.path]
     assert attempt.outcome == "done"
     calls = len(service.created)
     assert look(service, [run], python="/bin/true") == []
@@ -157,7 +157,7 @@ def test_a_run_that_the_trainer_refuses_is_given_up_with_its_words(
     assert f"file://{tmp_path}/bucket/corpora/text" in failures[0].message
     assert failures[0].log is not None
     assert "CPU answer to JAX" in failures[0].log.read_text()
-    assert [one.outcome for one in attempts_at(root, run.path)] == ["failed"]
+    assert [one.outcome for one in attempts_of(root)[run.path]] == ["failed"]
     until(lambda: look(service, [run]) and not service.resources())
     assert len(service.created) == 1
 
@@ -171,7 +171,7 @@ def test_attempts_end(make_service: MakeService, look: Callable[..., Any], tmp_p
     first, second = failures
     message = "3 attempts in a row failed; "
     assert first.message.startswith(message) and "no heartbeat 0 minutes" in first.message
-    assert [one.outcome for one in attempts_at(root, first.run.path)] == ["lost"] * 3
+    assert [one.outcome for one in attempts_of(root)[first.run.path]] == ["lost"] * 3
     assert first.run.name in second.message and message in second.message
     assert (first.attempts, second.attempts) == (3, 0)
     assert len(service.created) == 3
@@ -196,7 +196,7 @@ def test_one_run_goes_first_and_then_as_many_as_allowed(
     for _ in range(3):
         look(service, runs, python="/bin/true", max_nodes=3)
     assert len(service.created) == 3
-    assert attempts_at(root, runs[3].path) == []
+    assert runs[3].path not in attempts_of(root)
 
 
 def test_a_node_that_boots_again_after_maintenance_has_cost_money_since_its_first_boot(
@@ -205,7 +205,7 @@ def test_a_node_that_boots_again_after_maintenance_has_cost_money_since_its_firs
     service, root, run = make_service(), tmp_path / "root", make_run(tmp_path / "root")
     for _ in range(3):
         look(service, [run], python="/bin/true")
-    [before] = attempts_at(root, run.path)
+    [before] = attempts_of(root)[run.path]
     assert before.dollars_per_hour == 3.6
     [name] = service.resources()
     service.maintain(name)
@@ -214,7 +214,7 @@ def test_a_node_that_boots_again_after_maintenance_has_cost_money_since_its_firs
     places = Places(f"file://{tmp_path}/bucket")
     places.bucket.write(places.beat(run, 1), json.dumps(word).encode())
     assert look(service, [run], python="/bin/true") == []
-    [after] = attempts_at(root, run.path)
+    [after] = attempts_of(root)[run.path]
     assert (after.started, after.ended) == (before.started, None)
 
 
@@ -244,7 +244,7 @@ def test_above_the_budget_nodes_are_deleted(
     changes = {"python": "/bin/true", "dollars_per_hour": 3600.0, "budget": 0.5}
     failures = until(lambda: look(service, [run], **changes))
     assert "of the budget of $0.50" in failures[0].message
-    assert len(attempts_at(root, run.path)) == 1
+    assert len(attempts_of(root)[run.path]) == 1
     until(lambda: look(service, [run], **changes) and not service.resources())
 
 
@@ -265,7 +265,7 @@ def test_a_plan_estimated_above_the_budget_is_refused_beforehand(
     run = make_run(tmp_path / "root", **changes)
     with pytest.raises(UserError, match="v4-8.* budget of 100.00 dollars"):
         look(service, [run], dollars_per_hour=None, budget=100.0)
-    assert not service.created and not attempts_at(tmp_path / "root", run.path)
+    assert not service.created and not attempts_of(tmp_path / "root")
 
 
 def test_a_call_whose_answer_is_lost_makes_no_second_node(
@@ -278,7 +278,7 @@ def test_a_call_whose_answer_is_lost_makes_no_second_node(
     look(service, [run], python="/bin/true")
     look(service, [run], python="/bin/true")
     assert [name.split("/")[3] for name in service.created] == ["zone-b"]
-    [attempt] = attempts_at(root, run.path)
+    [attempt] = attempts_of(root)[run.path]
     assert attempt.attempt == 1 and attempt.job == service.created[0]
 
 
@@ -299,8 +299,8 @@ def test_every_reported_refusal_is_survived_and_none_counts(
     root, run = tmp_path / "root", make_run(tmp_path / "root")
     until(lambda: look(service, [run], python="/bin/true") == [] and service.nodes() is not None
           and any("PROVISIONING" not in name for name in service.resources())
-          and attempts_at(root, run.path)[-1].dollars_per_hour)  # fmt: skip
-    attempts = attempts_at(root, run.path)
+          and attempts_of(root)[run.path][-1].dollars_per_hour)  # fmt: skip
+    attempts = attempts_of(root)[run.path]
     kinds = [(one.error or {}).get("kind") for one in attempts]
     stock_outs = ["Stockout"] * 4 + ["Internal", "Stockout"]
     # Three equal answers at creation are one attempt; the zone is left then.

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 
-from multiberts.launch.markers.attempts import Attempt, attempts_of
+from multiberts.launch.markers.attempts import Attempt, attempts_of, begin_attempt, make_journal
 from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.running import run_plan
 from multiberts.launch.workers import pool
+from multiberts.launch.workers.in_dask import LaunchWorker, carry_out
+from multiberts.launch.workers.worker import Call, WorkerPlace
+from multiberts.runs import console, dask_cluster
+from multiberts.runs.dask_cluster import LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.tests.dask_cluster import DaskCluster, keys_in_place
+from multiberts.tests.launch.faults import cluster as faults
 from multiberts.tests.launch.launchers import HERE, Launcher, quick_run, wait_until
 from multiberts.tests.patience import PATIENCE
 
@@ -102,8 +110,7 @@ def test_its_workers_carry_a_plan_out_and_stay(
     assert outcomes(root, "raises") == ["failed"] * 2
     said = capsys.readouterr().err
     assert re.search(r"300 to 600 s .*worker-ttl; run\.silent_seconds is 90", said)
-    assert re.search(r"up to 3 times .*\(allowed-failures\)", said)
-    assert "(lost-worker-timeout)" in said
+    assert said.count("tls://") == 1
     assert is_whole(cluster)
 
 
@@ -179,12 +186,52 @@ def test_a_worker_that_is_asked_to_leave_saves_and_a_scheduler_that_ends_is_said
             cluster.processes[0].kill()
 
     ending = in_thread(end_a_worker_and_the_scheduler)
-    with pytest.raises(UserError, match="scheduler of engine 'dask' is gone"):
+    with pytest.raises(UserError, match="scheduler of the cluster at tls://.* is gone"):
         run_plan(plan=[waits], root=str(root), **on(cluster))
     ending.join()
     assert wait_until(lambda: outcomes(root, "wait") == ["preempted"] * 2)
     errors = [attempt.error or {} for attempt in attempts_at(root, "wait")]
     assert all(error["message"].startswith("asked to stop: saved") for error in errors)
+
+
+def test_a_bundle_that_dask_calls_again_is_not_carried_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a worker that died before the launcher had fetched its result."""
+    monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    place = WorkerPlace(str(tmp_path), "dask", owner="owner")
+    calls = [
+        Call(
+            path, f"quick_stages:{stage}", {"run_dir": str(tmp_path / path), **more}, f"{path}.log"
+        )
+        for path, stage, more in (
+            ("note", "note", {}),
+            ("raises", "stumble", {"times": 9, "how": "raises"}),
+        )
+    ]
+    journal = make_journal(tmp_path, "a.jsonl")
+    with LocalCluster(1, processes=False, dashboard_address=None) as one, Client(one) as client:
+        client.register_plugin(LaunchWorker(1, is_local=False))
+
+        def call() -> Any:
+            key = f"call-{next(numbers)}"
+            return client.submit(
+                carry_out, "launch", calls, journal, place, key=key, pure=False
+            ).result()
+
+        numbers = itertools.count()
+        first, _ = call()
+        assert {path: outcome for path, (outcome, _) in first.items()} == {
+            "note": "done",
+            "raises": "failed",
+        }
+        assert call() == (first, 0.0)
+        assert outcomes(tmp_path, "note") == ["done"] and outcomes(tmp_path, "raises") == ["failed"]
+        # Another worker has begun one that has no end.
+        begin_attempt(tmp_path, "more", engine="dask", journal=journal)
+        with pytest.raises(LostWorkerError, match="attempt 1 at more has no end"):
+            call()
 
 
 def answer(port: int, over_tls: bool) -> bytes:
@@ -235,13 +282,92 @@ def test_without_dask_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.Mo
         run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"))
 
 
-def test_workers_without_the_project_are_said_in_one_line(tmp_path: Path) -> None:
-    # A project that cannot be imported lies before the installed one.
+@pytest.mark.slow
+def test_workers_without_the_project_get_no_work_and_one_that_has_it_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(dask_cluster, "SECONDS_OF_SILENCE", 1.0)
+    # A project that cannot be imported lies before the installed one, also of the scheduler.
     broken = tmp_path / "before" / "multiberts"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('not here')")
     folder = tmp_path / "cluster"
     folder.mkdir()
+    plan = [quick_run("note", name) for name in ("first", "second")]
+    path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(HERE)])
     with DaskCluster(folder, 1, PYTHONPATH=str(broken.parent)) as cluster, keys_in_place(cluster):
-        with pytest.raises(UserError, match="cannot carry out runs .*not here"):
-            run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"), **on(cluster))
+        refused = "no worker of the cluster at tls.* can work .*ImportError: not here.* anew"
+        with pytest.raises(UserError, match=refused):
+            run_plan(plan=plan, root=str(tmp_path / "root"), **on(cluster))
+        # Workers without the project start all the same, after a launch, too.
+        cluster.add_worker()
+        cluster.add_worker(PYTHONPATH=path)
+        console.note_once.cache_clear()
+        capsys.readouterr()
+        assert run_plan(plan=plan, root=str(tmp_path / "root"), **on(cluster)) == []
+        said = capsys.readouterr().err
+    for worker in ("worker-0", "worker-1"):
+        assert said.count(worker) <= 1
+    assert "worker-2" not in said
+    assert [outcomes(tmp_path / "root", run.path) for run in plan] == [["done"]] * 2
+
+
+@pytest.mark.slow
+def test_workers_keep_the_code_that_they_were_started_with_and_get_no_work_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_cluster, "SECONDS_OF_SILENCE", 1.0)
+    here = Path(dask_cluster.__file__).parents[1]
+    copy = tmp_path / "copy" / "multiberts"
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "docs", "benchmarks", "shared", "tests")
+    shutil.copytree(here, copy, ignore=ignored)
+    changed = copy / "runs" / "figure_style.py"
+    now, folder = changed.read_text(), tmp_path / "cluster"
+    folder.mkdir()
+    names = iter(range(9))
+
+    def launch() -> None:
+        plan = [quick_run("note", f"run-{next(names)}")]
+        assert run_plan(plan=plan, root=str(tmp_path / "root"), **on(cluster)) == []
+
+    path = os.pathsep.join([str(copy.parent), str(HERE)])
+    with DaskCluster(folder, 1, PYTHONPATH=path) as cluster, keys_in_place(cluster):
+        launch()
+        second = int(time.monotonic())
+        changed.write_text(now + "# other code\n")
+        # Files are read once a second.
+        assert wait_until(lambda: int(time.monotonic()) > second)
+        with pytest.raises(UserError, match="its machine has other code"):
+            launch()
+        # A worker process that has begun meanwhile has the other code, whatever its files are later.
+        begin_anew(cluster)
+        with pytest.raises(UserError, match="its machine has other code"):
+            launch()
+        changed.write_text(now)
+        with pytest.raises(UserError, match="was started with other code .* started anew"):
+            launch()
+        begin_anew(cluster)
+        launch()
+
+
+def begin_anew(cluster: DaskCluster) -> None:
+    """Ends a cluster's only worker process, which its nanny starts again."""
+    times = cluster.said().count("Registered to")
+    for child in psutil.Process(cluster.workers[0].pid).children(recursive=True):
+        child.kill()
+    assert wait_until(lambda: cluster.said().count("Registered to") == times + 1)
+
+
+@pytest.mark.slow
+def test_a_launch_ends_where_the_code_changes_and_the_same_command_resumes(tmp_path: Path) -> None:
+    seen = faults.code_that_changes_while_this_machine_launches(tmp_path)
+    assert seen.startswith("status 2") and "the same command resumes with the code" in seen
+    assert "2" not in seen.rpartition("by code of version: ")[2]
+    again = faults._launch(tmp_path, tmp_path / "code", ["run0", "run5"], {"workers": 1})
+    assert "status 0" in again and "2 of 2 runs are done, by code of version: 1, 2" in again
+
+
+@pytest.mark.slow
+def test_a_launch_goes_on_where_the_scheduler_is_started_anew(tmp_path: Path) -> None:
+    seen = faults.a_scheduler_started_anew_while_a_launch_runs(tmp_path)
+    assert seen.startswith("status 0") and "3 of 3 runs are done" in seen

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Security
 
 from multiberts.launch.estimate.accelerators import gpu_of_worker, visible_gpus
 from multiberts.launch.workers.engines import SlurmOptions, make_engine
@@ -114,15 +115,18 @@ def test_scripts_of_slurm_s_jobs_say_what_was_asked_for(tmp_path: Path) -> None:
         workers=2,
         environment={**environment_of_workers(3), "ODD": 'it\'s "this" $HOME'},
         folder=str(tmp_path),
-        security=None,
+        security=Security(
+            require_encryption=True, tls_ca_file="ca", tls_worker_cert="cert", tls_worker_key="key"
+        ),
     )
     asked = {line.removeprefix("#SBATCH ") for line in script.splitlines() if "#SBATCH" in line}
     assert asked == {
-        *("-J name", "-p p", "-n 1", "--cpus-per-task=8", "--mem=7G", "-t 01:00:00"),
+        *("--partition=p", "--ntasks=1", "--cpus-per-task=8", "--mem=7G", "--time=01:00:00"),
         *("--qos=q", "--gpus-per-node=2", "--mail-type=END", "--nice=5", "--exclusive"),
-        *(f"-{kind[0]} {tmp_path}/name-%J.{kind}" for kind in ("err", "out")),
+        f"--output={tmp_path}/name-%j.out",
+        f"--error={tmp_path}/name-%j.err",
     }
-    assert "--name $SLURM_JOB_ID --nthreads 1" in script and "--nworkers 2" in script
+    assert "tls://10.0.0.1:2 --name $SLURM_JOB_ID --nworkers 2 --nthreads 1" in script
     said = subprocess.run(
         ["bash", "-c", script],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": "/more"},

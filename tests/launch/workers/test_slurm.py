@@ -8,13 +8,17 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from distributed import Security
 
 from multiberts.launch.markers.attempts import Attempt, attempts_of
 from multiberts.launch.running import run_plan
 from multiberts.launch.workers import slurm as slurm_jobs
+from multiberts.launch.workers.engines import SlurmOptions
+from multiberts.launch.workers.slurm import SlurmJobs, script_of_jobs
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, quick_run, wait_until
 from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
@@ -176,11 +180,15 @@ def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
 
 def wait_for_line(launcher: Launcher, part: str) -> None:
     """Waits until the launcher has said so."""
-    assert launcher.process.stderr is not None
-    said = []
-    while part not in (said or [""])[-1]:
-        said.append(launcher.process.stderr.readline())
-        assert said[-1], said
+    stream = launcher.process.stderr
+    assert stream is not None
+    said: list[str] = []
+
+    def has_said() -> bool:
+        said.append(stream.read())
+        return part in "".join(said)
+
+    assert wait_until(has_said), said
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
@@ -271,3 +279,65 @@ def test_the_end_of_a_walltime_is_followed_by_another_job(
     attempts = attempts_of(root)["wait"]
     assert [attempt.outcome for attempt in attempts] == ["preempted", "lost", "done"]
     assert len({attempt.job for attempt in attempts}) == 3
+
+
+def test_variables_of_the_user_hide_no_job(
+    slurm: SlurmCluster, start_launcher: Callable[..., Launcher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`su` and `sudo -E` leave LOGNAME as it was; the others are defaults of Slurm's commands."""
+    waits = quick_run("wait", "wait", release="never")
+    with monkeypatch.context() as patched:
+        patched.setenv("LOGNAME", "nobody")
+        patched.setenv("SQUEUE_PARTITION", "cpu")
+        patched.setenv("SCANCEL_STATE", "PENDING")
+        patched.setenv("SBATCH_JOB_NAME", "mine")
+        launcher = start_launcher([waits], workers=None, engine="slurm", engine_options=OPTIONS)
+    launcher.wait_for(waits)
+    (job,) = jobs_of(slurm)
+    # Looks at its jobs twice and more.
+    assert not wait_until(lambda: jobs_of(slurm) != [job], seconds=4)
+    os.kill(launcher.process.pid, signal.SIGINT)
+    assert launcher.end() == (130, "stopped; the same command resumes from here\n")
+    assert wait_until(lambda: jobs_of(slurm) == [])
+
+
+@pytest.mark.usefixtures("quick_stages")
+def test_what_jobs_wait_for_is_known_and_a_held_one_is_replaced_once(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    name, environment = "multiberts-held-owner", {"keys": "none"}
+    security = Security(tls_ca_file="ca", tls_worker_cert="cert", tls_worker_key="key")
+    workers: dict[str, bool] = {}
+
+    def start(**options: Any) -> SlurmJobs:
+        chosen = SlurmOptions(**OPTIONS | {"gpus": 0, "poll_seconds": 0.2} | options)
+        script = script_of_jobs(
+            chosen, "tls://127.0.0.1:1", name=name, workers=1, environment=environment,
+            folder=str(tmp_path), security=security,
+        )  # fmt: skip
+        return SlurmJobs(chosen, script, name, tmp_path, lambda: workers)
+
+    def waits_for(part: str) -> bool:
+        jobs.look_after(1)
+        return part in jobs.waiting_for()
+
+    jobs = start(scheduler_options="--hold")
+    assert wait_until(lambda: waits_for("held, JobHeldUser, as was the job before it"))
+    [second] = jobs_of(slurm)
+    assert f"scontrol release {second}" in jobs.waiting_for()
+    # Held no more, as the line says.
+    slurm.set_node("state=drain", "reason=test")
+    slurm.command("scontrol", "release", second)
+    assert wait_until(lambda: waits_for("DRAINED"))
+    assert jobs_of(slurm) == [second]
+    jobs.stop_looking()
+    jobs.cancel()
+    assert jobs_of(slurm) == []
+    jobs = start(cores=100)
+    assert wait_until(lambda: waits_for("PartitionConfig; wait, or stop this launch"))
+    # Cancelled in the end, though its number is not known.
+    jobs._jobs.clear()
+    jobs._not_ended.clear()
+    jobs.stop_looking()
+    jobs.cancel()
+    assert jobs_of(slurm) == []

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from multiberts.launch.markers.attempts import attempts_at
+from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.failures import describe
 from multiberts.launch.plan.experiment import Experiment, make_plan
 from multiberts.launch.plan.planned_run import PlannedRun
@@ -195,7 +195,7 @@ def rehearse(
     if missing:
         raise RuntimeError(f"{missing} preemptions came too late; give it more steps")
     compared = _compare(pretraining, experiment, folder / "uninterrupted")
-    attempts = [one for run in pretraining for one in attempts_at(experiment, run.path)]
+    attempts = [one for run in pretraining for one in attempts_of(experiment)[run.path]]
     for attempt in attempts:
         message = f" ({attempt.error['message']})" if attempt.error else ""
         report(

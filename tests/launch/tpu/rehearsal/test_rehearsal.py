@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.launch.markers.attempts import attempts_at
+from multiberts.launch.markers.attempts import attempts_of
 from multiberts.tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -51,8 +51,8 @@ def test_every_mishap_came_and_is_accounted_for(rehearsed: tuple[Path, str]) -> 
     from multiberts.tests.launch.tpu.rehearsal.rehearsal import ANNOUNCED
 
     folder, printed = rehearsed
-    [path] = (folder / "experiment" / "launch" / "attempts").glob("pretrain*")
-    attempts = attempts_at(folder / "experiment", path.name.replace("---", "/"))
+    by_run = attempts_of(folder / "experiment")
+    [attempts] = [found for path, found in by_run.items() if path.startswith("pretrain/")]
     kinds = [(one.outcome, (one.error or {}).get("kind")) for one in attempts]
     refused = ["Quota", "Stockout", "Stockout", "Stockout", "Stockout", "Internal", "Stockout"]
     assert kinds[:7] == [("failed", kind) for kind in refused]

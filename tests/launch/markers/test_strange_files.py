@@ -1,0 +1,60 @@
+"""A pipe, a device, a folder or a loop of links in place of a marker holds no command up."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from multiberts.runs.plan_marker import is_done
+from multiberts.tests import warm
+
+ATTEMPT = {
+    "attempt": 1, "path": "pretrain/a", "engine": "local", "host": "elsewhere", "pid": 1, "started": 1.0,
+    "ended": 2.0, "outcome": "failed", "log": "logs/a.log",
+}  # fmt: skip
+FACTS = {"procedure": "base", "pretrain_seed": 0, "num_steps": 1, "checkpoint_steps": []}
+PLANNED = {
+    "stage": "pretrain", "name": "a run", "identity": "a" * 64, "path": "pretrain/a", "parents": [],
+    "facts": FACTS,
+}  # fmt: skip
+
+KINDS: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "folder": os.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "places",
+    [
+        ("launch/plan.json",),
+        ("launch/attempts/pretrain---a/2.json", "logs/a.log"),
+        ("launch/lease.json", "pretrain/a/metrics.jsonl", "launch/dask", "pretrain/a/DONE"),
+    ],
+)
+def test_status_and_reap_end_in_seconds(tmp_path: Path, kind: str, places: tuple[str, ...]) -> None:
+    markers = {
+        "launch/plan.json": json.dumps({"version": 1, "runs": [PLANNED]}),
+        "launch/attempts/pretrain---a/1.json": json.dumps(ATTEMPT) + "\n",
+    }
+    for name in places:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        KINDS[kind](tmp_path / name)
+    for name in markers.keys() - set(places):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(markers[name])
+    status = ("launch", "status", f"--root={tmp_path}", f"--html={tmp_path / 'page.html'}")
+    for command in (status, ("launch", "run", "--reap", f"--root={tmp_path}")):
+        said = warm.run(command, timeout=60)
+        assert said.returncode in (0, 2) and "Traceback" not in said.stderr, said
+        strange = [name for name in places if "plan" in name or "attempts" in name]
+        if command is status:
+            assert all(name in said.stderr for name in strange)
+    assert not is_done(tmp_path / "pretrain/a")
