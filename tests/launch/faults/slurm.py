@@ -18,14 +18,42 @@ from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster
 
 _HERE = Path(__file__).resolve().parents[1]
 _LIMIT = 45.0  # seconds for a launcher, which may wait for ever
-_FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
 _LAUNCH = "import sys; from multiberts.tests.launch.launchers import launch; launch(sys.argv.pop())"
-# The same with a clock that is set back once a file is there.
-_SET_BACK = f"""
-import os, pathlib, time
-now, is_set_back = time.time, pathlib.Path(os.environ["SET_BACK"]).exists
-time.time = lambda: now() - 600 * is_set_back()
-{_LAUNCH}
+# Adds the seconds that a file holds to the clock of a process. libfaketime changes sleeps, too.
+_CLOCK = """
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long added(void) {
+    char text[32];
+    int file = open(getenv("CLOCK_FILE"), O_RDONLY | O_CLOEXEC);
+    long size = read(file, text, 31);
+    close(file);
+    text[size > 0 ? size : 0] = 0;
+    return atol(text);
+}
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    int status = syscall(SYS_clock_gettime, clock, at);
+    if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) at->tv_sec += added();
+    return status;
+}
+int gettimeofday(struct timeval *at, void *zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    at->tv_sec = now.tv_sec;
+    at->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at) *at = now.tv_sec;
+    return now.tv_sec;
+}
 """
 
 
@@ -88,37 +116,45 @@ def ctrl_c(scratch: Path) -> str:
 
 def node_two_minutes_behind(scratch: Path) -> str:
     """The clock of the node is two minutes behind the launcher's."""
-    if not Path(_FAKETIME).exists():
-        return "needs libfaketime (Debian: faketime)"
-    clock = f"export LD_PRELOAD={_FAKETIME} FAKETIME=-120s FAKETIME_DONT_FAKE_MONOTONIC=1"
-    return _on_slurm(scratch, seconds=1, options={"worker_init": clock})
+    clock = _clock(scratch, "-120")
+    exports = [f"export {name}={value}" for name, value in clock.items()]
+    options = {"worker_init": "\n".join(exports)}
+    return _on_slurm(scratch, seconds=1, options=options) if clock else "needs a compiler of C"
 
 
 def worker_killed_after_the_clock_was_set_back(scratch: Path) -> str:
     """This machine's clock is set back by ten minutes, then one of two workers is killed; two runs."""
-    set_back, attempts = scratch / "set_back", scratch / "root" / "launch" / "attempts"
-    pids: list[int] = []
+    clock, attempts = _clock(scratch, "0"), scratch / "root" / "launch" / "attempts"
+    if not clock:
+        return "needs a compiler of C"
+    killed: list[int] = []
 
     def step_and_kill() -> bool:
-        if not pids:
-            texts = [line for file in attempts.rglob("*.json*") for line in file.open()]
-            by_path = {one["path"]: one["pid"] for one in map(json.loads, filter(str.strip, texts))}
-            if len(by_path) < 2:
-                return False
-            pids.append(by_path["run0"])
-            return False
-        if not set_back.exists():
+        texts = [line for file in attempts.rglob("*.json*") for line in file.open()]
+        workers = {one["path"]: one["pid"] for one in map(json.loads, filter(str.strip, texts))}
+        if not killed and len(workers) == 2:
             time.sleep(1)  # the launcher counts its workers twice a second
-            set_back.touch()
-            os.kill(pids[0], signal.SIGKILL)
-            return False
-        begun = (scratch / "root/logs/run0.log").read_text().count("begun")
-        if begun > 1:
+            Path(clock["CLOCK_FILE"]).write_text("-600")
+            killed.append(workers["run0"])
+            os.kill(killed[0], signal.SIGKILL)
+        log = scratch / "root" / "logs" / "run0.log"
+        has_begun_again = log.exists() and log.read_text().count("begun") > 1
+        if has_begun_again:
             (scratch / "release").touch()
-        return begun > 1
+        return has_begun_again
 
-    variables = {"SET_BACK": str(set_back)}
-    return _launch(scratch, {"workers": 2}, variables, meanwhile=step_and_kill, code=_SET_BACK)
+    return _launch(scratch, {"workers": 2}, clock, meanwhile=step_and_kill)
+
+
+def _clock(scratch: Path, seconds: str) -> dict[str, str]:
+    """Variables that add seconds to the clock of processes; none without a compiler."""
+    if shutil.which("cc") is None:
+        return {}
+    (scratch / "clock.c").write_text(_CLOCK)
+    (scratch / "seconds").write_text(seconds)
+    library = scratch / "clock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, scratch / "clock.c"], check=True)
+    return {"LD_PRELOAD": str(library), "CLOCK_FILE": str(scratch / "seconds")}
 
 
 def _on_slurm(
@@ -171,22 +207,17 @@ def _launch(
     *,
     meanwhile: Callable[[], bool],
     limit: float = _LIMIT,
-    code: str = _LAUNCH,
 ) -> str:
     """Launches two runs that wait for a file; says what a user sees, and how many are done."""
     root, release = scratch / "root", scratch / "release"
-    # Without a nap of no length, which libfaketime refuses.
-    runs = [
-        ("quick_stages:wait", f"run{n}", {"release": str(release), "seconds_to_leave": 0.05}, [])
-        for n in range(2)
-    ]
+    runs = [("quick_stages:wait", f"run{n}", {"release": str(release)}, []) for n in range(2)]
     content = json.dumps({"runs": runs, "root": str(root), **settings})
     paths = os.pathsep.join([str(_HERE), os.environ.get("PYTHONPATH", "")])
     output = scratch / "output"
     started = time.monotonic()
     with output.open("w") as stream:
         launcher = subprocess.Popen(
-            [sys.executable, "-c", code, content],
+            [sys.executable, "-c", _LAUNCH, content],
             env={**os.environ, "PYTHONPATH": paths, **variables},
             stdout=stream,
             stderr=subprocess.STDOUT,
