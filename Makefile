@@ -89,6 +89,11 @@ bench-finetune: $(VENV)/installed-for-tests
 bench-launch: $(VENV)/installed
 	$(BIN)/python -m multiberts.tests.launch.launch_speed
 
+# Faults of machines that share a launch (other code, clocks, lost schedulers, held jobs, pipes for files), with real
+# processes: what a user sees of each. Slurm's are for root where Debian's slurm-wlm and munge are installed.
+launch-faults: $(VENV)/installed-for-tests
+	$(BIN)/python -m multiberts.tests.launch.faults
+
 # `multiberts predict` against transformers' pipeline, one thread each.
 bench-predict: $(VENV)/installed-for-tests
 	$(BIN)/python -m benchmarks.prediction_throughput
