@@ -257,12 +257,11 @@ def _test_of(annotation: Any) -> Callable[[Any], bool]:
         of_kind, ranges = _test_of(parts[0]), parts[1:]
         return lambda value: of_kind(value) and all(value in part for part in ranges)
     if typing.is_typeddict(annotation):
-        of_fields = {
-            name: _test_of(part) for name, part in typing.get_type_hints(annotation).items()
-        }
+        fields = typing.get_type_hints(annotation)
+        # Their tests are made when a value is there, as a kind may hold itself.
         return lambda value: (
             isinstance(value, Mapping)
-            and all(name in value and test(value[name]) for name, test in of_fields.items())
+            and all(name in value and fits(value[name], part) for name, part in fields.items())
         )
     tests = [_test_of(part) for part in parts]
     if origin in _UNIONS:
