@@ -11,6 +11,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import pickle
 import threading
 import time
@@ -47,7 +48,6 @@ class BlamelessLossError(LostWorkerError):
 
 
 def import_distributed() -> Any:
-    """Returns the package `distributed`."""
     try:
         import distributed
     except ModuleNotFoundError as error:
@@ -156,7 +156,6 @@ class Workers:
         """Looks which workers there are.
 
         Args:
-          client: of a scheduler.
           name: of the cluster, in messages.
           prefix: with which its tasks' keys begin, as those of no other client do.
           are_own: whether this process has started them, so that it is the code that has changed if theirs
@@ -170,7 +169,7 @@ class Workers:
         self._are_own = are_own
         self._losses = losses
         self._waiting_for = waiting_for
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._waiting: collections.deque[_Call] = collections.deque()
         self._running: dict[str, tuple[Any, _Call]] = {}
         self._workers: dict[str, str] = {}
@@ -193,7 +192,7 @@ class Workers:
 
     @property
     def running(self) -> dict[str, concurrent.futures.Future[Any]]:
-        """Returns the calls that workers have, by the address of the worker."""
+        """Returns the calls that workers have, by the worker's address."""
         with self._changing:
             return {address: call.future for address, (_, call) in self._running.items()}
 
@@ -211,7 +210,6 @@ class Workers:
         return call.future
 
     def drop_waiting(self) -> None:
-        """Forgets the calls that no worker has."""
         with self._changing:
             self._waiting.clear()
 
@@ -230,13 +228,14 @@ class Workers:
                 "from here"
             )
         workers = self._ask()
+        lost = []
         with self._changing:
+            # One comes first whom no other client keeps busy.
             self._workers = {
                 address: str(worker["name"])
                 for address, worker in sorted((workers or {}).items(), key=_num_executing)
                 if worker["status"] == "running"
             }
-            lost = []
             if workers is not None:
                 lost = [task for at, (task, _) in self._running.items() if at not in workers]
                 self._refused = {at: why for at, why in self._refused.items() if at in workers}
@@ -248,13 +247,11 @@ class Workers:
 
     def _ask(self) -> dict[str, Any] | None:
         """Returns the workers that are connected, by address, or None if the scheduler does not answer."""
-        if self._client.status == "running":
-            with contextlib.suppress(Exception):
-                ask = self._client.scheduler.identity
-                seconds = SECONDS_TO_ANSWER
-                return dict(
-                    self._client.sync(ask, n_workers=-1, callback_timeout=seconds)["workers"]
-                )
+        if self._client.status != "running":
+            return None
+        ask, seconds = self._client.scheduler.identity, SECONDS_TO_ANSWER
+        with contextlib.suppress(Exception):
+            return dict(self._client.sync(ask, n_workers=-1, callback_timeout=seconds)["workers"])
         return None
 
     def _feed(self) -> None:
@@ -262,19 +259,14 @@ class Workers:
         with self._changing:
             if self._client.status != "running":
                 return  # it connects again, or `look_after` gives up
-            # In order, so that one is taken first whom no other client keeps busy.
-            for address in self._workers:
-                if not self._waiting:
-                    return
-                if address in self._running or address in self._refused:
-                    continue
-                call = self._waiting[0]
-                self._number += 1
+            taken = self._running.keys() | self._refused.keys()
+            idle = [address for address in self._workers if address not in taken]
+            for address, call in zip(idle, list(self._waiting), strict=False):
                 task = self._client.submit(
                     eval,
                     _TASK,
                     {"digest": code_digest(), "call": call.content},
-                    key=f"{self._prefix}-{self._number}",
+                    key=f"{self._prefix}-{next(self._numbers)}",
                     workers=[address],
                     pure=False,
                 )
@@ -284,13 +276,11 @@ class Workers:
 
     def _take(self, address: str, call: _Call, task: Any) -> None:
         """Passes on what a task returned; called in a thread of Dask's."""
-        refusal, error, result = None, None, None
         try:
             refusal, error, result = task.result()
         except BaseException as problem:
-            error = _as_lost(problem)
-            if error is None:
-                refusal = f"{type(problem).__name__}: {first_cause(problem)}"
+            error, result = _as_lost(problem), None
+            refusal = None if error else f"{type(problem).__name__}: {first_cause(problem)}"
         is_lost = isinstance(error, LostWorkerError)
         goes_on = refusal is not None or (is_lost and call.losses > 0)
         with self._changing:
@@ -351,7 +341,6 @@ class _Call:
 
 
 def _num_executing(item: tuple[str, Any]) -> int:
-    """Returns how many tasks a worker carries out, of whomever."""
     count: int = item[1]["metrics"].get("task_counts", {}).get("executing", 0)
     return count
 

@@ -28,14 +28,12 @@ def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
       >>> without_later_defaults({"num_steps": 5, "momentum": 0.8}, Training)
       {'num_steps': 5, 'momentum': 0.8}
     """
-    fields = {field.name: field for field in dataclasses.fields(settings)}
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in fields
-        or not fields[name].metadata.get("later")
-        or value != fields[name].default
+    later = {
+        field.name: field.default
+        for field in dataclasses.fields(settings)
+        if field.metadata.get("later")
     }
+    return {name: value for name, value in values.items() if later.get(name, _NONE) != value}
 
 
 def _as_they_are(arguments: Mapping[str, Any], inputs: Values) -> None:

@@ -47,11 +47,9 @@ class Range:
         return self.least <= number <= self.most and self.above < number < self.below
 
     def __str__(self) -> str:
-        names = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
-        bounds = {name: getattr(self, name) for name in names}
-        return " and ".join(
-            f"{names[name]} {bound:g}" for name, bound in bounds.items() if math.isfinite(bound)
-        )
+        bounds = {"at least": self.least, "above": self.above}
+        bounds |= {"at most": self.most, "below": self.below}
+        return " and ".join(f"{word} {at:g}" for word, at in bounds.items() if math.isfinite(at))
 
 
 PositiveInt = Annotated[int, Range(least=1)]
@@ -299,21 +297,19 @@ def shortened(value: Any) -> str:
 
 def described(annotation: Any) -> str:
     """Returns an annotation as users read it, such as `int at least 1 or None`."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any:
         return "any"
-    if typing.get_origin(annotation) is Annotated:
-        kind, *ranges = typing.get_args(annotation)
-        return " ".join([described(kind), *map(str, ranges)])
-    if typing.get_origin(annotation) in _UNIONS:
-        return " or ".join(described(part) for part in typing.get_args(annotation))
-    if typing.get_origin(annotation) is typing.Literal:
-        return " or ".join(repr(choice) for choice in typing.get_args(annotation))
-    origin = typing.get_origin(annotation)
-    parts = ", ".join(described(part) for part in typing.get_args(annotation) if part is not ...)
+    if origin is Annotated:
+        return " ".join([described(parts[0]), *map(str, parts[1:])])
+    if origin in _UNIONS:
+        return " or ".join(map(described, parts))
+    if origin is typing.Literal:
+        return " or ".join(map(repr, parts))
     if origin in _SEQUENCES:
-        return f"list of {parts}"
+        return f"list of {', '.join(described(part) for part in parts if part is not ...)}"
     if origin in _MAPPINGS:
-        return f"mapping of {parts.replace(', ', ' to ', 1)}"
+        return f"mapping of {' to '.join(map(described, parts))}"
     if annotation is type(None):
         return "None"
     if typing.is_typeddict(annotation):
@@ -324,24 +320,21 @@ def described(annotation: Any) -> str:
 
 def _kinds(annotation: Any) -> set[Any]:
     """Returns the alternatives of an annotation, without their parameters and ranges."""
-    if typing.get_origin(annotation) is Annotated:
-        return _kinds(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in _UNIONS:
-        return set().union(*map(_kinds, typing.get_args(annotation)))
-    if typing.get_origin(annotation) is typing.Literal:
-        return {type(choice) for choice in typing.get_args(annotation)}
-    return {typing.get_origin(annotation) or annotation}
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _kinds(parts[0])
+    if origin in _UNIONS:
+        return set().union(*map(_kinds, parts))
+    return set(map(type, parts)) if origin is typing.Literal else {origin or annotation}
 
 
 def _element(annotation: Any) -> Any:
     """Returns the annotation of a list's items; None where the annotation has no list."""
-    if typing.get_origin(annotation) is Annotated:
-        return _element(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in _SEQUENCES:
-        return typing.get_args(annotation)[0]
-    if typing.get_origin(annotation) not in _UNIONS:
-        return None
-    return next(filter(None, map(_element, typing.get_args(annotation))), None)
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in _SEQUENCES:
+        return parts[0]
+    inner = parts[:1] if origin is Annotated else parts if origin in _UNIONS else ()
+    return next(filter(None, map(_element, inner)), None)
 
 
 def _split(texts: Sequence[str]) -> list[str]:

@@ -105,13 +105,10 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
 
     One call of the file system for each folder, and one for each run in those that exist.
     """
-    folders: dict[str, list[str]] = {}
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        folders.setdefault(folder, []).append(name)
-    done = set()
-    for folder, names in folders.items():
-        if os.path.isdir(os.path.join(root, folder)):
-            paths_inside = (f"{folder}/{name}" if folder else name for name in names)
-            done |= {path for path in paths_inside if is_done(os.path.join(root, path))}
-    return done
+    folder_of = {path: os.path.dirname(os.path.join(root, path)) for path in paths}
+    existing = {folder for folder in set(folder_of.values()) if os.path.isdir(folder)}
+    return {
+        path
+        for path, folder in folder_of.items()
+        if folder in existing and is_done(os.path.join(root, path))
+    }
