@@ -58,11 +58,7 @@ def import_distributed() -> Any:
 
 
 def connect(address: str, setting: str) -> Any:
-    """Returns a client of a scheduler, which has answered within `SECONDS_TO_ANSWER`.
-
-    Args:
-      address: such as `tls://10.0.0.7:8786`.
-    """
+    """Returns a client of a scheduler, which has answered within `SECONDS_TO_ANSWER`."""
     distributed = import_distributed()
 
     async def ask() -> None:
@@ -98,12 +94,7 @@ def first_cause(error: BaseException) -> str:
 
 
 def call_if_same(digest: str, call: bytes) -> _Answer:
-    """Calls a function in a worker if its code is that of the launcher.
-
-    Args:
-      digest: the launcher's `code_digest`.
-      call: the pickled function and its arguments.
-    """
+    """Calls a pickled function in a worker whose code has the launcher's digest."""
     of_process = code_digest()
     # From there comes what has not been imported yet.
     if _on_disk(second=int(time.monotonic())) != digest:
@@ -199,11 +190,7 @@ class Workers:
     def submit(
         self, function: Callable[..., Any], *arguments: Any
     ) -> concurrent.futures.Future[Any]:
-        """Submits a call; the future has its result or error, or `LostWorkerError`.
-
-        Args:
-          function: of a module, or a `functools.partial` of one.
-        """
+        """Submits a call of a module's function; the future has its result or error, or `LostWorkerError`."""
         call = _Call(pickle.dumps((function, arguments)), self._losses)
         self._waiting.append(call)
         self._feed()
@@ -219,8 +206,7 @@ class Workers:
         After `SECONDS_OF_SILENCE` without one that can work it says what is waited for, or raises UserError
         if all those that there are refuse.
         """
-        now = time.monotonic()
-        if now < self._next_look:
+        if time.monotonic() < self._next_look:
             return
         if self._client.status in ("closed", "closing"):
             raise UserError(
@@ -230,7 +216,7 @@ class Workers:
         workers = self._ask()
         lost = []
         with self._changing:
-            # One comes first whom no other client keeps busy.
+            # First those that no other client keeps busy.
             self._workers = {
                 address: str(worker["name"])
                 for address, worker in sorted((workers or {}).items(), key=_num_executing)
@@ -247,11 +233,10 @@ class Workers:
 
     def _ask(self) -> dict[str, Any] | None:
         """Returns the workers that are connected, by address, or None if the scheduler does not answer."""
-        if self._client.status != "running":
-            return None
-        ask, seconds = self._client.scheduler.identity, SECONDS_TO_ANSWER
         with contextlib.suppress(Exception):
-            return dict(self._client.sync(ask, n_workers=-1, callback_timeout=seconds)["workers"])
+            if self._client.status == "running":
+                ask, most = self._client.scheduler.identity, SECONDS_TO_ANSWER
+                return dict(self._client.sync(ask, n_workers=-1, callback_timeout=most)["workers"])
         return None
 
     def _feed(self) -> None:
@@ -259,9 +244,10 @@ class Workers:
         with self._changing:
             if self._client.status != "running":
                 return  # it connects again, or `look_after` gives up
-            taken = self._running.keys() | self._refused.keys()
-            idle = [address for address in self._workers if address not in taken]
-            for address, call in zip(idle, list(self._waiting), strict=False):
+            for address in self._workers:
+                if not self._waiting or address in self._running or address in self._refused:
+                    continue
+                call = self._waiting[0]
                 task = self._client.submit(
                     eval,
                     _TASK,

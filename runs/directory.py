@@ -266,14 +266,13 @@ class RunDirectory:
         facts = path.stat()
         stamp = {"bytes": facts.st_size, "changed": [facts.st_mtime_ns, facts.st_ctime_ns]}
         place = str(path.resolve())
-        digest = None
+        recorded: Any = None
         if (self.path / DONE).exists() and (self.path / INPUTS).is_file():
             with contextlib.suppress(UserError):  # then the file is read
                 recorded = read_json_fields(self.path / INPUTS).get(place)
-                found = recorded.get("sha256") if isinstance(recorded, dict) else None
-                if isinstance(found, str) and recorded == {**stamp, "sha256": found}:
-                    digest = found
-        digest = digest or fingerprint(path)
+        digest = recorded.get("sha256") if isinstance(recorded, dict) else None
+        if not isinstance(digest, str) or recorded != {**stamp, "sha256": digest}:
+            digest = fingerprint(path)
         self._large_inputs[place] = {**stamp, "sha256": digest}
         return digest
 

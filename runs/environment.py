@@ -121,10 +121,6 @@ def check_engine(name: str, where: str) -> str:
     Args:
       name: `tensorflow` or `jax`.
       where: what named it, for the message.
-
-    Example:
-      >>> check_engine("tensorflow", "--engine")
-      'tensorflow'
     """
     if name not in ENGINES:
         raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")

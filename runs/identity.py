@@ -33,7 +33,9 @@ def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
         for field in dataclasses.fields(settings)
         if field.metadata.get("later")
     }
-    return {name: value for name, value in values.items() if later.get(name, _NONE) != value}
+    return {
+        name: value for name, value in values.items() if name not in later or value != later[name]
+    }
 
 
 def _as_they_are(arguments: Mapping[str, Any], inputs: Values) -> None:

@@ -144,16 +144,9 @@ def _annotations_of(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
-    """Returns the value that a flag's texts stand for; a bare word is a string.
+    """Returns the value that a flag's texts, one for each time it was given, stand for.
 
-    Args:
-      texts: one for each time the flag was given.
-
-    Example:
-      >>> value_of_flag(["1e-4"], float), value_of_flag(["1e-4"], str)
-      (0.0001, '1e-4')
-      >>> value_of_flag(["a,b"], Sequence[str]), value_of_flag(["a", "b"], str | Sequence[str])
-      (['a', 'b'], ['a', 'b'])
+    A bare word is a string.
     """
     kinds = _kinds(annotation)
     element = _element(annotation)
@@ -213,11 +206,7 @@ def is_boolean(annotation: Any) -> bool:
 
 
 def check_arguments(function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
-    """Refuses arguments whose values do not fit the annotations of a function's parameters.
-
-    A bool is not a number, a text is not a list, and a number is finite and in the range that the
-    annotation states. A whole float such as `2.0` is not an int.
-    """
+    """Refuses arguments that do not fit (`fits`) the annotations of a function's parameters."""
     check_types(function.__name__, arguments, annotations_of(function))
 
 
@@ -234,11 +223,8 @@ def check_types(name: str, values: Mapping[str, Any], annotations: Mapping[str, 
 def fits(value: Any, annotation: Any) -> bool:
     """Returns whether a value is of an annotated type and in the annotation's range.
 
-    Example:
-      >>> fits(2, float), fits(True, int), fits("ab", Sequence[str]), fits(["ab"], Sequence[str])
-      (True, False, False, True)
-      >>> fits(0, PositiveInt), fits(None, PositiveInt | None)
-      (False, True)
+    A bool is not a number, a text is not a list, and a number is finite. An int is a float, but a whole float
+    such as `2.0` is not an int.
     """
     return _test_of(annotation)(value)
 

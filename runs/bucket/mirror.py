@@ -94,11 +94,7 @@ def restore(
     entries: dict[str, Entry],
     wants: Callable[[str], bool] = lambda _: True,
 ) -> None:
-    """Makes a local copy hold what a manifest lists, and nothing else.
-
-    Args:
-      wants: which missing files are fetched, by name.
-    """
+    """Makes a local copy hold what a manifest lists and `wants`, by name, and nothing else."""
     for file in list(path.rglob("*")):
         name = str(file.relative_to(path))
         is_ours = name == LOCK or not file.is_file() or _holds(file, entries.get(name))

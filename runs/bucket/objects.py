@@ -310,7 +310,8 @@ class Bucket:
         except Exception as error:
             # Every service has its own kinds of errors; users get one line.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            if _is_forbidden(error):
+            is_refused = str(getattr(error, "code", "")) in ("401", "403")
+            if is_refused or isinstance(error, PermissionError) or reason.startswith("Forbidden"):
                 raise UserError(
                     f"no permission for {self.url} ({reason}); sign in with `gcloud auth "
                     "application-default login`, or ask for the role Storage Object Admin"
@@ -319,11 +320,6 @@ class Bucket:
                 f"cannot reach {self.url}: {reason}; check the network, then run the same command "
                 "again"
             ) from error
-
-
-def _is_forbidden(error: Exception) -> bool:
-    is_refused = str(getattr(error, "code", "")) in ("401", "403")
-    return is_refused or isinstance(error, PermissionError) or str(error).startswith("Forbidden")
 
 
 def _filesystem(protocol: str, url: str) -> tuple[Any, str]:

@@ -415,11 +415,7 @@ class Arguments:
         yield from parameter_lines(self.function, annotations_of(self.function))
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Parses Gin and returns the function's arguments.
-
-        Args:
-          given: values of flags, which win.
-        """
+        """Parses Gin and returns the function's arguments; `given`, the values of flags, win."""
         # Where both names are bound, that of the command wins.
         names = {self.function.__name__: self.function, self.gin_name: self.function}
         parse_gin_flags(names, by_gin_name(names, self.flags(), given))
@@ -529,11 +525,7 @@ def by_gin_name(
 
 
 def parse_gin_flags(known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]) -> None:
-    """Registers functions with Gin by the names that they have there, and parses what the flags give.
-
-    Args:
-      given: the values of other flags, see `runs.command_line.gin_files.parse_gin`.
-    """
+    """Registers functions with Gin by the names that they have there; calls `parse_gin`."""
     for name, function in known.items():
         gin.external_configurable(function, name=name)
     parse_gin(_GIN_FILE.value, _GIN_PARAM.value, known, _ALLOW_GIN_IMPORTS.value, given)
@@ -545,11 +537,7 @@ def _when_done(run_dir: str | None) -> int | None:
 
 
 def positional_texts(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the texts of parameters that were given without their names.
-
-    Args:
-      names: see `Command.positional`.
-    """
+    """Returns the texts of parameters that were given without their names (`Command.positional`)."""
     num_many = max(0, len(given) - len(names) + 1)
     name_of_each = [
         name.removesuffix("...")
