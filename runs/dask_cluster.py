@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -17,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from multiberts.runs.console import note_once, progress
@@ -73,7 +73,7 @@ def connect(address: str, setting: str) -> Any:
 
     try:
         # A client that could not connect may stay, and keep its process from ending.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, ask()).result()
         return distributed.Client(address, set_as_default=False)
     except Exception as error:  # each protocol has its own
@@ -182,14 +182,12 @@ class Workers:
             }
 
     @property
-    def running(self) -> dict[str, concurrent.futures.Future[Any]]:
+    def running(self) -> dict[str, Future[Any]]:
         """Returns the calls that workers have, by the worker's address."""
         with self._changing:
             return {address: call.future for address, (_, call) in self._running.items()}
 
-    def submit(
-        self, function: Callable[..., Any], *arguments: Any
-    ) -> concurrent.futures.Future[Any]:
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Submits a call of a module's function; the future has its result or error, or `LostWorkerError`."""
         call = _Call(pickle.dumps((function, arguments)), self._losses)
         self._waiting.append(call)
@@ -321,9 +319,7 @@ class _Call:
 
     content: bytes
     losses: int
-    future: concurrent.futures.Future[Any] = dataclasses.field(
-        default_factory=concurrent.futures.Future
-    )
+    future: Future[Any] = dataclasses.field(default_factory=Future)
 
 
 def _num_executing(item: tuple[str, Any]) -> int:

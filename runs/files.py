@@ -252,21 +252,18 @@ class _Unpacked(io.RawIOBase):
         self._path = path
         self._file = file
         self._stream = gzip.GzipFile(fileobj=file)
-        self._count = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         try:
-            count = self._stream.readinto(buffer)
+            return self._stream.readinto(buffer)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise UserError(
-                f"{self._path} is not a whole gzip file ({error}, after {self._count} bytes of text); fetch "
-                "it again"
+                f"{self._path} is not a whole gzip file ({error}, after {self._stream.tell()} bytes of text)"
+                "; fetch it again"
             ) from error
-        self._count += count
-        return count
 
     def close(self) -> None:
         self._stream.close()
