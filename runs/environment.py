@@ -108,10 +108,10 @@ def matmul_precision() -> str:
     return _one_of((DEFAULT, HIGHEST), PRECISION, DEFAULT, "a precision of products")
 
 
-def _one_of(names: tuple[str, ...], variable: str, default: str, what: str) -> str:
+def _one_of(names: tuple[str, ...], variable: str, default: str, meaning: str) -> str:
     name = os.environ.get(variable) or default
     if name not in names:
-        raise UserError(f"{variable} is {name!r}, not {what}; {nearest(name, names)}")
+        raise UserError(f"{variable} is {name!r}, not {meaning}; {nearest(name, names)}")
     return name
 
 

@@ -143,15 +143,15 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
             )
 
     def _note(self, path: Path, *, removed: bool) -> None:
-        place = os.path.abspath(path)
-        if os.path.commonpath([place, self._folder]) != self._folder:
+        changed = os.path.abspath(path)
+        if os.path.commonpath([changed, self._folder]) != self._folder:
             return
-        names = {os.path.relpath(file, self._folder) for file in _files_at(place)}
+        names = {os.path.relpath(file, self._folder) for file in _files_at(changed)}
         with _SWAPPING:
             if removed:
                 self._made -= names
                 self.removed |= names
-                self.removed_folder |= place == self._folder
+                self.removed_folder |= changed == self._folder
             else:
                 self._made |= names
                 self.removed -= names
@@ -163,12 +163,12 @@ def _note(path: Path, *, removed: bool) -> None:
         files._note(path, removed=removed)
 
 
-def _files_at(place: str) -> Iterator[str]:
-    if os.path.isdir(place) and not os.path.islink(place):
-        for folder, _, names in os.walk(place):
+def _files_at(path: str) -> Iterator[str]:
+    if os.path.isdir(path) and not os.path.islink(path):
+        for folder, _, names in os.walk(path):
             yield from (os.path.join(folder, name) for name in names)
-    elif os.path.lexists(place):
-        yield place
+    elif os.path.lexists(path):
+        yield path
 
 
 def make_private(folder: Path) -> None:

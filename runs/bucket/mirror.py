@@ -285,10 +285,10 @@ class Mirror:
         if lost:
             raise self._lost_copy(CONFIG if CONFIG in lost else lost[0])
 
-    def _lost_copy(self, what: str) -> MirrorLostError:
+    def _lost_copy(self, removed: str) -> MirrorLostError:
         return MirrorLostError(
-            f"somebody removed {what} from {self.path}, the local copy of {self._bucket.url}: nothing more "
-            "is pushed, and the bucket keeps what it has; the same command resumes from there"
+            f"somebody removed {removed} from {self.path}, the local copy of {self._bucket.url}: nothing "
+            "more is pushed, and the bucket keeps what it has; the same command resumes from there"
         )
 
     def _names(self) -> list[str]:
@@ -340,7 +340,7 @@ class Mirror:
         return Entry(bytes=size, sha256=digest, object=target)
 
     def _restore(self) -> None:
-        manifest = self._bucket.read_version(MANIFEST)
+        manifest, self._version = self._bucket.read_version(MANIFEST)
         if manifest is None:
             ours = {LEASE, f"{LEASE}.lock", f"{MANIFEST}.lock"}
             others = sorted(set(self._bucket.list()) - ours)
@@ -356,7 +356,7 @@ class Mirror:
                     "again"
                 )
         else:
-            self._entries, self._version = _parsed(self._bucket, manifest[0]), manifest[1]
+            self._entries = _parsed(self._bucket, manifest)
         done = self._bucket.read(DONE)
 
         def wants(name: str) -> bool:

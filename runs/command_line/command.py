@@ -376,8 +376,8 @@ def _take_engine(arguments: Sequence[str]) -> list[str]:
 
 def load(target: str) -> Callable[..., Any]:
     module, _, function = target.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"multiberts.{module}"), function)
-    return found
+    loaded: Callable[..., Any] = getattr(importlib.import_module(f"multiberts.{module}"), function)
+    return loaded
 
 
 def _overview(group: str = "") -> str:
@@ -610,16 +610,16 @@ def _for_users(text: str) -> str:
 
 def _meanings(section: str) -> dict[str, list[str]]:
     """Returns the lines of a docstring's Args section by parameter; several may share an entry."""
-    found: dict[str, list[str]] = {}
+    meanings: dict[str, list[str]] = {}
     entry: list[str] = []
     for line in section.splitlines():
         match = re.match(r"  (\w+(?:, \w+)*): (.*)", line)
         if match:
             entry = [match[2]]
-            found |= dict.fromkeys(match[1].split(", "), entry)
+            meanings |= dict.fromkeys(match[1].split(", "), entry)
         else:
             entry.append(line.strip())
-    return found
+    return meanings
 
 
 def run_main(
