@@ -65,9 +65,8 @@ class ProgressBar(tqdm):
         self._is_drawn = sys.stderr.isatty()
         if not self._is_drawn:
             # One update is enough to look at the clock, so that no thread has to.
-            wait = self.INTERVAL
-            options |= {"delay": wait, "mininterval": wait, "maxinterval": wait, "miniters": 1}
-            options["ascii"] = True
+            options |= dict.fromkeys(("delay", "mininterval", "maxinterval"), self.INTERVAL)
+            options |= {"miniters": 1, "ascii": True}
         disable = disable or _verbosity is Verbosity.QUIET
         super().__init__(*arguments, disable=disable, **options)
 

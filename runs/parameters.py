@@ -68,10 +68,7 @@ def takes_fields_of(
     So an entry keeps a flat list of keyword-only parameters for Gin, flags and callers, and the code
     has one object. Values are checked against the annotations, whoever calls. In the docstring of the
     function, the line `settings: ...` is replaced by the attributes that the docstring of `settings`
-    describes.
-
-    Args:
-      settings: a dataclass with `kw_only=True`.
+    describes, a dataclass with `kw_only=True`.
 
     Example:
       >>> import dataclasses

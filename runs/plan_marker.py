@@ -51,13 +51,13 @@ FACTS = {
 
 def read_plan(root: PathLike) -> list[MarkedRun]:
     path = Path(root) / FILE
-    if os.path.lexists(path) and not path.is_file():
-        raise UserError(f"{path} is not a file; move it away, and start `multiberts launch run`")
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise UserError(
             f"{path} does not exist: nothing was launched in {root}; check launch.root, or start "
             "`multiberts launch run`"
         )
+    if not path.is_file():
+        raise UserError(f"{path} is not a file; move it away, and start `multiberts launch run`")
     return [
         MarkedRun(**{**{name: run[name] for name in _KINDS}, "parents": tuple(run["parents"])})
         for run in plan_entries(path)

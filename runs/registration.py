@@ -36,11 +36,7 @@ _LOOKING = ("score", "report", "paper")
 
 
 def plan_hash(runs: Iterable[Any]) -> str:
-    """Returns SHA-256 over the identities of the runs that a plan makes.
-
-    Args:
-      runs: each with `stage`, `path` and `identity`, such as `runs.plan_marker.MarkedRun`.
-    """
+    """Returns SHA-256 over the identities of a plan's runs, such as `runs.plan_marker.MarkedRun`."""
     lines = sorted(f"{run.identity} {run.path}" for run in runs if run.stage not in _LOOKING)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

@@ -280,10 +280,9 @@ _GIN_NAMES = {
 
 
 def gin_name_of(function: str) -> str:
-    """Returns the name that Gin, help and messages have for a function's parameters: its command's.
+    """Returns the name that Gin, help and messages have for the parameters of a command's function.
 
-    Args:
-      function: the function's name, under which Gin files may bind them, too.
+    Gin files may bind them under the function's own name, too.
 
     Example:
       >>> gin_name_of("score"), gin_name_of("pretrain")
