@@ -193,12 +193,7 @@ def _expanded_path(text: str) -> str:
 
 
 def is_boolean(annotation: Any) -> bool:
-    """Returns whether a parameter may be true or false, so that its flag needs no value.
-
-    Example:
-      >>> is_boolean(bool | None), is_boolean(bool | typing.Literal["all"]), is_boolean(str)
-      (True, True, False)
-    """
+    """Returns whether a parameter may be true or false, so that its flag needs no value."""
     return bool in _kinds(annotation)
 
 

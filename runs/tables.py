@@ -72,13 +72,7 @@ class TableRow(dict[str, str]):
         return f"{self.path} {self.unit} {self.line}"
 
     def listed(self, column: str) -> list[str] | None:
-        """Returns the items of a cell that is a list, or the text of one; None of other texts.
-
-        Example:
-          >>> cells = {"python": "['a', 'b c']", "numpy": "[1. 0.]", "json": '["a", true]', "name": "[a]"}
-          >>> [TableRow("new.csv", 2, cells).listed(column) for column in cells]
-          [['a', 'b c'], ['1.0', '0.0'], ['a', '1'], None]
-        """
+        """Returns the items of a cell that is a list, or the text of one; None of other texts."""
         if column in self.lists:
             return self.lists[column]
         text = self[column].strip()

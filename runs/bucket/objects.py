@@ -24,7 +24,7 @@ from multiberts.runs.lease_holder import NoLocksError, lock_file
 _URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]*)://(?P<path>.*)")
 
 # These begin with `<word>://` but are not folders of files.
-_NO_BUCKETS = {"http", "https", "grpc"}
+_NO_BUCKETS = {"http", "https"}
 _CLOUD_STORAGE = {"gs", "gcs"}
 _CONDITIONAL = {*_CLOUD_STORAGE, "file", "memory"}
 
