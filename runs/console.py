@@ -62,13 +62,11 @@ class ProgressBar(tqdm):
     INTERVAL = 30.0
 
     def __init__(self, *arguments: Any, disable: bool = False, **options: Any):
-        """See tqdm; `disable` shows nothing at all."""
         self._is_drawn = sys.stderr.isatty()
         if not self._is_drawn:
             # One update is enough to look at the clock, so that no thread has to.
-            wait = self.INTERVAL
-            options |= {"delay": wait, "mininterval": wait, "maxinterval": wait, "miniters": 1}
-            options["ascii"] = True
+            options |= dict.fromkeys(("delay", "mininterval", "maxinterval"), self.INTERVAL)
+            options |= {"miniters": 1, "ascii": True}
         disable = disable or _verbosity is Verbosity.QUIET
         super().__init__(*arguments, disable=disable, **options)
 
@@ -129,14 +127,10 @@ def _print(text: str, stream: TextIO) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Returns a text without characters that would steer the terminal, which are shown as escapes.
+    """Returns a text without characters that would steer the terminal, which are shown as escapes.
 
     Names of files and runs come from others: escape sequences could hide a line, direction marks could
     turn it round, and other line ends could begin a new one.
-
-    Example:
-      >>> print(printable("run\x1b[2J"))
-      run\x1b[2J
     """
     return "".join(
         character

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import pickle
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from multiberts.runs.console import note_once, progress
@@ -47,7 +48,6 @@ class BlamelessLossError(LostWorkerError):
 
 
 def import_distributed() -> Any:
-    """Returns the package `distributed`."""
     try:
         import distributed
     except ModuleNotFoundError as error:
@@ -58,11 +58,7 @@ def import_distributed() -> Any:
 
 
 def connect(address: str, setting: str) -> Any:
-    """Returns a client of a scheduler, which has answered within `SECONDS_TO_ANSWER`.
-
-    Args:
-      address: such as `tls://10.0.0.7:8786`.
-    """
+    """Returns a client of a scheduler, which has answered within `SECONDS_TO_ANSWER`."""
     distributed = import_distributed()
 
     async def ask() -> None:
@@ -77,7 +73,7 @@ def connect(address: str, setting: str) -> Any:
 
     try:
         # A client that could not connect may stay, and keep its process from ending.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, ask()).result()
         return distributed.Client(address, set_as_default=False)
     except Exception as error:  # each protocol has its own
@@ -98,12 +94,7 @@ def first_cause(error: BaseException) -> str:
 
 
 def call_if_same(digest: str, call: bytes) -> _Answer:
-    """Calls a function in a worker if its code is that of the launcher.
-
-    Args:
-      digest: the launcher's `code_digest`.
-      call: the pickled function and its arguments.
-    """
+    """Calls a pickled function in a worker whose code has the launcher's digest."""
     of_process = code_digest()
     # From there comes what has not been imported yet.
     if _on_disk(second=int(time.monotonic())) != digest:
@@ -156,7 +147,6 @@ class Workers:
         """Looks which workers there are.
 
         Args:
-          client: of a scheduler.
           name: of the cluster, in messages.
           prefix: with which its tasks' keys begin, as those of no other client do.
           are_own: whether this process has started them, so that it is the code that has changed if theirs
@@ -170,7 +160,7 @@ class Workers:
         self._are_own = are_own
         self._losses = losses
         self._waiting_for = waiting_for
-        self._number = 0
+        self._numbers = itertools.count(1)
         self._waiting: collections.deque[_Call] = collections.deque()
         self._running: dict[str, tuple[Any, _Call]] = {}
         self._workers: dict[str, str] = {}
@@ -192,26 +182,19 @@ class Workers:
             }
 
     @property
-    def running(self) -> dict[str, concurrent.futures.Future[Any]]:
-        """Returns the calls that workers have, by the address of the worker."""
+    def running(self) -> dict[str, Future[Any]]:
+        """Returns the calls that workers have, by the worker's address."""
         with self._changing:
             return {address: call.future for address, (_, call) in self._running.items()}
 
-    def submit(
-        self, function: Callable[..., Any], *arguments: Any
-    ) -> concurrent.futures.Future[Any]:
-        """Submits a call; the future has its result or error, or `LostWorkerError`.
-
-        Args:
-          function: of a module, or a `functools.partial` of one.
-        """
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Submits a call of a module's function; the future has its result or error, or `LostWorkerError`."""
         call = _Call(pickle.dumps((function, arguments)), self._losses)
         self._waiting.append(call)
         self._feed()
         return call.future
 
     def drop_waiting(self) -> None:
-        """Forgets the calls that no worker has."""
         with self._changing:
             self._waiting.clear()
 
@@ -221,8 +204,7 @@ class Workers:
         After `SECONDS_OF_SILENCE` without one that can work it says what is waited for, or raises UserError
         if all those that there are refuse.
         """
-        now = time.monotonic()
-        if now < self._next_look:
+        if time.monotonic() < self._next_look:
             return
         if self._client.status in ("closed", "closing"):
             raise UserError(
@@ -230,13 +212,14 @@ class Workers:
                 "from here"
             )
         workers = self._ask()
+        lost = []
         with self._changing:
+            # First those that no other client keeps busy.
             self._workers = {
                 address: str(worker["name"])
                 for address, worker in sorted((workers or {}).items(), key=_num_executing)
                 if worker["status"] == "running"
             }
-            lost = []
             if workers is not None:
                 lost = [task for at, (task, _) in self._running.items() if at not in workers]
                 self._refused = {at: why for at, why in self._refused.items() if at in workers}
@@ -248,13 +231,10 @@ class Workers:
 
     def _ask(self) -> dict[str, Any] | None:
         """Returns the workers that are connected, by address, or None if the scheduler does not answer."""
-        if self._client.status == "running":
-            with contextlib.suppress(Exception):
-                ask = self._client.scheduler.identity
-                seconds = SECONDS_TO_ANSWER
-                return dict(
-                    self._client.sync(ask, n_workers=-1, callback_timeout=seconds)["workers"]
-                )
+        with contextlib.suppress(Exception):
+            if self._client.status == "running":
+                ask, most = self._client.scheduler.identity, SECONDS_TO_ANSWER
+                return dict(self._client.sync(ask, n_workers=-1, callback_timeout=most)["workers"])
         return None
 
     def _feed(self) -> None:
@@ -262,19 +242,15 @@ class Workers:
         with self._changing:
             if self._client.status != "running":
                 return  # it connects again, or `look_after` gives up
-            # In order, so that one is taken first whom no other client keeps busy.
             for address in self._workers:
-                if not self._waiting:
-                    return
-                if address in self._running or address in self._refused:
+                if not self._waiting or address in self._running or address in self._refused:
                     continue
                 call = self._waiting[0]
-                self._number += 1
                 task = self._client.submit(
                     eval,
                     _TASK,
                     {"digest": code_digest(), "call": call.content},
-                    key=f"{self._prefix}-{self._number}",
+                    key=f"{self._prefix}-{next(self._numbers)}",
                     workers=[address],
                     pure=False,
                 )
@@ -284,13 +260,11 @@ class Workers:
 
     def _take(self, address: str, call: _Call, task: Any) -> None:
         """Passes on what a task returned; called in a thread of Dask's."""
-        refusal, error, result = None, None, None
         try:
             refusal, error, result = task.result()
         except BaseException as problem:
-            error = _as_lost(problem)
-            if error is None:
-                refusal = f"{type(problem).__name__}: {first_cause(problem)}"
+            error, result = _as_lost(problem), None
+            refusal = None if error else f"{type(problem).__name__}: {first_cause(problem)}"
         is_lost = isinstance(error, LostWorkerError)
         goes_on = refusal is not None or (is_lost and call.losses > 0)
         with self._changing:
@@ -345,13 +319,10 @@ class _Call:
 
     content: bytes
     losses: int
-    future: concurrent.futures.Future[Any] = dataclasses.field(
-        default_factory=concurrent.futures.Future
-    )
+    future: Future[Any] = dataclasses.field(default_factory=Future)
 
 
 def _num_executing(item: tuple[str, Any]) -> int:
-    """Returns how many tasks a worker carries out, of whomever."""
     count: int = item[1]["metrics"].get("task_counts", {}).get("executing", 0)
     return count
 

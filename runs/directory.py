@@ -72,13 +72,13 @@ def fingerprint(path: PathLike) -> str:
         return sha256_of_file(path)
     # In this order: a checkpoint of ours holds weights, too, and its own list covers all of its files.
     for marker in (DONE, "checkpoint.json", *_WEIGHTS):
-        found = sorted(path.glob(marker))
-        if marker == DONE and found:
+        files = sorted(path.glob(marker))
+        if marker == DONE and files:
             read_done(path)  # what is cut or empty is not the marker of a finished run
-        if len(found) == 1:
-            return sha256_of_file(found[0])
-        if found:
-            digests = "".join(sha256_of_file(file) for file in found)
+        if len(files) == 1:
+            return sha256_of_file(files[0])
+        if files:
+            digests = "".join(map(sha256_of_file, files))
             return hashlib.sha256(digests.encode()).hexdigest()
     if not path.exists():
         raise UserError(f"{path} does not exist; check the path")
@@ -265,16 +265,15 @@ class RunDirectory:
             return fingerprint(path)
         facts = path.stat()
         stamp = {"bytes": facts.st_size, "changed": [facts.st_mtime_ns, facts.st_ctime_ns]}
-        place = str(path.resolve())
-        digest = None
+        real_path = str(path.resolve())
+        recorded: Any = None
         if (self.path / DONE).exists() and (self.path / INPUTS).is_file():
             with contextlib.suppress(UserError):  # then the file is read
-                recorded = read_json_fields(self.path / INPUTS).get(place)
-                found = recorded.get("sha256") if isinstance(recorded, dict) else None
-                if isinstance(found, str) and recorded == {**stamp, "sha256": found}:
-                    digest = found
-        digest = digest or fingerprint(path)
-        self._large_inputs[place] = {**stamp, "sha256": digest}
+                recorded = read_json_fields(self.path / INPUTS).get(real_path)
+        digest = recorded.get("sha256") if isinstance(recorded, dict) else None
+        if not isinstance(digest, str) or recorded != {**stamp, "sha256": digest}:
+            digest = fingerprint(path)
+        self._large_inputs[real_path] = {**stamp, "sha256": digest}
         return digest
 
     def _refuse_other_run(self) -> None:
@@ -290,22 +289,22 @@ class RunDirectory:
                     "empty or new run_dir"
                 )
             return
-        found = _compared(config, read_lines(config))
+        there = _compared(config, read_lines(config))
         wanted = _compared(config, self._config.splitlines())
-        if found == wanted:
+        if there == wanted:
             return
         names = sorted(
-            name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)
+            name for name in there.keys() | wanted.keys() if there.get(name) != wanted.get(name)
         )
         self.is_renewed = self._renewed_by.issuperset(names)
         if self.is_renewed:
             return
         differences = ", ".join(
-            f"{name} (there {found.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
+            f"{name} (there {there.get(name, 'absent')}, now {wanted.get(name, 'absent')})"
             for name in names
         )
         # An earlier version of this program may have stated other parameters.
-        is_other_version = found.keys() != wanted.keys()
+        is_other_version = there.keys() != wanted.keys()
         cure = ", or remove the directory if an earlier version made it" if is_other_version else ""
         raise UserError(
             f"{self.path} was made with other parameters: {differences}; {self._another} or "

@@ -108,10 +108,10 @@ def matmul_precision() -> str:
     return _one_of((DEFAULT, HIGHEST), PRECISION, DEFAULT, "a precision of products")
 
 
-def _one_of(names: tuple[str, ...], variable: str, default: str, what: str) -> str:
+def _one_of(names: tuple[str, ...], variable: str, default: str, meaning: str) -> str:
     name = os.environ.get(variable) or default
     if name not in names:
-        raise UserError(f"{variable} is {name!r}, not {what}; {nearest(name, names)}")
+        raise UserError(f"{variable} is {name!r}, not {meaning}; {nearest(name, names)}")
     return name
 
 
@@ -121,10 +121,6 @@ def check_engine(name: str, where: str) -> str:
     Args:
       name: `tensorflow` or `jax`.
       where: what named it, for the message.
-
-    Example:
-      >>> check_engine("tensorflow", "--engine")
-      'tensorflow'
     """
     if name not in ENGINES:
         raise UserError(f"{where} is {name!r}, not an engine; {nearest(name, ENGINES)}")

@@ -159,20 +159,19 @@ def counted(count: float, noun: str, form: str = "") -> str:
     return f"{count:{form}} {noun}{'' if count == 1 else 's'}"
 
 
-def listed(names: Iterable[Any], most: int = _MOST_QUOTED) -> str:
-    """Returns names that a file holds as a message quotes them: cut where they are long, and counted.
-
-    Args:
-      names: or other values.
-      most: characters.
+def listed(names: Iterable[Any]) -> str:
+    """Returns names or values that a file holds as a message quotes them: cut, and the others counted.
 
     Example:
-      >>> listed(["id", "text"]), listed(range(10, 1000), most=10)
-      ('id, text', '10, 11, 12, 987 more')
+      >>> listed(["id", "text"]), listed(range(1000))[-16:]
+      ('id, text', '51, 52, 947 more')
     """
     texts = [str(name) for name in names]
     ends = list(itertools.accumulate(len(text) + 2 for text in texts))
-    count = max(1, sum(end - 2 <= most for end in ends))
-    shown = [text if len(text) <= most else f"{text[: most - 3]}..." for text in texts[:count]]
-    rest = len(texts) - count
-    return ", ".join([*shown, *([f"{rest:,} more"] * (rest > 0))])
+    count = max(1, sum(end - 2 <= _MOST_QUOTED for end in ends))
+    shown = [
+        text if len(text) <= _MOST_QUOTED else f"{text[: _MOST_QUOTED - 3]}..."
+        for text in texts[:count]
+    ]
+    num_left = len(texts) - count
+    return ", ".join([*shown, *([f"{num_left:,} more"] * (num_left > 0))])

@@ -78,8 +78,7 @@ def canvas(
     """Opens a figure in this style, or axes that were given; its parts are laid out when the block ends.
 
     Args:
-      width: in inches.
-      height: in inches.
+      width, height: in inches.
       columns: number of panels in a row.
       **options: of `matplotlib.figure.Figure.subplots`, such as `sharey` or `squeeze`.
 
@@ -107,11 +106,7 @@ def canvas(
 
 
 def figure_bytes(figure: Figure, kind: FigureKind = "svg") -> bytes:
-    """Returns a picture, without dates or versions inside.
-
-    Args:
-      figure: made in a `canvas`.
-    """
+    """Returns the picture of a figure that was made in a `canvas`, without dates or versions inside."""
     import matplotlib
 
     content = io.BytesIO()

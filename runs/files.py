@@ -72,7 +72,7 @@ def replaced(path: PathLike) -> Iterator[Path]:
         if UNFINISHED_SUFFIX not in os.fspath(path):  # else it gets its name later
             _note(path, removed=False)
         # The rename itself is the directory's content, and on the disk only after this.
-        _flush_directory(path.parent)
+        _flush_alone(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):  # what failed before may fail here too
             remove(temporary)
@@ -113,21 +113,9 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
     Attributes:
       removed: names that this process removed and did not make again.
       removed_folder: whether this process removed the folder itself.
-
-    Example:
-      >>> with OwnFiles(Path("run")) as files:
-      ...     for name in ("old", "new"):
-      ...         write_atomically(f"run/{name}", "x")
-      ...     remove("run/old")
-      ...     Path("run/new").unlink()  # as somebody else would
-      ...     files.lost()
-      ['new']
     """
 
     def __init__(self, folder: Path):
-        """Args:
-        folder: whose files count, at any depth.
-        """
         self._folder = os.path.abspath(folder)
         self._made: set[str] = set()
         self.removed: set[str] = set()
@@ -155,15 +143,15 @@ class OwnFiles(contextlib.AbstractContextManager["OwnFiles"]):
             )
 
     def _note(self, path: Path, *, removed: bool) -> None:
-        place = os.path.abspath(path)
-        if os.path.commonpath([place, self._folder]) != self._folder:
+        changed = os.path.abspath(path)
+        if os.path.commonpath([changed, self._folder]) != self._folder:
             return
-        names = {os.path.relpath(file, self._folder) for file in _files_at(place)}
+        names = {os.path.relpath(file, self._folder) for file in _files_at(changed)}
         with _SWAPPING:
             if removed:
                 self._made -= names
                 self.removed |= names
-                self.removed_folder |= place == self._folder
+                self.removed_folder |= changed == self._folder
             else:
                 self._made |= names
                 self.removed -= names
@@ -175,12 +163,12 @@ def _note(path: Path, *, removed: bool) -> None:
         files._note(path, removed=removed)
 
 
-def _files_at(place: str) -> Iterator[str]:
-    if os.path.isdir(place) and not os.path.islink(place):
-        for folder, _, names in os.walk(place):
+def _files_at(path: str) -> Iterator[str]:
+    if os.path.isdir(path) and not os.path.islink(path):
+        for folder, _, names in os.walk(path):
             yield from (os.path.join(folder, name) for name in names)
-    elif os.path.lexists(place):
-        yield place
+    elif os.path.lexists(path):
+        yield path
 
 
 def make_private(folder: Path) -> None:
@@ -191,12 +179,7 @@ def make_private(folder: Path) -> None:
 
 
 def is_name_inside(name: object) -> bool:
-    """Returns whether a name from a list of files stays inside its folder.
-
-    Example:
-      >>> is_name_inside("state/step_3.npz"), is_name_inside("../other"), is_name_inside("/etc/passwd")
-      (True, False, False)
-    """
+    """Returns whether a name from a list of files is relative to its folder and stays inside it."""
     parts = Path(name).parts if isinstance(name, str) else ()
     return bool(parts) and not Path(str(name)).is_absolute() and ".." not in parts
 
@@ -269,21 +252,18 @@ class _Unpacked(io.RawIOBase):
         self._path = path
         self._file = file
         self._stream = gzip.GzipFile(fileobj=file)
-        self._count = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         try:
-            count = self._stream.readinto(buffer)
+            return self._stream.readinto(buffer)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise UserError(
-                f"{self._path} is not a whole gzip file ({error}, after {self._count} bytes of text); fetch "
-                "it again"
+                f"{self._path} is not a whole gzip file ({error}, after {self._stream.tell()} bytes of text)"
+                "; fetch it again"
             ) from error
-        self._count += count
-        return count
 
     def close(self) -> None:
         self._stream.close()
@@ -297,10 +277,8 @@ def read_lines(path: PathLike) -> list[str]:
     Only `\n` and `\r\n` end a line: TSV fields may hold other Unicode line separators.
     """
     text = decoded(read_bytes(path), path)
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [line[:-1] if line.endswith("\r") else line for line in lines]
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [line.removesuffix("\r") for line in lines]
 
 
 def decoded(data: bytes, path: PathLike) -> str:
@@ -394,15 +372,6 @@ def parse_json_fields(
       kinds: annotations of fields, as of a command's parameters; of a dataclass these are its
         `typing.get_type_hints`. A field must be there unless its annotation takes None. Further fields
         are returned as they are.
-
-    Example:
-      >>> parse_json_fields('{"steps": 3, "note": null}', "state.json", {"steps": int})
-      {'steps': 3, 'note': None}
-      >>> try:
-      ...     parse_json_fields('{"steps": "3"}', "state.json", {"steps": int})
-      ... except UserError as error:
-      ...     print(error)
-      state.json: steps is '3', expected int; copy it again
     """
     values = parse_json(data, where, cure, max_digits)
     if not isinstance(values, dict):
@@ -433,17 +402,13 @@ def write_json_fields(path: PathLike, fields: Mapping[str, Any]) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Forces a file, or every file of a directory, to the disk."""
-    if path.is_dir():
-        for child in path.iterdir():
-            _flush(child)
-        _flush_directory(path)
-        return
-    with open(path, "rb") as handle:
-        os.fsync(handle.fileno())
+    """Forces a file, or a directory and all that it holds, to the disk."""
+    for child in path.iterdir() if path.is_dir() else ():
+        _flush(child)
+    _flush_alone(path)
 
 
-def _flush_directory(path: Path) -> None:
+def _flush_alone(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -37,19 +37,12 @@ MOST_BYTES_NEEDED = 1024
 def refuse_bytes(
     path: str | os.PathLike[str], start: bytes, cure: str = "give a file of text"
 ) -> None:
-    r"""Refuses a file by its first bytes, unpacked.
+    """Refuses a file by its first bytes, unpacked.
 
     Args:
       path: for the message.
       start: `MOST_BYTES_NEEDED` are enough.
       cure: for a kind of file that has none of its own.
-
-    Example:
-      >>> try:
-      ...     refuse_bytes("wiki.txt.xz", b"\xfd7zXZ\x00")
-      ... except UserError as error:
-      ...     print(error)
-      wiki.txt.xz is packed with xz, which is not read; unpack it and give what is in it
     """
     if start[257:262] == b"ustar":
         raise UserError(f"{path} is a tar archive; {UNPACK}")

@@ -25,16 +25,14 @@ def without_later_defaults(values: Mapping[str, Any], settings: type) -> Values:
       ...     momentum: float = dataclasses.field(default=0.9, metadata=LATER)
       >>> without_later_defaults({"num_steps": 5, "momentum": 0.9}, Training)
       {'num_steps': 5}
-      >>> without_later_defaults({"num_steps": 5, "momentum": 0.8}, Training)
-      {'num_steps': 5, 'momentum': 0.8}
     """
-    fields = {field.name: field for field in dataclasses.fields(settings)}
+    later = {
+        field.name: field.default
+        for field in dataclasses.fields(settings)
+        if field.metadata.get("later")
+    }
     return {
-        name: value
-        for name, value in values.items()
-        if name not in fields
-        or not fields[name].metadata.get("later")
-        or value != fields[name].default
+        name: value for name, value in values.items() if name not in later or value != later[name]
     }
 
 

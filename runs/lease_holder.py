@@ -94,8 +94,8 @@ class Holder:
 
     @classmethod
     def parse(cls, content: str | bytes, where: str, cure: str) -> Holder:
-        found = parse_json_fields(content, where, _KINDS, cure)
-        fields: dict[str, Any] = {name: found.get(name) for name in _KINDS}
+        values = parse_json_fields(content, where, _KINDS, cure)
+        fields: dict[str, Any] = {name: values.get(name) for name in _KINDS}
         return cls(**fields)
 
     def to_json(self) -> str:

@@ -47,11 +47,9 @@ class Range:
         return self.least <= number <= self.most and self.above < number < self.below
 
     def __str__(self) -> str:
-        names = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
-        bounds = {name: getattr(self, name) for name in names}
-        return " and ".join(
-            f"{names[name]} {bound:g}" for name, bound in bounds.items() if math.isfinite(bound)
-        )
+        bounds = {"at least": self.least, "above": self.above}
+        bounds |= {"at most": self.most, "below": self.below}
+        return " and ".join(f"{word} {at:g}" for word, at in bounds.items() if math.isfinite(at))
 
 
 PositiveInt = Annotated[int, Range(least=1)]
@@ -70,10 +68,7 @@ def takes_fields_of(
     So an entry keeps a flat list of keyword-only parameters for Gin, flags and callers, and the code
     has one object. Values are checked against the annotations, whoever calls. In the docstring of the
     function, the line `settings: ...` is replaced by the attributes that the docstring of `settings`
-    describes.
-
-    Args:
-      settings: a dataclass with `kw_only=True`.
+    describes, a dataclass with `kw_only=True`.
 
     Example:
       >>> import dataclasses
@@ -146,16 +141,9 @@ def _annotations_of(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def value_of_flag(texts: Sequence[str], annotation: Any) -> Any:
-    """Returns the value that a flag's texts stand for; a bare word is a string.
+    """Returns the value that a flag's texts, one for each time it was given, stand for.
 
-    Args:
-      texts: one for each time the flag was given.
-
-    Example:
-      >>> value_of_flag(["1e-4"], float), value_of_flag(["1e-4"], str)
-      (0.0001, '1e-4')
-      >>> value_of_flag(["a,b"], Sequence[str]), value_of_flag(["a", "b"], str | Sequence[str])
-      (['a', 'b'], ['a', 'b'])
+    A bare word is a string.
     """
     kinds = _kinds(annotation)
     element = _element(annotation)
@@ -205,21 +193,12 @@ def _expanded_path(text: str) -> str:
 
 
 def is_boolean(annotation: Any) -> bool:
-    """Returns whether a parameter may be true or false, so that its flag needs no value.
-
-    Example:
-      >>> is_boolean(bool | None), is_boolean(bool | typing.Literal["all"]), is_boolean(str)
-      (True, True, False)
-    """
+    """Returns whether a parameter may be true or false, so that its flag needs no value."""
     return bool in _kinds(annotation)
 
 
 def check_arguments(function: Callable[..., object], arguments: Mapping[str, Any]) -> None:
-    """Refuses arguments whose values do not fit the annotations of a function's parameters.
-
-    A bool is not a number, a text is not a list, and a number is finite and in the range that the
-    annotation states. A whole float such as `2.0` is not an int.
-    """
+    """Refuses arguments that do not fit (`fits`) the annotations of a function's parameters."""
     check_types(function.__name__, arguments, annotations_of(function))
 
 
@@ -236,11 +215,8 @@ def check_types(name: str, values: Mapping[str, Any], annotations: Mapping[str, 
 def fits(value: Any, annotation: Any) -> bool:
     """Returns whether a value is of an annotated type and in the annotation's range.
 
-    Example:
-      >>> fits(2, float), fits(True, int), fits("ab", Sequence[str]), fits(["ab"], Sequence[str])
-      (True, False, False, True)
-      >>> fits(0, PositiveInt), fits(None, PositiveInt | None)
-      (False, True)
+    A bool is not a number, a text is not a list, and a number is finite. An int is a float, but a whole float
+    such as `2.0` is not an int.
     """
     return _test_of(annotation)(value)
 
@@ -298,21 +274,19 @@ def shortened(value: Any) -> str:
 
 def described(annotation: Any) -> str:
     """Returns an annotation as users read it, such as `int at least 1 or None`."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any:
         return "any"
-    if typing.get_origin(annotation) is Annotated:
-        kind, *ranges = typing.get_args(annotation)
-        return " ".join([described(kind), *map(str, ranges)])
-    if typing.get_origin(annotation) in _UNIONS:
-        return " or ".join(described(part) for part in typing.get_args(annotation))
-    if typing.get_origin(annotation) is typing.Literal:
-        return " or ".join(repr(choice) for choice in typing.get_args(annotation))
-    origin = typing.get_origin(annotation)
-    parts = ", ".join(described(part) for part in typing.get_args(annotation) if part is not ...)
+    if origin is Annotated:
+        return " ".join([described(parts[0]), *map(str, parts[1:])])
+    if origin in _UNIONS:
+        return " or ".join(map(described, parts))
+    if origin is typing.Literal:
+        return " or ".join(map(repr, parts))
     if origin in _SEQUENCES:
-        return f"list of {parts}"
+        return f"list of {', '.join(described(part) for part in parts if part is not ...)}"
     if origin in _MAPPINGS:
-        return f"mapping of {parts.replace(', ', ' to ', 1)}"
+        return f"mapping of {' to '.join(map(described, parts))}"
     if annotation is type(None):
         return "None"
     if typing.is_typeddict(annotation):
@@ -323,24 +297,21 @@ def described(annotation: Any) -> str:
 
 def _kinds(annotation: Any) -> set[Any]:
     """Returns the alternatives of an annotation, without their parameters and ranges."""
-    if typing.get_origin(annotation) is Annotated:
-        return _kinds(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in _UNIONS:
-        return set().union(*map(_kinds, typing.get_args(annotation)))
-    if typing.get_origin(annotation) is typing.Literal:
-        return {type(choice) for choice in typing.get_args(annotation)}
-    return {typing.get_origin(annotation) or annotation}
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _kinds(parts[0])
+    if origin in _UNIONS:
+        return set().union(*map(_kinds, parts))
+    return set(map(type, parts)) if origin is typing.Literal else {origin or annotation}
 
 
 def _element(annotation: Any) -> Any:
     """Returns the annotation of a list's items; None where the annotation has no list."""
-    if typing.get_origin(annotation) is Annotated:
-        return _element(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in _SEQUENCES:
-        return typing.get_args(annotation)[0]
-    if typing.get_origin(annotation) not in _UNIONS:
-        return None
-    return next(filter(None, map(_element, typing.get_args(annotation))), None)
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in _SEQUENCES:
+        return parts[0]
+    inner = parts[:1] if origin is Annotated else parts if origin in _UNIONS else ()
+    return next(filter(None, map(_element, inner)), None)
 
 
 def _split(texts: Sequence[str]) -> list[str]:

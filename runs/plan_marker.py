@@ -51,13 +51,13 @@ FACTS = {
 
 def read_plan(root: PathLike) -> list[MarkedRun]:
     path = Path(root) / FILE
-    if os.path.lexists(path) and not path.is_file():
-        raise UserError(f"{path} is not a file; move it away, and start `multiberts launch run`")
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise UserError(
             f"{path} does not exist: nothing was launched in {root}; check launch.root, or start "
             "`multiberts launch run`"
         )
+    if not path.is_file():
+        raise UserError(f"{path} is not a file; move it away, and start `multiberts launch run`")
     return [
         MarkedRun(**{**{name: run[name] for name in _KINDS}, "parents": tuple(run["parents"])})
         for run in plan_entries(path)
@@ -105,13 +105,10 @@ def done_paths(root: PathLike, paths: Iterable[str]) -> set[str]:
 
     One call of the file system for each folder, and one for each run in those that exist.
     """
-    folders: dict[str, list[str]] = {}
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        folders.setdefault(folder, []).append(name)
-    done = set()
-    for folder, names in folders.items():
-        if os.path.isdir(os.path.join(root, folder)):
-            paths_inside = (f"{folder}/{name}" if folder else name for name in names)
-            done |= {path for path in paths_inside if is_done(os.path.join(root, path))}
-    return done
+    folder_of = {path: os.path.dirname(os.path.join(root, path)) for path in paths}
+    existing = {folder for folder in set(folder_of.values()) if os.path.isdir(folder)}
+    return {
+        path
+        for path, folder in folder_of.items()
+        if folder in existing and is_done(os.path.join(root, path))
+    }

@@ -46,8 +46,8 @@ def process_is_alive(pid: int, created: float | None = None) -> bool:
       created: its `creation_time`, so that another process with the same number is not taken for it;
         None: any process with that number.
     """
-    found = creation_time(pid)
-    return found is not None and (created is None or abs(found - created) <= _SECONDS_OF_ROUNDING)
+    now = creation_time(pid)
+    return now is not None and (created is None or abs(now - created) <= _SECONDS_OF_ROUNDING)
 
 
 def available_cores() -> int:

@@ -36,11 +36,7 @@ _LOOKING = ("score", "report", "paper")
 
 
 def plan_hash(runs: Iterable[Any]) -> str:
-    """Returns SHA-256 over the identities of the runs that a plan makes.
-
-    Args:
-      runs: each with `stage`, `path` and `identity`, such as `runs.plan_marker.MarkedRun`.
-    """
+    """Returns SHA-256 over the identities of a plan's runs, such as `runs.plan_marker.MarkedRun`."""
     lines = sorted(f"{run.identity} {run.path}" for run in runs if run.stage not in _LOOKING)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -86,10 +82,10 @@ def read_registration(root: PathLike) -> dict[str, Any] | None:
 
 def described(root: PathLike) -> str:
     """Returns in a line what was registered, and when; there must be a registration."""
-    found = read_registration(root)
-    assert found is not None
+    fields = read_registration(root)
+    assert fields is not None
     return (
-        f"Registered on {found['registered']}, when {found['done']:,} of {found['runs']:,} runs were done "
+        f"Registered on {fields['registered']}, when {fields['done']:,} of {fields['runs']:,} runs were done "
         f"(SHA-256 {sha256_of_file(Path(root) / FILE)}): "
-        f"{found['hypothesis'].rstrip(' .')}. The metric is {found['metric']}."
+        f"{fields['hypothesis'].rstrip(' .')}. The metric is {fields['metric']}."
     )

@@ -72,13 +72,7 @@ class TableRow(dict[str, str]):
         return f"{self.path} {self.unit} {self.line}"
 
     def listed(self, column: str) -> list[str] | None:
-        """Returns the items of a cell that is a list, or the text of one; None of other texts.
-
-        Example:
-          >>> cells = {"python": "['a', 'b c']", "numpy": "[1. 0.]", "json": '["a", true]', "name": "[a]"}
-          >>> [TableRow("new.csv", 2, cells).listed(column) for column in cells]
-          [['a', 'b c'], ['1.0', '0.0'], ['a', '1'], None]
-        """
+        """Returns the items of a cell that is a list, or the text of one; None of other texts."""
         if column in self.lists:
             return self.lists[column]
         text = self[column].strip()
@@ -189,14 +183,7 @@ def read_rows(
 
 
 def table_entries(path: PathLike) -> Iterator[Mapping[str, Any]]:
-    r"""Reads all columns of a table, typed cells (JSON, Parquet, `datasets`) with their types.
-
-    Example:
-      >>> path = getfixture("tmp_path") / "new.jsonl"
-      >>> _ = path.write_text('{"text": "A cake.", "stars": 4}\n')
-      >>> list(table_entries(path))
-      [{'text': 'A cake.', 'stars': 4}]
-    """
+    """Reads all columns of a table, typed cells (JSON, Parquet, `datasets`) with their types."""
     cure = "correct the file"
     if _is_typed(path):
         yield from (entry for _, _, entry in _typed_entries(path, cure))
@@ -378,14 +365,14 @@ def _typed_rows(
         lists: dict[str, list[str]] = {}
         for name in (*values, *optional):
             value = fields.get(name)
+            items = [_as_text(item) for item in (value if isinstance(value, list) else [value])]
+            words = [item for item in items if item is not None]
             if value is None and name in optional:
                 texts[name] = ""
-            items = [_as_text(item) for item in value] if isinstance(value, list) else None
-            if items is not None and None not in items:
-                lists[name] = [item for item in items if item is not None]
-                texts[name] = " ".join(lists[name])
-            elif (text := _as_text(value)) is not None:
-                texts[name] = text
+            elif len(words) == len(items):
+                texts[name] = " ".join(words)
+                if isinstance(value, list):
+                    lists[name] = words
         lacking = [name for name in needed if name not in texts]
         for name in lacking:
             if name in fields:

@@ -31,11 +31,7 @@ _CONTENT = ("md5Hash", "crc32c", "generation", "ETag", "etag", "mtime", "created
 
 
 def fetch(url: str) -> Path:
-    """Copies an input from a bucket, unless the copy from before is still the same.
-
-    Args:
-      url: of a finished run (states of training are not copied), of a folder, or of one file.
-    """
+    """Copies a finished run, a folder or one file from a bucket, unless an earlier copy is still the same."""
     bucket = Bucket(url)
     path = local_copy(bucket)
     make_private(path.parent)

@@ -53,19 +53,20 @@ class BucketLease:
     def acquire(self) -> None:
         """Takes the lease; waits until the lease of a holder that is gone has expired."""
         self._bucket.check_conditional()
-        found = self._bucket.read_version(LEASE)
-        first_version = None if found is None else found[1]
+        content, version = self._bucket.read_version(LEASE)
+        first_version = version
         began, has_reported = time.monotonic(), False
         while True:
-            holder = found and Holder.parse(
-                found[0], f"{self._bucket.url}/{LEASE}", "if nothing writes this run, remove it"
-            )
+            holder = None
+            if content is not None:
+                where = f"{self._bucket.url}/{LEASE}"
+                holder = Holder.parse(content, where, "if nothing writes this run, remove it")
             patience = min(holder.seconds_until_stale, _LONGEST_PATIENCE) if holder else 0.0
-            is_changed = found is not None and found[1] != first_version
+            is_changed = version not in (None, first_version)
             is_silent = not is_changed and time.monotonic() - began > patience
             if holder is None or is_silent or holder.is_gone():
-                version = self._bucket.write_if(LEASE, self._content(), found and found[1])
-                if version is not None:
+                written = self._bucket.write_if(LEASE, self._content(), version)
+                if written is not None:
                     break
             elif is_changed:
                 raise UserError(
@@ -79,8 +80,8 @@ class BucketLease:
                     f"waiting up to {patience:.0f} s for its next sign of life"
                 )
             time.sleep(self._seconds / 60)
-            found = self._bucket.read_version(LEASE)
-        self._version, self._renewed = version, time.monotonic()
+            content, version = self._bucket.read_version(LEASE)
+        self._version, self._renewed = written, time.monotonic()
         threading.Thread(target=self._renew, daemon=True).start()
 
     def check(self) -> None:
@@ -91,8 +92,7 @@ class BucketLease:
         """
         with self._using:
             if self._version is not None:
-                found = self._bucket.read_version(LEASE)
-                if found is not None and found[1] == self._version:
+                if self._bucket.read_version(LEASE)[1] == self._version:
                     return
                 self._version = None
             raise LeaseLostError(

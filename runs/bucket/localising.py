@@ -48,7 +48,7 @@ def local_arguments(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             if is_url(arguments.get(RUN_DIR)):
                 from multiberts.runs.bucket.mirror import Mirror
 
-                mirror = Mirror(arguments[RUN_DIR], places=places)
+                mirror = Mirror(arguments[RUN_DIR], places)
                 places[str(mirror.path)] = arguments[RUN_DIR].rstrip("/")
                 stack.enter_context(mirror)
                 located[RUN_DIR] = str(mirror.path)

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from multiberts.runs import console
 from multiberts.runs.bucket.lease import LEASE, BucketLease, LeaseLostError
@@ -93,11 +94,7 @@ def restore(
     entries: dict[str, Entry],
     wants: Callable[[str], bool] = lambda _: True,
 ) -> None:
-    """Makes a local copy hold what a manifest lists, and nothing else.
-
-    Args:
-      wants: which missing files are fetched, by name.
-    """
+    """Makes a local copy hold what a manifest lists and `wants`, by name, and nothing else."""
     for file in list(path.rglob("*")):
         name = str(file.relative_to(path))
         is_ours = name == LOCK or not file.is_file() or _holds(file, entries.get(name))
@@ -131,29 +128,19 @@ class Mirror:
             pretrain(run_dir=str(mirror.path), ...)
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        places: Mapping[str, str] | None = None,
-        seconds_between_pushes: float | None = None,
-    ):
+    def __init__(self, url: str, places: Mapping[str, str] = MappingProxyType({})):
         """Opens no connection.
 
         Args:
           places: URLs by local copies, for the frozen configuration in the bucket to name.
-          seconds_between_pushes: at the most so often files are pushed while the block runs; None:
-            what the environment's `RUNS_PUSH_SECONDS` says, or half a minute.
         """
         self._bucket = Bucket(url)
         self.path = local_copy(self._bucket)
         # Where it is, the local copy was pushed: an empty bucket is then not that of a new run.
         self._pushed_marker = self.path.with_name(f"{self.path.name}.pushed")
-        self._places = places or {}
+        self._places = places
         self._lease = BucketLease(self._bucket)
-        if seconds_between_pushes is None:
-            seconds_between_pushes = float(os.environ.get(PUSH_VARIABLE, SECONDS_BETWEEN_PUSHES))
-        self._seconds = seconds_between_pushes
+        self._seconds = float(os.environ.get(PUSH_VARIABLE, SECONDS_BETWEEN_PUSHES))
         self._entries: dict[str, Entry] = {}
         self._version: str | None = None
         self._done: bytes | None = None
@@ -190,8 +177,15 @@ class Mirror:
         if self._pusher is not None:
             self._pusher.join()
         try:
-            if self._holds_lease or (error is None and self._is_made_again()):
-                self._push_at_end(error)
+            if self._lost is not None:
+                raise self._lost from error
+            if not self._holds_lease and error is None and self._is_made_again():
+                self._check_local_copy(self._entries)
+                self._take_lease()
+                # Its old marker first: it does not cover the new files.
+                self._bucket.remove([DONE])
+            if self._holds_lease:
+                self.push()
         finally:
             self._own.__exit__()
             if self._folder is not None:
@@ -204,16 +198,6 @@ class Mirror:
         """Returns whether a run that was done was made again, as a report of new predictions."""
         self._check_local_copy([DONE])
         return (self.path / DONE).read_bytes() != self._done
-
-    def _push_at_end(self, error: BaseException | None) -> None:
-        if self._lost is not None:
-            raise self._lost from error
-        if not self._holds_lease:
-            self._check_local_copy(self._entries)
-            self._take_lease()
-            # Its old marker first: it does not cover the new files.
-            self._bucket.remove([DONE])
-        self.push()
 
     def _take_lease(self) -> None:
         self._bucket.check_writable()
@@ -252,12 +236,9 @@ class Mirror:
 
     def _push_files(self) -> None:
         self._check_local_copy(self._entries)
-        entries: dict[str, Entry] = {}
         names = self._names()
-        for name in names:
-            entry = self._pushed(name)
-            if entry is not None:
-                entries[name] = entry
+        pushed = {name: self._pushed(name) for name in names}
+        entries = {name: entry for name, entry in pushed.items() if entry is not None}
         # Again: it may have been removed meanwhile, before its files were read.
         self._check_local_copy({*self._entries, *names})
         is_ending = (self.path / DONE).exists() and not self._is_finished
@@ -270,10 +251,19 @@ class Mirror:
                 entries.setdefault(name, entry)
         if entries == self._entries and self._version is not None:
             return
-        self._write_manifest(entries)
-        kept = {entry["object"] for entry in entries.values()}
-        before, self._entries = self._entries, entries
-        self._bucket.remove({entry["object"] for entry in before.values()} - kept)
+        self._lease.check()
+        manifest = manifest_of(entries, self._lease.owner)
+        version = self._bucket.write_if(MANIFEST, manifest, self._version)
+        if version is None:
+            raise LeaseLostError(
+                f"{self._bucket.url}/{MANIFEST} was written by another process, which continues; "
+                "nothing more is written from here"
+            )
+        unlisted = _objects_of(self._entries) - _objects_of(entries)
+        self._entries, self._version = entries, version
+        with contextlib.suppress(OSError):  # the copy was just removed, which the next push says
+            self._pushed_marker.touch()
+        self._bucket.remove(unlisted)
 
     def _check_local_copy(self, names: Iterable[str]) -> None:
         """Refuses to push a copy from which somebody else removed files, or which another one has replaced.
@@ -295,25 +285,22 @@ class Mirror:
         if lost:
             raise self._lost_copy(CONFIG if CONFIG in lost else lost[0])
 
-    def _lost_copy(self, what: str) -> MirrorLostError:
+    def _lost_copy(self, removed: str) -> MirrorLostError:
         return MirrorLostError(
-            f"somebody removed {what} from {self.path}, the local copy of {self._bucket.url}: nothing more "
-            "is pushed, and the bucket keeps what it has; the same command resumes from there"
+            f"somebody removed {removed} from {self.path}, the local copy of {self._bucket.url}: nothing "
+            "more is pushed, and the bucket keeps what it has; the same command resumes from there"
         )
 
     def _names(self) -> list[str]:
         """Returns the files to push: states first; once all is done none, as they go."""
         has_ended = (self.path / DONE).exists()
-        found = {
-            folder: [
-                str(file.relative_to(self.path)) for file in folder.rglob("*") if file.is_file()
-            ]
+        states, files = (
+            sorted(str(file.relative_to(self.path)) for file in folder.rglob("*") if file.is_file())
             for folder in (self.path / _STATE, self.path)
-        }
-        names = dict.fromkeys(name for listed in found.values() for name in sorted(listed))
+        )
         return [
             name
-            for name in names
+            for name in dict.fromkeys([*states, *files])
             if name not in (DONE, LOCK, UNFETCHED)
             and UNFINISHED_SUFFIX not in name
             and not (has_ended and _is_state(name))
@@ -325,11 +312,8 @@ class Mirror:
         try:
             details = file.stat()
             stamp = (details.st_size, details.st_mtime_ns)
-            if (
-                listed
-                and listed["object"] == name
-                and self._known.get(name) == (stamp, listed["sha256"])
-            ):
+            has_own_name = listed is not None and listed["object"] == name
+            if listed and has_own_name and self._known.get(name) == (stamp, listed["sha256"]):
                 return listed
             data = file.read_bytes() if details.st_size <= _BYTES_READ_AT_ONCE else None
             if data is not None and name == CONFIG:
@@ -338,11 +322,10 @@ class Mirror:
                     data = data.replace(path.encode(), self._places[path].encode())
             digest = sha256_of_file(file) if data is None else hashlib.sha256(data).hexdigest()
             size = details.st_size if data is None else len(data)
-            if listed and listed["object"] == name and listed["sha256"] == digest:
+            if listed and has_own_name and listed["sha256"] == digest:
                 self._known[name] = (stamp, digest)
                 return listed
-            is_free = listed is None or listed["object"] != name
-            target = name if is_free else f"{name}@{self._lease.owner[:8]}"
+            target = f"{name}@{self._lease.owner[:8]}" if has_own_name else name
             self._lease.check()
             if data is None:
                 self._bucket.put(file, target)
@@ -356,22 +339,9 @@ class Mirror:
         self._known[name] = (stamp, digest)
         return Entry(bytes=size, sha256=digest, object=target)
 
-    def _write_manifest(self, entries: dict[str, Entry]) -> None:
-        self._lease.check()
-        data = manifest_of(entries, self._lease.owner)
-        version = self._bucket.write_if(MANIFEST, data, self._version)
-        if version is None:
-            raise LeaseLostError(
-                f"{self._bucket.url}/{MANIFEST} was written by another process, which continues; "
-                "nothing more is written from here"
-            )
-        self._version = version
-        with contextlib.suppress(OSError):  # the copy was just removed, which the next push says
-            self._pushed_marker.touch()
-
     def _restore(self) -> None:
-        found = self._bucket.read_version(MANIFEST)
-        if found is None:
+        manifest, self._version = self._bucket.read_version(MANIFEST)
+        if manifest is None:
             ours = {LEASE, f"{LEASE}.lock", f"{MANIFEST}.lock"}
             others = sorted(set(self._bucket.list()) - ours)
             if others:
@@ -386,7 +356,7 @@ class Mirror:
                     "again"
                 )
         else:
-            self._entries, self._version = _parsed(self._bucket, found[0]), found[1]
+            self._entries = _parsed(self._bucket, manifest)
         done = self._bucket.read(DONE)
 
         def wants(name: str) -> bool:
@@ -430,6 +400,10 @@ def _is_at(path: Path, folder: int) -> bool:
 
 def _is_state(name: str) -> bool:
     return name.startswith(f"{_STATE}/")
+
+
+def _objects_of(entries: Mapping[str, Entry]) -> set[str]:
+    return {entry["object"] for entry in entries.values()}
 
 
 def _holds(file: Path, entry: Entry | None) -> bool:

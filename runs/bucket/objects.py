@@ -24,7 +24,7 @@ from multiberts.runs.lease_holder import NoLocksError, lock_file
 _URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]*)://(?P<path>.*)")
 
 # These begin with `<word>://` but are not folders of files.
-_NO_BUCKETS = {"http", "https", "grpc"}
+_NO_BUCKETS = {"http", "https"}
 _CLOUD_STORAGE = {"gs", "gcs"}
 _CONDITIONAL = {*_CLOUD_STORAGE, "file", "memory"}
 
@@ -139,24 +139,22 @@ class Bucket:
         """Returns all objects below the URL, by name, with `size` and the service's other facts."""
         with self._clear_errors():
             try:
-                found = self._filesystem.find(self._root, detail=True)
+                facts_by_path = self._filesystem.find(self._root, detail=True)
             except FileNotFoundError:
                 return {}
         prefix = self._root.rstrip("/") + "/"
         return {
-            name.removeprefix(prefix): facts
-            for name, facts in found.items()
-            if name.startswith(prefix) and not name.endswith("/")
+            path.removeprefix(prefix): facts
+            for path, facts in facts_by_path.items()
+            if path.startswith(prefix) and not path.endswith("/")
         }
 
     def facts(self) -> dict[str, Any] | None:
         """Returns the service's facts on the one object that the URL names; None if it is not an object."""
-        with self._clear_errors():
-            try:
-                found = self._filesystem.info(self._root)
-            except FileNotFoundError:
-                return None
-        return found if found["type"] == "file" else None
+        with self._clear_errors(), contextlib.suppress(FileNotFoundError):
+            facts: dict[str, Any] = self._filesystem.info(self._root)
+            return facts if facts["type"] == "file" else None
+        return None
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes objects; one that is gone already is not an error."""
@@ -165,18 +163,18 @@ class Bucket:
                 with contextlib.suppress(FileNotFoundError):
                     self._filesystem.rm_file(self._at(name))
 
-    def read_version(self, name: str) -> tuple[bytes, str] | None:
-        """Returns an object's content and the name of its version; None if there is none."""
+    def read_version(self, name: str) -> tuple[bytes, str] | tuple[None, None]:
+        """Returns an object's content and the name of its version; two None if there is none."""
         if self.protocol not in _CLOUD_STORAGE:
             data = self.read(name)
-            return None if data is None else (data, hashlib.sha256(data).hexdigest())
+            return (None, None) if data is None else (data, hashlib.sha256(data).hexdigest())
         bucket, key = self._at(name).split("/", 1)
         with self._clear_errors():
             while True:
                 try:
                     facts = self._filesystem.call("GET", "b/{}/o/{}", bucket, key, json_out=True)
                 except FileNotFoundError:
-                    return None
+                    return None, None
                 version = facts["generation"]
                 # It was overwritten meanwhile: read again.
                 with contextlib.suppress(FileNotFoundError):
@@ -194,7 +192,7 @@ class Bucket:
         """
         if self.protocol not in _CLOUD_STORAGE:
             with self._locked(name):
-                if self._version(name) != version:
+                if self.read_version(name)[1] != version:
                     return None
                 self.write(name, data)
             return hashlib.sha256(data).hexdigest()
@@ -215,23 +213,19 @@ class Bucket:
                 return str(answer["generation"])
             except FileExistsError:
                 # The first answer may have been lost and the write repeated: the object is ours all the same.
-                found = self.read_version(name)
-                return found[1] if found is not None and found[0] == data else None
+                content, written = self.read_version(name)
+                return written if content == data else None
 
     def remove_if(self, name: str, version: str) -> None:
         """Removes an object if it still has the version that was read."""
         if self.protocol not in _CLOUD_STORAGE:
             with self._locked(name):
-                if self._version(name) == version:
+                if self.read_version(name)[1] == version:
                     self.remove([name])
             return
         bucket, key = self._at(name).split("/", 1)
         with self._clear_errors(), contextlib.suppress(FileNotFoundError, FileExistsError):
             self._filesystem.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=version)
-
-    def _version(self, name: str) -> str | None:
-        found = self.read_version(name)
-        return None if found is None else found[1]
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[None]:
@@ -310,7 +304,8 @@ class Bucket:
         except Exception as error:
             # Every service has its own kinds of errors; users get one line.
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            if _is_forbidden(error):
+            is_refused = str(getattr(error, "code", "")) in ("401", "403")
+            if is_refused or isinstance(error, PermissionError) or reason.startswith("Forbidden"):
                 raise UserError(
                     f"no permission for {self.url} ({reason}); sign in with `gcloud auth "
                     "application-default login`, or ask for the role Storage Object Admin"
@@ -319,11 +314,6 @@ class Bucket:
                 f"cannot reach {self.url}: {reason}; check the network, then run the same command "
                 "again"
             ) from error
-
-
-def _is_forbidden(error: Exception) -> bool:
-    is_refused = str(getattr(error, "code", "")) in ("401", "403")
-    return is_refused or isinstance(error, PermissionError) or str(error).startswith("Forbidden")
 
 
 def _filesystem(protocol: str, url: str) -> tuple[Any, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import inspect
@@ -279,10 +280,9 @@ _GIN_NAMES = {
 
 
 def gin_name_of(function: str) -> str:
-    """Returns the name that Gin, help and messages have for a function's parameters: its command's.
+    """Returns the name that Gin, help and messages have for the parameters of a command's function.
 
-    Args:
-      function: the function's name, under which Gin files may bind them, too.
+    Gin files may bind them under the function's own name, too.
 
     Example:
       >>> gin_name_of("score"), gin_name_of("pretrain")
@@ -349,7 +349,6 @@ def _call(name: str, *rest: str) -> None:
 
 
 def _in_group(group: str, rest: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Returns the name of a command of two words, and what follows it."""
     default = GROUPS[group]
     if rest and not rest[0].startswith("-"):
         return f"{group} {rest[0]}", rest[1:]
@@ -364,25 +363,20 @@ def _take_engine(arguments: Sequence[str]) -> list[str]:
 
     Before anything imports Keras, which computes with one engine for the life of the process.
     """
-    left = list(arguments)
-    for place, text in enumerate(arguments):
-        flag, is_assigned, name = text.partition("=")
-        if flag == "--engine":
-            if not is_assigned:
-                name = arguments[place + 1] if place + 1 < len(arguments) else ""
-            left[place : place + 2 - len(is_assigned)] = []
-            environment.choose_engine(name)
-            return left
-    if not asks_for_help(arguments):
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--engine", nargs="?", const="")
+    chosen, left = parser.parse_known_args(arguments)
+    if chosen.engine is not None:
+        environment.choose_engine(chosen.engine)
+    elif not asks_for_help(arguments):
         environment.engine()
     return left
 
 
 def load(target: str) -> Callable[..., Any]:
-    """Returns what `Command.target` or `Command.report` names."""
     module, _, function = target.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"multiberts.{module}"), function)
-    return found
+    loaded: Callable[..., Any] = getattr(importlib.import_module(f"multiberts.{module}"), function)
+    return loaded
 
 
 def _overview(group: str = "") -> str:
@@ -416,16 +410,11 @@ class Arguments:
         return annotations_of(self.function)
 
     def help(self) -> Iterator[str]:
-        """Yields the lines of `--help` on parameters."""
-        yield (f"Parameters, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:")
+        yield f"Parameters, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
         yield from parameter_lines(self.function, annotations_of(self.function))
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Parses Gin and returns the function's arguments.
-
-        Args:
-          given: values of flags, which win.
-        """
+        """Parses Gin and returns the function's arguments; `given`, the values of flags, win."""
         # Where both names are bound, that of the command wins.
         names = {self.function.__name__: self.function, self.gin_name: self.function}
         parse_gin_flags(names, by_gin_name(names, self.flags(), given))
@@ -526,53 +515,43 @@ def _under_gin_names(functions: Iterable[Callable[..., object]]) -> Iterator[Non
 def by_gin_name(
     functions: Iterable[str], parameters: Iterable[str], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns flags by the names of their parameters in Gin, with None where a flag was not given.
-
-    Example:
-      >>> by_gin_name(["pretrain"], ["run_dir", "batch_size"], {"batch_size": 8})
-      {'pretrain.run_dir': None, 'pretrain.batch_size': 8}
-    """
-    return {f"{name}.{own}": given.get(own) for name in functions for own in parameters}
+    """Returns flags by their names in Gin, such as `pretrain.run_dir`; None where one was not given."""
+    return {
+        f"{function}.{parameter}": given.get(parameter)
+        for function in functions
+        for parameter in parameters
+    }
 
 
 def parse_gin_flags(known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any]) -> None:
-    """Registers functions with Gin by the names that they have there, and parses what the flags give.
-
-    Args:
-      given: the values of other flags, see `runs.command_line.gin_files.parse_gin`.
-    """
+    """Registers functions with Gin by the names that they have there; calls `parse_gin`."""
     for name, function in known.items():
         gin.external_configurable(function, name=name)
     parse_gin(_GIN_FILE.value, _GIN_PARAM.value, known, _ALLOW_GIN_IMPORTS.value, given)
 
 
 def _when_done(run_dir: str | None) -> int | None:
-    """Returns when a run was finished, in nanoseconds; None where it is not."""
     marker = Path(run_dir or "", DONE)
     return marker.stat().st_mtime_ns if run_dir and marker.is_file() else None
 
 
 def positional_texts(given: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the texts of parameters that were given without their names.
-
-    Args:
-      names: see `Command.positional`.
-    """
-    many = next((place for place, name in enumerate(names) if name.endswith("...")), None)
-    if many is None:
-        if len(given) > len(names):
-            raise UserError(
-                f"unexpected argument {given[len(names)]!r}; give parameters as --name=value, and "
-                "--help lists them"
-            )
-        return {name: [text] for name, text in zip(names, given, strict=False)}
-    end = max(many, len(given) - (len(names) - many - 1))
-    found = {name: [text] for name, text in zip(names[:many], given, strict=False)}
-    if given[many:end]:
-        found[names[many].removesuffix("...")] = list(given[many:end])
-    return found | {
-        name: [text] for name, text in zip(names[many + 1 :], given[end:], strict=False)
-    }
+    """Returns the texts of parameters that were given without their names (`Command.positional`)."""
+    num_many = max(0, len(given) - len(names) + 1)
+    name_of_each = [
+        name.removesuffix("...")
+        for name in names
+        for _ in range(num_many if name.endswith("...") else 1)
+    ]
+    if len(given) > len(name_of_each):
+        raise UserError(
+            f"unexpected argument {given[len(names)]!r}; give parameters as --name=value, and "
+            "--help lists them"
+        )
+    texts: dict[str, list[str]] = {}
+    for name, text in zip(name_of_each, given, strict=False):
+        texts.setdefault(name, []).append(text)
+    return texts
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
@@ -585,8 +564,8 @@ def help_of(source: Arguments, positional: Sequence[str] = ()) -> str:
     parameters = inspect.signature(source.function).parameters
     names = []
     for name in positional:
+        shown = name.upper().replace("...", " ...")
         is_required = parameters[name.removesuffix("...")].default is inspect.Parameter.empty
-        shown = name.removesuffix("...").upper() + " ..." * name.endswith("...")
         names.append(shown if is_required else f"[{shown}]")
     usage = " ".join([sys.argv[0], *names, "[--parameter=value ...] [--gin_file=...]"])
     lines = [f"usage: {usage}", "", description, "", *source.help()]
@@ -630,16 +609,16 @@ def _for_users(text: str) -> str:
 
 def _meanings(section: str) -> dict[str, list[str]]:
     """Returns the lines of a docstring's Args section by parameter; several may share an entry."""
-    found: dict[str, list[str]] = {}
+    meanings: dict[str, list[str]] = {}
     entry: list[str] = []
     for line in section.splitlines():
         match = re.match(r"  (\w+(?:, \w+)*): (.*)", line)
         if match:
             entry = [match[2]]
-            found |= dict.fromkeys(match[1].split(", "), entry)
+            meanings |= dict.fromkeys(match[1].split(", "), entry)
         else:
             entry.append(line.strip())
-    return found
+    return meanings
 
 
 def run_main(
@@ -697,13 +676,11 @@ def _parse_flags(arguments: list[str]) -> list[str]:
 
 
 def require_arguments(function: Callable[..., object], given: set[str]) -> None:
-    """Refuses a call that lacks required keyword arguments, naming them all."""
-    required = {
+    missing = sorted(
         name
         for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.default is inspect.Parameter.empty
-    }
-    missing = sorted(required - given)
+        if parameter.default is parameter.empty and name not in given
+    )
     if missing:
         name = gin_name_of(function.__name__)
         raise UserError(

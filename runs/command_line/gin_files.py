@@ -66,26 +66,19 @@ def parse_gin(
             (_all_statements(text, f"--gin_param={text!r}", is_typed=True) for text in gin_params),
         )
     )
-    unset: dict[str, list[str]] = {}
+    flags: dict[str, str] = {}
     try:
-        unset = _check_statements(statements, allow_imports)
-        from_flags = [
-            f"{macro} = {given[parameter]!r}"
-            for macro, parameters in unset.items()
-            for parameter in parameters
-            if given.get(parameter) is not None
-        ]
+        from_flags = []
+        for macro, parameter in _check_statements(statements, allow_imports):
+            if parameter in given:
+                flags[macro] = parameter.partition(".")[2]
+            if given.get(parameter) is not None:
+                from_flags.append(f"{macro} = {given[parameter]!r}")
         for path in gin_files:
             _parse_file(path)
         gin.parse_config([*gin_params, *from_flags])
         gin.finalize()
     except _GIN_ERRORS as error:
-        flags = {
-            macro: parameter.partition(".")[2]
-            for macro, parameters in unset.items()
-            for parameter in parameters
-            if parameter in given
-        }
         raise UserError(_in_plain_words(" ".join(str(error).split()), functions, flags)) from error
 
 
@@ -170,11 +163,9 @@ class _Names(config_parser.ParserDelegate):
     """Lets statements be read without looking up what they name."""
 
     def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> _Reference:
-        """Returns the name behind `@`."""
         return _Reference(scoped_configurable_name + "()" * evaluate)
 
     def macro(self, macro_name: str) -> _Macro:
-        """Returns the name behind `%`."""
         return _Macro(macro_name)
 
 
@@ -193,10 +184,8 @@ def _all_statements(
     """Yields the statements of a text and of all files that it includes, in the order Gin reads them.
 
     Args:
-      text: of a file or of a binding.
-      source: what holds it, for messages.
+      source: what holds the text, for messages.
       outer: the files that include it, one in the other.
-      is_typed: whether the user typed it.
 
     Yields:
       Where the statement is, the statement, and whether the user typed it.
@@ -219,15 +208,15 @@ def _all_statements(
 
 def _check_statements(
     statements: Iterable[tuple[str, Any, bool]], allow_imports: bool
-) -> dict[str, list[str]]:
+) -> list[tuple[str, str]]:
     """Refuses statements that would run code, and macros that stand for themselves.
 
     Returns:
-      By macro that nothing sets: the parameters that are bound to it alone, such as `finetune.task`.
+      Macros that nothing sets, each with a parameter that is bound to it alone, such as `finetune.task`.
     """
     trust = "give --allow_gin_imports if you trust the file"
     macros: dict[str, tuple[str, Any]] = {}
-    bound: dict[str, list[str]] = {}
+    bound: list[tuple[str, str]] = []
     for where, statement, is_typed in statements:
         if isinstance(statement, config_parser.ImportStatement) and not allow_imports:
             raise UserError(
@@ -253,9 +242,7 @@ def _check_statements(
         elif statement.selector in ("macro", "gin.macro"):  # the long form of `NAME = value`
             macros[statement.scope] = where, statement.value
         elif isinstance(statement.value, _Macro) and not statement.scope:
-            bound.setdefault(statement.value, []).append(
-                f"{statement.selector}.{statement.arg_name}"
-            )
+            bound.append((statement.value, f"{statement.selector}.{statement.arg_name}"))
     inner = {
         name: {part for part in _parts(value) if isinstance(part, _Macro)}
         for name, (_, value) in macros.items()
@@ -268,7 +255,7 @@ def _check_statements(
             f"{macros[name][0]}: the macro %{name} stands for itself; set it to a value"
         ) from error
     required = {name for name, (_, value) in macros.items() if value == "gin.REQUIRED"}
-    return {name: bound[name] for name in bound if name not in macros or name in required}
+    return [pair for pair in bound if pair[0] not in macros or pair[0] in required]
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -314,12 +301,7 @@ def _in_plain_words(
 
 
 def scope_of(name: str) -> str:
-    """Returns the scope that holds what is set for one name: Gin has no `SST-2`, so there it is `SST_2`.
-
-    Example:
-      >>> scope_of("SST-2")
-      'SST_2'
-    """
+    """Returns the scope that holds what is set for one name: Gin has no `SST-2`, so there it is `SST_2`."""
     return re.sub(r"\W", "_", name)
 
 

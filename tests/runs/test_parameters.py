@@ -17,6 +17,7 @@ from multiberts.runs.parameters import (
     Range,
     annotations_of,
     check_arguments,
+    is_boolean,
     shortened,
     takes_fields_of,
     value_of_flag,
@@ -159,6 +160,10 @@ def test_an_entry_with_settings_refuses_its_callers_bad_values() -> None:
 )
 def test_a_flag_is_read_by_its_annotation(name: str, texts: list[str], value: object) -> None:
     assert value_of_flag(texts, annotations_of(stage)[name]) == value
+
+
+def test_a_flag_that_may_be_true_needs_no_value() -> None:
+    assert is_boolean(bool | None) and is_boolean(bool | Literal["all"]) and not is_boolean(str)
 
 
 def test_every_default_of_every_command_fits_its_own_annotation() -> None:

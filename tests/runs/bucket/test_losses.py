@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(autouse=True)
 def mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / "mirrors"))
+    monkeypatch.setenv("RUNS_PUSH_SECONDS", "1e6")
     return tmp_path / "mirrors"
 
 
@@ -65,7 +66,7 @@ def test_a_run_whose_copy_was_removed_keeps_its_bucket(
     url: str, lose: Callable[[Path], object], saves_on: bool
 ) -> None:
     with pytest.raises(MirrorLostError) as caught:
-        with Mirror(url, seconds_between_pushes=1e6) as mirror:
+        with Mirror(url) as mirror:
             path = mirror.path
             with RunDirectory(path, stage="pretrain", parameters={}):
                 write_atomically(path / "checkpoints" / "step_0" / "weights", "weights")
@@ -90,14 +91,14 @@ def test_a_run_whose_copy_was_removed_keeps_its_bucket(
 
 def test_a_copy_that_is_lost_before_the_first_push_pushes_nothing(url: str) -> None:
     with pytest.raises(MirrorLostError, match="whole folder"):
-        with Mirror(url, seconds_between_pushes=1e6) as mirror:
+        with Mirror(url) as mirror:
             shutil.rmtree(mirror.path)
             save_state(mirror.path, 1)
     assert content(url) == {}
 
 
 def test_what_the_run_removes_leaves_the_bucket(url: str) -> None:
-    with Mirror(url, seconds_between_pushes=1e6) as mirror:
+    with Mirror(url) as mirror:
         path = mirror.path
         for name in ("figures/a.png", "figures/b.png", "notes.txt"):
             write_atomically(path / name, name)
@@ -120,7 +121,7 @@ def test_what_the_run_removes_leaves_the_bucket(url: str) -> None:
 def test_a_run_that_was_refused_and_removed_leaves_an_empty_bucket(url: str) -> None:
     """As a corpus whose vocabulary does not fit."""
     with pytest.raises(UserError, match="does not fit"):
-        with Mirror(url, seconds_between_pushes=1e6) as mirror:
+        with Mirror(url) as mirror:
             write_atomically(mirror.path / "vocab.txt", "[PAD]")
             mirror.push()
             remove(mirror.path)
@@ -191,7 +192,7 @@ def test_a_bucket_that_is_gone_costs_no_local_copy(url: str, tmp_path: Path) -> 
 
 
 def test_a_first_start_that_was_killed_before_its_push_starts_again(url: str) -> None:
-    mirror = Mirror(url, seconds_between_pushes=1e6)
+    mirror = Mirror(url)
     mirror.__enter__()
     write_atomically(mirror.path / "config.gin", "x")
     mirror._lease.release()  # as if killed
@@ -232,7 +233,7 @@ def test_a_finished_run_that_lost_an_output_is_not_copied(url: str, tmp_path: Pa
 
 def test_an_output_that_vanished_unpushed_is_not_declared_done(url: str) -> None:
     with pytest.raises(MirrorLostError, match="removed a from"):
-        with Mirror(url, seconds_between_pushes=1e6) as mirror:
+        with Mirror(url) as mirror:
             with RunDirectory(mirror.path, stage="x", parameters={}) as run:
                 write_atomically(run.path / "a", "a")
                 run.finish(["a"])

@@ -46,6 +46,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Local copies lie in the test's own folder."""
     monkeypatch.setenv("RUNS_MIRROR", str(tmp_path / "mirror"))
+    monkeypatch.setenv("RUNS_PUSH_SECONDS", "1e6")
     return tmp_path / "mirror"
 
 
@@ -283,7 +284,7 @@ def test_stopped_between_files_and_manifest_restores_the_push_before(
     cloud_storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that grows is never overwritten where the manifest still lists its old content."""
-    mirror = Mirror("gs://ours/run", seconds_between_pushes=1e6)
+    mirror = Mirror("gs://ours/run")
     mirror.__enter__()
     log = mirror.path / "metrics.jsonl"
     for content in (b"a", b"bb", b"ccc", b"dddd"):
@@ -314,7 +315,7 @@ def test_stopped_between_files_and_manifest_restores_the_push_before(
 def test_who_lost_the_lease_pushes_nothing_more(
     cloud_storage: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = Mirror("gs://ours/run", seconds_between_pushes=1e6)
+    slow = Mirror("gs://ours/run")
     slow.__enter__()
     slow.push()
     # As if this machine had been frozen for long and another had taken over.
@@ -337,8 +338,10 @@ def test_who_lost_the_lease_pushes_nothing_more(
 def lose(place: str) -> None:
     """Holds a lease that another process takes."""
 
+    os.environ["RUNS_PUSH_SECONDS"] = "0.1"
+
     def main(_arguments: Sequence[str]) -> None:
-        with Mirror(place, seconds_between_pushes=0.1) as mirror:
+        with Mirror(place) as mirror:
             with preemption_notice() as should_stop:
                 Bucket(place).write("LEASE.json", b"another's")
                 for number in range(600):
