@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
 import queue
 import time
 from collections.abc import Sequence
@@ -26,14 +25,11 @@ from multiberts.launch.markers.attempts import (
     read_journal,
 )
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease, read_lease
+from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.status.page import PAGE, write_status_page
-from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
-from multiberts.launch.workers.leftovers import end_processes, end_slurm_jobs
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
 from multiberts.launch.workers.worker import (
     DISK_FULL,
@@ -42,7 +38,7 @@ from multiberts.launch.workers.worker import (
     Error,
     WorkerPlace,
 )
-from multiberts.runs.console import progress, report
+from multiberts.runs.console import report
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths, is_done
@@ -57,7 +53,7 @@ _LOSSES_PER_TRY = 2
 
 
 class OnePass:
-    """Carries out what of a plan is not done; see `carry_out_plan` for the arguments."""
+    """Carries out what of a plan is not done; see `run_plan` for the arguments."""
 
     def __init__(
         self,
@@ -317,67 +313,6 @@ class OnePass:
         """Records how an attempt ended whose worker cannot; `facts` are those of `end_attempt`."""
         of_run = self.attempts[attempt.path]
         of_run[of_run.index(attempt)] = end_attempt(self._root, attempt, outcome, **facts)
-
-
-def carry_out_plan(
-    plan: Sequence[PlannedRun],
-    root: str,
-    engine: Engine,
-    workers_per_accelerator: int = 1,
-    attempts: int = 3,
-    budget: float | None = None,
-    silent_seconds: float = 90.0,
-    dashboard: bool = False,
-) -> list[FailedRun]:
-    """Carries out what of a plan is not done, as the only launcher of its root.
-
-    Args:
-      plan: every run after its parents.
-      workers_per_accelerator: how many workers share a GPU.
-      attempts: how often a run is tried that fails through no fault of its input.
-      budget: dollars that the runs that are left may be estimated to cost; None: any.
-      silent_seconds: a worker without a heartbeat for so long is ended.
-      dashboard: whether Dask's live pages are served at 127.0.0.1.
-
-    Returns:
-      The runs that failed.
-    """
-    lease = Lease(root)
-    place = WorkerPlace(root, engine.name, lease.owner, workers_per_accelerator)
-    try:
-        with lease:
-            end_processes(root, read_lease(root))
-            end_slurm_jobs(root)
-            one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
-            failures = one_pass.carry_out(lease)
-            _point_at_newest_report(plan, Path(root))
-        page = Path(root, PAGE)
-        if one_pass.had_work or not page.exists():
-            status = collect_status(root, done=one_pass.done, attempts=one_pass.attempts or None)
-            write_status_page(status, page)
-    except KeyboardInterrupt:
-        progress("stopped; the same command resumes from here")
-        # Exit handlers of libraries take longer than people wait.
-        os._exit(130)
-    return failures
-
-
-def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
-    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes."""
-    for run in plan:
-        if run.stage in ("report", "score", "paper") and run.done(root):
-            link = root / run.path.rsplit("-", 1)[0]
-            if link.is_symlink() and os.readlink(link) == run.path:
-                continue
-            if link.exists() and not link.is_symlink():
-                raise UserError(
-                    f"{link} is not a link, expected one to {run.path}; move it away and give the same "
-                    "command, which has nothing else left to do"
-                )
-            fresh = link.with_name(link.name + ".unfinished")
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(run.path)
-            os.replace(fresh, link)
 
 
 def _log(run: PlannedRun) -> str:
