@@ -119,30 +119,6 @@ def entry_of(run: PlannedRun, **more: Any) -> dict[str, Any]:
     return {**facts, "parameters": parameters, **more}
 
 
-def import_checkpoint(
-    *,
-    run_dir: str,
-    checkpoint: str,
-    procedure: str,
-    pretrain_seed: int,
-    step: int | None = None,
-    placing: Placing = "link",
-) -> None:
-    """Writes `run_dir/checkpoints/step_<n>/` (0 where the step is not known), whole or not at all.
-
-    Its `checkpoint.json` names its procedure and seed and holds the size and SHA-256 of every file.
-    All weights are read first; a checkpoint that cannot be read is refused.
-
-    Args:
-      checkpoint: a checkpoint directory, ours or a released one.
-      procedure: of the checkpoint, like its seed.
-      step: finished updates; None: as the checkpoint records.
-      placing: `link` (hard links: no disk space, and they last when the source is removed), `symlink`
-        (no disk space, from another file system too), or `copy`.
-    """
-    write_run(run_dir, checkpoint, record_of(checkpoint, procedure, pretrain_seed, step), placing)
-
-
 def record_of(
     checkpoint: PathLike, procedure: str, pretrain_seed: int, step: int | None
 ) -> dict[str, Any]:
@@ -175,10 +151,16 @@ def content_of(record: dict[str, Any]) -> str:
     return hashlib.sha256(_text(record).encode()).hexdigest()
 
 
-def write_run(
+def import_checkpoint(
     run_dir: PathLike, checkpoint: PathLike, record: dict[str, Any], placing: Placing
 ) -> bool:
-    """Writes the run of a checkpoint whose record is known; returns whether it was new."""
+    """Writes `run_dir/checkpoints/step_<n>/`, whole or not at all; returns whether it was new.
+
+    Args:
+      record: its new `checkpoint.json` (`record_of`).
+      placing: `link` (hard links: no disk space, and they last when the source is removed), `symlink`
+        (no disk space, from another file system too), or `copy`.
+    """
     facts = {name: record[name] for name in ("procedure", "pretrain_seed", "step")}
     run = RunDirectory(
         run_dir,

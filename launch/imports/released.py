@@ -27,11 +27,11 @@ from multiberts.launch.imports.register import (
     checkpoint_run,
     content_of,
     entry_of,
+    import_checkpoint,
     predictions_run,
     read_entries,
     record_of,
     write_entries,
-    write_run,
 )
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, with_leaves
@@ -172,7 +172,7 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
         record = record_of(item.directory, item.procedure, item.pretrain_seed, item.step)
         procedure, seed, content = item.procedure, item.pretrain_seed, content_of(record)
         run = checkpoint_run(procedure, seed, record["step"], content, item.directory)
-        new += write_run(root / run.path, item.directory, record, placing)
+        new += import_checkpoint(root / run.path, item.directory, record, placing)
         fresh = entry_of(run, source=source)
         # A plan takes one checkpoint of a seed and step: a later import replaces an earlier one.
         entries = {path: entry for path, entry in entries.items() if _key(entry) != _key(fresh)}
