@@ -162,7 +162,6 @@ class Prices:
         return Device(name, self.chips[chip], count, self.spot_share.value)
 
     def _parsed(self, name: str) -> tuple[str, int]:
-        """Returns the chip and the number of chips in a device's name."""
         counts = {chip: kind.suffix_counts for chip, kind in self.chips.items()}
         slice_name = _SLICE.fullmatch(name)
         if slice_name and counts.get(slice_name["chip"]) in ("cores", "chips"):
