@@ -48,7 +48,6 @@ def checkpoint_run(
     """Returns the run of an imported checkpoint; its output is `checkpoints/step_<n>`.
 
     Args:
-      procedure: of the checkpoint, like its seed.
       step: finished updates; None: not known, n is 0.
       content: SHA-256 of its record (`content_of`).
       source: where it was found; not part of the identity.
@@ -68,12 +67,7 @@ def checkpoint_run(
 
 
 def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> PlannedRun:
-    """Returns the run of imported predictions.
-
-    Args:
-      path: of its directory, relative to the root.
-      content: SHA-256 of its outputs.
-    """
+    """Returns the run of imported predictions; the content is the SHA-256 of its outputs."""
     parameters = {name: facts.get(name) for name in _KEPT[PREDICTIONS_STAGE]}
     identity = identity_of(PREDICTIONS_STAGE, {"content": content})
     name = f"import {parameters['task']} {Path(path).name}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ _MODEL_FILES = ("bert_config.json", "config.json")
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckpointOnDisk:
     """A checkpoint on disk.
 
     Attributes:
@@ -130,33 +130,29 @@ def _located(value: Any, data: str | None) -> Any:
 def _chosen(
     checkpoints: str | Mapping[str, str],
     pretrain_seeds: Sequence[int] | Mapping[str, Sequence[int]] | None,
-) -> list[Found]:
+) -> list[CheckpointOnDisk]:
     """Returns the checkpoints below the folders, of the wanted seeds."""
-    folders: Iterable[tuple[str | None, str]] = [(None, str(checkpoints))]
-    if isinstance(checkpoints, Mapping):
-        folders = checkpoints.items()
-    found = [
-        item
-        for name, folder in folders
-        for item in find_checkpoints(checkpoint_directory(folder), name)
-    ]
-
-    def is_wanted(item: Found) -> bool:
-        seeds = pretrain_seeds
-        if isinstance(seeds, Mapping):
-            seeds = seeds.get(item.procedure)
-        return seeds is None or item.pretrain_seed in seeds
-
-    kept = [item for item in found if is_wanted(item)]
-    if not kept:
+    by_procedure = checkpoints if isinstance(checkpoints, Mapping) else {None: checkpoints}
+    chosen: list[CheckpointOnDisk] = []
+    others: set[int] = set()
+    for name, folder in by_procedure.items():
+        for checkpoint in find_checkpoints(checkpoint_directory(folder), name):
+            seeds = pretrain_seeds
+            if isinstance(seeds, Mapping):
+                seeds = seeds.get(checkpoint.procedure)
+            if seeds is None or checkpoint.pretrain_seed in seeds:
+                chosen.append(checkpoint)
+            else:
+                others.add(checkpoint.pretrain_seed)
+    if not chosen:
         raise UserError(
             f"import_released.pretrain_seeds is {pretrain_seeds!r}, but the folder has other seeds "
-            f"({sorted({item.pretrain_seed for item in found})}); correct it"
+            f"({sorted(others)}); correct it"
         )
-    return kept
+    return chosen
 
 
-def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -> None:
+def _import_checkpoints(root: Path, chosen: Sequence[CheckpointOnDisk], placing: Placing) -> None:
     entries = {entry["path"]: entry for entry in read_entries(root)}
     known = {
         (json.dumps(entry.get("source"), sort_keys=True), entry["parameters"]["procedure"]): entry
@@ -220,7 +216,7 @@ def _import_predictions(root: Path, arguments: Mapping[str, Any]) -> None:
     )
 
 
-def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Found]:
+def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[CheckpointOnDisk]:
     """Returns every checkpoint below a folder, checked for missing and truncated files.
 
     For the MultiBERTs in either of their layouts (`multiberts-seed_0-step_20k`, the archives'
@@ -228,11 +224,7 @@ def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Fou
     own pre-training runs. A directory that looks like an unfinished download is refused, not skipped.
 
     Args:
-      folder: of checkpoints at any depth; or one checkpoint's own.
       procedure: the name for all of them; None: as in their records or names.
-
-    Returns:
-      In the order of procedure, seed and step.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -254,7 +246,7 @@ def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Fou
         raise UserError(
             f"{folder} holds no checkpoint; give the folder of directories such as multiberts-seed_0"
         )
-    found = [_found(directory, procedure, len(directories) == 1) for directory in directories]
+    found = [_identified(directory, procedure, len(directories) == 1) for directory in directories]
     return _without_doubles(found)
 
 
@@ -299,7 +291,7 @@ def _refuse_unfinished(directory: Path) -> None:
         )
 
 
-def _found(directory: Path, procedure: str | None, is_only_one: bool) -> Found:
+def _identified(directory: Path, procedure: str | None, is_only_one: bool) -> CheckpointOnDisk:
     known = read_provenance(directory)
     name = procedure or known["procedure"]
     if name is None:
@@ -315,12 +307,12 @@ def _found(directory: Path, procedure: str | None, is_only_one: bool) -> Found:
         )
     if name == RELEASED_PROCEDURE:
         name = OWN_NAME_OF_RELEASED_PROCEDURE
-    return Found(directory, name, 0 if seed is None else seed, known["step"])
+    return CheckpointOnDisk(directory, name, 0 if seed is None else seed, known["step"])
 
 
-def _without_doubles(found: list[Found]) -> list[Found]:
+def _without_doubles(found: list[CheckpointOnDisk]) -> list[CheckpointOnDisk]:
     """Sorts checkpoints; refuses two of one name and step, which may be two layouts of one."""
-    at: dict[tuple[str, int, int], Found] = {}
+    at: dict[tuple[str, int, int], CheckpointOnDisk] = {}
     for item in found:
         key = (item.procedure, item.pretrain_seed, -1 if item.step is None else item.step)
         if key in at:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import queue
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -95,8 +96,8 @@ class OnePass:
         # Journals of bundles whose worker was given up; it may go on for a while.
         self._lost: list[str] = []
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        self._tries: dict[str, int] = {}
-        self._unbegun: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
+        self._unbegun: Counter[str] = Counter()
         self._failures: dict[str, FailedRun] = {}
         self._pool: Pool | None = None
 
@@ -104,9 +105,6 @@ class OnePass:
         """Starts bundles as their parents finish, until nothing can start any more.
 
         No worker is left when it ends, also by SIGTERM (`PreemptedError`) or Ctrl-C.
-
-        Args:
-          lease: of the root, held.
 
         Returns:
           The runs that failed, in the order of the plan.
@@ -258,7 +256,7 @@ class OnePass:
             else:
                 if run is bundle.runs[0] and is_fault:
                     # Its worker may have died of the bundle before; one whose workers always die is given up.
-                    self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
+                    self._unbegun[run.path] += 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
                         self._note(run, "lost", error)
                         continue
@@ -277,7 +275,8 @@ class OnePass:
         if error["kind"] == DISK_FULL:
             raise UserError(f"{run.name}: {error['message']}")
         is_user_error = error["kind"] == UserError.__name__
-        tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
+        self._tries[run.path] += 1
+        tries = self._tries[run.path]
         if is_user_error or tries >= self._attempts:
             log = self._root / _log(run)
             last = self.attempts.get(run.path, [])[-1:]
@@ -305,7 +304,7 @@ class OnePass:
         for journal in (*self._lost, *(journal for _, journal in self._jobs.values())):
             tried = self._note_attempts(journal)
             self.done.update(path for path in tried if is_done(self._root / path))
-        for attempt in [one for run in self._plan for one in self.attempts.get(run.path, ())]:
+        for attempt in [a for run in self._plan for a in self.attempts.get(run.path, ())]:
             if attempt.ended is None and attempt.engine != "tpu":
                 self._end(attempt, outcome, ended=attempt.heartbeat)
 
