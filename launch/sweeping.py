@@ -64,7 +64,7 @@ FoldsByTask = Folds | Mapping[str, Folds]
 Steps = Sequence[NonNegativeInt | Literal["all"]]
 
 # Arguments of `finetune` that the sweep gives to each of its runs.
-_OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
+_SET_BY_SWEEP = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
 
 
 class SweepArguments(Arguments):
@@ -85,14 +85,14 @@ class SweepArguments(Arguments):
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Parses Gin and joins each task's arguments."""
-        own, for_all = (
+        of_sweep, for_all = (
             {name: value for name, value in given.items() if name in annotations}
             for annotations in (annotations_of(sweep), _flags_of_tasks())
         )
-        by_flag = by_gin_name(["sweep"], annotations_of(sweep), own)
+        by_flag = by_gin_name(["sweep"], annotations_of(sweep), of_sweep)
         by_flag |= by_gin_name(["finetune"], _flags_of_tasks(), for_all)
         parse_gin_flags({"finetune": finetune, "sweep": sweep}, by_flag)
-        arguments = bindings_of("sweep") | own
+        arguments = bindings_of("sweep") | of_sweep
         require_arguments(sweep, set(arguments))
         check_arguments(sweep, arguments)
         names = list(arguments["tasks"])
@@ -114,7 +114,9 @@ class SweepArguments(Arguments):
 
 
 def _flags_of_tasks() -> dict[str, Any]:
-    return {name: kind for name, kind in annotations_of(finetune).items() if name not in _OWN}
+    return {
+        name: kind for name, kind in annotations_of(finetune).items() if name not in _SET_BY_SWEEP
+    }
 
 
 def sweep(
@@ -184,7 +186,7 @@ def sweep_plan(
             )
     entries = []
     for name, given in by_task.items():
-        for argument in given.keys() & {*_OWN}:
+        for argument in given.keys() & {*_SET_BY_SWEEP}:
             raise UserError(
                 f"{name}/finetune.{argument} is set, but the sweep sets it for each run; leave it out "
                 "and correct the lists of sweep"

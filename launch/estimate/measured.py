@@ -99,7 +99,7 @@ def examples_in(path: Path) -> tuple[int, int] | None:
     cure = "remove the run's directory, and it is made again"
     record = read_json_fields(path, {"evaluation_sets": Mapping[str, Mapping[str, Any]]}, cure)
     counts = [record.get("num_train_examples") or 0]
-    counts += [found.get("examples") for found in record["evaluation_sets"].values()]
+    counts += [entry.get("examples") for entry in record["evaluation_sets"].values()]
     if not fits(counts, list[int]):
         raise UserError(f"{path}: the numbers of examples are {shortened(counts)}; {cure}")
     return counts[0], sum(counts[1:])

@@ -61,9 +61,9 @@ def checkpoint_run(
         "checkpoint_steps": [],
         "checkpoint": str(source),
     }
-    place = f"pretrain/{procedure}/seed_{pretrain_seed}-step_{step or 0}"
+    path = f"pretrain/{procedure}/seed_{pretrain_seed}-step_{step or 0}-{identity[:8]}"
     name = f"import {procedure} seed {pretrain_seed} step {step or 0}"
-    return PlannedRun(CHECKPOINT_STAGE, name, parameters, (), identity, f"{place}-{identity[:8]}")
+    return PlannedRun(CHECKPOINT_STAGE, name, parameters, (), identity, path)
 
 
 def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> PlannedRun:

@@ -98,8 +98,8 @@ def import_released(
         )
     checkpoints, predictions = _located(checkpoints, data), _located(predictions, data)
     chosen = _chosen(checkpoints, pretrain_seeds) if checkpoints else []
-    given = [predictions] if isinstance(predictions, Mapping) else list(predictions or [])
-    for arguments in given:
+    layouts = [predictions] if isinstance(predictions, Mapping) else list(predictions or [])
+    for arguments in layouts:
         if "layout" not in arguments or "source" not in arguments or "run_dir" in arguments:
             raise UserError(
                 f"import_released.predictions holds {dict(arguments)!r}, expected layout, source and "
@@ -108,7 +108,7 @@ def import_released(
     with Lease(root):
         if chosen:
             _import_checkpoints(Path(root), chosen, placing)
-        for arguments in given:
+        for arguments in layouts:
             _import_predictions(Path(root), arguments)
 
 
@@ -178,7 +178,7 @@ def _import_checkpoints(root: Path, chosen: Sequence[CheckpointOnDisk], placing:
     by_procedure: dict[str, set[int]] = {}
     for item in chosen:
         by_procedure.setdefault(item.procedure, set()).add(item.pretrain_seed)
-    seeds = ", ".join(f"{name} (seeds: {len(found)})" for name, found in by_procedure.items())
+    seeds = ", ".join(f"{name} (seeds: {len(numbers)})" for name, numbers in by_procedure.items())
     console.report(f"{root}: {counted(len(chosen), 'checkpoint')} of {seeds}; {new} new")
 
 
@@ -246,21 +246,21 @@ def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Che
         raise UserError(
             f"{folder} holds no checkpoint; give the folder of directories such as multiberts-seed_0"
         )
-    found = [_identified(directory, procedure, len(directories) == 1) for directory in directories]
-    return _without_doubles(found)
+    is_only_one = len(directories) == 1
+    return _without_doubles([_identified(each, procedure, is_only_one) for each in directories])
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
     """Yields directories that are checkpoints, unfinished ones, or unfinished runs of pre-training."""
     seen = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for path, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(set(folders) - _SKIPPED)
-        directory = Path(place)
+        directory = Path(path)
         if (real := directory.resolve()) in seen:  # a link back would never end
             folders.clear()
             continue
         seen.add(real)
-        if place.endswith(UNFINISHED_SUFFIX):  # left over from a kill; its run has not finished
+        if path.endswith(UNFINISHED_SUFFIX):  # left over from a kill; its run has not finished
             folders.clear()
             continue
         is_checkpoint = any(
@@ -310,10 +310,10 @@ def _identified(directory: Path, procedure: str | None, is_only_one: bool) -> Ch
     return CheckpointOnDisk(directory, name, 0 if seed is None else seed, known["step"])
 
 
-def _without_doubles(found: list[CheckpointOnDisk]) -> list[CheckpointOnDisk]:
+def _without_doubles(checkpoints: list[CheckpointOnDisk]) -> list[CheckpointOnDisk]:
     """Sorts checkpoints; refuses two of one name and step, which may be two layouts of one."""
     at: dict[tuple[str, int, int], CheckpointOnDisk] = {}
-    for item in found:
+    for item in checkpoints:
         key = (item.procedure, item.pretrain_seed, -1 if item.step is None else item.step)
         if key in at:
             raise UserError(

@@ -184,9 +184,9 @@ def make_plan(
             pretrained[procedure, seed] = _add_pretraining(
                 graph, procedure, given, seed, corpus_runs, pretrained
             )
-    made = [run for run in pretrained.values() if run.stage == "pretrain"]
+    parents = (*checkpoints, *(run for run in pretrained.values() if run.stage == "pretrain"))
     finetuned: list[PlannedRun] = []
-    for parent in (*checkpoints, *made):
+    for parent in parents:
         procedure, seed = parent.parameters["procedure"], parent.parameters["pretrain_seed"]
         for step, (entry, arguments) in itertools.product(kept_steps(parent), tasks.items()):
             steps = experiment.steps(entry)
@@ -202,7 +202,7 @@ def make_plan(
                     {**places, **corpus_runs},
                 )
     _refuse_unused(experiment, finetuned, bool(imported))
-    _note_missing_steps(experiment, (*checkpoints, *made))
+    _note_missing_steps(experiment, parents)
     finetuned += predicted
     if finetuned:
         predictions = {"predictions": [Output(run) for run in dict.fromkeys(finetuned)]}
@@ -263,8 +263,8 @@ def _add_pretraining(
         arguments["initial_checkpoint"] = Output(
             parent, f"checkpoints/step_{parent.parameters['num_steps']}"
         )
-    place = f"pretrain/{arguments['procedure']}/seed_{seed}"
-    return graph.add("pretrain", f"pretrain {procedure} seed {seed}", place, arguments)
+    directory = f"pretrain/{arguments['procedure']}/seed_{seed}"
+    return graph.add("pretrain", f"pretrain {procedure} seed {seed}", directory, arguments)
 
 
 def finetuning_runs(

@@ -174,11 +174,11 @@ def _placed(path: Any, places: Mapping[str, PlannedRun | Path], name: str) -> An
     match = _PLACED_PATH.fullmatch(path) if isinstance(path, str) else None
     if match is None:
         return path
-    place = places.get(match["place"])
-    if isinstance(place, PlannedRun):
-        return Output(place, match["inside"])
-    if place is not None:
-        return str(place / match["inside"])
+    parent = places.get(match["place"])
+    if isinstance(parent, PlannedRun):
+        return Output(parent, match["inside"])
+    if parent is not None:
+        return str(parent / match["inside"])
     cures = {
         WORLD: "no world is made; give make_world.world_seed",
         DATA: "launch.data is not set; set it",

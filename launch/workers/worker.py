@@ -117,7 +117,6 @@ def end_if_it_cannot_save() -> None:
 def _carry_out(
     call: Call, place: WorkerPlace, device: str, journal: str, should_stop: Callable[[], bool]
 ) -> Outcome:
-    """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
         return "done", None
     try:
