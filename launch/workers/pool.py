@@ -54,6 +54,15 @@ _SETTINGS_OF_WORKERS = {
     "distributed.worker.use-file-locking": False,
     "distributed.comm.timeouts.connect": "60s",
 }
+_SETTINGS = {
+    **_SETTINGS_OF_WORKERS,
+    "distributed.nanny.pre-spawn-environ": {},
+    # A lost worker is reported at once; the launcher decides what is tried again.
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.active-memory-manager.start": False,
+    # A worker that starts again slower than this would be given up for ever.
+    "distributed.deploy.lost-worker-timeout": "1h",
+}
 
 
 class Pool:
@@ -114,21 +123,11 @@ class Pool:
         import dask
 
         _silence(self._stack)
-        self._stack.enter_context(
-            dask.config.set(
-                {
-                    **_SETTINGS_OF_WORKERS,
-                    "distributed.nanny.pre-spawn-environ": {},
-                    # A lost worker is reported at once; the launcher decides what is tried again.
-                    "distributed.scheduler.allowed-failures": 0,
-                    "distributed.scheduler.worker-ttl": f"{silent_seconds}s",
-                    "distributed.scheduler.active-memory-manager.start": False,
-                    # A worker that starts again slower than this would be given up for ever.
-                    "distributed.deploy.lost-worker-timeout": "1h",
-                    "temporary-directory": str(self._folder),
-                }
-            )
-        )
+        now = {
+            "distributed.scheduler.worker-ttl": f"{silent_seconds}s",
+            "temporary-directory": str(self._folder),
+        }
+        self._stack.enter_context(dask.config.set({**_SETTINGS, **now}))
         cluster = f"engine {engine.name!r}"
         if isinstance(options, DaskOptions):
             self._client = connect(options.scheduler, "run.engine_options['scheduler']")

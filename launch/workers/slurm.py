@@ -135,14 +135,14 @@ def cancel_jobs(*jobs: str) -> None:
         _slurm("scancel", *jobs)
 
 
-def _slurm(*command: str, given: str = "") -> str:
+def _slurm(*command: str, stdin: str = "") -> str:
     # Filters that the user has set for every call, such as SQUEUE_PARTITION, would hide our jobs.
     filters = ("SQUEUE_", "SCANCEL_")
     try:
         done = subprocess.run(
             command,
             env={name: text for name, text in os.environ.items() if not name.startswith(filters)},
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=SECONDS_TO_ANSWER,
@@ -274,10 +274,13 @@ class SlurmJobs:
             for job in held:
                 self._give_up(job)
             self._has_replaced_held = True
-        counts = {job for job, state in states.items() if state in _ALIVE} | held | workers.keys()
-        alive = (counts & states.keys()) - ended - self._cancelled
+        alive = {
+            job
+            for job in states.keys() - ended - self._cancelled
+            if states[job] in _ALIVE or job in held or job in workers
+        }
         for job in self._jobs - alive - self._cancelled:
-            if job in self._not_ended & states.keys():
+            if job in states.keys() - ended:
                 self._give_up(job)
             if job not in self._has_worked:
                 self._note_failed_start(job)
@@ -286,14 +289,14 @@ class SlurmJobs:
             if not self._submit():
                 break
         self._give_back(workers)
-        self._listed = {job: listed[job] for job in sorted(alive & listed.keys())}
+        self._listed = {job: listed[job] for job in sorted(self._jobs & listed.keys())}
 
     def _submit(self) -> bool:
         """Submits a job; returns whether Slurm took it."""
         try:
             # The name here, as SBATCH_JOB_NAME would count more than the script.
             command = ("sbatch", "--parsable", f"--job-name={self._name}")
-            job = _slurm(*command, given=self._script).strip().split(";")[0]
+            job = _slurm(*command, stdin=self._script).strip().split(";")[0]
         except NoAnswerError as error:
             jobs_named(self._name)  # if it answers, it has refused
             if not self._jobs:
