@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import psutil
 
 VARIABLE = "LAUNCH_WATCH"
-# Of a launcher's pool, below the root; it exists as long as the pool, on Slurm with the workers' keys.
+# The pool's folder below the root, which exists as long as the pool, on Slurm with the workers' keys.
 FOLDER = "launch/dask"
 KEYS = "tls_ca_file"
 

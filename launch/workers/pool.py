@@ -123,11 +123,12 @@ class Pool:
         import dask
 
         _silence(self._stack)
-        now = {
+        settings = {
+            **_SETTINGS,
             "distributed.scheduler.worker-ttl": f"{silent_seconds}s",
             "temporary-directory": str(self._folder),
         }
-        self._stack.enter_context(dask.config.set({**_SETTINGS, **now}))
+        self._stack.enter_context(dask.config.set(settings))
         cluster = f"engine {engine.name!r}"
         if isinstance(options, DaskOptions):
             self._client = connect(options.scheduler, "run.engine_options['scheduler']")
