@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from multiberts.launch.markers.attempts import EngineName
-from multiberts.launch.markers.failures import FailedRun, describe
+from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease, read_lease
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.reaping import reap_experiment
@@ -29,8 +29,6 @@ from multiberts.runs.parameters import (
     annotations_of,
     check_types,
 )
-
-__all__ = ["FailedRun", "describe", "run_plan"]
 
 
 def run_plan(

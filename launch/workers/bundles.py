@@ -63,7 +63,7 @@ class WaitingRuns:
             self._missing[run.path] = missing
             for parent in missing:
                 self._children.setdefault(parent, []).append(run)
-        self.put_back(run for run in plan if self._missing.get(run.path) == set())
+        self.add(run for run in plan if self._missing.get(run.path) == set())
 
     def take(self, workers: int) -> Bundle | None:
         """Takes out the bundle that starts next; returns None if nothing can start now.
@@ -81,12 +81,12 @@ class WaitingRuns:
             taken, rest = group[:share], group[share:]
             del self._groups[key]
             self._num_ready -= len(group)
-            self.put_back(rest)
+            self.add(rest)
             return Bundle(_name(taken), tuple(taken))
         return None
 
-    def put_back(self, runs: Iterable[PlannedRun]) -> None:
-        """Puts in runs that can start, for the first time or again."""
+    def add(self, runs: Iterable[PlannedRun]) -> None:
+        """Adds runs that can start, for the first time or again."""
         grown: dict[Key, None] = {}
         for run in runs:
             key = _key(run)
@@ -110,7 +110,7 @@ class WaitingRuns:
             missing.discard(run.path)
             if not missing:
                 ready.append(child)
-        self.put_back(ready)
+        self.add(ready)
 
     def give_up_after(self, run: PlannedRun) -> list[PlannedRun]:
         """Removes all runs that build on a failed one; returns those that were not given up before."""

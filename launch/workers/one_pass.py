@@ -206,7 +206,7 @@ class OnePass:
         for run in bundle.runs:
             if run.path in outcomes:
                 self._note(run, *outcomes[run.path])
-        self._waiting.put_back(run for run in bundle.runs if run.path not in outcomes)
+        self._waiting.add(run for run in bundle.runs if run.path not in outcomes)
         if bar.disable:
             report(f"[{len(self.done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
 
@@ -260,7 +260,7 @@ class OnePass:
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
                         self._note(run, "lost", error)
                         continue
-                self._waiting.put_back([run])
+                self._waiting.add([run])
 
     def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
         """Records the outcome of an attempt at a run; a failure also of the runs that build on it."""
@@ -269,7 +269,7 @@ class OnePass:
             self._waiting.note_done(run)
             return
         if outcome == "preempted":
-            self._waiting.put_back([run])  # only its worker was asked to stop: it continues
+            self._waiting.add([run])  # only its worker was asked to stop: it continues
             return
         error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
         if error["kind"] == DISK_FULL:
@@ -288,7 +288,7 @@ class OnePass:
             for later in self._waiting.give_up_after(run):
                 self._failures[later.path] = FailedRun(later, message, is_user_error, None)
         else:
-            self._waiting.put_back([run])
+            self._waiting.add([run])
 
     def _has_appeared(self, run: PlannedRun) -> bool:
         """Returns whether the DONE marker is there; network file systems show it a little later."""

@@ -202,11 +202,12 @@ class Pool:
     def _make_keys(self, distributed: Any) -> Any:
         """Returns keys of this launch alone, which workers and scheduler show to each other."""
         keys = make_keys()
-        for name, text in keys.items() if not self._engine.is_local else ():
-            file = self._folder / name
-            file.touch(mode=0o600)
-            file.write_text(text)
-            keys[name] = str(file)
+        if not self._engine.is_local:
+            for name, text in keys.items():
+                file = self._folder / name
+                file.touch(mode=0o600)
+                file.write_text(text)
+                keys[name] = str(file)
         for role in ("scheduler", "client"):
             for kind in ("cert", "key"):
                 keys[f"tls_{role}_{kind}"] = keys[f"tls_worker_{kind}"]
