@@ -76,12 +76,7 @@ class LaunchArguments(Arguments):
         yield f"Options, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
         yield from parameter_lines(self.function, self.options())
         if self.needs_plan:
-            yield from (
-                "",
-                EXPERIMENT,
-                "  --root (str; required)",
-                "      the directory that all runs lie below.",
-            )
+            yield from ("", EXPERIMENT)
             yield from parameter_lines(Experiment, _settings_with_flags())
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +86,13 @@ class LaunchArguments(Arguments):
         parse_gin_flags(_known(self.gin_name, self.function, self.needs_plan), by_flag)
         settings = bindings_of("launch")
         settings |= {name: value for name, value in given.items() if name in _SETTINGS}
-        _check_settings(settings)
+        for name in settings:
+            if name in _OF_STAGES:
+                raise UserError(f"launch.{name} is set; set {_OF_STAGES[name]}.<parameter> instead")
+            if name not in _SETTINGS:
+                known = nearest(name, sorted(_SETTINGS))
+                raise UserError(f"launch has no setting {name!r}; {known}")
+        check_types("launch", settings, _SETTINGS)
         options = _options(self.gin_name, self.function, settings, given)
         check_types(self.gin_name, options, self.options())
         if not self.needs_plan:
@@ -137,8 +138,7 @@ def _known(
     Those that this command does not need are not imported and take any parameter.
     """
 
-    def anything(**parameters: Any) -> None:
-        """Replaces a function that is not called."""
+    def anything(**parameters: Any) -> None: ...
 
     known = {
         name: stage_function(stage) if needs_plan else anything
@@ -148,17 +148,6 @@ def _known(
     commands = (other.gin_name for name, other in COMMANDS.items() if name.startswith("launch "))
     known |= {name: anything for name in commands if name}
     return known | {gin_name: function, "launch": anything}
-
-
-def _check_settings(settings: dict[str, Any]) -> None:
-    """Refuses what is not a setting of an experiment, or is of another type."""
-    cures = {name: f"set {stage}.<parameter> instead" for name, stage in _OF_STAGES.items()}
-    for name in settings:
-        if name in cures:
-            raise UserError(f"launch.{name} is set; {cures[name]}")
-        if name not in _SETTINGS:
-            raise UserError(f"launch has no setting {name!r}; {nearest(name, sorted(_SETTINGS))}")
-    check_types("launch", settings, _SETTINGS)
 
 
 def _options(

@@ -61,11 +61,11 @@ def _metrics_by_input() -> str:
         groups[_INPUTS[metric.uses]].append(name)
     groups["Winogender, by occupation"] = [*OCCUPATION_MEASURES]
     width = max(len(name) for names in groups.values() for name in names) + 2
-    usual = {name: [own for own, known in USUAL_NAMES.items() if known == name] for name in METRICS}
     lines = []
     for title, names in groups.items():
         lines += ["", f"{title}:"]
         for name in names:
-            also = f" Also {', '.join(usual[name])}." if usual.get(name) else ""
+            usual = ", ".join(other for other, known in USUAL_NAMES.items() if known == name)
+            also = f" Also {usual}." if usual else ""
             lines.append(f"  {name:<{width}}{metric_meaning(name)}{also}".rstrip())
     return "\n".join(lines[1:])

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from multiberts.launch.markers.attempts import EngineName
-from multiberts.launch.markers.failures import FailedRun, describe
+from multiberts.launch.markers.failures import FailedRun
+from multiberts.launch.markers.lease import Lease, read_lease
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.launch.reaping import reap_experiment
+from multiberts.launch.status.page import PAGE, write_status_page
+from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers.engines import make_engine, options_of
-from multiberts.launch.workers.one_pass import carry_out_plan
+from multiberts.launch.workers.leftovers import end_processes, end_slurm_jobs
+from multiberts.launch.workers.one_pass import OnePass
+from multiberts.launch.workers.worker import WorkerPlace
+from multiberts.runs.console import progress
 from multiberts.runs.errors import UserError
 from multiberts.runs.parameters import (
     NonNegativeFloat,
@@ -21,8 +29,6 @@ from multiberts.runs.parameters import (
     annotations_of,
     check_types,
 )
-
-__all__ = ["FailedRun", "describe", "run_plan"]
 
 
 def run_plan(
@@ -94,6 +100,39 @@ def run_plan(
             "it out"
         )
     settings = make_engine(engine, engine_options or {}, workers, workers_per_accelerator)
-    return carry_out_plan(
-        plan, root, settings, workers_per_accelerator, attempts, budget, silent_seconds, dashboard
-    )
+    lease = Lease(root)
+    place = WorkerPlace(root, engine, lease.owner, workers_per_accelerator)
+    try:
+        with lease:
+            end_processes(root, read_lease(root))
+            end_slurm_jobs(root)
+            one_pass = OnePass(plan, settings, place, attempts, budget, silent_seconds, dashboard)
+            failures = one_pass.carry_out(lease)
+            _point_at_newest_report(plan, Path(root))
+        page = Path(root, PAGE)
+        if one_pass.had_work or not page.exists():
+            status = collect_status(root, done=one_pass.done, attempts=one_pass.attempts or None)
+            write_status_page(status, page)
+    except KeyboardInterrupt:
+        progress("stopped; the same command resumes from here")
+        # Exit handlers of libraries take longer than people wait.
+        os._exit(130)
+    return failures
+
+
+def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
+    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes."""
+    for run in plan:
+        if run.stage in ("report", "score", "paper") and run.done(root):
+            link = root / run.path.rsplit("-", 1)[0]
+            if link.is_symlink() and os.readlink(link) == run.path:
+                continue
+            if link.exists() and not link.is_symlink():
+                raise UserError(
+                    f"{link} is not a link, expected one to {run.path}; move it away and give the same "
+                    "command, which has nothing else left to do"
+                )
+            fresh = link.with_name(link.name + ".unfinished")
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(run.path)
+            os.replace(fresh, link)

@@ -64,7 +64,7 @@ FoldsByTask = Folds | Mapping[str, Folds]
 Steps = Sequence[NonNegativeInt | Literal["all"]]
 
 # Arguments of `finetune` that the sweep gives to each of its runs.
-_OWN = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
+_SET_BY_SWEEP = ("run_dir", "checkpoint", "learning_rate", "finetune_seed", "held_out_fold")
 
 
 class SweepArguments(Arguments):
@@ -85,25 +85,25 @@ class SweepArguments(Arguments):
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Parses Gin and joins each task's arguments."""
-        own, for_all = (
+        of_sweep, for_all = (
             {name: value for name, value in given.items() if name in annotations}
             for annotations in (annotations_of(sweep), _flags_of_tasks())
         )
-        by_flag = by_gin_name(["sweep"], annotations_of(sweep), own)
+        by_flag = by_gin_name(["sweep"], annotations_of(sweep), of_sweep)
         by_flag |= by_gin_name(["finetune"], _flags_of_tasks(), for_all)
         parse_gin_flags({"finetune": finetune, "sweep": sweep}, by_flag)
-        found = bindings_of("sweep") | own
-        require_arguments(sweep, set(found))
-        check_arguments(sweep, found)
-        names = list(found["tasks"])
+        arguments = bindings_of("sweep") | of_sweep
+        require_arguments(sweep, set(arguments))
+        check_arguments(sweep, arguments)
+        names = list(arguments["tasks"])
         # A file may bind arguments of more tasks than are wanted now.
         modules = (bindings_of("finetune") | for_all).get("task_modules", ())
         registered = registered_tasks(tuple(modules))
         refuse_unknown_scopes({"finetune": names}, "sweep.tasks", unused=registered)
-        found["tasks"] = {
+        arguments["tasks"] = {
             name: in_data_folder(bindings_of("finetune", name)) | for_all for name in names
         }
-        return found
+        return arguments
 
     def local(self, bindings: dict[str, Any]) -> contextlib.nullcontext[dict[str, Any]]:
         """Returns the arguments as they are: each run fetches what it needs from a bucket."""
@@ -114,7 +114,9 @@ class SweepArguments(Arguments):
 
 
 def _flags_of_tasks() -> dict[str, Any]:
-    return {name: kind for name, kind in annotations_of(finetune).items() if name not in _OWN}
+    return {
+        name: kind for name, kind in annotations_of(finetune).items() if name not in _SET_BY_SWEEP
+    }
 
 
 def sweep(
@@ -150,11 +152,6 @@ def sweep(
 
     Returns:
       The runs that failed, in the order of the sweep.
-
-    Raises:
-      UserError: the lists are empty or name something twice, a checkpoint or a task's files are not
-        there, or an argument is unknown; nothing has been run.
-      PreemptedError: SIGTERM came; the same call resumes.
     """
     plan = sweep_plan(
         checkpoints=checkpoints,
@@ -189,7 +186,7 @@ def sweep_plan(
             )
     entries = []
     for name, given in by_task.items():
-        for argument in given.keys() & {*_OWN}:
+        for argument in given.keys() & {*_SET_BY_SWEEP}:
             raise UserError(
                 f"{name}/finetune.{argument} is set, but the sweep sets it for each run; leave it out "
                 "and correct the lists of sweep"
@@ -215,18 +212,7 @@ def sweep_plan(
 
 
 def run_here(plan: Sequence[PlannedRun], root: str) -> list[FailedRun]:
-    """Carries out what of a plan is not done, one run after the other in this process.
-
-    Args:
-      plan: every run after its parents.
-      root: the folder that the runs lie below.
-
-    Returns:
-      The runs that failed, in the order of the plan.
-
-    Raises:
-      PreemptedError: SIGTERM came; the same call resumes.
-    """
+    """Carries out what of a plan is not done in this process; returns the runs that failed."""
     failures: list[FailedRun] = []
     done = sum(run.done(root) for run in plan)
     with (
@@ -255,15 +241,13 @@ def run_here(plan: Sequence[PlannedRun], root: str) -> list[FailedRun]:
 def _carry_out(run: PlannedRun, root: str) -> FailedRun | None:
     try:
         stage_function(run.stage)(**run.arguments(root))
-    except UserError as error:
-        if disk_full_line(error) is not None:
-            raise  # the other runs could not write either
-        return FailedRun(run, str(error), is_user_error=True, log=None)
     except PreemptedError:
         raise
     except Exception as error:
         if disk_full_line(error) is not None:
-            raise
+            raise  # the other runs could not write either
+        if isinstance(error, UserError):
+            return FailedRun(run, str(error), is_user_error=True, log=None)
         # A mistake of the program's or the machine's: the other runs may still succeed.
         traceback.print_exc()
         return FailedRun(run, f"{type(error).__name__}: {error}", is_user_error=False, log=None)
@@ -280,13 +264,13 @@ def _named(checkpoints: Sequence[str] | Mapping[str, str], steps: Steps) -> dict
         path = Path(directory)
         run = f"{path.parent.parent.name}-" if path.parent.name == "checkpoints" else ""
         recorded += (of_runs := _recorded(path, steps))
-        for name, place in of_runs or [(f"{run}{path.name}", directory)]:
+        for name, of_name in of_runs or [(f"{run}{path.name}", directory)]:
             if name in named:
                 raise UserError(
-                    f"sweep.checkpoints has {named[name]} and {place}, both named {name}; give them as "
+                    f"sweep.checkpoints has {named[name]} and {of_name}, both named {name}; give them as "
                     '{"a name": "path", ...}'
                 )
-            named[name] = place
+            named[name] = of_name
     if steps and not recorded:
         raise UserError(
             "sweep.steps chooses in folders of pre-training runs, and none is given; leave it out"
@@ -296,7 +280,7 @@ def _named(checkpoints: Sequence[str] | Mapping[str, str], steps: Steps) -> dict
 
 def _recorded(folder: Path, steps: Steps) -> list[tuple[str, str]]:
     """Returns the checkpoints of the pre-training runs in a folder by name, at the steps that are wanted."""
-    found: list[tuple[str, int, int, str]] = []
+    checkpoints: list[tuple[str, int, int, str]] = []
     for path in folder.rglob(f"step_*/{PROVENANCE}"):
         known = read_provenance(path.parent)
         procedure, seed, step = (known[name] for name in ("procedure", "pretrain_seed", "step"))
@@ -305,22 +289,22 @@ def _recorded(folder: Path, steps: Steps) -> list[tuple[str, str]]:
                 f"{path} lacks procedure, pretrain_seed or step, which name it; give sweep.checkpoints as "
                 '{"a name": "path", ...}'
             )
-        found.append((procedure, seed, step, str(path.parent)))
-    found.sort()
+        checkpoints.append((procedure, seed, step, str(path.parent)))
+    checkpoints.sort()
     last: dict[str, int] = {}
-    kept: dict[tuple[str, int], set[int]] = {}
-    for procedure, seed, step, _ in found:
+    steps_of_runs: dict[tuple[str, int], set[int]] = {}
+    for procedure, seed, step, _ in checkpoints:
         last[procedure] = max(step, last.get(procedure, 0))
-        kept.setdefault((procedure, seed), set()).add(step)
-    for (procedure, seed), own in kept.items():
-        if missing := {*(steps or [last[procedure]])} - own - {"all"}:
+        steps_of_runs.setdefault((procedure, seed), set()).add(step)
+    for (procedure, seed), of_run in steps_of_runs.items():
+        if missing := {*(steps or [last[procedure]])} - of_run - {"all"}:
             raise UserError(
                 f"{folder}: {procedure}, seed {seed} has no step {min(missing)}, only "
-                f"{', '.join(map(str, sorted(own)))}; finish its pre-training, or choose with --steps"
+                f"{', '.join(map(str, sorted(of_run)))}; finish its pre-training, or choose with --steps"
             )
     return [
-        (f"{procedure}-seed_{seed}-step_{step}", place)
-        for procedure, seed, step, place in found
+        (f"{procedure}-seed_{seed}-step_{step}", directory)
+        for procedure, seed, step, directory in checkpoints
         if {"all", step} & {*(steps or [last[procedure]])}
     ]
 

@@ -135,11 +135,11 @@ def estimate_plan(
     done = done_paths(root, [run.path for run in plan]) if done is None else done
     attempts = attempts_of(root) if attempts is None else attempts
 
-    def counts(run: PlannedRun, found: str | None) -> bool:
+    def counts(run: PlannedRun, device_of_run: str | None) -> bool:
         expected = chosen if run.stage in device_stages else host
-        if device is None or found == expected.name:
+        if device is None or device_of_run == expected.name:
             return True
-        return found in (None, "cpu") and expected.is_processor
+        return device_of_run in (None, "cpu") and expected.is_processor
 
     measured = measure(root, plan, done, attempts, counts)
     runs = {}

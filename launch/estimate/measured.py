@@ -20,9 +20,6 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike, read_json_fields
 from multiberts.runs.parameters import fits, shortened
 
-# Enough runs of a shape for a median.
-_RUNS_OF_A_SHAPE = 8
-
 Shape = tuple[Any, ...]
 
 
@@ -62,51 +59,30 @@ def measure(
     steps: dict[str, int] = {}
     examples: dict[tuple[Any, Any], tuple[int, int]] = {}
     for run in plan:
+        of_run = attempts.get(run.path, ())
+        is_counted = counts(run, of_run[-1].device if of_run else None)
         if run.stage == "pretrain":
             lines = tail_of_metrics(Path(root) / run.path / "metrics.jsonl")
             if lines and run.path not in done:
                 steps[run.path] = int(lines[-1]["step"])
             seconds = _seconds_per_step(lines)
-            if seconds is not None and counts(run, _device(attempts.get(run.path, ()))):
+            if seconds is not None and is_counted:
                 per_step.setdefault(shape_of(run), []).append(seconds)
         elif run.path in done:
             key = (run.parameters.get("task"), run.parameters.get("max_train_examples"))
             if run.stage == "finetune" and key not in examples:
-                found = examples_in(Path(root) / run.path / "run.json")
-                if found is not None:
-                    examples[key] = found
-            _note_run(run, attempts.get(run.path, ()), counts, per_run)
+                numbers = examples_in(Path(root) / run.path / "run.json")
+                if numbers is not None:
+                    examples[key] = numbers
+            took = [a.ended - a.started for a in of_run if a.ended and a.outcome == "done"]
+            if took and is_counted:
+                per_run.setdefault(shape_of(run), []).append(took[-1])
     return Measurements(
-        {shape: statistics.median(found) for shape, found in per_step.items()},
-        {shape: statistics.median(found) for shape, found in per_run.items()},
+        {shape: statistics.median(seconds) for shape, seconds in per_step.items()},
+        {shape: statistics.median(seconds) for shape, seconds in per_run.items()},
         steps,
         examples,
     )
-
-
-def _note_run(
-    run: PlannedRun,
-    attempts: Sequence[Attempt],
-    counts: Callable[[PlannedRun, str | None], bool],
-    per_run: dict[Shape, list[float]],
-) -> None:
-    """Notes how long a run that is done took, by its attempts."""
-    if not counts(run, _device(attempts)):
-        return
-    shape = shape_of(run)
-    if len(per_run.get(shape, ())) >= _RUNS_OF_A_SHAPE:
-        return
-    took = [
-        attempt.ended - attempt.started
-        for attempt in attempts
-        if attempt.outcome == "done" and attempt.ended is not None
-    ]
-    if took:
-        per_run.setdefault(shape, []).append(took[-1])
-
-
-def _device(attempts: Sequence[Attempt]) -> str | None:
-    return attempts[-1].device if attempts else None
 
 
 def _seconds_per_step(lines: Sequence[Mapping[str, Any]]) -> float | None:
@@ -123,7 +99,7 @@ def examples_in(path: Path) -> tuple[int, int] | None:
     cure = "remove the run's directory, and it is made again"
     record = read_json_fields(path, {"evaluation_sets": Mapping[str, Mapping[str, Any]]}, cure)
     counts = [record.get("num_train_examples") or 0]
-    counts += [found.get("examples") for found in record["evaluation_sets"].values()]
+    counts += [entry.get("examples") for entry in record["evaluation_sets"].values()]
     if not fits(counts, list[int]):
         raise UserError(f"{path}: the numbers of examples are {shortened(counts)}; {cure}")
     return counts[0], sum(counts[1:])

@@ -48,7 +48,6 @@ class CompiledShare:
 
     Attributes:
       model: its name in docs/compile_table.md.
-      hidden_size, length: its shape.
     """
 
     model: str
@@ -119,7 +118,6 @@ class Device:
         return self.name.rpartition("x")[2] in ("cpu", "n2")
 
     def dollars_per_hour(self, spot: bool = False) -> float:
-        """Returns the price per hour, on demand or as spot capacity."""
         price = self.chip.figures["dollars_per_hour"].value
         if spot:
             dated = self.chip.figures.get("dollars_per_hour_spot")
@@ -162,7 +160,6 @@ class Prices:
         return Device(name, self.chips[chip], count, self.spot_share.value)
 
     def _parsed(self, name: str) -> tuple[str, int]:
-        """Returns the chip and the number of chips in a device's name."""
         counts = {chip: kind.suffix_counts for chip, kind in self.chips.items()}
         slice_name = _SLICE.fullmatch(name)
         if slice_name and counts.get(slice_name["chip"]) in ("cores", "chips"):

@@ -14,7 +14,7 @@ from multiberts.bert.model.configuration import BertConfig, num_parameters
 from multiberts.bert.model.operations import model_flops_per_step
 from multiberts.bert.training.state import KEPT_STATES
 from multiberts.finetune.task import task_named
-from multiberts.launch.plan.planned_run import Output, PlannedRun, vocabulary_size
+from multiberts.launch.plan.planned_run import Output, PlannedRun, kept_steps, vocabulary_size
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import read_json_fields
 
@@ -55,17 +55,17 @@ def pretraining_work(run: PlannedRun) -> Work:
     )
     step = model_flops_per_step(*shape)
     steps = parameters["num_steps"]
-    kept = len({*parameters["checkpoint_steps"], steps})
+    checkpoints = len(kept_steps(run))
     evaluations = 0
     if parameters.get("evaluation_corpus") is not None:
         every = parameters.get("evaluate_every_steps")
-        evaluations = kept + (steps // every if every else 0)
+        evaluations = checkpoints + (steps // every if every else 0)
     forward = model_flops_per_step(*shape, trained=False)
     states = _FLOATS_OF_STATE * KEPT_STATES
     return Work(
         flops=steps * step + evaluations * parameters["evaluation_batches"] * forward,
         steps=steps,
-        bytes=_BYTES_OF_FLOAT * num_parameters(config) * (kept + states),
+        bytes=_BYTES_OF_FLOAT * num_parameters(config) * (checkpoints + states),
         assumed=() if is_known else ("the vocabulary has 30,522 word pieces",),
     )
 
@@ -159,9 +159,9 @@ def _examples_of_world(data: Any) -> tuple[int, int] | None:
 
 def shape_of(run: PlannedRun) -> tuple[Any, ...]:
     """Returns a key that is equal for runs that take equally long, per step or in all."""
-    found = (run.parameters.get(name) for name in _SHAPES.get(run.stage, ()))
+    parameters = (run.parameters.get(name) for name in _SHAPES.get(run.stage, ()))
     plain = (int, float, str, type(None))
-    values = [value if isinstance(value, plain) else repr(value) for value in found]
+    values = [value if isinstance(value, plain) else repr(value) for value in parameters]
     if run.stage in ("pretrain", "finetune"):
         model = pretrained_model if run.stage == "pretrain" else finetuned_model
         return run.stage, model(run)[0], *values

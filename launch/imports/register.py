@@ -48,7 +48,6 @@ def checkpoint_run(
     """Returns the run of an imported checkpoint; its output is `checkpoints/step_<n>`.
 
     Args:
-      procedure: of the checkpoint, like its seed.
       step: finished updates; None: not known, n is 0.
       content: SHA-256 of its record (`content_of`).
       source: where it was found; not part of the identity.
@@ -62,18 +61,13 @@ def checkpoint_run(
         "checkpoint_steps": [],
         "checkpoint": str(source),
     }
-    place = f"pretrain/{procedure}/seed_{pretrain_seed}-step_{step or 0}"
+    path = f"pretrain/{procedure}/seed_{pretrain_seed}-step_{step or 0}-{identity[:8]}"
     name = f"import {procedure} seed {pretrain_seed} step {step or 0}"
-    return PlannedRun(CHECKPOINT_STAGE, name, parameters, (), identity, f"{place}-{identity[:8]}")
+    return PlannedRun(CHECKPOINT_STAGE, name, parameters, (), identity, path)
 
 
 def predictions_run(path: str, facts: Mapping[str, Any], content: str) -> PlannedRun:
-    """Returns the run of imported predictions.
-
-    Args:
-      path: of its directory, relative to the root.
-      content: SHA-256 of its outputs.
-    """
+    """Returns the run of imported predictions; the content is the SHA-256 of its outputs."""
     parameters = {name: facts.get(name) for name in _KEPT[PREDICTIONS_STAGE]}
     identity = identity_of(PREDICTIONS_STAGE, {"content": content})
     name = f"import {parameters['task']} {Path(path).name}"
@@ -119,30 +113,6 @@ def entry_of(run: PlannedRun, **more: Any) -> dict[str, Any]:
     return {**facts, "parameters": parameters, **more}
 
 
-def import_checkpoint(
-    *,
-    run_dir: str,
-    checkpoint: str,
-    procedure: str,
-    pretrain_seed: int,
-    step: int | None = None,
-    placing: Placing = "link",
-) -> None:
-    """Writes `run_dir/checkpoints/step_<n>/` (0 where the step is not known), whole or not at all.
-
-    Its `checkpoint.json` names its procedure and seed and holds the size and SHA-256 of every file.
-    All weights are read first; a checkpoint that cannot be read is refused.
-
-    Args:
-      checkpoint: a checkpoint directory, ours or a released one.
-      procedure: of the checkpoint, like its seed.
-      step: finished updates; None: as the checkpoint records.
-      placing: `link` (hard links: no disk space, and they last when the source is removed), `symlink`
-        (no disk space, from another file system too), or `copy`.
-    """
-    write_run(run_dir, checkpoint, record_of(checkpoint, procedure, pretrain_seed, step), placing)
-
-
 def record_of(
     checkpoint: PathLike, procedure: str, pretrain_seed: int, step: int | None
 ) -> dict[str, Any]:
@@ -175,10 +145,16 @@ def content_of(record: dict[str, Any]) -> str:
     return hashlib.sha256(_text(record).encode()).hexdigest()
 
 
-def write_run(
+def import_checkpoint(
     run_dir: PathLike, checkpoint: PathLike, record: dict[str, Any], placing: Placing
 ) -> bool:
-    """Writes the run of a checkpoint whose record is known; returns whether it was new."""
+    """Writes `run_dir/checkpoints/step_<n>/`, whole or not at all; returns whether it was new.
+
+    Args:
+      record: its new `checkpoint.json` (`record_of`).
+      placing: `link` (hard links: no disk space, and they last when the source is removed), `symlink`
+        (no disk space, from another file system too), or `copy`.
+    """
     facts = {name: record[name] for name in ("procedure", "pretrain_seed", "step")}
     run = RunDirectory(
         run_dir,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,11 @@ from multiberts.launch.imports.register import (
     checkpoint_run,
     content_of,
     entry_of,
+    import_checkpoint,
     predictions_run,
     read_entries,
     record_of,
     write_entries,
-    write_run,
 )
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, with_leaves
@@ -52,7 +52,7 @@ _MODEL_FILES = ("bert_config.json", "config.json")
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckpointOnDisk:
     """A checkpoint on disk.
 
     Attributes:
@@ -98,8 +98,8 @@ def import_released(
         )
     checkpoints, predictions = _located(checkpoints, data), _located(predictions, data)
     chosen = _chosen(checkpoints, pretrain_seeds) if checkpoints else []
-    given = [predictions] if isinstance(predictions, Mapping) else list(predictions or [])
-    for arguments in given:
+    layouts = [predictions] if isinstance(predictions, Mapping) else list(predictions or [])
+    for arguments in layouts:
         if "layout" not in arguments or "source" not in arguments or "run_dir" in arguments:
             raise UserError(
                 f"import_released.predictions holds {dict(arguments)!r}, expected layout, source and "
@@ -108,7 +108,7 @@ def import_released(
     with Lease(root):
         if chosen:
             _import_checkpoints(Path(root), chosen, placing)
-        for arguments in given:
+        for arguments in layouts:
             _import_predictions(Path(root), arguments)
 
 
@@ -130,33 +130,29 @@ def _located(value: Any, data: str | None) -> Any:
 def _chosen(
     checkpoints: str | Mapping[str, str],
     pretrain_seeds: Sequence[int] | Mapping[str, Sequence[int]] | None,
-) -> list[Found]:
+) -> list[CheckpointOnDisk]:
     """Returns the checkpoints below the folders, of the wanted seeds."""
-    folders: Iterable[tuple[str | None, str]] = [(None, str(checkpoints))]
-    if isinstance(checkpoints, Mapping):
-        folders = checkpoints.items()
-    found = [
-        item
-        for name, folder in folders
-        for item in find_checkpoints(checkpoint_directory(folder), name)
-    ]
-
-    def is_wanted(item: Found) -> bool:
-        seeds = pretrain_seeds
-        if isinstance(seeds, Mapping):
-            seeds = seeds.get(item.procedure)
-        return seeds is None or item.pretrain_seed in seeds
-
-    kept = [item for item in found if is_wanted(item)]
-    if not kept:
+    by_procedure = checkpoints if isinstance(checkpoints, Mapping) else {None: checkpoints}
+    chosen: list[CheckpointOnDisk] = []
+    others: set[int] = set()
+    for name, folder in by_procedure.items():
+        for checkpoint in find_checkpoints(checkpoint_directory(folder), name):
+            seeds = pretrain_seeds
+            if isinstance(seeds, Mapping):
+                seeds = seeds.get(checkpoint.procedure)
+            if seeds is None or checkpoint.pretrain_seed in seeds:
+                chosen.append(checkpoint)
+            else:
+                others.add(checkpoint.pretrain_seed)
+    if not chosen:
         raise UserError(
             f"import_released.pretrain_seeds is {pretrain_seeds!r}, but the folder has other seeds "
-            f"({sorted({item.pretrain_seed for item in found})}); correct it"
+            f"({sorted(others)}); correct it"
         )
-    return kept
+    return chosen
 
 
-def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -> None:
+def _import_checkpoints(root: Path, chosen: Sequence[CheckpointOnDisk], placing: Placing) -> None:
     entries = {entry["path"]: entry for entry in read_entries(root)}
     known = {
         (json.dumps(entry.get("source"), sort_keys=True), entry["parameters"]["procedure"]): entry
@@ -172,7 +168,7 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
         record = record_of(item.directory, item.procedure, item.pretrain_seed, item.step)
         procedure, seed, content = item.procedure, item.pretrain_seed, content_of(record)
         run = checkpoint_run(procedure, seed, record["step"], content, item.directory)
-        new += write_run(root / run.path, item.directory, record, placing)
+        new += import_checkpoint(root / run.path, item.directory, record, placing)
         fresh = entry_of(run, source=source)
         # A plan takes one checkpoint of a seed and step: a later import replaces an earlier one.
         entries = {path: entry for path, entry in entries.items() if _key(entry) != _key(fresh)}
@@ -182,7 +178,7 @@ def _import_checkpoints(root: Path, chosen: Sequence[Found], placing: Placing) -
     by_procedure: dict[str, set[int]] = {}
     for item in chosen:
         by_procedure.setdefault(item.procedure, set()).add(item.pretrain_seed)
-    seeds = ", ".join(f"{name} (seeds: {len(found)})" for name, found in by_procedure.items())
+    seeds = ", ".join(f"{name} (seeds: {len(numbers)})" for name, numbers in by_procedure.items())
     console.report(f"{root}: {counted(len(chosen), 'checkpoint')} of {seeds}; {new} new")
 
 
@@ -220,7 +216,7 @@ def _import_predictions(root: Path, arguments: Mapping[str, Any]) -> None:
     )
 
 
-def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Found]:
+def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[CheckpointOnDisk]:
     """Returns every checkpoint below a folder, checked for missing and truncated files.
 
     For the MultiBERTs in either of their layouts (`multiberts-seed_0-step_20k`, the archives'
@@ -228,11 +224,7 @@ def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Fou
     own pre-training runs. A directory that looks like an unfinished download is refused, not skipped.
 
     Args:
-      folder: of checkpoints at any depth; or one checkpoint's own.
       procedure: the name for all of them; None: as in their records or names.
-
-    Returns:
-      In the order of procedure, seed and step.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -254,21 +246,21 @@ def find_checkpoints(folder: PathLike, procedure: str | None = None) -> list[Fou
         raise UserError(
             f"{folder} holds no checkpoint; give the folder of directories such as multiberts-seed_0"
         )
-    found = [_found(directory, procedure, len(directories) == 1) for directory in directories]
-    return _without_doubles(found)
+    is_only_one = len(directories) == 1
+    return _without_doubles([_identified(each, procedure, is_only_one) for each in directories])
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
     """Yields directories that are checkpoints, unfinished ones, or unfinished runs of pre-training."""
     seen = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for path, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(set(folders) - _SKIPPED)
-        directory = Path(place)
+        directory = Path(path)
         if (real := directory.resolve()) in seen:  # a link back would never end
             folders.clear()
             continue
         seen.add(real)
-        if place.endswith(UNFINISHED_SUFFIX):  # left over from a kill; its run has not finished
+        if path.endswith(UNFINISHED_SUFFIX):  # left over from a kill; its run has not finished
             folders.clear()
             continue
         is_checkpoint = any(
@@ -299,7 +291,7 @@ def _refuse_unfinished(directory: Path) -> None:
         )
 
 
-def _found(directory: Path, procedure: str | None, is_only_one: bool) -> Found:
+def _identified(directory: Path, procedure: str | None, is_only_one: bool) -> CheckpointOnDisk:
     known = read_provenance(directory)
     name = procedure or known["procedure"]
     if name is None:
@@ -315,13 +307,13 @@ def _found(directory: Path, procedure: str | None, is_only_one: bool) -> Found:
         )
     if name == RELEASED_PROCEDURE:
         name = OWN_NAME_OF_RELEASED_PROCEDURE
-    return Found(directory, name, 0 if seed is None else seed, known["step"])
+    return CheckpointOnDisk(directory, name, 0 if seed is None else seed, known["step"])
 
 
-def _without_doubles(found: list[Found]) -> list[Found]:
+def _without_doubles(checkpoints: list[CheckpointOnDisk]) -> list[CheckpointOnDisk]:
     """Sorts checkpoints; refuses two of one name and step, which may be two layouts of one."""
-    at: dict[tuple[str, int, int], Found] = {}
-    for item in found:
+    at: dict[tuple[str, int, int], CheckpointOnDisk] = {}
+    for item in checkpoints:
         key = (item.procedure, item.pretrain_seed, -1 if item.step is None else item.step)
         if key in at:
             raise UserError(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from multiberts.runs.console import note_once, progress
 from multiberts.runs.errors import UserError
-from multiberts.runs.files import PathLike, read_bytes, write_atomically
+from multiberts.runs.files import PathLike, open_marker, write_atomically
 from multiberts.runs.lease_holder import Holder, NoLocksError, lock_file
 
 FILE = "launch/lease.json"
@@ -43,7 +43,6 @@ class LeaseWatch:
     """Looks at a lease repeatedly, and notes when it changes."""
 
     def __init__(self, root: PathLike):
-        """Looks for the first time."""
         self._root = root
         self._known = self._read()
         self._changed = time.monotonic()
@@ -51,11 +50,11 @@ class LeaseWatch:
 
     def look(self) -> Holder | None:
         """Returns the holder in the marker; None where there is none, or the marker is damaged."""
-        found = self._read()
-        if found != self._known and found is not None:
+        holder = self._read()
+        if holder != self._known and holder is not None:
             self._changed, self.changes = time.monotonic(), self.changes + 1
-            self._known = found
-        return found
+            self._known = holder
+        return holder
 
     @property
     def silent_seconds(self) -> float:
@@ -81,7 +80,6 @@ class Lease:
     """
 
     def __init__(self, root: PathLike):
-        """Takes nothing yet."""
         self._root = Path(root)
         self.owner = str(uuid.uuid4())
         self.lost = threading.Event()
@@ -117,9 +115,9 @@ class Lease:
         )
         watch = LeaseWatch(root)
         while watch.silent_seconds <= SECONDS_UNTIL_STALE:
-            found = watch.look()
-            if found is None or watch.changes:
-                return found
+            holder = watch.look()
+            if holder is None or watch.changes:
+                return holder
             time.sleep(SECONDS_BETWEEN_LOOKS)
         return None
 
@@ -198,12 +196,9 @@ class Lease:
 def read_lease(root: PathLike) -> Holder | None:
     """Returns who holds the lease or held it last; None where no launcher left its marker."""
     path = Path(root) / FILE
-    if not path.is_file():
-        return None
     try:
-        content = read_bytes(path)
-    except UserError:
-        if path.is_file():
-            raise
-        return None  # it was removed meanwhile
+        with open_marker(path) as stream:
+            content = stream.read()
+    except FileNotFoundError:
+        return None
     return Holder.parse(content, str(path), "if no launcher runs, remove it")

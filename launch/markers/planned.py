@@ -18,7 +18,7 @@ from multiberts.runs.plan_marker import FILE, VERSION, plan_entries
 def write_plan(root: PathLike, plan: Sequence[PlannedRun]) -> None:
     """Writes the marker of the plan, unless it is there and says the same."""
     path = Path(root) / FILE
-    before: list[dict[str, Any]] = []
+    before: list[dict[str, Any]] | None = None
     if path.is_file():
         with contextlib.suppress(UserError):  # a damaged one is written anew
             before = plan_entries(path)
@@ -35,7 +35,7 @@ def write_plan(root: PathLike, plan: Sequence[PlannedRun]) -> None:
     ]
     # Through JSON, so that tuples and lists compare equal.
     content = json.loads(json.dumps(runs))
-    if path.is_file() and before == content:
+    if before == content:
         return
     marker = {"version": VERSION, "written": time.time(), "runs": content}
     write_atomically(path, json.dumps(marker) + "\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import graphlib
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args
@@ -95,11 +95,7 @@ class Experiment:
     data: str | None = None
 
     def axes(self, entry: str) -> Axes:
-        """Returns what the fine-tuning runs of a checkpoint on a task differ in.
-
-        Args:
-          entry: one of `tasks`.
-        """
+        """Returns what the fine-tuning runs of a checkpoint on a task differ in."""
         folds = self.held_out_folds
         seeds = of_task("launch.finetune_seeds", self.finetune_seeds, entry)
         apart = self._seeds_apart(seeds, self.finetune_sources, get_args(FinetuneSource))
@@ -109,6 +105,10 @@ class Experiment:
             folds.get(entry, (None,)) if isinstance(folds, Mapping) else folds,
             apart,
         )
+
+    def steps(self, entry: str) -> Any:
+        """Returns which checkpoints are fine-tuned on a task: steps, or steps by procedure, or None."""
+        return of_task("launch.finetune_steps", self.finetune_steps, entry)
 
     @property
     def pretraining_seeds(self) -> dict[int, dict[str, int]]:
@@ -184,28 +184,25 @@ def make_plan(
             pretrained[procedure, seed] = _add_pretraining(
                 graph, procedure, given, seed, corpus_runs, pretrained
             )
-    made = [run for run in pretrained.values() if run.stage == "pretrain"]
-    finetuned = [
-        run
-        for parent in (*checkpoints, *made)
-        for procedure, seed in [
-            (parent.parameters["procedure"], parent.parameters["pretrain_seed"])
-        ]
-        for step in kept_steps(parent)
-        for entry, arguments in tasks.items()
-        if _is_wanted(
-            procedure, step, of_task("launch.finetune_steps", experiment.finetune_steps, entry)
-        )
-        for run in finetuning_runs(
-            graph,
-            {"task": entry, **arguments, "checkpoint": Output(parent, f"checkpoints/step_{step}")},
-            f"finetune/{arguments.get('task', entry)}/{procedure}-seed_{seed}-step_{step}",
-            experiment.axes(entry),
-            {**places, **corpus_runs},
-        )
-    ]
-    _refuse_unused(tasks, finetuned, experiment.finetune_steps, bool(imported))
-    _note_missing_steps(tasks, (*checkpoints, *made), experiment.finetune_steps)
+    parents = (*checkpoints, *(run for run in pretrained.values() if run.stage == "pretrain"))
+    finetuned: list[PlannedRun] = []
+    for parent in parents:
+        procedure, seed = parent.parameters["procedure"], parent.parameters["pretrain_seed"]
+        for step, (entry, arguments) in itertools.product(kept_steps(parent), tasks.items()):
+            steps = experiment.steps(entry)
+            if isinstance(steps, Mapping):
+                steps = steps.get(procedure, ())
+            if steps is None or step in steps:
+                checkpoint = Output(parent, f"checkpoints/step_{step}")
+                finetuned += finetuning_runs(
+                    graph,
+                    {"task": entry, **arguments, "checkpoint": checkpoint},
+                    f"finetune/{arguments.get('task', entry)}/{procedure}-seed_{seed}-step_{step}",
+                    experiment.axes(entry),
+                    {**places, **corpus_runs},
+                )
+    _refuse_unused(experiment, finetuned, bool(imported))
+    _note_missing_steps(experiment, parents)
     finetuned += predicted
     if finetuned:
         predictions = {"predictions": [Output(run) for run in dict.fromkeys(finetuned)]}
@@ -236,10 +233,10 @@ def _add_pretraining(
     arguments["corpus"] = Output(corpus_runs[corpus])
     size = vocabulary_size(arguments["corpus"])
     model = arguments.get("model")
-    found = model.get("vocab_size", size) if isinstance(model, Mapping) else size
-    if None not in (size, found) and found != size:
+    given_size = model.get("vocab_size", size) if isinstance(model, Mapping) else size
+    if None not in (size, given_size) and given_size != size:
         raise UserError(
-            f"{procedure}/pretrain.model['vocab_size'] is {found!r}, expected {size}, the size of the "
+            f"{procedure}/pretrain.model['vocab_size'] is {given_size!r}, expected {size}, the size of the "
             f"vocabulary of the corpus {corpus}, or no such field; leave it out"
         )
     held_out: str | None = arguments.get("evaluation_corpus")
@@ -256,19 +253,18 @@ def _add_pretraining(
             "another name, or leave it out of launch.procedures"
         )
     start = arguments.get("initial_checkpoint")
-    start = None if is_name(start) else start
-    if start is not None and (start, seed) not in pretrained:
-        raise UserError(
-            f"{procedure}/pretrain.initial_checkpoint is {start!r}, of which no seed {seed} was "
-            "imported; import it, or leave the seed out of launch.pretrain_seeds"
-        )
-    if start is not None:
+    if start is not None and not is_name(start):
+        if (start, seed) not in pretrained:
+            raise UserError(
+                f"{procedure}/pretrain.initial_checkpoint is {start!r}, of which no seed {seed} was "
+                "imported; import it, or leave the seed out of launch.pretrain_seeds"
+            )
         parent = pretrained[start, seed]
         arguments["initial_checkpoint"] = Output(
             parent, f"checkpoints/step_{parent.parameters['num_steps']}"
         )
-    place = f"pretrain/{arguments['procedure']}/seed_{seed}"
-    return graph.add("pretrain", f"pretrain {procedure} seed {seed}", place, arguments)
+    directory = f"pretrain/{arguments['procedure']}/seed_{seed}"
+    return graph.add("pretrain", f"pretrain {procedure} seed {seed}", directory, arguments)
 
 
 def finetuning_runs(
@@ -304,11 +300,7 @@ def finetuning_runs(
 
 
 def is_trained(arguments: Mapping[str, Any]) -> bool:
-    """Returns whether fine-tuning trains anything; if not, one run per checkpoint is enough.
-
-    Args:
-      arguments: of `finetune`, the task among them.
-    """
+    """Returns whether fine-tuning trains anything; if not, one run per checkpoint is enough."""
     return task_named(
         arguments["task"],
         arguments.get("labels"),
@@ -349,7 +341,6 @@ def _in_order(uses: Mapping[str, set[str]], setting: str, relation: str) -> list
     """Returns the names, each after those it uses; a circle is refused.
 
     Args:
-      uses: for each name the names that it uses.
       relation: says of `{name}` that it uses `{used}`.
     """
     sorter = graphlib.TopologicalSorter(uses)
@@ -414,12 +405,7 @@ def _check_lists(experiment: Experiment, has_imports: bool) -> None:
 
 
 def of_task(setting: str, values: Any, entry: str) -> Any:
-    """Returns a setting of one task: its value by task, or the one for all.
-
-    Args:
-      setting: its name, for the error.
-      values: one for all tasks, or by task.
-    """
+    """Returns a setting of one task: its value by task, or the one for all."""
     if not isinstance(values, Mapping):
         return values
     if entry not in values:
@@ -429,27 +415,13 @@ def of_task(setting: str, values: Any, entry: str) -> Any:
     return values[entry]
 
 
-def _is_wanted(procedure: str, step: int, wanted: Any) -> bool:
-    """Returns whether a checkpoint is fine-tuned: by steps, or by procedure and steps."""
-    if isinstance(wanted, Mapping):
-        if procedure not in wanted:
-            return False
-        wanted = wanted[procedure]
-    return wanted is None or step in wanted
-
-
-def _refuse_unused(
-    tasks: Mapping[str, Mapping[str, Any]],
-    finetuned: Sequence[PlannedRun],
-    finetune_steps: Any,
-    may_lack: bool,
-) -> None:
+def _refuse_unused(experiment: Experiment, finetuned: Sequence[PlannedRun], may_lack: bool) -> None:
     """Refuses a task without a run; some imported checkpoints may be missing."""
     present = {run.parameters["task"] for run in finetuned}
-    for entry, arguments in tasks.items():
+    for entry, arguments in experiment.tasks.items():
         if arguments.get("task", entry) in present:
             continue
-        steps = of_task("launch.finetune_steps", finetune_steps, entry)
+        steps = experiment.steps(entry)
         if not may_lack:
             raise UserError(
                 f"launch.finetune_steps {steps} holds no step that pre-training keeps, so {entry} would "
@@ -458,25 +430,23 @@ def _refuse_unused(
         console.report(f"note: {entry} is left out: no checkpoint that was imported is of {steps}")
 
 
-def _note_missing_steps(
-    tasks: Iterable[str], parents: Sequence[PlannedRun], finetune_steps: Any
-) -> None:
+def _note_missing_steps(experiment: Experiment, parents: Sequence[PlannedRun]) -> None:
     """Says which checkpoints tasks ask for that no run keeps: after training they cannot be had."""
     kept: dict[str, set[int]] = {}
     for run in parents:
         kept.setdefault(run.parameters["procedure"], set()).update(kept_steps(run))
+    # Steps for all procedures are kept if one of them does.
+    every = ", ".join(kept)
+    kept[every] = set().union(*kept.values())
     missing: dict[tuple[str, int], list[str]] = {}
-    for entry in tasks:
-        wanted = of_task("launch.finetune_steps", finetune_steps, entry)
-        # Steps for all procedures are kept if one of them does.
-        by_name = wanted if isinstance(wanted, Mapping) else {", ".join(kept): wanted}
-        for procedure, steps in by_name.items():
+    for entry in experiment.tasks:
+        wanted = experiment.steps(entry)
+        for procedure, steps in (
+            wanted if isinstance(wanted, Mapping) else {every: wanted}
+        ).items():
             # A procedure that is neither planned nor imported is left out knowingly.
-            found = kept.get(procedure, set())
-            if not isinstance(wanted, Mapping):
-                found = set().union(*kept.values())
-            if found:
-                for step in sorted(set(steps or ()) - found):
+            if kept.get(procedure):
+                for step in sorted({*(steps or ())} - kept[procedure]):
                     missing.setdefault((procedure, step), []).append(entry)
     for (procedure, step), entries in missing.items():
         console.report(

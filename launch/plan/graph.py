@@ -78,9 +78,6 @@ class Graph:
           place: its directory without the hash.
           given: the stage's arguments; the rest are its defaults.
           places: the runs that paths `<name>:<inside>` of input files may refer to.
-
-        Returns:
-          The run in the graph.
         """
         arguments = complete(stage, name, given)
         declared = stage_identity(stage)
@@ -109,7 +106,6 @@ def identity_of(
     """Returns the SHA-256, in hexadecimal, of all that decides a run's numbers.
 
     Args:
-      stage: key of `launch.plan.planned_run.STAGES`.
       parameters: those that count, by name.
       inputs: paths, which count by their content, or outputs of other runs, which count by the
         identity of the run, so that nothing has to exist yet.
@@ -138,12 +134,7 @@ def _canonical(value: Any, digests: InputDigests | None) -> str:
 
 
 def complete(stage: str, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a stage's arguments with its defaults, without `run_dir`.
-
-    Args:
-      stage: key of `launch.plan.planned_run.STAGES`.
-      name: of the run, for errors.
-    """
+    """Returns a stage's arguments with its defaults, without `run_dir`; errors name the run."""
     defaults, required = _signature(stage_function(stage))
     unknown = sorted(given.keys() - defaults.keys() - required)
     if unknown:
@@ -168,16 +159,12 @@ def _signature(function: Callable[..., None]) -> tuple[dict[str, Any], frozenset
     known = dict(inspect.signature(function).parameters)
     known.pop("run_dir")
     empty = inspect.Parameter.empty
-    defaults = {name: found.default for name, found in known.items() if found.default is not empty}
+    defaults = {name: each.default for name, each in known.items() if each.default is not empty}
     return defaults, frozenset(known.keys() - defaults.keys())
 
 
 def placed_in(value: Any) -> set[str]:
-    """Returns the names that paths `<name>:<inside>` in a value refer to, if these are names at all.
-
-    Args:
-      value: a parameter's value, or several by name.
-    """
+    """Returns the names that paths `<name>:<inside>` in a value refer to, if these are names at all."""
     texts = (leaf for leaf in leaves(value) if isinstance(leaf, str))
     return {match["place"] for text in texts if (match := _PLACED_PATH.fullmatch(text))}
 
@@ -187,11 +174,11 @@ def _placed(path: Any, places: Mapping[str, PlannedRun | Path], name: str) -> An
     match = _PLACED_PATH.fullmatch(path) if isinstance(path, str) else None
     if match is None:
         return path
-    place = places.get(match["place"])
-    if isinstance(place, PlannedRun):
-        return Output(place, match["inside"])
-    if place is not None:
-        return str(place / match["inside"])
+    parent = places.get(match["place"])
+    if isinstance(parent, PlannedRun):
+        return Output(parent, match["inside"])
+    if parent is not None:
+        return str(parent / match["inside"])
     cures = {
         WORLD: "no world is made; give make_world.world_seed",
         DATA: "launch.data is not set; set it",

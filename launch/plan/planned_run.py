@@ -99,9 +99,9 @@ def last_of_seeds(checkpoints: Sequence[PlannedRun]) -> dict[tuple[str, int], Pl
 
 def stage_function(stage: str) -> Callable[..., None]:
     """Returns the function of a stage: a key of `STAGES`, or `module:function`."""
-    module, _, function = stage.rpartition(":")
-    found: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), function)
-    return found
+    module, _, name = stage.rpartition(":")
+    function: Callable[..., None] = getattr(importlib.import_module(module or STAGES[stage]), name)
+    return function
 
 
 def command_of(stage: str) -> str:
@@ -116,11 +116,7 @@ def stage_identity(stage: str) -> Identity:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Yields all that a parameter holds, at any depth of mappings and lists.
-
-    Args:
-      value: a parameter's value, or several by name.
-    """
+    """Yields all that a parameter, or several by name, hold at any depth of mappings and lists."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
@@ -131,12 +127,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Returns a parameter's value with all that it holds changed, at any depth.
-
-    Args:
-      value: a parameter's value, or several by name.
-      change: returns what stands in the place of a leaf.
-    """
+    """Returns a parameter's value, or several by name, with `change` applied to each leaf."""
     if isinstance(value, Mapping):
         return {key: with_leaves(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -147,11 +138,7 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
 def vocabulary_size(corpus: Any) -> int | None:
     """Returns how many word pieces a planned corpus's vocabulary has: at most, where it is learned.
 
-    Args:
-      corpus: the output of a run that prepares one, or a path, whose vocabulary is not looked up.
-
-    Returns:
-      None where it is not known before the corpus is made.
+    None where it is not known before the corpus is made, or of a path, whose vocabulary is not looked up.
 
     Example:
       >>> vocabulary_size("corpora/wiki") is None

@@ -34,8 +34,8 @@ def seeds_of_runs(
         rows = itertools.product(seeds, repeat=len(sources))
         return [rest | dict(zip(sources, row, strict=True)) for row in rows]
     unused = max(seeds) + 1
-    found = []
-    for place, seed in enumerate(seeds):
+    runs = []
+    for number, seed in enumerate(seeds):
         same = rest | dict.fromkeys(sources, seed)
-        found += [same, *(same | {name: unused + place} for name in sources)]
-    return found
+        runs += [same, *(same | {name: unused + number} for name in sources)]
+    return runs

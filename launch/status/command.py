@@ -31,9 +31,6 @@ def show_status(
       watch: go on until Ctrl-C: a live view in a terminal, a page that reads itself again; without
         either, the text anew every few seconds.
       json: print everything as one JSON object instead, for other programs.
-
-    Raises:
-      UserError: nothing was launched at the root, or the page cannot be written.
     """
     if json and watch:
         raise UserError("--json prints the status once; leave it or --watch out")

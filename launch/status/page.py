@@ -34,7 +34,6 @@ def render_status_page(
     """Returns the page as HTML; see `write_status_page`.
 
     Args:
-      refreshes: see `write_status_page`.
       folder: where the page will lie, from which it links to the experiment's files; None: in its root.
     """
     root = Path(status.root)

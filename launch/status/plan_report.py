@@ -63,9 +63,6 @@ def show_plan(
       metric: that decides, as <evaluation set>/<metric> on the report: `facts/dev/accuracy`.
       stopping_rule: `all_seeds`: the answer counts when every planned seed is done; `sequential`: early looks
         count, too, by the report's sequential test.
-
-    Raises:
-      UserError: the estimate is above the budget, the device is unknown, or there is another registration.
     """
     done = done_paths(root, [run.path for run in plan])
     if register is not None:
@@ -104,25 +101,21 @@ def _registered(
 ) -> str:
     """Registers a plan and returns a line about it."""
     reports = [run for run in plan if run.stage == "report"]
-    known = {*METRICS, *OCCUPATION_MEASURES}
-    for name, value, is_good, expected in (
-        ("register", hypothesis, bool(hypothesis.strip()), "the hypothesis in a sentence"),
-        (
-            "metric",
-            metric,
-            "/" in (metric or "") and (metric or "").rpartition("/")[2] in known,
-            "<evaluation set>/<metric> as the report has them, such as facts/dev/accuracy, for plan.register",
-        ),
-    ):
-        if not is_good:
-            raise UserError(f"plan.{name} is {value!r}, expected {expected}")
+    if not hypothesis.strip():
+        raise UserError(f"plan.register is {hypothesis!r}, expected the hypothesis in a sentence")
+    _, slash, of_set = (metric or "").rpartition("/")
+    if not slash or of_set not in {*METRICS, *OCCUPATION_MEASURES}:
+        raise UserError(
+            f"plan.metric is {metric!r}, expected <evaluation set>/<metric> as the report has them, such "
+            "as facts/dev/accuracy, for plan.register"
+        )
     if not reports:
         raise UserError("plan.register is set, but the plan has no report; set stats.comparisons")
     seeds: dict[str, set[int]] = {}
     for run in plan:
         if run.stage in ("pretrain", CHECKPOINT_STAGE):
-            own = seeds.setdefault(run.parameters["procedure"], set())
-            own.add(run.parameters["pretrain_seed"])
+            of_procedure = seeds.setdefault(run.parameters["procedure"], set())
+            of_procedure.add(run.parameters["pretrain_seed"])
     arguments = reports[0].parameters
     return registration.register(
         root,
@@ -132,7 +125,7 @@ def _registered(
             "hypothesis": hypothesis,
             "metric": metric,
             "stopping_rule": stopping_rule,
-            "seeds": {name: sorted(own) for name, own in seeds.items()},
+            "seeds": {name: sorted(numbers) for name, numbers in seeds.items()},
             "analysis": {name: arguments[name] for name in REGISTERED if name in arguments},
         },
         done=len(done),
@@ -181,10 +174,8 @@ def folders_text(plan: Sequence[PlannedRun], root: str | Path, done: Collection[
     lines = [f"{root}: {counted(len(plan), 'run')}, {len(done)} done"]
     folders: dict[str, list[str]] = {}
     for run in plan:
-        parts = run.path.split("/")
-        folders.setdefault("/".join(parts[: min(2, len(parts) - 1)]) or run.path, []).append(
-            run.path
-        )
+        folder = "/".join(run.path.split("/")[:-1][:2]) or run.path
+        folders.setdefault(folder, []).append(run.path)
     for folder, inside in folders.items():
         done_here = sum(path in done for path in inside)
         is_done = done_here == len(inside)
@@ -207,10 +198,10 @@ def _assumptions(estimate: PlanEstimate) -> list[str]:
 
 def _room(root: str | Path, estimate: PlanEstimate) -> str:
     """Returns a warning where the disk is too small."""
-    place = Path(root).absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    folder = Path(root).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
     return f", MORE THAN THE {size(free)} THAT ARE FREE" if estimate.bytes > free else ""
 
 

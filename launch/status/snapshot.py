@@ -5,7 +5,6 @@ It needs neither the launcher nor its machine, only the files below the root, an
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -151,9 +150,9 @@ def collect_status(
     done = done_paths(root, paths) if done is None else done
     holder = Lease.held(root)
     alive = {
-        path: found[-1]
-        for path, found in attempts.items()
-        if path not in done and found[-1].is_alive(now)
+        path: of_run[-1]
+        for path, of_run in attempts.items()
+        if path not in done and of_run[-1].is_alive(now)
     }
     states = {
         run.path: _state(run, done, alive, attempts.get(run.path, ()), holder is not None)
@@ -163,7 +162,7 @@ def collect_status(
         if states[run.path] == "waiting":
             before = {states.get(path) for path in run.parents}
             states[run.path] = "blocked" if before & {"failed", "blocked"} else "waiting"
-    every = [attempt for found in attempts.values() for attempt in found]
+    every = [attempt for of_run in attempts.values() for attempt in of_run]
     status = Status(
         root=str(root),
         time=now,
@@ -240,18 +239,12 @@ def _stages(
         paths.setdefault(run.stage, []).append(run.path)
     stages = []
     for stage, members in paths.items():
-        numbers = collections.Counter(states[path] for path in members)
+        in_state = [states[path] for path in members]
         tried = [attempt for path in members for attempt in attempts.get(path, ())]
+        counts = {state: in_state.count(state) for state in STATES}
+        hours = sum(seconds_of(attempt, now) for attempt in tried) / 3600
         if members:
-            stages.append(
-                Stage(
-                    stage=stage,
-                    total=len(members),
-                    counts={state: numbers[state] for state in STATES},
-                    hours=sum(seconds_of(attempt, now) for attempt in tried) / 3600,
-                    dollars=dollars_of(tried, now),
-                )
-            )
+            stages.append(Stage(stage, len(members), counts, hours, dollars_of(tried, now)))
     return tuple(stages)
 
 
@@ -261,14 +254,14 @@ def _failures(
     states: Mapping[str, str],
     attempts: Mapping[str, Sequence[Attempt]],
 ) -> tuple[Failure, ...]:
-    found: list[Failure] = []
+    failures: list[Failure] = []
     for run in plan:
         if states[run.path] not in ("failed", "lost"):
             continue
         last = attempts[run.path][-1]
         error = last.error or {}
-        reads = len(found) < FAILURES_WITH_LOG
-        found.append(
+        reads = len(failures) < FAILURES_WITH_LOG
+        failures.append(
             Failure(
                 path=run.path,
                 name=run.name,
@@ -281,7 +274,7 @@ def _failures(
                 log_lines=_log_lines(root, last.log) if reads and last.log else (),
             )
         )
-    return tuple(found)
+    return tuple(failures)
 
 
 def _log_lines(root: PathLike, log: str) -> tuple[str, ...]:

@@ -19,14 +19,13 @@ from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
+from multiberts.launch.running import run_plan
 from multiberts.launch.tpu.client import PASSING, RIGHTS, Provisioner, TpuError, needs_person
 from multiberts.launch.tpu.places import Places
 from multiberts.launch.tpu.reconcile import Action, GiveUp
 from multiberts.launch.tpu.reconciler import ENGINE, Reconciler
 from multiberts.launch.tpu.settings import PROJECT, TpuSettings
 from multiberts.launch.tpu.startup import pack
-from multiberts.launch.workers.engines import make_engine
-from multiberts.launch.workers.one_pass import carry_out_plan
 from multiberts.runs.bucket.objects import Bucket
 from multiberts.runs.console import report, warn
 from multiberts.runs.errors import UserError, counted
@@ -189,7 +188,7 @@ def carry_out_before(plan: Sequence[PlannedRun], root: str) -> list[FailedRun]:
     before = [run for run in plan if run.path in needed]
     if all(run.done(root) for run in before):
         return []
-    return carry_out_plan(before, root, make_engine("local", {}, None, 1))
+    return run_plan(plan=before, root=root)
 
 
 def _listed_price(settings: TpuSettings) -> float | None:

@@ -25,12 +25,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs that one worker carries out one after the other.
-
-    Attributes:
-      name: for people.
-      runs: in the order of the plan.
-    """
+    """Runs that one worker carries out one after the other."""
 
     name: str
     runs: tuple[PlannedRun, ...]
@@ -68,7 +63,7 @@ class WaitingRuns:
             self._missing[run.path] = missing
             for parent in missing:
                 self._children.setdefault(parent, []).append(run)
-        self._add_ready(run for run in plan if self._missing.get(run.path) == set())
+        self.add(run for run in plan if self._missing.get(run.path) == set())
 
     def take(self, workers: int) -> Bundle | None:
         """Takes out the bundle that starts next; returns None if nothing can start now.
@@ -86,36 +81,12 @@ class WaitingRuns:
             taken, rest = group[:share], group[share:]
             del self._groups[key]
             self._num_ready -= len(group)
-            self._add_ready(rest)
+            self.add(rest)
             return Bundle(_name(taken), tuple(taken))
         return None
 
-    def put_back(self, runs: Iterable[PlannedRun]) -> None:
-        self._add_ready(runs)
-
-    def note_done(self, run: PlannedRun) -> None:
-        """Lets the runs start that only waited for this one."""
-        ready = []
-        for child in self._children.pop(run.path, []):
-            missing = self._missing[child.path]
-            missing.discard(run.path)
-            if not missing:
-                ready.append(child)
-        self._add_ready(ready)
-
-    def give_up_after(self, run: PlannedRun) -> list[PlannedRun]:
-        """Removes all runs that build on a failed one; returns those that were not given up before."""
-        given_up = []
-        failed = [run]
-        while failed:
-            for child in self._children.pop(failed.pop().path, []):
-                if child.path not in self._given_up:
-                    self._given_up.add(child.path)
-                    given_up.append(child)
-                    failed.append(child)
-        return sorted(given_up, key=lambda child: self._order[child.path])
-
-    def _add_ready(self, runs: Iterable[PlannedRun]) -> None:
+    def add(self, runs: Iterable[PlannedRun]) -> None:
+        """Adds runs that can start, for the first time or again."""
         grown: dict[Key, None] = {}
         for run in runs:
             key = _key(run)
@@ -131,13 +102,35 @@ class WaitingRuns:
             entry = (rank, -seconds, self._order[first.path], key, len(group))
             heapq.heappush(self._heap, entry)
 
+    def note_done(self, run: PlannedRun) -> None:
+        """Lets the runs start that only waited for this one."""
+        ready = []
+        for child in self._children.pop(run.path, []):
+            missing = self._missing[child.path]
+            missing.discard(run.path)
+            if not missing:
+                ready.append(child)
+        self.add(ready)
+
+    def give_up_after(self, run: PlannedRun) -> list[PlannedRun]:
+        """Removes all runs that build on a failed one; returns those that were not given up before."""
+        given_up = []
+        failed = [run]
+        while failed:
+            for child in self._children.pop(failed.pop().path, []):
+                if child.path not in self._given_up:
+                    self._given_up.add(child.path)
+                    given_up.append(child)
+                    failed.append(child)
+        return sorted(given_up, key=lambda child: self._order[child.path])
+
     def _seconds_of(self, run: PlannedRun) -> float:
         expected = self._seconds.get(run.path)
         return expected if expected is not None else run.parameters.get("num_steps") or 1.0
 
 
 def _key(run: PlannedRun) -> Key:
-    """Returns a key that runs share which share data and compiled steps."""
+    """Grouping key: runs with equal keys share data and compiled steps."""
     if run.stage != "finetune":
         return (run.path,)
     task, checkpoint = run.parameters["task"], run.parameters["checkpoint"]

@@ -155,19 +155,9 @@ _OPTIONS: dict[str, type[LocalOptions]] = {
 
 
 def make_engine(
-    name: str,
-    options: Mapping[str, Any],
-    workers: int | None,
-    workers_per_accelerator: int,
+    name: str, options: Mapping[str, Any], workers: int | None, workers_per_accelerator: int
 ) -> Engine:
-    """Checks what the user wants; starts nothing.
-
-    Args:
-      name: `local`, `slurm` or `dask`.
-      options: fields of `LocalOptions`, `SlurmOptions` or `DaskOptions`.
-      workers: processes per machine; None: one per GPU (times workers_per_accelerator), else per core.
-      workers_per_accelerator: how many share a GPU.
-    """
+    """Checks what the user wants; starts nothing."""
     chosen: LocalOptions = options_of(_OPTIONS[name], name, options)
     chosen.check()
     if isinstance(chosen, DaskOptions):
@@ -186,11 +176,7 @@ def make_engine(
 
 
 def options_of(kind: type[_Options], engine: str, given: Mapping[str, Any]) -> _Options:
-    """Returns the options of an engine, checked against their annotations.
-
-    Args:
-      given: `run.engine_options`.
-    """
+    """Returns the options of an engine, given as `run.engine_options`, checked against their annotations."""
     annotations = annotations_of(kind)
     for name, value in given.items():
         if name not in annotations:

@@ -46,7 +46,7 @@ class LaunchWorker(WorkerPlugin):
     """Lets a worker of Dask carry out runs, for any number of launches.
 
     Attributes:
-      rank: of the worker among those that share a node.
+      rank: of the worker among those that share a node, and so its GPUs; its name ends in it.
       launch: whose bundle it carries out now, or None.
       left: launches that start no more runs here.
       is_closing: whether nobody does.
@@ -56,12 +56,6 @@ class LaunchWorker(WorkerPlugin):
     idempotent = True
 
     def __init__(self, workers_per_node: int, is_local: bool):
-        """Remembers where the worker runs.
-
-        Args:
-          workers_per_node: how many workers share a node, and so its GPUs; their names end in their rank.
-          is_local: whether the worker is a child of the launcher.
-        """
         self.rank = 0
         self.launch: str | None = None
         self.left: set[str] = set()

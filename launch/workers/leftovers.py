@@ -1,14 +1,15 @@
 """Ends what a launcher that is gone has left running, and nothing else.
 
 Normally there is nothing to end, as every process of a launch leaves with its launcher. Ours have marks
-that others do not have: on this machine an environment variable with root and lease
-(`launch.workers.mark.VARIABLE`), on Slurm the jobs' name. A cluster of Dask that others started is theirs:
-its workers stop the runs of a launcher that is gone, and stay.
+that others do not have: on this machine the environment variable `LAUNCH_WATCH`, which processes inherit
+from their launcher, on Slurm the jobs' name. A cluster of Dask that others started is theirs: its workers
+stop the runs of a launcher that is gone, and stay.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -19,8 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multiberts.launch.markers.attempts import attempts_of, end_attempt
-from multiberts.launch.workers.mark import VARIABLE, Mark
-from multiberts.launch.workers.pool import FOLDER, KEYS
 from multiberts.launch.workers.slurm import (
     ENDED,
     NoAnswerError,
@@ -38,6 +37,34 @@ from multiberts.runs.processes import creation_time, process_is_alive
 if TYPE_CHECKING:
     import psutil
 
+VARIABLE = "LAUNCH_WATCH"
+# The pool's folder below the root, which exists as long as the pool, on Slurm with the workers' keys.
+FOLDER = "launch/dask"
+KEYS = "tls_ca_file"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The launcher that a process belongs to.
+
+    Attributes:
+      root: the experiment's root, an absolute path.
+      created: its `runs.processes.creation_time`, which differs for a later process with the same id.
+    """
+
+    root: str
+    owner: str
+    pid: int
+    created: float
+
+    def to_string(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+
+def mark_of_this_process(root: str, owner: str) -> Mark:
+    pid = os.getpid()
+    return Mark(root, owner, pid, creation_time(pid) or 0.0)
+
 
 @dataclass(frozen=True)
 class Leftover:
@@ -51,9 +78,6 @@ class Leftover:
     process: psutil.Process
     created: float
     command: str
-
-    def describe(self) -> str:
-        return f"process {self.process.pid} ({self.command})"
 
     def is_alive(self) -> bool:
         return process_is_alive(self.process.pid, self.created)
@@ -69,24 +93,24 @@ def left_processes(root: PathLike, holder: Holder | None) -> list[Leftover]:
     """
     import psutil
 
-    place = os.path.realpath(root)
+    real_root = os.path.realpath(root)
     spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     if holder is not None and holder.is_here:
         spared.add(holder.pid)
-    found = []
+    leftovers = []
     for process in psutil.process_iter():
         if process.pid in spared:
             continue
         # Others' processes cannot be looked into; some end meanwhile.
         with contextlib.suppress(psutil.Error, OSError):
             mark = _mark_in(process.environ().get(VARIABLE))
-            if mark is None or os.path.realpath(mark.root) != place:
+            if mark is None or os.path.realpath(mark.root) != real_root:
                 continue
             created = creation_time(process.pid)
             if created is not None and not _has_launcher(mark, holder):
                 command = " ".join(process.cmdline()).strip()
-                found.append(Leftover(process, created, command[:80]))
-    return found
+                leftovers.append(Leftover(process, created, command[:80]))
+    return leftovers
 
 
 def _has_launcher(mark: Mark, holder: Holder | None) -> bool:
@@ -108,11 +132,7 @@ def _mark_in(value: str | None) -> Mark | None:
 
 
 def end_processes(root: PathLike, holder: Holder | None) -> int:
-    """Asks left processes to save and leave, and ends those that do not within `SECONDS_TO_SAVE`.
-
-    Returns:
-      How many there were; each is reported.
-    """
+    """Asks left processes to save and leave, ends those that do not, and returns how many there were."""
     import psutil
 
     leftovers = left_processes(root, holder)
@@ -136,17 +156,14 @@ def end_processes(root: PathLike, holder: Holder | None) -> int:
             how = f"did not leave within {SECONDS_TO_SAVE:.0f} s, killed"
             with contextlib.suppress(psutil.NoSuchProcess):
                 left.process.kill()
-        report(f"{left.describe()}: {how}")
+        report(f"process {left.process.pid} ({left.command}): {how}")
     return len(leftovers)
 
 
 def end_slurm_jobs(root: PathLike) -> int:
-    """Cancels the jobs that a killed launcher has left with its keys, and removes the keys.
+    """Cancels the jobs that a killed launcher has left with its keys, and returns how many there were.
 
     Only for who holds the lease, or where nobody does.
-
-    Returns:
-      How many there were; each is reported.
     """
     folder = Path(root) / FOLDER
     left: dict[str, str] = {}

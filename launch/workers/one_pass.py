@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
 import queue
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -26,14 +26,11 @@ from multiberts.launch.markers.attempts import (
     read_journal,
 )
 from multiberts.launch.markers.failures import FailedRun
-from multiberts.launch.markers.lease import Lease, read_lease
+from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.status.page import PAGE, write_status_page
-from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers.bundles import Bundle, WaitingRuns
 from multiberts.launch.workers.engines import Engine
-from multiberts.launch.workers.leftovers import end_processes, end_slurm_jobs
 from multiberts.launch.workers.pool import SECONDS_TO_END, Pool
 from multiberts.launch.workers.worker import (
     DISK_FULL,
@@ -42,7 +39,7 @@ from multiberts.launch.workers.worker import (
     Error,
     WorkerPlace,
 )
-from multiberts.runs.console import progress, report
+from multiberts.runs.console import report
 from multiberts.runs.dask_cluster import BlamelessLossError, LostWorkerError
 from multiberts.runs.errors import UserError
 from multiberts.runs.plan_marker import done_paths, is_done
@@ -57,7 +54,7 @@ _LOSSES_PER_TRY = 2
 
 
 class OnePass:
-    """Carries out what of a plan is not done; see `carry_out_plan` for the arguments."""
+    """Carries out what of a plan is not done; see `run_plan` for the arguments."""
 
     def __init__(
         self,
@@ -99,8 +96,8 @@ class OnePass:
         # Journals of bundles whose worker was given up; it may go on for a while.
         self._lost: list[str] = []
         self._finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        self._tries: dict[str, int] = {}
-        self._unbegun: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
+        self._unbegun: Counter[str] = Counter()
         self._failures: dict[str, FailedRun] = {}
         self._pool: Pool | None = None
 
@@ -108,9 +105,6 @@ class OnePass:
         """Starts bundles as their parents finish, until nothing can start any more.
 
         No worker is left when it ends, also by SIGTERM (`PreemptedError`) or Ctrl-C.
-
-        Args:
-          lease: of the root, held.
 
         Returns:
           The runs that failed, in the order of the plan.
@@ -212,7 +206,7 @@ class OnePass:
         for run in bundle.runs:
             if run.path in outcomes:
                 self._note(run, *outcomes[run.path])
-        self._waiting.put_back(run for run in bundle.runs if run.path not in outcomes)
+        self._waiting.add(run for run in bundle.runs if run.path not in outcomes)
         if bar.disable:
             report(f"[{len(self.done)}/{len(self._plan)}] {bundle.name}: {seconds:.0f} s")
 
@@ -262,11 +256,11 @@ class OnePass:
             else:
                 if run is bundle.runs[0] and is_fault:
                     # Its worker may have died of the bundle before; one whose workers always die is given up.
-                    self._unbegun[run.path] = self._unbegun.get(run.path, 0) + 1
+                    self._unbegun[run.path] += 1
                     if self._unbegun[run.path] % _LOSSES_PER_TRY == 0:
                         self._note(run, "lost", error)
                         continue
-                self._waiting.put_back([run])
+                self._waiting.add([run])
 
     def _note(self, run: PlannedRun, outcome: str, error: Error | None) -> None:
         """Records the outcome of an attempt at a run; a failure also of the runs that build on it."""
@@ -275,13 +269,14 @@ class OnePass:
             self._waiting.note_done(run)
             return
         if outcome == "preempted":
-            self._waiting.put_back([run])  # only its worker was asked to stop: it continues
+            self._waiting.add([run])  # only its worker was asked to stop: it continues
             return
         error = error or {"kind": "RuntimeError", "message": "it ended without its DONE marker"}
         if error["kind"] == DISK_FULL:
             raise UserError(f"{run.name}: {error['message']}")
         is_user_error = error["kind"] == UserError.__name__
-        tries = self._tries[run.path] = self._tries.get(run.path, 0) + 1
+        self._tries[run.path] += 1
+        tries = self._tries[run.path]
         if is_user_error or tries >= self._attempts:
             log = self._root / _log(run)
             last = self.attempts.get(run.path, [])[-1:]
@@ -293,7 +288,7 @@ class OnePass:
             for later in self._waiting.give_up_after(run):
                 self._failures[later.path] = FailedRun(later, message, is_user_error, None)
         else:
-            self._waiting.put_back([run])
+            self._waiting.add([run])
 
     def _has_appeared(self, run: PlannedRun) -> bool:
         """Returns whether the DONE marker is there; network file systems show it a little later."""
@@ -309,7 +304,7 @@ class OnePass:
         for journal in (*self._lost, *(journal for _, journal in self._jobs.values())):
             tried = self._note_attempts(journal)
             self.done.update(path for path in tried if is_done(self._root / path))
-        for attempt in [one for run in self._plan for one in self.attempts.get(run.path, ())]:
+        for attempt in [a for run in self._plan for a in self.attempts.get(run.path, ())]:
             if attempt.ended is None and attempt.engine != "tpu":
                 self._end(attempt, outcome, ended=attempt.heartbeat)
 
@@ -317,67 +312,6 @@ class OnePass:
         """Records how an attempt ended whose worker cannot; `facts` are those of `end_attempt`."""
         of_run = self.attempts[attempt.path]
         of_run[of_run.index(attempt)] = end_attempt(self._root, attempt, outcome, **facts)
-
-
-def carry_out_plan(
-    plan: Sequence[PlannedRun],
-    root: str,
-    engine: Engine,
-    workers_per_accelerator: int = 1,
-    attempts: int = 3,
-    budget: float | None = None,
-    silent_seconds: float = 90.0,
-    dashboard: bool = False,
-) -> list[FailedRun]:
-    """Carries out what of a plan is not done, as the only launcher of its root.
-
-    Args:
-      plan: every run after its parents.
-      workers_per_accelerator: how many workers share a GPU.
-      attempts: how often a run is tried that fails through no fault of its input.
-      budget: dollars that the runs that are left may be estimated to cost; None: any.
-      silent_seconds: a worker without a heartbeat for so long is ended.
-      dashboard: whether Dask's live pages are served at 127.0.0.1.
-
-    Returns:
-      The runs that failed.
-    """
-    lease = Lease(root)
-    place = WorkerPlace(root, engine.name, lease.owner, workers_per_accelerator)
-    try:
-        with lease:
-            end_processes(root, read_lease(root))
-            end_slurm_jobs(root)
-            one_pass = OnePass(plan, engine, place, attempts, budget, silent_seconds, dashboard)
-            failures = one_pass.carry_out(lease)
-            _point_at_newest_report(plan, Path(root))
-        page = Path(root, PAGE)
-        if one_pass.had_work or not page.exists():
-            status = collect_status(root, done=one_pass.done, attempts=one_pass.attempts or None)
-            write_status_page(status, page)
-    except KeyboardInterrupt:
-        progress("stopped; the same command resumes from here")
-        # Exit handlers of libraries take longer than people wait.
-        os._exit(130)
-    return failures
-
-
-def _point_at_newest_report(plan: Sequence[PlannedRun], root: Path) -> None:
-    """Points the links `report`, `scores` and `paper` to this plan's directories, named with hashes."""
-    for run in plan:
-        if run.stage in ("report", "score", "paper") and run.done(root):
-            link = root / run.path.rsplit("-", 1)[0]
-            if link.is_symlink() and os.readlink(link) == run.path:
-                continue
-            if link.exists() and not link.is_symlink():
-                raise UserError(
-                    f"{link} is not a link, expected one to {run.path}; move it away and give the same "
-                    "command, which has nothing else left to do"
-                )
-            fresh = link.with_name(link.name + ".unfinished")
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(run.path)
-            os.replace(fresh, link)
 
 
 def _log(run: PlannedRun) -> str:

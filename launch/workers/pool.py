@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.launch.workers.engines import DaskOptions, Engine, SlurmOptions
-from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
+from multiberts.launch.workers.leftovers import FOLDER, VARIABLE, mark_of_this_process
 from multiberts.launch.workers.slurm import SlurmJobs, name_of_jobs, script_of_jobs
 from multiberts.launch.workers.worker import Call, WorkerPlace
 from multiberts.runs.console import progress
@@ -35,9 +35,6 @@ from multiberts.runs.errors import UserError
 from multiberts.runs.files import remove
 from multiberts.runs.processes import code_digest
 
-# Below the root; it exists as long as the pool, on Slurm with the workers' keys.
-FOLDER = "launch/dask"
-KEYS = "tls_ca_file"
 SECONDS_TO_END = 5.0
 # On this machine; a worker that is ended starts again in seconds.
 SECONDS_WITHOUT_WORKERS = 600.0
@@ -57,6 +54,15 @@ _SETTINGS_OF_WORKERS = {
     "distributed.worker.use-file-locking": False,
     "distributed.comm.timeouts.connect": "60s",
 }
+_SETTINGS = {
+    **_SETTINGS_OF_WORKERS,
+    "distributed.nanny.pre-spawn-environ": {},
+    # A lost worker is reported at once; the launcher decides what is tried again.
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.active-memory-manager.start": False,
+    # A worker that starts again slower than this would be given up for ever.
+    "distributed.deploy.lost-worker-timeout": "1h",
+}
 
 
 class Pool:
@@ -74,12 +80,7 @@ class Pool:
     def __init__(
         self, engine: Engine, place: WorkerPlace, silent_seconds: float, *, dashboard: bool = False
     ):
-        """Starts a scheduler, and on this machine its workers; or connects to another cluster's.
-
-        Args:
-          silent_seconds: a worker without a heartbeat for so long is ended.
-          dashboard: whether Dask's live pages are served, at this machine's own address.
-        """
+        """Starts a scheduler, and on this machine its workers; or connects to another cluster's."""
         self._engine = engine
         self._place = place
         self._name = f"launch-{place.owner}"
@@ -122,26 +123,17 @@ class Pool:
         import dask
 
         _silence(self._stack)
-        self._stack.enter_context(
-            dask.config.set(
-                {
-                    **_SETTINGS_OF_WORKERS,
-                    "distributed.nanny.pre-spawn-environ": {},
-                    # A lost worker is reported at once; the launcher decides what is tried again.
-                    "distributed.scheduler.allowed-failures": 0,
-                    "distributed.scheduler.worker-ttl": f"{silent_seconds}s",
-                    "distributed.scheduler.active-memory-manager.start": False,
-                    # A worker that starts again slower than this would be given up for ever.
-                    "distributed.deploy.lost-worker-timeout": "1h",
-                    "temporary-directory": str(self._folder),
-                }
-            )
-        )
-        name = f"engine {engine.name!r}"
+        settings = {
+            **_SETTINGS,
+            "distributed.scheduler.worker-ttl": f"{silent_seconds}s",
+            "temporary-directory": str(self._folder),
+        }
+        self._stack.enter_context(dask.config.set(settings))
+        cluster = f"engine {engine.name!r}"
         if isinstance(options, DaskOptions):
             self._client = connect(options.scheduler, "run.engine_options['scheduler']")
-            name = f"the cluster at {options.scheduler}"
-            _say_when_silence_is_noticed(self._client, name, silent_seconds)
+            cluster = f"the cluster at {options.scheduler}"
+            _say_when_silence_is_noticed(self._client, cluster, silent_seconds)
         else:
             self._cluster = self._make_cluster(distributed, dashboard)
             self._client = distributed.Client(self._cluster, set_as_default=False)
@@ -158,7 +150,7 @@ class Pool:
                 self._client.register_plugin(LetsRunsSave())
         self._workers = Workers(
             self._client,
-            name,
+            cluster,
             self._name,
             are_own=self._cluster is not None,
             waiting_for=self._waiting_for,
@@ -210,11 +202,12 @@ class Pool:
     def _make_keys(self, distributed: Any) -> Any:
         """Returns keys of this launch alone, which workers and scheduler show to each other."""
         keys = make_keys()
-        for name, text in keys.items():
-            if not self._engine.is_local:
-                keys[name] = str(self._folder / name)
-                (self._folder / name).touch(mode=0o600)
-                (self._folder / name).write_text(text)
+        if not self._engine.is_local:
+            for name, text in keys.items():
+                file = self._folder / name
+                file.touch(mode=0o600)
+                file.write_text(text)
+                keys[name] = str(file)
         for role in ("scheduler", "client"):
             for kind in ("cert", "key"):
                 keys[f"tls_{role}_{kind}"] = keys[f"tls_worker_{kind}"]
@@ -241,11 +234,7 @@ class Pool:
         return future
 
     def look_after(self, outstanding: int) -> None:
-        """Sees that there are workers, and gives them what waits.
-
-        Args:
-          outstanding: how many bundles are submitted and not finished.
-        """
+        """Sees that there are workers for the bundles that are not finished, and gives them what waits."""
         self._workers.look_after()
         if self._engine.is_local:
             self._replace_workers()
@@ -275,8 +264,6 @@ class Pool:
         Args:
           seconds: how long to wait for them. 0: do not wait.
         """
-        if self._workers is not None:
-            self._workers.drop_waiting()
         if self._jobs is not None:
             self._jobs.stop_looking()
         if self._workers is not None:
@@ -300,6 +287,7 @@ class Pool:
     def _let_workers_save(self, seconds: float) -> None:
         from multiberts.launch.workers.in_dask import leave
 
+        self._workers.drop_waiting()
         if self._engine.is_local and self._cluster is not None:
             for nanny in list(self._cluster.workers.values()):
                 nanny.close_gracefully()  # or it would start a worker again that has left
@@ -375,12 +363,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def environment_of_workers(threads: int, compute: str | None = None) -> dict[str, str]:
-    """Returns the environment variables that libraries read when a worker imports them.
-
-    Args:
-      threads: each worker's share of the cores.
-      compute: the library that trains and predicts; None: that of this process's environment, if any.
-    """
+    """Returns the environment variables that libraries read when a worker imports them."""
     chosen = {name: os.environ.get(name) for name in (ENGINE, ATTENTION, PRECISION)}
     chosen[ENGINE] = compute or chosen[ENGINE]
     return {

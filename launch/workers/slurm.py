@@ -121,13 +121,13 @@ def jobs_named(prefix: str) -> dict[str, tuple[str, str]]:
     # By number, as names of users come from the environment, which su, sudo and containers leave as it was.
     user = f"--user={os.getuid()}"
     listed = _slurm("squeue", "--noheader", user, "--states=all", "--format=%i|%T|%j|%r")
-    found = {}
+    jobs = {}
     for line in listed.splitlines():
         job, state, name, reason = line.strip().split("|", 3)
         if name.startswith(prefix):
             is_held = "HOLD" in state or "held" in reason.lower()
-            found[job] = (_HELD if is_held and state not in ENDED else state, reason)
-    return found
+            jobs[job] = (_HELD if is_held and state not in ENDED else state, reason)
+    return jobs
 
 
 def cancel_jobs(*jobs: str) -> None:
@@ -135,14 +135,14 @@ def cancel_jobs(*jobs: str) -> None:
         _slurm("scancel", *jobs)
 
 
-def _slurm(*command: str, given: str = "") -> str:
+def _slurm(*command: str, stdin: str = "") -> str:
     # Filters that the user has set for every call, such as SQUEUE_PARTITION, would hide our jobs.
     filters = ("SQUEUE_", "SCANCEL_")
     try:
         done = subprocess.run(
             command,
             env={name: text for name, text in os.environ.items() if not name.startswith(filters)},
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=SECONDS_TO_ANSWER,
@@ -156,15 +156,7 @@ def _slurm(*command: str, given: str = "") -> str:
 
 
 class SlurmJobs:
-    """Keeps as many jobs as are wanted, in a thread of its own.
-
-    Usage:
-
-        jobs = SlurmJobs(...)
-        jobs.look_after(wanted=2)   # now and then
-        jobs.stop_looking()
-        jobs.cancel()
-    """
+    """Keeps as many jobs as are wanted, in a thread of its own."""
 
     def __init__(
         self,
@@ -228,9 +220,9 @@ class SlurmJobs:
         """Cancels all jobs; where Slurm does not answer, their workers leave by themselves."""
         self._thread.join(SECONDS_TO_ANSWER)  # it may be submitting one
         # By name, too: there may be one whose number was never heard.
-        for which in (self._not_ended, [f"--name={self._name}"]):
+        for jobs in (self._not_ended, [f"--name={self._name}"]):
             with contextlib.suppress(NoAnswerError):
-                cancel_jobs(*which)
+                cancel_jobs(*jobs)
 
     def _keep_looking(self) -> None:
         try:
@@ -282,10 +274,13 @@ class SlurmJobs:
             for job in held:
                 self._give_up(job)
             self._has_replaced_held = True
-        counts = {job for job, state in states.items() if state in _ALIVE} | held | workers.keys()
-        alive = (counts & states.keys()) - ended - self._cancelled
+        alive = {
+            job
+            for job in states.keys() - ended - self._cancelled
+            if states[job] in _ALIVE or job in held or job in workers
+        }
         for job in self._jobs - alive - self._cancelled:
-            if job in self._not_ended & states.keys():
+            if job in states.keys() - ended:
                 self._give_up(job)
             if job not in self._has_worked:
                 self._note_failed_start(job)
@@ -294,14 +289,14 @@ class SlurmJobs:
             if not self._submit():
                 break
         self._give_back(workers)
-        self._listed = {job: listed[job] for job in sorted(alive & listed.keys())}
+        self._listed = {job: listed[job] for job in sorted(self._jobs & listed.keys())}
 
     def _submit(self) -> bool:
         """Submits a job; returns whether Slurm took it."""
         try:
             # The name here, as SBATCH_JOB_NAME would count more than the script.
             command = ("sbatch", "--parsable", f"--job-name={self._name}")
-            job = _slurm(*command, given=self._script).strip().split(";")[0]
+            job = _slurm(*command, stdin=self._script).strip().split(";")[0]
         except NoAnswerError as error:
             jobs_named(self._name)  # if it answers, it has refused
             if not self._jobs:
@@ -314,12 +309,12 @@ class SlurmJobs:
     def _note_failed_start(self, job: str | None, why: str = "") -> None:
         """Notes a job that was refused (None), or that ended before one of its workers connected."""
         self._failed_starts += 1
-        what = (
-            "refuses to start workers" if job is None else "ended its workers before they connected"
-        )
+        problem = "ended its workers before they connected"
+        if job is None:
+            problem = "refuses to start workers"
         if self._failed_starts >= MAX_FAILED_STARTS or (job is None and not self._has_worked):
             raise UserError(
-                f"engine 'slurm' {what}{why or self._last_line(job)} ({self._failed_starts} in a row); "
+                f"engine 'slurm' {problem}{why or self._last_line(job)} ({self._failed_starts} in a row); "
                 "correct run.engine_options"
             )
 

@@ -35,9 +35,6 @@ SECONDS_TO_LET_GO = 120.0
 # For runs that were asked to stop; preempted machines have 30 to 120 in all.
 SECONDS_TO_SAVE = 100.0
 
-# Environment variables in which an engine names the job of a process.
-_JOB_VARIABLES = {"slurm": "SLURM_JOB_ID"}
-
 Error = dict[str, str]
 Outcome = tuple[str, Error | None]
 # The kind of error after which no worker could continue.
@@ -87,13 +84,8 @@ def carry_out_calls(
 
     An error ends its run only; once the worker is asked to stop, no further run is started.
 
-    Args:
-      rank: of this worker among those of its node.
-      journal: that the attempts are written into.
-
     Returns:
-      The outcome and error of each run that was started, by its path, as in its marker; and the seconds
-      that all took.
+      The outcome and error of each run that was started, by its path; and the seconds that all took.
     """
     started = time.monotonic()
     device = _take_device(rank, place.workers_per_accelerator)
@@ -125,7 +117,6 @@ def end_if_it_cannot_save() -> None:
 def _carry_out(
     call: Call, place: WorkerPlace, device: str, journal: str, should_stop: Callable[[], bool]
 ) -> Outcome:
-    """Carries out one run; returns the outcome and the error."""
     if (Path(place.root) / call.path / DONE).is_file():
         return "done", None
     try:
@@ -135,7 +126,7 @@ def _carry_out(
             attempt=call.attempt,
             journal=journal,
             engine=place.engine,
-            job=os.environ.get(_JOB_VARIABLES.get(place.engine, "")),
+            job=os.environ.get("SLURM_JOB_ID") if place.engine == "slurm" else None,
             device=device,
             log=call.log,
             owner=place.owner,
@@ -145,9 +136,8 @@ def _carry_out(
             try:
                 log = Path(place.root) / call.log
                 log.parent.mkdir(parents=True, exist_ok=True)
-                if os.path.lexists(log) and not os.path.isfile(
-                    log
-                ):  # a pipe would wait for a reader
+                # A pipe would wait for a reader.
+                if os.path.lexists(log) and not log.is_file():
                     raise UserError(f"{log} is not a file; move it away")
                 with open(log, "a", encoding="utf-8") as stream, _output_into(stream.fileno()):
                     outcome, error = _call(call, should_stop)
@@ -231,9 +221,9 @@ def _output_into(descriptor: int) -> Iterator[None]:
     """Redirects what this process and its libraries print to an open file."""
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = {number: os.dup(number) for number in (1, 2)}
+    copies = {number: os.dup(number) for number in (1, 2)}
     try:
-        for number in kept:
+        for number in copies:
             os.dup2(descriptor, number)
         yield
     finally:
@@ -241,7 +231,7 @@ def _output_into(descriptor: int) -> Iterator[None]:
             sys.stdout.flush()
             sys.stderr.flush()
         finally:  # of a full disk, too
-            for number, copy in kept.items():
+            for number, copy in copies.items():
                 os.dup2(copy, number)
                 os.close(copy)
 

@@ -17,9 +17,10 @@ import dask.config
 import psutil
 
 from multiberts.launch.markers.attempts import attempts_of
+from multiberts.launch.markers.failures import describe
 from multiberts.launch.plan.planned_run import Output, PlannedRun
-from multiberts.launch.running import describe, run_plan
-from multiberts.launch.workers.mark import VARIABLE
+from multiberts.launch.running import run_plan
+from multiberts.launch.workers.leftovers import VARIABLE
 from multiberts.runs.command_line.command import run_main
 from multiberts.tests import warm
 from multiberts.tests.patience import PATIENCE

@@ -30,9 +30,15 @@ from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.tpu.reaping import delete_resources
 from multiberts.launch.workers import leftovers
-from multiberts.launch.workers.leftovers import close_attempts, end_processes, left_processes
-from multiberts.launch.workers.mark import VARIABLE, mark_of_this_process
-from multiberts.launch.workers.pool import FOLDER, KEYS
+from multiberts.launch.workers.leftovers import (
+    FOLDER,
+    KEYS,
+    VARIABLE,
+    close_attempts,
+    end_processes,
+    left_processes,
+    mark_of_this_process,
+)
 from multiberts.launch.workers.slurm import name_of_jobs
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.launchers import Launcher, marked_process, quick_run, wait_until

@@ -27,8 +27,9 @@ from multiberts.launch.markers.attempts import (
     end_attempt,
     make_journal,
 )
+from multiberts.launch.markers.failures import describe
 from multiberts.launch.plan.planned_run import PlannedRun
-from multiberts.launch.running import describe, run_plan
+from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
 from multiberts.launch.workers import pool
 from multiberts.launch.workers.bundles import Bundle

@@ -104,5 +104,5 @@ def test_what_is_put_back_comes_again() -> None:
     waiting = WaitingRuns([run], done=[])
     (bundle,) = take_all(waiting)
     assert waiting.take(1) is None
-    waiting.put_back(bundle.runs)
+    waiting.add(bundle.runs)
     assert take_all(waiting) == [bundle]
