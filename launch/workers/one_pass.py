@@ -126,9 +126,11 @@ class OnePass:
                         break
                     self._take_finished(bar)
                     self._show_progress(bar)
-            except BaseException:
+            except BaseException as error:
                 if self._pool is not None:
-                    self._pool.end(SECONDS_TO_END)
+                    # What else goes on may need minutes to save; who gives Ctrl-C does not wait for it.
+                    is_error = isinstance(error, UserError)
+                    self._pool.end(SECONDS_TO_SAVE if is_error else SECONDS_TO_END)
                 with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
                     self._close_open_attempts("preempted")
                 raise
