@@ -141,6 +141,27 @@ def test_blocks_leave_with_a_killed_launcher(
     assert wait_until(lambda: jobs_of(slurm) == [])
 
 
+def test_a_second_ctrl_c_leaves_no_job_either(
+    slurm: SlurmCluster, start_launcher: Callable[..., Launcher], tmp_path: Path
+) -> None:
+    plan = [
+        quick_run("wait", name, release="never", seconds_to_leave=30) for name in ("wait", "more")
+    ]
+    options = {**OPTIONS, "cores": 3, "gpus": 0, "max_blocks": 2}  # the node has 4
+    launcher = start_launcher(plan, workers=1, engine="slurm", engine_options=options)
+    assert wait_until(
+        lambda: len(jobs_of(slurm)) == 2 and len(attempts_at_waits(launcher.root)) == 1
+    )
+    os.killpg(launcher.process.pid, signal.SIGINT)
+    # It waits for this run now, which takes its time.
+    assert wait_until(lambda: list(launcher.root.glob("*/saved")) != [])
+    os.killpg(launcher.process.pid, signal.SIGINT)
+    status, _ = launcher.end()
+    assert status == 130
+    assert slurm.command("squeue", "--noheader", "--states=pending") == ""
+    assert wait_until(lambda: jobs_of(slurm) == [])
+
+
 @pytest.mark.usefixtures("quick_stages", "slurm")
 def test_a_stopped_worker_of_a_block_is_ended_and_its_run_is_tried_again(tmp_path: Path) -> None:
     root, release = tmp_path / "root", tmp_path / "release"
