@@ -205,9 +205,12 @@ class Pool:
                 silence_logs=False,
             )
         except RuntimeError as error:
+            address = getattr(self._engine.options, "address", None)
+            cure = "see whether this machine has memory, processes and ports left"
+            if address:
+                cure += f", and whether run.engine_options['address'], {address!r}, is its own"
             raise UserError(
-                f"engine {self._engine.name!r} cannot start: {first_cause(error)}; see whether this machine "
-                "has memory, processes and ports left"
+                f"engine {self._engine.name!r} cannot start: {first_cause(error)}; {cure}"
             ) from error
 
     def _make_keys(self, distributed: Any) -> Any:

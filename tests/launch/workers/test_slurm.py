@@ -190,6 +190,13 @@ def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
             engine="slurm",
             engine_options={**OPTIONS, "partition": "nowhere"},
         )
+    with pytest.raises(UserError, match=r"whether run.engine_options\['address'\], '192.0.2.1'"):
+        run_plan(
+            plan=[quick_run("note", "note")],
+            root=str(tmp_path / "root"),
+            engine="slurm",
+            engine_options={**OPTIONS, "address": "192.0.2.1"},
+        )
     with pytest.raises(UserError, match="ended its workers"):
         run_plan(
             plan=[quick_run("note", "note")],
