@@ -141,23 +141,28 @@ def test_blocks_leave_with_a_killed_launcher(
     assert wait_until(lambda: jobs_of(slurm) == [])
 
 
-def test_a_second_ctrl_c_leaves_no_job_either(
-    slurm: SlurmCluster, start_launcher: Callable[..., Launcher], tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGHUP, 75)]
+)
+def test_the_same_signal_twice_leaves_no_job(
+    slurm: SlurmCluster,
+    start_launcher: Callable[..., Launcher],
+    number: signal.Signals,
+    status: int,
 ) -> None:
     plan = [
-        quick_run("wait", name, release="never", seconds_to_leave=30) for name in ("wait", "more")
+        quick_run("wait", name, release="never", seconds_to_leave=10) for name in ("wait", "more")
     ]
     options = {**OPTIONS, "cores": 3, "gpus": 0, "max_blocks": 2}  # the node has 4
     launcher = start_launcher(plan, workers=1, engine="slurm", engine_options=options)
     assert wait_until(
         lambda: len(jobs_of(slurm)) == 2 and len(attempts_at_waits(launcher.root)) == 1
     )
-    os.killpg(launcher.process.pid, signal.SIGINT)
+    os.killpg(launcher.process.pid, number)
     # It waits for this run now, which takes its time.
     assert wait_until(lambda: list(launcher.root.glob("*/saved")) != [])
-    os.killpg(launcher.process.pid, signal.SIGINT)
-    status, _ = launcher.end()
-    assert status == 130
+    os.killpg(launcher.process.pid, number)
+    assert launcher.end()[0] == status
     assert slurm.command("squeue", "--noheader", "--states=pending") == ""
     assert wait_until(lambda: jobs_of(slurm) == [])
 
