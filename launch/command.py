@@ -76,12 +76,7 @@ class LaunchArguments(Arguments):
         yield f"Options, as --name=value or, in a --gin_file, as {self.gin_name}.name = value:"
         yield from parameter_lines(self.function, self.options())
         if self.needs_plan:
-            yield from (
-                "",
-                EXPERIMENT,
-                "  --root (str; required)",
-                "      the directory that all runs lie below.",
-            )
+            yield from ("", EXPERIMENT)
             yield from parameter_lines(Experiment, _settings_with_flags())
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ KEYS = "tls_ca_file"
 SECONDS_TO_END = 5.0
 # On this machine; a worker that is ended starts again in seconds.
 SECONDS_WITHOUT_WORKERS = 600.0
-# After so many in a row that ended before they connected, another would not help.
+# After this number in a row that ended before they connected, another would not help.
 _MAX_FAILED_STARTS = 20
 # Usually; then it is looked for them now and then.
 _SECONDS_TO_START = 5
