@@ -165,6 +165,10 @@ class Workers:
         self._running: dict[str, tuple[Any, _Call]] = {}
         self._workers: dict[str, str] = {}
         self._refused: dict[str, str] = {}
+        # Workers whose threads are other clients', those of them with a call, and how many tasks wait.
+        self._busy: set[str] = set()
+        self._behind: set[str] = set()
+        self._num_ready: dict[str, int] = {}
         self._changing = threading.Lock()
         self._next_look = 0.0
         self.had_workers = time.monotonic()
@@ -217,12 +221,20 @@ class Workers:
             # First those that no other client keeps busy.
             self._workers = {
                 address: str(worker["name"])
-                for address, worker in sorted((workers or {}).items(), key=_num_executing)
+                for address, worker in sorted(
+                    (workers or {}).items(), key=lambda item: _num_tasks(item[1])
+                )
                 if worker["status"] == "running"
             }
             if workers is not None:
                 lost = [task for at, (task, _) in self._running.items() if at not in workers]
                 self._refused = {at: why for at, why in self._refused.items() if at in workers}
+                self._busy = {
+                    at
+                    for at, worker in workers.items()
+                    if at not in self._running and _num_tasks(worker) >= worker["nthreads"]
+                }
+                self._num_ready = {at: _num_tasks(one, "ready") for at, one in workers.items()}
         for task in lost:
             task.cancel()  # it would wait for that very worker
         self._feed()
@@ -256,6 +268,8 @@ class Workers:
                 )
                 self._waiting.popleft()
                 self._running[address] = task, call
+                self._behind.discard(address)
+                self._behind |= {address} & self._busy
                 task.add_done_callback(functools.partial(self._take, address, call))
 
     def _take(self, address: str, call: _Call, task: Any) -> None:
@@ -289,11 +303,13 @@ class Workers:
         """Says what is waited for, or raises UserError where that cannot help."""
         with self._changing:
             reasons = sorted(set(self._refused.values()))
-            num_able = len(self._workers.keys() - self._refused.keys())
+            behind = {at for at in self._behind & self._running.keys() if self._num_ready.get(at)}
+            busy = self._busy - self._running.keys() | behind
+            num_able = len(self._workers.keys() - self._refused.keys() - busy)
         if self._are_own and {_STARTED_EARLIER, _OTHER_FILES} & set(reasons):
             raise UserError(
-                "the project's code has changed since this command was started; the same command resumes "
-                "with the code as it is now"
+                "the project's code has changed since this process was started; the same command resumes "
+                "with the code as it is now, in Python after a restart"
             )
         now = time.monotonic()
         if num_able:
@@ -301,13 +317,14 @@ class Workers:
                 progress(f"{counted(num_able, 'worker')} of {self._name} can work; going on")
             self._said, self.had_workers = "", now
         elif now - self.had_workers > SECONDS_OF_SILENCE:
-            if reasons:
+            if reasons and not busy:
                 raise UserError(
                     f"no worker of {self._name} can work ({'; '.join(reasons)}); see that their machines "
                     "have this project's code as it is here, and what it requires, that their processes are "
                     "started anew with it, and give the same command"
                 )
-            missing = self._waiting_for() if is_answering else "its scheduler, which is silent"
+            missing = "tasks of other clients" if busy else self._waiting_for()
+            missing = missing if is_answering else "its scheduler, which is silent"
             if missing != self._said:
                 progress(f"no worker of {self._name} can work; waiting for {missing}")
                 self._said = missing
@@ -322,8 +339,9 @@ class _Call:
     future: Future[Any] = dataclasses.field(default_factory=Future)
 
 
-def _num_executing(item: tuple[str, Any]) -> int:
-    count: int = item[1]["metrics"].get("task_counts", {}).get("executing", 0)
+def _num_tasks(worker: Mapping[str, Any], state: str = "executing") -> int:
+    """Returns how many tasks a worker has in a state, of whomever."""
+    count: int = worker["metrics"].get("task_counts", {}).get(state, 0)
     return count
 
 

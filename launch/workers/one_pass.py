@@ -134,11 +134,12 @@ class OnePass:
                 with contextlib.suppress(OSError):  # on a full disk the next launcher closes them
                     self._close_open_attempts("preempted")
                 raise
-        if should_stop() or lease.lost.is_set():
-            self._stop(lease)
-        elif self._pool is not None:
-            self._pool.end(SECONDS_TO_END)
-            self._close_open_attempts("lost")
+            # Within the block, as a second signal would kill this process before workers have saved.
+            if should_stop() or lease.lost.is_set():
+                self._stop(lease)
+            elif self._pool is not None:
+                self._pool.end(SECONDS_TO_END)
+                self._close_open_attempts("lost")
         return [self._failures[run.path] for run in self._plan if run.path in self._failures]
 
     def _stop(self, lease: Lease) -> None:

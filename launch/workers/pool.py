@@ -38,6 +38,8 @@ from multiberts.runs.processes import code_digest
 SECONDS_TO_END = 5.0
 # On this machine; a worker that is ended starts again in seconds.
 SECONDS_WITHOUT_WORKERS = 600.0
+# After this number in a row that ended before they connected, another would not help.
+_MAX_FAILED_STARTS = 20
 # Usually; then it is looked for them now and then.
 _SECONDS_TO_START = 5
 # For Dask's own ends of connections and processes, which wait for stopped ones.
@@ -88,6 +90,7 @@ class Pool:
         self._client: Any = None
         self._workers: Any = None
         self._jobs: SlurmJobs | None = None
+        self._failed_starts = 0
         self._folder = _folder(engine, place.root)
         self._stack = contextlib.ExitStack()
         try:
@@ -194,9 +197,12 @@ class Pool:
                 silence_logs=False,
             )
         except RuntimeError as error:
+            address = getattr(self._engine.options, "address", None)
+            cure = "see whether this machine has memory, processes and ports left"
+            if address:
+                cure += f", and whether run.engine_options['address'], {address!r}, is its own"
             raise UserError(
-                f"engine {self._engine.name!r} cannot start: {first_cause(error)}; see whether this machine "
-                "has memory, processes and ports left"
+                f"engine {self._engine.name!r} cannot start: {first_cause(error)}; {cure}"
             ) from error
 
     def _make_keys(self, distributed: Any) -> Any:
@@ -248,10 +254,17 @@ class Pool:
                 f"no worker has started for {SECONDS_WITHOUT_WORKERS:.0f} s; see whether this machine has "
                 "memory, processes and ports left"
             )
+        self._failed_starts *= not self.num_workers
         for name, nanny in list(self._cluster.workers.items()):
             if nanny.status.name in ("closed", "failed"):
                 del self._cluster.workers[name]
                 self._cluster.scale(self._engine.workers_per_node)
+                self._failed_starts += 1
+        if self._failed_starts >= _MAX_FAILED_STARTS:
+            raise UserError(
+                f"the last {self._failed_starts} workers ended as they started; what they printed says why "
+                "(a script of yours must launch below `if __name__ == '__main__':`)"
+            )
 
     def _waiting_for(self) -> str:
         if self._jobs is not None:
@@ -266,10 +279,12 @@ class Pool:
         """
         if self._jobs is not None:
             self._jobs.stop_looking()
-        if self._workers is not None:
-            self._let_workers_save(seconds)
-        if self._jobs is not None:
-            self._jobs.cancel()
+        try:
+            if self._workers is not None:
+                self._let_workers_save(seconds)
+        finally:  # a second Ctrl-C, too, must not leave jobs
+            if self._jobs is not None:
+                self._jobs.cancel()
         with contextlib.suppress(Exception):
             if self._client is not None:
                 self._client.close(timeout=2)

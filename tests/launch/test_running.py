@@ -204,6 +204,20 @@ def test_a_worker_whose_connection_is_cut_is_replaced(tmp_path: Path) -> None:
     assert outcomes(tmp_path / "root", "cut") == ["preempted", "done"]
 
 
+def test_workers_that_all_end_as_they_start_are_given_up(
+    start_launcher: Callable[..., Launcher], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a script do that launches wherever it is imported."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif any('spawn_main' in word for word in sys.orig_argv):\n    os._exit(1)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+    status, errors = start_launcher([quick_run("note", "note")], workers=2).end()
+    assert status == 2
+    assert "20 workers ended as they started" in errors
+
+
 def test_a_run_whose_workers_die_before_they_begin_fails(tmp_path: Path) -> None:
     runs = (quick_run("note", "first"), quick_run("note", "second"))
     place = WorkerPlace(str(tmp_path), "local", owner="owner")

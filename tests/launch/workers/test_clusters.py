@@ -282,6 +282,38 @@ def test_without_dask_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.Mo
         run_plan(plan=[quick_run("note", "note")], root=str(tmp_path / "root"))
 
 
+@pytest.mark.usefixtures("quick_stages")
+def test_where_other_clients_keep_all_workers_busy_it_is_said(
+    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    release = tmp_path / "release"
+
+    def hear(line: str) -> None:
+        said.append(line)
+        release.touch()
+
+    monkeypatch.setattr(dask_cluster, "SECONDS_OF_SILENCE", 1.0)
+    monkeypatch.setattr(dask_cluster, "progress", hear)
+    hold = (
+        "import os, time\nend = time.monotonic() + 20\n"
+        f"while time.monotonic() < end and not os.path.exists({str(release)!r}): time.sleep(0.05)"
+    )
+    with Client(cluster.address) as other:
+        workers = other.scheduler_info(n_workers=-1)["workers"]
+        tasks = [other.submit(exec, hold, {}, workers=[at], pure=False) for at in workers]
+
+        def executing() -> list[int]:
+            found = other.sync(other.scheduler.identity, n_workers=-1)["workers"].values()
+            return [worker["metrics"]["task_counts"].get("executing", 0) for worker in found]
+
+        assert wait_until(lambda: executing() == [1] * len(tasks))
+        root = str(tmp_path / "root")
+        assert run_plan(plan=[quick_run("note", "note")], root=root, **on(cluster)) == []
+        other.gather(tasks)
+    assert "can work; waiting for tasks of other clients" in said[0], said
+
+
 @pytest.mark.slow
 def test_workers_without_the_project_get_no_work_and_one_that_has_it_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -141,6 +141,32 @@ def test_blocks_leave_with_a_killed_launcher(
     assert wait_until(lambda: jobs_of(slurm) == [])
 
 
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGHUP, 75)]
+)
+def test_the_same_signal_twice_leaves_no_job(
+    slurm: SlurmCluster,
+    start_launcher: Callable[..., Launcher],
+    number: signal.Signals,
+    status: int,
+) -> None:
+    plan = [
+        quick_run("wait", name, release="never", seconds_to_leave=10) for name in ("wait", "more")
+    ]
+    options = {**OPTIONS, "cores": 3, "gpus": 0, "max_blocks": 2}  # the node has 4
+    launcher = start_launcher(plan, workers=1, engine="slurm", engine_options=options)
+    assert wait_until(
+        lambda: len(jobs_of(slurm)) == 2 and len(attempts_at_waits(launcher.root)) == 1
+    )
+    os.killpg(launcher.process.pid, number)
+    # It waits for this run now, which takes its time.
+    assert wait_until(lambda: list(launcher.root.glob("*/saved")) != [])
+    os.killpg(launcher.process.pid, number)
+    assert launcher.end()[0] == status
+    assert slurm.command("squeue", "--noheader", "--states=pending") == ""
+    assert wait_until(lambda: jobs_of(slurm) == [])
+
+
 @pytest.mark.usefixtures("quick_stages", "slurm")
 def test_a_stopped_worker_of_a_block_is_ended_and_its_run_is_tried_again(tmp_path: Path) -> None:
     root, release = tmp_path / "root", tmp_path / "release"
@@ -168,6 +194,13 @@ def test_blocks_that_cannot_work_are_told_in_one_line(tmp_path: Path) -> None:
             root=str(tmp_path / "root"),
             engine="slurm",
             engine_options={**OPTIONS, "partition": "nowhere"},
+        )
+    with pytest.raises(UserError, match=r"whether run.engine_options\['address'\], '192.0.2.1'"):
+        run_plan(
+            plan=[quick_run("note", "note")],
+            root=str(tmp_path / "root"),
+            engine="slurm",
+            engine_options={**OPTIONS, "address": "192.0.2.1"},
         )
     with pytest.raises(UserError, match="ended its workers"):
         run_plan(
