@@ -396,6 +396,12 @@ class RunDirectory:
                 raise UserError(
                     f"{file} was removed while the run worked; run the same command again"
                 )
+        # Without it, what was written after a removal would count for any parameters.
+        if not (self.path / CONFIG).is_file():
+            raise UserError(
+                f"{self.path / CONFIG} was removed while the run worked; remove the directory, and run the "
+                "same command again"
+            )
         content = {"stage": self._stage, "outputs": dict(sorted(entries.items()))}
         # Before DONE, which comes last.
         if self._large_inputs:

@@ -128,7 +128,7 @@ class OnePass:
                     self._show_progress(bar)
             except BaseException as error:
                 if self._pool is not None:
-                    # What else goes on may need minutes to save; who gives Ctrl-C does not wait for it.
+                    # Other runs may need minutes to save; who gives Ctrl-C does not wait for them.
                     is_error = isinstance(error, UserError)
                     self._pool.end(SECONDS_TO_SAVE if is_error else SECONDS_TO_END)
                 with contextlib.suppress(OSError):  # on a full disk the next launcher closes them

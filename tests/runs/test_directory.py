@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -303,6 +304,20 @@ def test_small_inputs_are_not_recorded(tmp_path: Path) -> None:
     ) as run:
         run.finish([])
     assert sorted(path.name for path in run.path.iterdir()) == [".lock", "DONE", "config.gin"]
+
+
+def test_a_run_whose_directory_was_removed_is_not_done_for_any_parameters(tmp_path: Path) -> None:
+    """Outputs that come later make the directory again; a run of other parameters would be taken for it."""
+    with RunDirectory(tmp_path / "run", stage="count", parameters={}) as run:
+        shutil.rmtree(run.path)
+        write_atomically(run.path / "a", "a")
+        with pytest.raises(
+            UserError, match=r"config\.gin was removed .*; remove the directory, and"
+        ):
+            run.finish(["a"])
+    shutil.rmtree(run.path)
+    with RunDirectory(tmp_path / "run", stage="count", parameters={"other": 1}) as other:
+        assert not other.done
 
 
 def test_a_run_that_lost_an_output_is_not_done(tmp_path: Path) -> None:
