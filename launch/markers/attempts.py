@@ -1,6 +1,6 @@
 """Markers of attempts: which worker carries out which run, since when, and how it ended.
 
-They stand in journals, `launch/attempts/<journal>.jsonl` below the experiment's root: one per bundle of runs,
+They are in journals, `launch/attempts/<journal>.jsonl` below the experiment's root: one per bundle of runs,
 as calls are what costs on a network file system. A line is a whole attempt as JSON, written when it begins
 and when it ends; the last line about an attempt counts. The file's time of change is the heartbeat of its
 open attempt: the worker touches it. A file per attempt in a folder per run is an earlier version's journal.
@@ -62,7 +62,7 @@ class Attempt:
       created: the process's `runs.processes.creation_time`; None where it is not known.
       owner: of the lease of the launcher that started it; None where it needs no launcher.
       heartbeat: Unix seconds of the last sign of life; not part of the file's content, like the next.
-      journal: the file that it stands in, relative to `FOLDER`.
+      journal: its file, relative to `FOLDER`.
     """
 
     attempt: int

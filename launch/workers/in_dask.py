@@ -150,8 +150,8 @@ def carry_out(
     """Carries out a bundle in this worker, as a task of Dask; see `worker.carry_out_calls`.
 
     Dask may call a task again: its result stays where it was made until the launcher fetches it, and is
-    lost with its worker; and a cluster of others may be set to try again by itself. Then attempts stand in
-    the bundle's journal, which count: the launcher alone decides what is tried again.
+    lost with its worker; and a cluster of others may be set to try again by itself. Then the bundle's
+    journal has attempts, which count: the launcher alone decides what is tried again.
 
     Where a worker has begun a run of the bundle before this one, and is gone, it raises `LostWorkerError`.
     """

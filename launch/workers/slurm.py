@@ -41,7 +41,7 @@ ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED", "NODE_FAIL"),
     *("OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"),
 }
-# Our word for all states of a held job, which Slurm tells by its reason, too.
+# Our word for all states of a held job, which Slurm may name in its reason alone.
 _HELD = "HELD"
 
 # By how squeue's reasons begin: the way out where it is not only to wait.
