@@ -236,7 +236,8 @@ class OnePass:
         attempts = read_journal(file_of_journal(self._root, journal))
         for attempt in attempts:
             before = [a for a in self.attempts.get(attempt.path, ()) if a.journal != journal]
-            self.attempts[attempt.path] = [*before, attempt]
+            in_order = sorted([*before, attempt], key=lambda a: (a.attempt, a.started))
+            self.attempts[attempt.path] = in_order
         return {attempt.path: attempt for attempt in attempts}
 
     def _take_lost(self, bundle: Bundle, journal: str, loss: LostWorkerError) -> None:

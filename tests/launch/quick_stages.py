@@ -45,7 +45,7 @@ def stumble(*, run_dir: str, times: int, how: str) -> None:
 
             get_worker().loop.add_callback(get_worker().batched_stream.abort)
             time.sleep(600)
-        if how == "killed":
+        if how == "killed" or (how == "killed first" and falls.stat().st_size == 1):
             os.kill(os.getpid(), signal.SIGKILL)
         raise ArithmeticError("two and two made five\nor more")
     note(run_dir=run_dir)

@@ -53,6 +53,17 @@ def files_with_times(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("quick_stages")
+def test_the_page_at_the_end_of_a_launch_has_the_last_attempt_not_the_one_whose_worker_was_lost(
+    tmp_path: Path,
+) -> None:
+    run = quick_run("stumble", "stumbles", times=9, how="killed first")
+    assert run_plan(plan=[run], root=str(tmp_path), workers=1, attempts=2)
+    assert outcomes(tmp_path, "stumbles") == ["lost", "failed"]
+    page = (tmp_path / "status.html").read_text()
+    assert "two and two made five" in page and "its worker was lost" not in page
+
+
+@pytest.mark.usefixtures("quick_stages")
 def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
