@@ -212,7 +212,8 @@ def test_what_dies_or_is_stopped_beside_the_launcher_is_replaced(
 def test_a_worker_whose_connection_is_cut_is_replaced(tmp_path: Path) -> None:
     plan = [quick_run("stumble", "cut", times=1, how="cut off"), quick_run("note", "note")]
     assert run_plan(plan=plan, root=str(tmp_path / "root"), workers=1) == []
-    assert outcomes(tmp_path / "root", "cut") == ["preempted", "done"]
+    # The launcher and the worker, which still writes, both see that it is cut off: one of them is first.
+    assert outcomes(tmp_path / "root", "cut") in (["preempted", "done"], ["lost", "done"])
 
 
 def test_workers_that_all_end_as_they_start_are_given_up(
