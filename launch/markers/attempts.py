@@ -32,9 +32,9 @@ SECONDS_BETWEEN_HEARTBEATS = 15.0
 # A worker without a heartbeat for so long is taken for dead.
 SECONDS_OF_SILENCE = 90.0
 
-EngineName = Literal["local", "slurm", "dask", "tpu"]
+EngineName = Literal["local", "slurm", "dask", "skypilot"]
 # Attempts of these engines continue without a launcher; who reconciles next gives the heartbeat.
-ENGINES_WITHOUT_LAUNCHER = {"tpu"}
+ENGINES_WITHOUT_LAUNCHER = {"skypilot"}
 SECONDS_BETWEEN_RECONCILIATIONS = 3600.0
 
 OUTCOMES = ("done", "failed", "preempted", "lost")
@@ -49,12 +49,11 @@ class Attempt:
     Attributes:
       attempt: its number, from 1.
       path: the run's directory, relative to the root.
-      engine: `local`, `slurm`, `dask`, `tpu`.
+      engine: `local`, `slurm`, `dask`, `skypilot`.
       host, pid: of the process that carries it out.
-      job: the engine's name of it, such as a Slurm job or a queued resource; None where it has none.
+      job: the engine's name of it, such as that of a job of Slurm; None where it has none.
       device: that it runs on, such as `cpu` or `v4-8`.
       zone: of the cloud; None elsewhere.
-      dollars_per_hour: price of the device; None where unknown.
       started, ended: Unix seconds; `ended` is None while it runs.
       outcome: one of `OUTCOMES`; None while it runs.
       error: `kind` and `message`, or None.
@@ -73,7 +72,6 @@ class Attempt:
     job: str | None = None
     device: str | None = None
     zone: str | None = None
-    dollars_per_hour: float | None = None
     started: UnixSeconds = 0.0
     ended: UnixSeconds | None = None
     outcome: str | None = None

@@ -156,7 +156,7 @@ def test_times_of_one_device_say_nothing_of_another(tmp_path: Path) -> None:
     plan = small()
     run = of_stage(plan, "pretrain")[0]
     log(tmp_path, run, [{"step": 500, "steps_per_second": 4.0}])
-    begin_attempt(tmp_path, run.path, engine="tpu", device="v4-8")
+    begin_attempt(tmp_path, run.path, engine="skypilot", device="v4-8")
 
     def is_measured(device: str | None) -> bool:
         return estimate_plan(plan=plan, root=tmp_path, device=device).runs[run.path].measured
