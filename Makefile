@@ -131,10 +131,6 @@ samples:
 	$(SAMPLES)-of-helm/bin/pip install --quiet crfm-helm==0.5.16
 	$(SAMPLES)-of-helm/bin/python tests/samples/make.py helm tests/samples/helm
 
-# A plan of 25 seeds on Cloud TPU through five weeks and everything that users report, in simulated time.
-simulate-tpu: $(VENV)/installed-for-tests
-	$(BIN)/python -m multiberts.tests.launch.tpu.plan_simulation
-
 # One tiny seed on Cloud TPU, by a service in the same process that refuses as the real one does: a minute.
 rehearse: $(VENV)/installed-for-tests
 	$(BIN)/python -m multiberts.tests.launch.tpu.rehearsal.rehearsal results/rehearsals

@@ -140,7 +140,7 @@ def test_a_failed_job_is_followed_by_others_and_a_cancelled_one_does_not_count(
     tmp_path: Path, sky: Sky, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ends = [
-        {"status": "FAILED_PRECHECKS", "failure_reason": "Cloud access is not set up. Run: \x1b[1msky check\x1b[0m"},
+        {"status": "FAILED_PRECHECKS", "failure_reason": "No cloud. Run: \x1b[1msky check\x1b[0m"},
         {"status": "CANCELLED"},
         {"status": "SUCCEEDED"},
         {"status": "FAILED", "failure_reason": "Job exited with exit code 1 (user program failure)."},
@@ -150,8 +150,8 @@ def test_a_failed_job_is_followed_by_others_and_a_cancelled_one_does_not_count(
             look(tmp_path, [seed(0)])
         sky.set(number, **end)
     said = capsys.readouterr().err
-    assert "job 1 is FAILED_PRECHECKS: Cloud access is not set up. Run: sky check" in said
-    assert "job 3 is SUCCEEDED: the bucket has no DONE of this run all the same" in said
+    assert "job 1 is FAILED_PRECHECKS: No cloud. Run: sky check" in said
+    assert "job 3 is SUCCEEDED: but the bucket has no DONE of this run" in said
     (failed,) = look(tmp_path, [seed(0)])
     assert (failed.attempts, failed.is_user_error) == (3, False)
     assert "job 4 is FAILED: Job exited with exit code 1" in failed.message
