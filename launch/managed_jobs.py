@@ -397,6 +397,7 @@ def _sky(*arguments: str) -> str:
     )
     if ended.returncode:
         said = _last_line(ended.stderr) or _last_line(ended.stdout) or "no output"
+        said = said.replace("'", '"')  # name='value' would be taken for a flag of ours
         raise UserError(
             f"`sky {' '.join(arguments[:2])}` failed: {said} (mend that, then give the same command)"
         )
