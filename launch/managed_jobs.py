@@ -334,6 +334,11 @@ def _carry_out_before(plan: Sequence[PlannedRun], root: str) -> list[FailedRun]:
 
 
 def _task_file(name: str) -> Path:
+    if not (PROJECT / "README.md").is_file():  # which the project is not installed without
+        raise UserError(
+            f"run.engine is 'skypilot', which installs the project's folder on its machines, but {PROJECT} "
+            "is only the package; clone the project, and run `pip install -e .` there"
+        )
     task = located(name).absolute()
     if not task.is_file():
         raise UserError(f"run.engine_options['task'] is {name!r}, which is not a file; correct it")
@@ -341,11 +346,6 @@ def _task_file(name: str) -> Path:
         raise UserError(
             f"{task} does not use $FLAGS, which says what to train; copy "
             "configs/launch/skypilot/pretrain.yaml and change its resources"
-        )
-    if not (PROJECT / "pyproject.toml").is_file():
-        raise UserError(
-            f"run.engine is 'skypilot', which installs the project's folder on its machines, but {PROJECT} "
-            "is only the package; clone the project, and run `pip install -e .` there"
         )
     return task
 
