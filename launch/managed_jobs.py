@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun, with_leaves
-from multiberts.launch.running import run_plan
 from multiberts.runs.bucket.copies import fetch_run, push_finished
 from multiberts.runs.bucket.mirror import MANIFEST
 from multiberts.runs.bucket.objects import Bucket, is_url
@@ -117,18 +116,23 @@ class ManagedJob:
 
 
 def submit_plan(
-    *, plan: list[PlannedRun], root: str, options: SkyPilotOptions, attempts: int
+    *,
+    plan: list[PlannedRun],
+    root: str,
+    options: SkyPilotOptions,
+    attempts: int,
+    carry_out: Callable[[list[PlannedRun]], list[FailedRun]],
 ) -> list[FailedRun]:
     """Takes one look at the pre-training of a plan: fetches, submits, and shows what trains.
 
-    Runs that pre-training needs are carried out on this machine before; those that need it are left to
-    another engine.
+    Runs that need pre-training are left to another engine.
 
     Args:
       plan: every run after its parents.
       root: directory of the experiment here: markers, and in the end what was trained.
       options: where the runs are kept, and how a machine trains.
       attempts: how many jobs of a run may fail.
+      carry_out: carries out on this machine, before, the runs that pre-training needs.
 
     Returns:
       The runs that failed, once nothing trains any more.
@@ -139,7 +143,7 @@ def submit_plan(
     bucket, task = Bucket(options.bucket), _task_file(options.task)
     bucket.check_conditional()
     bucket.check_writable()
-    failures = _carry_out_before(plan, root)
+    failures = carry_out(_needed_before(plan, root))
     if failures:
         return failures
     with Lease(root):
@@ -238,7 +242,7 @@ class _Look:
     def _submit(self, runs: Sequence[PlannedRun]) -> None:
         where = ["--env", f"BUCKET={self._bucket.url}"]
         progress(f"submitting {counted(len(runs), 'job')}, about 15 s each")
-        # What no cloud can take would fail later, job by job.
+        # Jobs that no cloud can take would fail later, one by one.
         _sky("launch", "--dryrun", "-y", *where, str(self._task))
         for run in runs:
             arguments = self._put_inputs(run)
@@ -323,14 +327,14 @@ class _Look:
         return f"{max(steps, default=0):,} of {run.parameters['num_steps']:,}, pushed {ago} ago"
 
 
-def _carry_out_before(plan: Sequence[PlannedRun], root: str) -> list[FailedRun]:
-    """Carries out on this machine what pre-training needs."""
+def _needed_before(plan: Sequence[PlannedRun], root: str) -> list[PlannedRun]:
+    """Returns the runs of other stages that pre-training needs; none where all of them are done."""
     needed: set[str] = set()
     for run in reversed(plan):
         if run.path in needed or (run.stage == STAGE and not run.done(root)):
             needed |= {parent.path for parent in run.parents if parent.stage != STAGE}
     before = [run for run in plan if run.path in needed]
-    return [] if all(run.done(root) for run in before) else run_plan(plan=before, root=root)
+    return [] if all(run.done(root) for run in before) else before
 
 
 def _task_file(name: str) -> Path:

@@ -86,7 +86,13 @@ def run_plan(
                 f"run.{name} is set, but run.engine is 'skypilot', which has none; leave it out"
             )
         wanted = options_of(SkyPilotOptions, engine, engine_options or {})
-        return submit_plan(plan=plan, root=root, options=wanted, attempts=attempts)
+        return submit_plan(
+            plan=plan,
+            root=root,
+            options=wanted,
+            attempts=attempts,
+            carry_out=lambda runs: run_plan(plan=runs, root=root) if runs else [],
+        )
     if dashboard and engine == "dask":
         raise UserError(
             "run.dashboard is set, but run.engine is 'dask', whose scheduler has pages of its own; leave "

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from multiberts.launch import managed_jobs
-from multiberts.launch.managed_jobs import SkyPilotOptions, submit_plan
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.plan.experiment import Experiment, make_plan
@@ -80,8 +79,13 @@ def seed(number: int, *parents: PlannedRun, **parameters: Any) -> PlannedRun:
 
 
 def look(tmp_path: Path, plan: list[PlannedRun], attempts: int = 3) -> list[FailedRun]:
-    options = SkyPilotOptions(bucket=f"file://{tmp_path}/bucket")
-    return submit_plan(plan=plan, root=str(tmp_path / "root"), options=options, attempts=attempts)
+    return run_plan(
+        plan=plan,
+        root=str(tmp_path / "root"),
+        engine="skypilot",
+        engine_options={"bucket": f"file://{tmp_path}/bucket"},
+        attempts=attempts,
+    )
 
 
 def finish(run_dir: Path) -> Path:
