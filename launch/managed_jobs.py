@@ -304,6 +304,9 @@ class _Look:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows if runs else ():
             report("  ".join(map(str.ljust, row, widths)).rstrip())
+        for job in filter(None, map(self._live, runs)):
+            if job.status != "RUNNING" and job.reason != "-":
+                report(f"job {job.id}: {job.reason}")
 
     def _progress(self, run: PlannedRun) -> str:
         """Returns how far a run in the bucket has come; its log is copied here, where status looks."""
