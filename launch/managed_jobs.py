@@ -52,7 +52,6 @@ _STATE = re.compile(r"state/step_(\d+)")
 _INPUTS = ("corpus", "evaluation_corpus", "initial_checkpoint")
 # Stands for the experiment's root where its runs' arguments are asked for.
 _ROOT = "/the-root-of-the-experiment"
-_COLUMNS = ("run", "job", "state", "recoveries", "machine", "zone", "step in the bucket")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,28 +268,23 @@ class _Look:
         return arguments
 
     def _write_markers(self) -> None:
-        """Writes for `launch status` which runs have a job, and how their earlier ones ended."""
+        """Writes for `launch status` which runs have a job, and how their last one ended."""
         known = attempts_of(self._root)
         for run in self._pretraining:
-            attempts, live = known.get(run.path, []), None
-            if not run.done(self._root):
-                live = self._live(run)
-            for attempt in attempts:
-                if attempt.engine != ENGINE or attempt.ended is not None:
+            attempts, live = known.get(run.path, []), self._live(run)
+            last, is_done = attempts[-1] if attempts else None, run.done(self._root)
+            if last is not None and last.engine == ENGINE and last.ended is None:
+                job = next((job for job in self._of(run) if str(job.id) == last.job), None)
+                if job is not None and job.is_live and not is_done:
+                    beat(self._root, last)
                     continue
-                job = next((job for job in self._of(run) if str(job.id) == attempt.job), None)
-                if live is not None and live == job:
-                    beat(self._root, attempt)
-                    live = None
-                elif run.done(self._root):
-                    end_attempt(self._root, attempt, "done")
-                elif job is None or job.status == "CANCELLED":
-                    end_attempt(self._root, attempt, "preempted")
-                else:
-                    # With this name the run has failed for whoever reads it; else there is another job.
+                outcome, error = "done" if is_done else "preempted", None
+                if job is not None and not is_done and job.status != "CANCELLED":
+                    # Readers take a UserError for the end of a run; else there is another job.
                     kind = UserError.__name__ if run.path in self._failed else "JobFailed"
-                    end_attempt(self._root, attempt, "failed", {"kind": kind, "message": job.end})
-            if live is not None:
+                    outcome, error = "failed", {"kind": kind, "message": job.end}
+                end_attempt(self._root, last, outcome, error)
+            if live is not None and not is_done:
                 facts = {
                     "host": live.name,
                     "pid": 0,
@@ -300,7 +294,7 @@ class _Look:
                 begin_attempt(self._root, run.path, engine=ENGINE, **facts)
 
     def _show(self, runs: Sequence[PlannedRun]) -> None:
-        rows = [_COLUMNS]
+        rows = [("run", "job", "state", "recoveries", "machine", "zone", "step in the bucket")]
         for run in runs:
             job, state = self._live(run), "failed" if run.path in self._failed else "waits"
             ours = ("-", state, "-", "-", "-")
@@ -310,6 +304,9 @@ class _Look:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows if runs else ():
             report("  ".join(map(str.ljust, row, widths)).rstrip())
+        for job in filter(None, map(self._live, runs)):
+            if job.status != "RUNNING" and job.reason != "-":
+                report(f"job {job.id}: {job.reason}")
 
     def _progress(self, run: PlannedRun) -> str:
         """Returns how far a run in the bucket has come; its log is copied here, where status looks."""

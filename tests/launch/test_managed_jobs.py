@@ -118,9 +118,11 @@ def test_a_look_submits_each_seed_once_and_later_ones_fetch_what_is_done(
     assert states(tmp_path) == ["running", "running"]
 
     sky.set(1, status="RUNNING", cluster_resources="1x[tpu-v6e-8:1]", infra="GCP (us-east1-d)")
-    sky.set(2, status="RECOVERING", recovery_count=7)
+    sky.set(2, status="RECOVERING", recovery_count=7, details="In backoff, waiting for resources")
+    with pytest.raises(PreemptedError):
+        look(tmp_path, plan)
+    assert "\njob 2: In backoff, waiting for resources\n" in capsys.readouterr().out
     finish_in_bucket(tmp_path, plan[1])
-    capsys.readouterr()
     with pytest.raises(PreemptedError, match="1 of 2 .* 1 job "):
         look(tmp_path, plan)
     shown = capsys.readouterr().out.splitlines()
