@@ -53,7 +53,7 @@ def preemption_notice() -> Iterator[Callable[[], bool]]:
     ended = threading.Event()
     if not _OPEN:
         _ASKED.clear()
-        is_googles = _PRODUCT.is_file() and _PRODUCT.read_text().startswith("Google")
+        is_googles = os.access(_PRODUCT, os.R_OK) and _PRODUCT.read_text().startswith("Google")
         if is_googles or os.environ.get(_METADATA_HOST[0]):
             threading.Thread(target=_ask_metadata, args=(ended,), daemon=True).start()
     _OPEN.append(None)
