@@ -33,8 +33,7 @@ SECONDS_BETWEEN_HEARTBEATS = 15.0
 SECONDS_OF_SILENCE = 90.0
 
 EngineName = Literal["local", "slurm", "dask", "skypilot"]
-# Attempts of these engines continue without a launcher; each look of one gives the heartbeat.
-ENGINES_WITHOUT_LAUNCHER = {"skypilot"}
+# Of an attempt that needs no launcher: each look of one gives the heartbeat.
 SECONDS_BETWEEN_LOOKS = 24 * 3600.0
 
 OUTCOMES = ("done", "failed", "preempted", "lost")
@@ -52,8 +51,7 @@ class Attempt:
       engine: `local`, `slurm`, `dask`, `skypilot`.
       host, pid: of the process that carries it out.
       job: the engine's name of it, such as a job of Slurm or SkyPilot; None where it has none.
-      device: that it runs on, such as `cpu` or `v4-8`.
-      zone: of the cloud; None elsewhere.
+      device: that it runs on, such as `cpu` or `gpu 0`.
       started, ended: Unix seconds; `ended` is None while it runs.
       outcome: one of `OUTCOMES`; None while it runs.
       error: `kind` and `message`, or None.
@@ -71,7 +69,6 @@ class Attempt:
     pid: int
     job: str | None = None
     device: str | None = None
-    zone: str | None = None
     started: UnixSeconds = 0.0
     ended: UnixSeconds | None = None
     outcome: str | None = None
@@ -82,6 +79,16 @@ class Attempt:
     heartbeat: float = 0.0
     journal: str = ""
 
+    @property
+    def needs_launcher(self) -> bool:
+        """Returns whether it ends with its launcher; SkyPilot's jobs do not."""
+        return self.engine != "skypilot"
+
+    @property
+    def where(self) -> str:
+        """Returns where it runs, as far as known."""
+        return " · ".join(part for part in (self.engine, self.device, self.host) if part)
+
     def is_silent(self, now: float) -> bool:
         """Returns whether it has not ended and gave no sign of life for long."""
         return self.ended is None and now - self.heartbeat > SECONDS_OF_SILENCE
@@ -90,7 +97,7 @@ class Attempt:
         """Returns whether it has not ended and is not silent, and if it is here, its process runs."""
         if self.ended is not None:
             return False
-        if self.engine in ENGINES_WITHOUT_LAUNCHER:
+        if not self.needs_launcher:
             return now - self.heartbeat <= SECONDS_BETWEEN_LOOKS
         if self.is_silent(now):
             return False
@@ -239,7 +246,6 @@ def orphaned(
     owner = None if holder is None else holder.owner
 
     def is_led(attempt: Attempt) -> bool:
-        has_launcher = owner is not None and attempt.owner == owner
-        return has_launcher or attempt.engine in ENGINES_WITHOUT_LAUNCHER
+        return (owner is not None and attempt.owner == owner) or not attempt.needs_launcher
 
     return [each for each in attempts if each.path not in planned or not is_led(each)]

@@ -216,7 +216,7 @@ def test_reaping_cancels_the_jobs_of_this_experiment_alone(
     assert {row["job_id"]: row["status"] for row in sky.queue} == {
         1: "CANCELLED", 2: "FAILED", 3: "PENDING",
     }  # fmt: skip
-    assert states(tmp_path) == ["retrying", "retrying"]
+    assert states(tmp_path) == ["waiting", "waiting"]
 
 
 @pytest.mark.parametrize(
