@@ -31,10 +31,10 @@ FOLDER = "launch/attempts"
 SECONDS_BETWEEN_HEARTBEATS = 15.0
 # A worker without a heartbeat for so long is taken for dead.
 SECONDS_OF_SILENCE = 90.0
+# So long for an attempt that needs no launcher, whose heartbeats are the looks at it.
+SECONDS_BETWEEN_LOOKS = 24 * 3600.0
 
 EngineName = Literal["local", "slurm", "dask", "skypilot"]
-# Of an attempt that needs no launcher: each look of one gives the heartbeat.
-SECONDS_BETWEEN_LOOKS = 24 * 3600.0
 
 OUTCOMES = ("done", "failed", "preempted", "lost")
 
@@ -91,15 +91,12 @@ class Attempt:
 
     def is_silent(self, now: float) -> bool:
         """Returns whether it has not ended and gave no sign of life for long."""
-        return self.ended is None and now - self.heartbeat > SECONDS_OF_SILENCE
+        longest = SECONDS_OF_SILENCE if self.needs_launcher else SECONDS_BETWEEN_LOOKS
+        return self.ended is None and now - self.heartbeat > longest
 
     def is_alive(self, now: float) -> bool:
         """Returns whether it has not ended and is not silent, and if it is here, its process runs."""
-        if self.ended is not None:
-            return False
-        if not self.needs_launcher:
-            return now - self.heartbeat <= SECONDS_BETWEEN_LOOKS
-        if self.is_silent(now):
+        if self.ended is not None or self.is_silent(now):
             return False
         return self.host != socket.gethostname() or self.has_process()
 
@@ -243,9 +240,9 @@ def orphaned(
     Args:
       holder: of the lease now, or None.
     """
-    owner = None if holder is None else holder.owner
-
-    def is_led(attempt: Attempt) -> bool:
-        return (owner is not None and attempt.owner == owner) or not attempt.needs_launcher
-
-    return [each for each in attempts if each.path not in planned or not is_led(each)]
+    return [
+        each
+        for each in attempts
+        if each.path not in planned
+        or (each.needs_launcher and (holder is None or each.owner != holder.owner))
+    ]

@@ -129,6 +129,7 @@ def test_a_job_of_a_cloud_needs_no_launcher_and_fewer_signs_of_life(made: MadeUp
     made.write_plan()
     status = collect_status(made.root, made.now)
     assert status.pretraining[0].state == "running" and not status.orphans
+    assert status.hours == pytest.approx(5)  # it trains on between two looks
     made.attempt(seed, 1, outcome="preempted", **IN_CLOUD)
     assert state_of(made) == "waiting"
     made.attempt(seed, 1, outcome="failed", error={"kind": "JobFailed", "message": ""}, **IN_CLOUD)
