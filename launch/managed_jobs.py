@@ -139,8 +139,7 @@ def submit_plan(
 
 def cancel_jobs(root: PathLike, options: SkyPilotOptions) -> list[str]:
     """Cancels the live jobs of an experiment, and returns a line about each."""
-    jobs = _queue(_prefix(Bucket(options.bucket)))
-    live = [job for of_run in jobs.values() for job in of_run if job.is_live]
+    live = [job for job in _queue(_prefix(Bucket(options.bucket))) if job.is_live]
     if live:
         _sky("jobs", "cancel", "-y", *(str(job.id) for job in live))
     for of_run in attempts_of(root).values():
@@ -158,11 +157,11 @@ class _Look:
         self._plan, self._root, self._bucket, self._task = plan, root, bucket, task
         self._attempts = attempts
         self._pretraining = [run for run in plan if run.stage == STAGE]
-        self._jobs: dict[str, list[ManagedJob]] = {}
+        self._jobs: list[ManagedJob] = []
         self._failed: dict[str, FailedRun] = {}
 
     def take(self) -> list[FailedRun]:
-        left = self._left()
+        left = [run for run in self._pretraining if not run.done(self._root)]
         if left:
             # Before the bucket is read, so that a job that has succeeded has left its DONE there.
             progress(f"asking SkyPilot for the jobs of {counted(len(left), 'run')}")
@@ -171,7 +170,7 @@ class _Look:
             if self._place(run).read(DONE) is not None:
                 progress(f"{run.name} is done: fetching it from {self._place(run).url}")
                 fetch_run(self._place(run), self._root / run.path)
-        left = self._left()
+        left = [run for run in left if not run.done(self._root)]
         due = [run for run in left if self._is_due(run)]
         if due:
             self._submit(due)
@@ -192,9 +191,6 @@ class _Look:
             report(f"{counted(later, 'run')} left: --engine=local carries them out here")
         return list(self._failed.values())
 
-    def _left(self) -> list[PlannedRun]:
-        return [run for run in self._pretraining if not run.done(self._root)]
-
     def _place(self, run: PlannedRun) -> Bucket:
         return Bucket(f"{self._bucket.url}/{run.path}")
 
@@ -203,7 +199,8 @@ class _Look:
         return _prefix(self._bucket) + re.sub(r"[^A-Za-z0-9._-]+", "-", run.path)[-60:]
 
     def _of(self, run: PlannedRun) -> list[ManagedJob]:
-        return self._jobs.get(self._name(run), [])
+        name = self._name(run)
+        return [job for job in self._jobs if job.name == name]
 
     def _live(self, run: PlannedRun) -> ManagedJob | None:
         return next((job for job in self._of(run) if job.is_live), None)
@@ -337,14 +334,14 @@ def _prefix(bucket: Bucket) -> str:
     return f"mb-{hashlib.sha256(bucket.url.encode()).hexdigest()[:8]}-"
 
 
-def _queue(prefix: str) -> dict[str, list[ManagedJob]]:
-    """Returns the jobs whose names begin so, by name, the oldest first."""
+def _queue(prefix: str) -> list[ManagedJob]:
+    """Returns the jobs whose names begin so, the oldest first."""
     try:
         printed = _sky(*_QUEUE)
     except UserError as error:
         # Before the first job, where jobs are controlled by a machine of their own.
         if "No in-progress managed jobs" in str(error):
-            return {}
+            return []
         raise
     try:
         # A line about a server that is started may come before.
@@ -355,11 +352,7 @@ def _queue(prefix: str) -> dict[str, list[ManagedJob]]:
             f"`sky {' '.join(_QUEUE)}` printed {_last_line(printed)!r}, expected a list of jobs as "
             f"SkyPilot 0.14.1 prints it; install that: {_INSTALL}"
         ) from error
-    by_name: dict[str, list[ManagedJob]] = {}
-    for job in jobs:
-        if job.name.startswith(prefix):
-            by_name.setdefault(job.name, []).append(job)
-    return by_name
+    return [job for job in jobs if job.name.startswith(prefix)]
 
 
 def _sky(*arguments: str) -> str:
