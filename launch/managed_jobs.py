@@ -7,6 +7,7 @@ resume. It is called as the program `sky`, from an environment of its own: it wa
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,7 +23,12 @@ from typing import Any
 
 from multiberts.bert.training.log import METRICS
 from multiberts.launch.estimate import quantities
-from multiberts.launch.markers.attempts import attempts_of, beat, begin_attempt, end_attempt
+from multiberts.launch.markers.attempts import (
+    attempts_of,
+    begin_attempt,
+    end_attempt,
+    write_attempt,
+)
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
@@ -92,6 +98,14 @@ class ManagedJob:
     def is_live(self) -> bool:
         # States that later versions may bring count as live.
         return not self.status.startswith(("FAILED", "SUCCEEDED", "CANCELLED"))
+
+    @property
+    def device(self) -> str | None:
+        """Returns what trains, by its name in `launch/estimate/prices.toml`; None without accelerators."""
+        match = re.search(r"gpus=(?:tpu-)?(?P<name>[^:]+):(?P<count>\d+)", self.machine)
+        if match is None:
+            return None
+        return match["name"] if match["count"] == "1" else f"{match['count']}x{match['name']}"
 
     @property
     def end(self) -> str:
@@ -260,8 +274,11 @@ class _Look:
                     end_attempt(self._root, attempt, "done")
                 elif job is None or job.status == "CANCELLED":
                     end_attempt(self._root, attempt, "preempted")
-                elif job.is_live:
-                    beat(self._root, attempt)
+                elif (
+                    job.is_live
+                ):  # maybe on another machine; writing is the attempt's heartbeat, too
+                    device = job.device or attempt.device
+                    write_attempt(self._root, dataclasses.replace(attempt, device=device))
                 else:
                     error = {"kind": "JobFailed", "message": job.end}
                     end_attempt(self._root, attempt, "failed", error)
