@@ -103,9 +103,7 @@ class ManagedJob:
     def device(self) -> str | None:
         """Returns what trains, by its name in `launch/estimate/prices.toml`; None without accelerators."""
         match = re.search(r"gpus=(?:tpu-)?(?P<name>[^:]+):(?P<count>\d+)", self.machine)
-        if match is None:
-            return None
-        return match["name"] if match["count"] == "1" else f"{match['count']}x{match['name']}"
+        return match and f"{match['count']}x{match['name']}".removeprefix("1x")
 
     @property
     def end(self) -> str:
@@ -266,27 +264,26 @@ class _Look:
         for run in self._pretraining:
             attempts, is_done = known.get(run.path, []), run.done(self._root)
             jobs = {str(job.id): job for job in self._of(run)}
-            for attempt in attempts:
-                if attempt.engine != ENGINE or attempt.ended is not None:
-                    continue
+            under_way = [a for a in attempts if a.engine == ENGINE and a.ended is None]
+            for attempt in under_way:
                 job = jobs.get(attempt.job or "")
                 if is_done:
                     end_attempt(self._root, attempt, "done")
                 elif job is None or job.status == "CANCELLED":
                     end_attempt(self._root, attempt, "preempted")
-                elif (
-                    job.is_live
-                ):  # maybe on another machine; writing is the attempt's heartbeat, too
+                elif job.is_live:
+                    # Its heartbeat, too: the journal's time of change.
                     device = job.device or attempt.device
                     write_attempt(self._root, dataclasses.replace(attempt, device=device))
                 else:
                     error = {"kind": "JobFailed", "message": job.end}
                     end_attempt(self._root, attempt, "failed", error)
             live = self._live(run)
-            if live is not None and not is_done and str(live.id) not in {a.job for a in attempts}:
-                facts = {"host": live.name, "pid": 0, "job": str(live.id)}
-                number = len(attempts) + 1
-                begin_attempt(self._root, run.path, engine=ENGINE, attempt=number, **facts)
+            if live is None or is_done or str(live.id) in {a.job for a in under_way}:
+                continue
+            facts = {"host": live.name, "pid": 0, "job": str(live.id)}
+            number = len(attempts) + 1
+            begin_attempt(self._root, run.path, engine=ENGINE, attempt=number, **facts)
 
     def _show(self, runs: Sequence[PlannedRun]) -> None:
         rows = [("run", "job", "state", "recoveries", "machine", "zone", "step in the bucket")]

@@ -177,6 +177,17 @@ def test_a_failed_job_is_followed_by_others_and_a_cancelled_one_does_not_count(
     assert len(sky.queue) == 5
 
 
+def test_another_controller_counts_its_jobs_from_1_again(tmp_path: Path, sky: Sky) -> None:
+    for _ in range(2):
+        sky.save([])
+        with pytest.raises(PreemptedError):
+            look(tmp_path, [seed(0)])
+        sky.set(1, status="CANCELLED")
+        reap_experiment(tmp_path / "root", "skypilot", {"bucket": f"file://{tmp_path}/bucket"})
+    attempts = attempts_of(tmp_path / "root")[seed(0).path]
+    assert [(each.job, each.outcome) for each in attempts] == [("1", "preempted")] * 2
+
+
 def test_a_seed_waits_for_the_one_that_it_builds_on_and_fails_with_it(
     tmp_path: Path, sky: Sky
 ) -> None:
