@@ -8,6 +8,7 @@ from typing import Any
 
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.lease import Lease
+from multiberts.launch.workers.engines import options_of
 from multiberts.launch.workers.leftovers import close_attempts, end_processes, end_slurm_jobs
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
@@ -42,14 +43,11 @@ def reap_experiment(
         if closed:
             report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
         ended += end_slurm_jobs(root)
-    deleted: list[str] = []
-    undeleted: list[str] = []
-    if engine == "tpu":
-        from multiberts.launch.tpu.reaping import delete_resources
+    if engine == "skypilot":
+        from multiberts.launch.managed_jobs import SkyPilotOptions, cancel_jobs
 
-        deleted, undeleted = delete_resources(root, engine_options or {}, everything=everything)
-    for line in (*deleted, *undeleted):
-        report(line)
-    if not (ended or deleted or undeleted):
+        cancelled = cancel_jobs(root, options_of(SkyPilotOptions, engine, engine_options or {}))
+        report("\n".join(cancelled) or "no job of SkyPilot is under way")
+    elif not ended:
         report(f"nothing to end: all that runs for {root} has its launcher, or nothing runs")
-    return 1 if undeleted else 0
+    return 0

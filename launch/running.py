@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -54,8 +53,9 @@ def run_plan(
     Args:
       plan: every run after its parents.
       root: directory of the experiment; every run lies below it.
-      engine: `local` (this machine), `slurm`, `dask` (any cluster of Dask, by its address) or `tpu`.
-      engine_options: of the engine; see `launch.workers.engines` and `launch.tpu`.
+      engine: `local` (this machine), `slurm`, `dask` (any cluster of Dask, by its address) or `skypilot`
+        (pre-training by managed jobs; one look, status 75 while they train).
+      engine_options: of the engine; see `launch.workers.engines` and `launch.managed_jobs`.
       workers: processes on a machine, each with its share of the cores; None: one per GPU (times
         workers_per_accelerator) where there are any, else one per core.
       workers_per_accelerator: how many workers share a GPU.
@@ -83,15 +83,16 @@ def run_plan(
         sys.exit(
             reap_experiment(root, engine, engine_options or {}, everything=reap == "everything")
         )
-    if engine == "tpu":
-        from multiberts.launch.tpu.running import run_on_tpu
-        from multiberts.launch.tpu.settings import TpuSettings
+    if engine == "skypilot":
+        from multiberts.launch.managed_jobs import SkyPilotOptions, submit_plan
 
-        wanted = options_of(TpuSettings, engine, engine_options or {})
-        wanted = dataclasses.replace(wanted, silent_seconds=silent_seconds)
-        if budget is not None:
-            wanted = dataclasses.replace(wanted, budget=budget)
-        return run_on_tpu(plan=plan, root=root, settings=wanted, once=once)
+        unused = {"workers": workers, "budget": budget, "dashboard": dashboard or None}
+        for name in (name for name, value in unused.items() if value is not None):
+            raise UserError(
+                f"run.{name} is set, but run.engine is 'skypilot', which has none; leave it out"
+            )
+        wanted = options_of(SkyPilotOptions, engine, engine_options or {})
+        return submit_plan(plan=plan, root=root, options=wanted, attempts=attempts)
     if once:
         raise UserError(f"run.once is for engine 'tpu', but run.engine is {engine!r}; leave it out")
     if dashboard and engine == "dask":

@@ -32,10 +32,10 @@ SECONDS_BETWEEN_HEARTBEATS = 15.0
 # A worker without a heartbeat for so long is taken for dead.
 SECONDS_OF_SILENCE = 90.0
 
-EngineName = Literal["local", "slurm", "dask", "tpu"]
-# Attempts of these engines continue without a launcher; who reconciles next gives the heartbeat.
-ENGINES_WITHOUT_LAUNCHER = {"tpu"}
-SECONDS_BETWEEN_RECONCILIATIONS = 3600.0
+EngineName = Literal["local", "slurm", "dask", "skypilot"]
+# Attempts of these engines continue without a launcher; each look of one gives the heartbeat.
+ENGINES_WITHOUT_LAUNCHER = {"skypilot"}
+SECONDS_BETWEEN_LOOKS = 24 * 3600.0
 
 OUTCOMES = ("done", "failed", "preempted", "lost")
 
@@ -49,9 +49,9 @@ class Attempt:
     Attributes:
       attempt: its number, from 1.
       path: the run's directory, relative to the root.
-      engine: `local`, `slurm`, `dask`, `tpu`.
+      engine: `local`, `slurm`, `dask`, `skypilot`.
       host, pid: of the process that carries it out.
-      job: the engine's name of it, such as a Slurm job or a queued resource; None where it has none.
+      job: the engine's name of it, such as a job of Slurm or SkyPilot; None where it has none.
       device: that it runs on, such as `cpu` or `v4-8`.
       zone: of the cloud; None elsewhere.
       dollars_per_hour: price of the device; None where unknown.
@@ -93,7 +93,7 @@ class Attempt:
         if self.ended is not None:
             return False
         if self.engine in ENGINES_WITHOUT_LAUNCHER:
-            return now - self.heartbeat <= SECONDS_BETWEEN_RECONCILIATIONS
+            return now - self.heartbeat <= SECONDS_BETWEEN_LOOKS
         if self.is_silent(now):
             return False
         return self.host != socket.gethostname() or self.has_process()

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from multiberts.bert.training.log import METRICS, tail_of_metrics
 from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
 from multiberts.launch.markers.attempts import (
+    ENGINES_WITHOUT_LAUNCHER,
     Attempt,
     attempts_of,
     end_attempt,
@@ -304,12 +305,12 @@ class OnePass:
         return True
 
     def _close_open_attempts(self, outcome: str) -> None:
-        """Ends attempts at the plan's runs, when no worker is left; nodes of Cloud TPU end their own."""
+        """Ends attempts at the plan's runs, when no worker is left; jobs of SkyPilot go on."""
         for journal in (*self._lost, *(journal for _, journal in self._jobs.values())):
             tried = self._note_attempts(journal)
             self.done.update(path for path in tried if is_done(self._root / path))
         for attempt in [a for run in self._plan for a in self.attempts.get(run.path, ())]:
-            if attempt.ended is None and attempt.engine != "tpu":
+            if attempt.ended is None and attempt.engine not in ENGINES_WITHOUT_LAUNCHER:
                 self._end(attempt, outcome, ended=attempt.heartbeat)
 
     def _end(self, attempt: Attempt, outcome: str, **facts: Any) -> None:
