@@ -51,7 +51,7 @@ MinJobAge=2
 MessageTimeout=3
 SlurmdParameters=config_overrides
 GresTypes=gpu
-NodeName=DEFAULT CPUs=4 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+NodeName=DEFAULT CPUs={cpus} RealMemory=4000 Gres=gpu:2 State=UNKNOWN
 {nodes}
 PartitionName=test Nodes={names} Default=YES MaxTime=INFINITE State=UP
 {settings}
@@ -70,6 +70,7 @@ class SlurmCluster:
       folder: is made; its path is short, as sockets lie in it.
       nodes: their names; none: one with this machine's name.
       address: of all nodes.
+      cpus: of each node.
       settings: more lines of slurm.conf.
 
     Attributes:
@@ -81,13 +82,16 @@ class SlurmCluster:
         self,
         folder: Path,
         nodes: Sequence[str] = (),
+        *,
         address: str = "127.0.0.1",
+        cpus: int = 4,
         settings: str = "",
     ):
         self._folder = folder
         self._host = socket.gethostname().split(".")[0]
         self._nodes = nodes or [self._host]
         self._address = address
+        self._cpus = cpus
         self._settings = settings
         self._processes: list[subprocess.Popen[bytes]] = []
         self._node_daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -101,6 +105,7 @@ class SlurmCluster:
                 host=self._host,
                 user=getpass.getuser(),
                 controller_port=free_port(),
+                cpus=self._cpus,
                 nodes="\n".join(
                     f"NodeName={name} NodeHostname={self._host} NodeAddr={self._address} Port={free_port()}"
                     for name in self._nodes

@@ -25,7 +25,7 @@ from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster, free_p
 from multiberts.tests.patience import PATIENCE
 
 # Names that resolve everywhere, to addresses that every Linux answers at.
-NODES = ("127.0.0.2", "127.0.0.3")
+NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 _ROOT_ONLY = Path("/run/sshd")  # root's sshd refuses to start without this empty folder
 # A node that answers no more is down after `SlurmdTimeout`; SkyPilot looks for ended jobs for a minute.
 _SLURM_SETTINGS = "SlurmdTimeout=15\nMinJobAge=60\nKillWait=5"
@@ -73,7 +73,7 @@ exec {uv} "$@"
 """
 # Its jobs' controller watches nothing while neither 8.8.8.8 nor 1.1.1.1 answers, and waits for ever where there is no
 # internet. Here the server itself answers.
-_ANSWERED = '''
+_ANSWERED = """
 import importlib.machinery
 import sys
 
@@ -96,7 +96,7 @@ class Finder:
 
 
 sys.meta_path.insert(0, Finder)
-'''
+"""
 
 
 def missing_programs() -> list[str]:
@@ -155,7 +155,9 @@ class Cloud:
         self._server_port = free_port()
         self._user_id = uuid.uuid4().hex[:8]
         address = socket.gethostbyname(socket.gethostname())
-        self.slurm = SlurmCluster(folder / "slurm", NODES, address, _SLURM_SETTINGS)
+        self.slurm = SlurmCluster(
+            folder / "slurm", NODES, address=address, cpus=1, settings=_SLURM_SETTINGS
+        )
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("SKY")},
             **self.slurm.environment,
@@ -240,7 +242,16 @@ class Cloud:
         answered = _ANSWERED.replace("{port}", str(self._server_port))
         (self._folder / "site" / "sitecustomize.py").write_text(answered)
         for name in ("key", "host_key"):
-            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self._folder / name)]
+            command = [
+                "ssh-keygen",
+                "-q",
+                "-t",
+                "ed25519",
+                "-N",
+                "",
+                "-f",
+                str(self._folder / name),
+            ]
             subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
