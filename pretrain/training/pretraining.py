@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from multiberts.bert.checkpoint.checkpoint import check_checkpoint
 from multiberts.bert.checkpoint.hub import checkpoint_directory
 from multiberts.bert.model.configuration import BertConfig
-from multiberts.bert.training.stall_watch import killed_without_steps
 from multiberts.bert.training.state import remove_states, saved_step
 from multiberts.pretrain.training.checkpoints import (
     KeptCheckpoints,
@@ -23,6 +22,7 @@ from multiberts.pretrain.training.settings import (
     check_settings,
     learning_rates,
 )
+from multiberts.pretrain.training.stall_watch import killed_without_steps
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError, check_values

@@ -38,7 +38,7 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
-from multiberts.runs.preemption import ask_to_stop, num_open_blocks
+from multiberts.runs.preemption import ask_to_stop, num_open_blocks, preemption_notice
 
 MANIFEST = "MANIFEST.json"
 SECONDS_BETWEEN_PUSHES = 30.0
@@ -120,13 +120,7 @@ def restore(
 
 
 class Mirror:
-    """A run directory in a bucket, and its local copy while the block runs.
-
-    Usage:
-
-        with Mirror("gs://bucket/run") as mirror:
-            pretrain(run_dir=str(mirror.path), ...)
-    """
+    """A run directory in a bucket, and `path`, its local copy while the block runs."""
 
     def __init__(self, url: str, places: Mapping[str, str] = MappingProxyType({})):
         """Opens no connection.
@@ -173,26 +167,28 @@ class Mirror:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Pushes what is new, and gives the lease back."""
-        self._ended.set()
-        if self._pusher is not None:
-            self._pusher.join()
-        try:
-            if self._lost is not None:
-                raise self._lost from error
-            if not self._holds_lease and error is None and self._is_made_again():
-                self._check_local_copy(self._entries)
-                self._take_lease()
-                # Its old marker first: it does not cover the new files.
-                self._bucket.remove([DONE])
-            if self._holds_lease:
-                self.push()
-        finally:
-            self._own.__exit__()
-            if self._folder is not None:
-                os.close(self._folder)
-            if self._holds_lease:
-                with contextlib.suppress(UserError):
-                    self._lease.release()
+        # What takes a machine away often says so twice, and the second time must not end the push.
+        with preemption_notice():
+            self._ended.set()
+            if self._pusher is not None:
+                self._pusher.join()
+            try:
+                if self._lost is not None:
+                    raise self._lost from error
+                if not self._holds_lease and error is None and self._is_made_again():
+                    self._check_local_copy(self._entries)
+                    self._take_lease()
+                    # Its old marker first: it does not cover the new files.
+                    self._bucket.remove([DONE])
+                if self._holds_lease:
+                    self.push()
+            finally:
+                self._own.__exit__()
+                if self._folder is not None:
+                    os.close(self._folder)
+                if self._holds_lease:
+                    with contextlib.suppress(UserError):
+                        self._lease.release()
 
     def _is_made_again(self) -> bool:
         """Returns whether a run that was done was made again, as a report of new predictions."""

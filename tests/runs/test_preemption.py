@@ -104,3 +104,19 @@ def test_threads_have_no_notice() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+def test_only_googles_machines_ask_and_only_while_the_block_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asking() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if "_ask_metadata" in thread.name]
+
+    monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
+    with preemption_notice():
+        assert asking() == []
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")  # where nobody answers
+    with preemption_notice() as outer, preemption_notice():
+        [thread] = asking()
+    thread.join(PATIENCE)
+    assert not outer() and asking() == []

@@ -16,21 +16,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
-# They end the trainer, which may save before; the watch ends with it.
-_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 @contextlib.contextmanager
 def killed_without_steps(
     seconds: float | None, parameter: str, after_step: Callable[[], bool]
 ) -> Iterator[Callable[[], bool]]:
-    """Kills this process if a step takes too long while the block runs.
-
-    Time during which the watch itself is stopped does not count: a machine that sleeps, a job or
-    container that is suspended, Ctrl-Z.
+    """Kills this process if it makes no step for some seconds while the block runs.
 
     Args:
-      seconds: the most from the block's begin to the first step, and from step to step; None: no watch.
+      seconds: not counted while the watch is stopped, too, as by a machine's sleep, a job's suspension or
+        Ctrl-Z; None: no watch.
       parameter: the name of `seconds`, for messages.
       after_step: called after each step.
 
@@ -40,21 +35,24 @@ def killed_without_steps(
     if seconds is None:
         yield after_step
         return
-    # Not at the top: the process that watches has the standard library alone.
-    from multiberts.runs.console import note_once
-    from multiberts.runs.errors import UserError
-
     pid = os.getpid()
     if pid == 1:
+        from multiberts.runs.errors import UserError  # here, as the watch has no packages
+
         raise UserError(
-            f"{parameter} is {seconds:g}, but this is process 1 of its container, which no process in it can "
-            "kill; start the container with an init (docker run --init), or leave the parameter out"
+            f"{parameter} is {seconds:g}, but nothing in a container can kill its process 1, which this is; "
+            "start the container with an init (docker run --init), or leave the parameter out"
         )
-    command = [sys.executable, "-S", "-E", __file__, str(pid), str(seconds), parameter]
-    # Blocked signals are inherited, so there is no moment in which Ctrl-C ends the watch with a traceback.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    # Blocked signals are inherited: they end the trainer, which may save before, and the watch with it.
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    )
     try:
-        watch = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        watch = subprocess.Popen(
+            [sys.executable, "-S", "-E", __file__, str(pid), str(seconds), parameter],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     assert watch.stdin is not None
@@ -62,12 +60,8 @@ def killed_without_steps(
     os.set_blocking(pipe, False)
 
     def heard() -> bool:
-        try:
+        with contextlib.suppress(OSError):  # the watch is stopped, or was ended
             os.write(pipe, b".")
-        except BlockingIOError:  # the watch is stopped
-            pass
-        except OSError:
-            note_once(f"the process that watches the steps has ended, so {parameter} has no effect")
         return after_step()
 
     with watch:
@@ -80,8 +74,7 @@ def killed_without_steps(
 def _watch(pid: int, seconds: float, parameter: str) -> None:
     """Kills the parent once it has been silent for so long; returns when it has ended."""
     silent_seconds, look = 0.0, min(1.0, seconds / 10)
-    # A fork of the parent may hold the pipe open after its end.
-    while os.getppid() == pid:
+    while os.getppid() == pid:  # a fork of the parent may hold the pipe open after its end
         # Looks are counted and no clock is read, which would go on while this process is stopped.
         if not select.select([0], [], [], look)[0]:
             silent_seconds += look
@@ -90,16 +83,12 @@ def _watch(pid: int, seconds: float, parameter: str) -> None:
         else:
             return
         if silent_seconds >= seconds:
-            line = (
-                f"error: no step for {seconds:g} s ({parameter}): process {pid} is killed; the same "
-                "command resumes\n"
-            )
+            line = f"error: no step for {seconds:g} s ({parameter}): process {pid} is killed; the same "
             # What reads standard error may hang, too, and be what the parent waits for.
             if select.select([], [2], [], 1.0)[1]:
                 with contextlib.suppress(OSError):
-                    os.write(2, ("\n" * os.isatty(2) + line).encode())
+                    os.write(2, ("\n" * os.isatty(2) + line + "command resumes\n").encode())
             os.kill(pid, signal.SIGKILL)
-            return
 
 
 if __name__ == "__main__":
