@@ -2,9 +2,10 @@
 
     python -m multiberts.tests.launch.skypilot_rehearsal FOLDER      # or: make rehearse
 
-SkyPilot, its server, its jobs' controller, the task file, `multiberts launch run` and the trainer are the real ones. The
-cloud is a Slurm of three nodes on this machine, and a folder stands for the bucket. The first of two seeds loses its
-machine without notice, hangs, and loses its machine with notice; both must end in the bytes of uninterrupted runs.
+SkyPilot, its server and its jobs' controller, the task file, `multiberts launch run` and the trainer are the
+real ones. A Slurm of three nodes on this machine is the cloud, and a folder the bucket. The first of two
+seeds loses its machine without notice, hangs, and loses its machine with notice. Both must end in the bytes
+of uninterrupted runs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import yaml
 from multiberts.bert.training.log import METRICS, tail_of_metrics
 from multiberts.runs.bucket.mirror import (
     FOLDER_VARIABLE,
+    MANIFEST,
     PUSH_VARIABLE,
     local_copy,
     read_manifest,
@@ -38,13 +40,12 @@ from multiberts.runs.console import report
 from multiberts.runs.directory import DONE
 from multiberts.runs.environment import ENGINE, JAX
 from multiberts.runs.errors import UserError
-from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.runs.preemption import EXIT_PREEMPTED, handle_signals
 from multiberts.tests.launch.skypilot_rehearsal.cloud import (
     Cloud,
     adopt_descendants,
     check,
     end_descendants,
-    exit_on_signals,
 )
 from multiberts.tests.patience import PATIENCE
 
@@ -94,30 +95,32 @@ class Rehearsal:
         Raises:
           RuntimeError: something did not happen, or other bytes came out.
         """
-        self._say("both seeds are trained here, uninterrupted")
-        self._launch("uninterrupted", "--engine=local", "--workers=1", expected=0)
-        done = sorted((self._folder / "uninterrupted" / "pretrain").rglob(DONE))
-        runs = [str(path.parent.relative_to(self._folder / "uninterrupted")) for path in done]
         self._write_task()
-        self._say("Slurm, SSH and SkyPilot start")
+        self._say("the same seeds train here, uninterrupted; Slurm, SSH and SkyPilot start")
+        uninterrupted = self._start("uninterrupted", "--engine=local", "--workers=1")
         with self._cloud:
             self._say("`multiberts launch run` submits both seeds")
             look = ("experiment", "--engine=skypilot", f"--gin_param={self._options()}")
             self._launch(*look, expected=EXIT_PREEMPTED)
             if "submitted as" in self._launch(*look, expected=EXIT_PREEMPTED):
                 raise RuntimeError("the same command submitted a seed again")
+            self._wait(lambda: len(self._runs()) == 2, "both seeds in the bucket")
+            runs = self._runs()
             events = [
                 self._lose(runs[0], 300, "node killed, no notice", self._kill_node),
-                self._lose(runs[0], 1100, "trainer stopped", self._stop_trainer),
+                self._lose(runs[0], 1100, "trainer hangs", self._stop_trainer),
                 self._lose(runs[0], 1900, "node set down, SIGTERM", self._set_down),
             ]
             self._say("the seeds train to their ends")
             for run in runs:
-                self._wait(
-                    lambda run=run: Bucket(f"{self._url}/{run}").read(DONE), f"DONE of {run}"
-                )
+                bucket = Bucket(f"{self._url}/{run}")
+                self._wait(lambda bucket=bucket: bucket.read(DONE), f"DONE of {run}")
             self._launch(*look, expected=0)
             self._say("`multiberts launch run` has fetched both")
+            if uninterrupted.wait(PATIENCE):
+                raise RuntimeError(
+                    f"the uninterrupted runs failed, see {self._folder}/uninterrupted.log"
+                )
         widths = "{:<24} {:<46} {:>7} {:>9}".format
         report(widths("event", "seen", "seconds", "steps lost"))
         for event in events:
@@ -141,23 +144,28 @@ class Rehearsal:
 
     def _launch(self, root: str, *flags: str, expected: int) -> str:
         """Calls `multiberts launch run` and returns what it printed."""
+        log = self._folder / f"{root}.log"
+        before = log.stat().st_size if log.exists() else 0
+        process = self._start(root, *flags)
+        self._wait(lambda: process.poll() is not None, f"`multiberts launch run`, see {log}")
+        printed = log.read_text()[before:]
+        if process.returncode != expected:
+            raise RuntimeError(
+                f"`multiberts launch run` ended with status {process.returncode}, expected {expected}: "
+                f"{printed[-2000:]}"
+            )
+        return printed
+
+    def _start(self, root: str, *flags: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "multiberts", "launch", "run"]
         command += [f"--gin_file={EXPERIMENT}", f"--root={self._folder / root}", *flags]
-        done = subprocess.run(
-            command,
-            env={**self._cloud.environment, "PYTHONPATH": _PYTHONPATH, ENGINE: JAX},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-        )
-        with (self._folder / "launch.log").open("a") as log:
-            print("$", *command, done.stdout, f"status {done.returncode}", sep="\n", file=log)
-        if done.returncode != expected:
-            raise RuntimeError(
-                f"status {done.returncode}, expected {expected}, of {command}: {done.stdout[-2000:]}"
+        with (self._folder / f"{root}.log").open("ab") as log:
+            return subprocess.Popen(
+                command,
+                env={**self._cloud.environment, "PYTHONPATH": _PYTHONPATH, ENGINE: JAX},
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
-        return done.stdout
 
     def _write_task(self) -> None:
         """Copies the task file, for processors, and for machines that have everything."""
@@ -172,16 +180,15 @@ class Rehearsal:
         (self._folder / "pretrain.yaml").write_text(yaml.safe_dump(task, sort_keys=False))
 
     def _lose(
-        self, run: str, step: int, name: str, happens: Callable[[psutil.Process], str]
+        self, run: str, step: int, name: str, happens: Callable[[str, psutil.Process], str]
     ) -> Event:
         """Lets something happen to a run's trainer after a step, and waits until another trains."""
         self._wait(lambda: self._state(run) >= step, f"step {step} of {run}")
         trainer = self._trainer(run)
         assert trainer is not None, f"no trainer of {run}"
-        log = local_copy(Bucket(f"{self._url}/{run}")) / METRICS
-        reached = tail_of_metrics(log)[-1]["step"]
+        reached = tail_of_metrics(self._copy(run) / METRICS)[-1]["step"]
         began = time.monotonic()
-        seen = happens(trainer)
+        seen = happens(run, trainer)
         self._say(f"{name} at step {reached}: {seen}")
         self._wait(lambda: self._trainer(run) not in (None, trainer), "another trainer")
         another, kept = self._trainer(run), self._state(run)
@@ -191,6 +198,16 @@ class Rehearsal:
         return Event(
             name, f"{seen}; goes on, {_node(another)}", time.monotonic() - began, reached, kept
         )
+
+    def _runs(self) -> list[str]:
+        """Returns the seeds that train or have trained in the bucket."""
+        bucket = self._folder / "bucket"
+        return sorted(
+            str(path.parent.relative_to(bucket)) for path in bucket.glob(f"pretrain/*/*/{MANIFEST}")
+        )
+
+    def _copy(self, run: str) -> Path:
+        return local_copy(Bucket(f"{self._url}/{run}"))
 
     def _state(self, run: str) -> int:
         """Returns the step of the newest state in the bucket."""
@@ -207,26 +224,26 @@ class Rehearsal:
                     return process
         return None
 
-    def _kill_node(self, trainer: psutil.Process) -> str:
+    def _kill_node(self, run: str, trainer: psutil.Process) -> str:
         node = _node(trainer)
         count = self._cloud.slurm.kill_node(node)
-        # The machine's disk is lost with it.
-        shutil.rmtree(os.environ[FOLDER_VARIABLE])
-        self._say(f"{node} comes back, empty")
+        shutil.rmtree(self._copy(run))  # the disk is lost with the machine
+        self._wait(lambda: self._trainer(run), "a trainer on another node")
         self._cloud.slurm.start_node(node)
-        return f"{count} processes of {node} killed"
+        return f"{count} processes killed on {node}"
 
-    def _stop_trainer(self, trainer: psutil.Process) -> str:
+    def _stop_trainer(self, run: str, trainer: psutil.Process) -> str:
         trainer.send_signal(signal.SIGSTOP)
         self._wait(lambda: not trainer.is_running(), "the end of the stopped trainer")
-        return "killed by its own watch"
+        return "stopped; killed by its own watch"
 
-    def _set_down(self, trainer: psutil.Process) -> str:
+    def _set_down(self, run: str, trainer: psutil.Process) -> str:
         node = _node(trainer)
         self._cloud.slurm.set_node("state=down", "reason=rehearsal", name=node)
         self._wait(lambda: not trainer.is_running(), f"the end of the trainer on {node}")
+        self._wait(lambda: self._trainer(run), "a trainer on another node")
         self._cloud.slurm.set_node("state=resume", name=node)
-        return "saved within 5 s"
+        return f"ended on {node}"
 
     def _compare(self, runs: list[str]) -> None:
         compared = 0
@@ -238,7 +255,8 @@ class Rehearsal:
                 if not filecmp.cmp(path, other / name, shallow=False):
                     raise RuntimeError(f"{other / name} differs from an uninterrupted run's")
                 compared += 1
-        report(f"{SAME} ({compared} files)")
+        shutil.rmtree(self._folder / "cloud")
+        report(f"{SAME} ({compared} files, {time.monotonic() - self._began:.0f} s)")
 
 
 def _node(process: psutil.Process) -> str:
@@ -250,13 +268,12 @@ def main(arguments: Sequence[str]) -> None:
     if len(arguments) != 2:
         raise UserError("give one folder, such as results/rehearsals")
     root = Path(arguments[1]).absolute()
-    sky = Path(os.environ.get("SKYPILOT_PYTHON", "")).parent.absolute()
-    check(sky)
+    sky = check()
     folder = root / time.strftime("%Y%m%d-%H%M%S")
     (folder / "cloud").mkdir(parents=True)
     report(f"logs and everything else: {folder}")
     adopt_descendants()
-    exit_on_signals()
+    handle_signals(lambda number, _: sys.exit(128 + number))
     try:
         Rehearsal(folder, sky, root / "uv-cache").run()
     except RuntimeError as error:

@@ -1,7 +1,7 @@
-"""A cloud of two nodes on this machine for SkyPilot: Debian's Slurm, an SSH server, and SkyPilot's own server.
+"""A cloud on this machine for SkyPilot: Debian's Slurm, an SSH server, and SkyPilot's own server.
 
-All run as this user, on free ports, with their files in one folder. What is SkyPilot's way with Slurm: it logs
-in by SSH, asks for an allocation as another asks for a machine, and installs itself there with uv.
+All run as this user, on free ports, with their files in one folder. SkyPilot logs in by SSH, asks Slurm for
+an allocation where it asks others for a machine, and installs itself there by uv.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import ctypes
 import getpass
 import os
 import shutil
-import signal
 import socket
 import subprocess
+import tempfile
 import uuid
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
@@ -24,6 +23,7 @@ from multiberts.runs.errors import UserError
 from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster, free_port
 from multiberts.tests.patience import PATIENCE
 
+VARIABLE = "SKYPILOT_PYTHON"
 # Names that resolve everywhere, to addresses that every Linux answers at.
 NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 _ROOT_ONLY = Path("/run/sshd")  # root's sshd refuses to start without this empty folder
@@ -35,13 +35,13 @@ Port {port}
 HostKey {folder}/host_key
 PidFile none
 AuthorizedKeysFile {folder}/key.pub
-UsePAM no
+UsePAM yes
 StrictModes no
 PasswordAuthentication no
 PermitRootLogin yes
 MaxStartups 100
 MaxSessions 100
-SetEnv HOME={folder}/nodes SLURM_CONF={slurm_conf}
+SetEnv HOME={folder}/nodes SLURM_CONF={slurm_conf} TMPDIR={scratch}
 """
 _SSH = """
 Host rehearsal
@@ -54,8 +54,8 @@ _CONFIGURATION = """
 jobs: {{controller: {{consolidation_mode: true}}}}
 slurm: {{cluster_configs: {{rehearsal: {{tmpdir: {folder}/nodes}}}}}}
 """
-# SkyPilot installs uv by the script that it gets from its web site, and by uv a Python 3.10 for itself. A script
-# that writes this stand-in comes in its place: it keeps one cache, and takes the Python of SkyPilot's environment.
+# On each machine SkyPilot runs uv's install script from the web, and has uv fetch a Python 3.10. In place of
+# that uv comes this one, which keeps its cache and takes the Python of SkyPilot's environment here.
 _CURL = """#!/bin/sh
 case "$*" in
 */uv/install.sh*) echo 'mkdir -p "$UV_INSTALL_DIR"; cp {folder}/uv "$UV_INSTALL_DIR/uv"' ;;
@@ -71,25 +71,30 @@ done
 export UV_CACHE_DIR={cache} UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=true
 exec {uv} "$@"
 """
-# Its jobs' controller watches nothing while neither 8.8.8.8 nor 1.1.1.1 answers, and waits for ever where there is no
-# internet. Here the server itself answers.
-_ANSWERED = """
+# What SkyPilot cannot be told: the controller of its jobs watches nothing while neither 8.8.8.8 nor 1.1.1.1
+# answers, so never without internet (here its own server answers), and all users share a log in /tmp.
+_CHANGED = """
 import importlib.machinery
 import sys
+
+CHANGES = {{
+    "sky.backends.backend_utils": ("_TEST_IP_LIST", ["http://127.0.0.1:{server_port}/api/health"]),
+    "sky.skylet.constants": ("HA_PERSISTENT_RECOVERY_LOG_PATH", "{folder}/{{}}ha_recovery.log"),
+}}
 
 
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name != "sky.backends.backend_utils":
+        if name not in CHANGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         execute = spec.loader.exec_module
 
         def exec_module(module):
             execute(module)
-            assert all(url.startswith("https://") for url in module._TEST_IP_LIST)
-            module._TEST_IP_LIST = ["http://127.0.0.1:{port}/api/health"]
+            assert hasattr(module, CHANGES[name][0])
+            setattr(module, *CHANGES[name])
 
         spec.loader.exec_module = exec_module
         return spec
@@ -100,39 +105,37 @@ sys.meta_path.insert(0, Finder)
 
 
 def missing_programs() -> list[str]:
-    """Returns the programs of Debian's packages that this machine lacks."""
+    """Returns the programs that this machine lacks."""
     programs = (*PROGRAMS, "sshd", "ssh", "ssh-keygen", "rsync", "curl")
     return [name for name in programs if shutil.which(name, path=_path()) is None]
 
 
-def check(sky: Path) -> None:
-    """Checks that the cloud can start here.
-
-    Args:
-      sky: the folder of programs of SkyPilot's environment.
+def check() -> Path:
+    """Returns the folder of programs of SkyPilot's environment.
 
     Raises:
-      UserError: something is missing.
+      UserError: this machine lacks something that the cloud needs.
     """
     missing = missing_programs()
     if missing:
         raise UserError(
-            f"the rehearsal needs {', '.join(missing)}, not found on this machine; install Debian's packages "
-            "munge, slurmctld, slurmd, slurm-client, openssh-server, rsync, curl"
+            f"found no {', '.join(missing)} on this machine; "
+            "apt install munge slurm-wlm openssh-server rsync curl"
         )
-    for program in ("sky", "uv", "python"):
-        if not (sky / program).exists():
-            raise UserError(
-                f"SKYPILOT_PYTHON: {sky} has no program {program}; name the Python of an environment with "
-                "skypilot[slurm] and uv, or leave it out: `make rehearse` makes one"
-            )
+    name = socket.gethostname()
     try:
-        socket.gethostbyname(socket.gethostname())
+        socket.gethostbyname(name)
     except OSError as error:
         raise UserError(
-            f"this machine's name, {socket.gethostname()}, has no address ({error}); Slurm and SkyPilot need "
-            "one: add it to /etc/hosts"
+            f"this machine's name, {name}, has no address; add the line '127.0.1.1 {name}' to /etc/hosts"
         ) from error
+    folder = Path(os.environ.get(VARIABLE, "")).absolute().parent
+    if not all((folder / program).exists() for program in ("python", "sky", "uv")):
+        raise UserError(
+            f"{VARIABLE} is {os.environ.get(VARIABLE, '')!r}, expected the Python of an environment that has "
+            "skypilot[slurm]==0.14.1 and uv; `make rehearse` without it makes one"
+        )
+    return folder
 
 
 def _path() -> str:
@@ -154,9 +157,11 @@ class Cloud:
         self._stack = contextlib.ExitStack()
         self._server_port = free_port()
         self._user_id = uuid.uuid4().hex[:8]
+        # Sockets lie in it, whose paths have at most 107 characters.
+        self._scratch = Path(tempfile.mkdtemp(prefix="rehearsal-"))
         address = socket.gethostbyname(socket.gethostname())
         self.slurm = SlurmCluster(
-            folder / "slurm", NODES, address=address, cpus=1, settings=_SLURM_SETTINGS
+            self._scratch / "slurm", NODES, address=address, cpus=1, settings=_SLURM_SETTINGS
         )
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("SKY")},
@@ -164,6 +169,7 @@ class Cloud:
             "HOME": str(folder / "home"),
             "PATH": f"{sky}{os.pathsep}{_path()}",
             "PYTHONPATH": str(folder / "site"),
+            "TMPDIR": str(self._scratch),
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
             "SKYPILOT_API_SERVER_LOCAL_PORT": str(self._server_port),
             # Names the folder of its sockets below /tmp.
@@ -176,6 +182,7 @@ class Cloud:
     def __enter__(self) -> Cloud:
         with contextlib.ExitStack() as stack:
             stack.callback(shutil.rmtree, f"/tmp/sky_ssh_{self._user_id}", ignore_errors=True)
+            stack.callback(self._keep_logs)
             self._write_files()
             os.environ["PATH"] = _path()
             stack.enter_context(self.slurm)
@@ -187,7 +194,11 @@ class Cloud:
             sshd = [str(shutil.which("sshd")), "-D", "-f", str(self._folder / "sshd_config")]
             subprocess.Popen([*sshd, "-E", str(self._folder / "sshd.log")])
             self.sky("api", "start")
-            self.sky("check", "slurm")
+            if "Slurm: enabled" not in self.sky("check", "slurm"):
+                logs = "sky.log and sshd.log"
+                raise RuntimeError(
+                    f"SkyPilot does not reach Slurm by SSH, see {logs} in {self._folder}"
+                )
             self._stack = stack.pop_all()
         return self
 
@@ -212,11 +223,19 @@ class Cloud:
             raise RuntimeError(f"sky {' '.join(arguments)}: {done.stdout[-2000:]}")
         return done.stdout
 
+    def _keep_logs(self) -> None:
+        for log in (self._scratch / "slurm").glob("*.*"):
+            if log.suffix in (".log", ".output"):
+                shutil.copy(log, self._folder)
+        shutil.rmtree(self._scratch)
+
     def _write_files(self) -> None:
         values = {
             "folder": self._folder,
             "port": free_port(),
+            "server_port": self._server_port,
             "user": getpass.getuser(),
+            "scratch": self._scratch,
             "slurm_conf": self.slurm.environment["SLURM_CONF"],
             "python": Path(self._sky / "python").resolve(),
             "uv": self._sky / "uv",
@@ -230,6 +249,7 @@ class Cloud:
             "home/.sky/config.yaml": _CONFIGURATION,
             "bin/curl": _CURL,
             "uv": _UV,
+            "site/sitecustomize.py": _CHANGED,
             # A login shell's PATH is set anew by /etc/profile.
             "nodes/.bash_profile": f'export PATH="{bins}:{_path()}"\n',
         }.items():
@@ -238,21 +258,9 @@ class Cloud:
             path.write_text(template.format(**values).lstrip())
         for program in (bins / "curl", self._folder / "uv"):
             program.chmod(0o755)
-        (self._folder / "site").mkdir()
-        answered = _ANSWERED.replace("{port}", str(self._server_port))
-        (self._folder / "site" / "sitecustomize.py").write_text(answered)
         for name in ("key", "host_key"):
-            command = [
-                "ssh-keygen",
-                "-q",
-                "-t",
-                "ed25519",
-                "-N",
-                "",
-                "-f",
-                str(self._folder / name),
-            ]
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self._folder / name]
+            subprocess.run(command, check=True)
 
 
 def adopt_descendants() -> None:
@@ -270,13 +278,3 @@ def end_descendants() -> None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(descendants, timeout=1)
-
-
-def exit_on_signals() -> None:
-    """Lets SIGTERM and SIGHUP end this process as Ctrl-C does: by an exception, so that all is undone."""
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handler)
