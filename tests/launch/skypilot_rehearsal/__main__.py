@@ -47,10 +47,12 @@ from multiberts.tests.launch.skypilot_rehearsal.cloud import (
     check,
     end_descendants,
 )
+from multiberts.tests.launch.slurm_cluster import free_port
 from multiberts.tests.patience import PATIENCE
 
 EXPERIMENT = Path(__file__).with_name("experiment.gin")
-_TASK = Path(__file__).resolve().parents[3] / "configs/launch/skypilot/pretrain.yaml"
+_TASKS = Path(__file__).resolve().parents[3] / "configs/launch/skypilot"
+_LIVE = {"PENDING", "STARTING", "RUNNING", "RECOVERING"}
 _STATE = re.compile(r"state/step_(\d+)\.npz")
 _PYTHONPATH = os.environ.get("PYTHONPATH", "")
 SAME = "the checkpoints are those of uninterrupted runs, byte for byte"
@@ -95,12 +97,13 @@ class Rehearsal:
         Raises:
           RuntimeError: something did not happen, or other bytes came out.
         """
-        self._write_task()
+        task = self._write_task("pretrain.yaml")
+        options = f"run.engine_options = {{'bucket': '{self._url}', 'task': '{task}'}}"
         self._say("the same seeds train here, uninterrupted; Slurm, SSH and SkyPilot start")
         uninterrupted = self._start("uninterrupted", "--engine=local", "--workers=1")
         with self._cloud:
             self._say("`multiberts launch run` submits both seeds")
-            look = ("experiment", "--engine=skypilot", f"--gin_param={self._options()}")
+            look = ("experiment", "--engine=skypilot", f"--gin_param={options}")
             self._launch(*look, expected=EXIT_PREEMPTED)
             if "submitted as" in self._launch(*look, expected=EXIT_PREEMPTED):
                 raise RuntimeError("the same command submitted a seed again")
@@ -117,6 +120,7 @@ class Rehearsal:
                 self._wait(lambda bucket=bucket: bucket.read(DONE), f"DONE of {run}")
             self._launch(*look, expected=0)
             self._say("`multiberts launch run` has fetched both")
+            events.append(self._sweep())
             if uninterrupted.wait(PATIENCE):
                 raise RuntimeError(
                     f"the uninterrupted runs failed, see {self._folder}/uninterrupted.log"
@@ -138,9 +142,6 @@ class Rehearsal:
             if time.monotonic() > end:
                 raise RuntimeError(f"waited {PATIENCE:.0f} s for {what}")
             time.sleep(0.2)
-
-    def _options(self) -> str:
-        return f"run.engine_options = {{'bucket': '{self._url}', 'task': '{self._folder}/pretrain.yaml'}}"
 
     def _launch(self, root: str, *flags: str, expected: int) -> str:
         """Calls `multiberts launch run` and returns what it printed."""
@@ -167,17 +168,48 @@ class Rehearsal:
                 stderr=subprocess.STDOUT,
             )
 
-    def _write_task(self) -> None:
-        """Copies the task file, for processors, and for machines that have everything."""
-        task = yaml.safe_load(_TASK.read_text())
+    def _write_task(self, name: str, **variables: str) -> str:
+        """Copies a task file, for processors and machines that have everything, and returns its path."""
+        task = yaml.safe_load((_TASKS / name).read_text())
         recovery = task["resources"]["job_recovery"]
         task["resources"] = {"infra": "slurm", "cpus": 1, "memory": 1, "job_recovery": recovery}
         task["envs"] |= {
             **{"PYTHON": sys.executable, "PYTHONPATH": _PYTHONPATH, "JAX_PLATFORMS": "cpu"},
             **{FOLDER_VARIABLE: os.environ[FOLDER_VARIABLE], PUSH_VARIABLE: "1"},
             **{"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            **variables,
         }
-        (self._folder / "pretrain.yaml").write_text(yaml.safe_dump(task, sort_keys=False))
+        path = self._folder / name
+        path.write_text(yaml.safe_dump(task | {"num_nodes": min(2, task.get("num_nodes", 1))}))
+        return str(path)
+
+    def _sweep(self) -> Event:
+        """Trains both seeds for a few steps by the task file for several machines."""
+        began, root = time.monotonic(), self._folder / "sweep"
+        flags = (
+            "--gin_param='pretrain.num_steps = 60' --gin_param='pretrain.checkpoint_steps = [0]'"
+        )
+        variables = {
+            "CONFIG": str(EXPERIMENT),
+            "ROOT": str(root),
+            "FLAGS": flags,
+            "PORT": str(free_port()),
+        }
+        task = self._write_task("sweep.yaml", **variables)
+        self._cloud.sky("jobs", "launch", "--yes", "--detach-run", "--name=sweep", task)
+        self._wait(lambda: self._cloud.status_of("sweep") not in _LIVE, "the end of the sweep")
+        done = len(list(root.glob(f"pretrain/*/*/{DONE}")))
+        if (self._cloud.status_of("sweep"), done) != ("SUCCEEDED", 2):
+            raise RuntimeError(
+                f"the sweep is {self._cloud.status_of('sweep')}, {done} of 2 seeds done"
+            )
+        return Event(
+            "sweep on two nodes",
+            "by Dask's scheduler on the first: both seeds done",
+            time.monotonic() - began,
+            0,
+            0,
+        )
 
     def _lose(
         self, run: str, step: int, name: str, happens: Callable[[str, psutil.Process], str]
@@ -234,13 +266,13 @@ class Rehearsal:
 
     def _stop_trainer(self, run: str, trainer: psutil.Process) -> str:
         trainer.send_signal(signal.SIGSTOP)
-        self._wait(lambda: not trainer.is_running(), "the end of the stopped trainer")
+        self._wait(lambda: self._trainer(run) != trainer, "the end of the stopped trainer")
         return "stopped; killed by its own watch"
 
     def _set_down(self, run: str, trainer: psutil.Process) -> str:
         node = _node(trainer)
         self._cloud.slurm.set_node("state=down", "reason=rehearsal", name=node)
-        self._wait(lambda: not trainer.is_running(), f"the end of the trainer on {node}")
+        self._wait(lambda: self._trainer(run) != trainer, f"the end of the trainer on {node}")
         self._wait(lambda: self._trainer(run), "a trainer on another node")
         self._cloud.slurm.set_node("state=resume", name=node)
         return f"ended on {node}"

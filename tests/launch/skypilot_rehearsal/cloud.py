@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import getpass
+import json
 import os
 import shutil
 import socket
@@ -222,6 +223,12 @@ class Cloud:
         if done.returncode:
             raise RuntimeError(f"sky {' '.join(arguments)}: {done.stdout[-2000:]}")
         return done.stdout
+
+    def status_of(self, name: str) -> str:
+        """Returns the status of the managed job of this name."""
+        printed = self.sky("jobs", "queue", "--all", "--output=json")
+        jobs = json.loads(printed[printed.index("[") :])
+        return next(str(job["status"]) for job in jobs if job["job_name"] == name)
 
     def _keep_logs(self) -> None:
         for log in (self._scratch / "slurm").glob("*.*"):
