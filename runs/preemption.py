@@ -19,14 +19,16 @@ EXIT_PREEMPTED = 75
 # A request to stop is the whole process's: only the main thread gets signals, and workers of Dask call stages
 # in another one. It lasts until the outermost block has ended.
 _ASKED = threading.Event()
-_SAVE_ASKED = threading.Event()
 _OPEN: list[None] = []
 _num_opened = 0
+
+# Released once whenever maintenance of this machine is announced: then a state is due.
+MAINTENANCE = threading.Semaphore(0)
 
 # An ssh connection that closes is the most frequent stop of all.
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
-# Of Google's machines, which are taken without SIGTERM; its own libraries read the same variable.
+# Google's machines are taken without SIGTERM; its own libraries read the same variable.
 _PRODUCT = Path("/sys/class/dmi/id/product_name")
 _METADATA_HOST = "GCE_METADATA_HOST", "metadata.google.internal"
 
@@ -51,7 +53,7 @@ def preemption_notice() -> Iterator[Callable[[], bool]]:
     ended = threading.Event()
     if not _OPEN:
         _ASKED.clear()
-        is_googles = _PRODUCT.is_file() and _PRODUCT.read_text().startswith("Google")
+        is_googles = os.access(_PRODUCT, os.R_OK) and _PRODUCT.read_text().startswith("Google")
         if is_googles or os.environ.get(_METADATA_HOST[0]):
             threading.Thread(target=_ask_metadata, args=(ended,), daemon=True).start()
     _OPEN.append(None)
@@ -86,13 +88,6 @@ def ask_to_stop() -> None:
     _ASKED.set()
 
 
-def should_save() -> bool:
-    """Returns, once for each announcement of maintenance of this machine, that a state is due."""
-    is_due = _SAVE_ASKED.is_set()
-    _SAVE_ASKED.clear()
-    return is_due
-
-
 def _ask_metadata(ended: threading.Event) -> None:
     from http.client import HTTPConnection, HTTPException  # not above: 20 ms of every command
 
@@ -108,7 +103,7 @@ def _ask_metadata(ended: threading.Event) -> None:
                 console.note_once("the metadata server says that this machine is being preempted")
                 ask_to_stop()
             elif before != answers[name] == "TERMINATE_ON_HOST_MAINTENANCE":
-                _SAVE_ASKED.set()
+                MAINTENANCE.release()
         ended.wait(1.0)
 
 

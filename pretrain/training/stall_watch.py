@@ -84,7 +84,7 @@ def _watch(pid: int, seconds: float, parameter: str) -> None:
             return
         if silent_seconds >= seconds:
             line = f"error: no step for {seconds:g} s ({parameter}): process {pid} is killed; the same "
-            # What reads standard error may hang, too, and be what the parent waits for.
+            # The reader of standard error may hang, too, and be the one that the parent waits for.
             if select.select([], [2], [], 1.0)[1]:
                 with contextlib.suppress(OSError):
                     os.write(2, ("\n" * os.isatty(2) + line + "command resumes\n").encode())

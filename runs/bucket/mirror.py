@@ -167,7 +167,7 @@ class Mirror:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Pushes what is new, and gives the lease back."""
-        # What takes a machine away often says so twice, and the second time must not end the push.
+        # Machines say more than once that they are taken, and the second time must not end the push.
         with preemption_notice():
             self._ended.set()
             if self._pusher is not None:

@@ -158,7 +158,7 @@ def push_while_asked_to_stop(url: str) -> None:
     def main(_arguments: Sequence[str]) -> None:
         with local_arguments({"run_dir": url}) as local:
             save_state(Path(local["run_dir"]), 7)
-            Bucket.write = write_and_notice  # type: ignore[method-assign]
+            Bucket.write = write_and_notice
             raise PreemptedError("asked to stop: saved")
 
     run_main(main)
