@@ -131,10 +131,6 @@ samples:
 	$(SAMPLES)-of-helm/bin/pip install --quiet crfm-helm==0.5.16
 	$(SAMPLES)-of-helm/bin/python tests/samples/make.py helm tests/samples/helm
 
-# A plan of 25 seeds on Cloud TPU through five weeks and everything that users report, in simulated time.
-simulate-tpu: $(VENV)/installed-for-tests
-	$(BIN)/python -m multiberts.tests.launch.tpu.plan_simulation
-
 # Two tiny seeds by SkyPilot on a Slurm on this machine, one of which loses its machine twice and hangs once: 6 minutes.
 # SKYPILOT_PYTHON names the Python of an environment with SkyPilot; else one is made, 650 MB.
 SKYPILOT_PYTHON ?= $(VENV)/skypilot/bin/python

@@ -1,8 +1,8 @@
 """Pre-trains the seeds of a plan as managed jobs of SkyPilot, in any cloud, on Kubernetes or on Slurm.
 
-Each call takes one look: it fetches seeds that are done, submits those that have no job, and shows the others. SkyPilot
-moves its jobs from machine to machine meanwhile, and the bucket has all that a seed needs to resume. It is called as the
-program `sky`, from an environment of its own, as it wants an older click than this one.
+Each call takes one look: it fetches seeds that are done, submits those that have no job, and shows the
+others. SkyPilot moves its jobs from machine to machine meanwhile, and the bucket has all that a seed needs to
+resume. It is called as the program `sky`, from an environment of its own: it wants an older click.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun, with_leaves
-from multiberts.launch.running import run_plan
 from multiberts.runs.bucket.copies import fetch_run, push_finished
 from multiberts.runs.bucket.mirror import MANIFEST
 from multiberts.runs.bucket.objects import Bucket, is_url
@@ -43,7 +42,9 @@ STAGE = "pretrain"
 # Its `workdir: .` is this folder, which SkyPilot copies to each machine.
 PROJECT = Path(__file__).resolve().parent.parent
 _INSTALL = "uv tool install --python 3.11 'skypilot[gcp,kubernetes]==0.14.1'"
-# The error of a `sky jobs queue` before the first job, where jobs are controlled by a machine of their own.
+# All jobs, as it shows 50 else, and everybody's; why they failed; a controller that was stopped is started.
+_QUEUE = ("jobs", "queue", "--all", "--all-users", "--verbose", "--refresh", "-o", "json")
+# Its error before the first job, where jobs are controlled by a machine of their own.
 _NO_CONTROLLER = "No in-progress managed jobs"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _STATE = re.compile(r"state/step_(\d+)")
@@ -59,7 +60,7 @@ class SkyPilotOptions:
 
     Attributes:
       bucket: URL of a folder of this experiment alone, such as `gs://my-bucket/multiberts`.
-      task: SkyPilot's file of a seed; it trains with `multiberts pretrain` and the flags in `FLAGS`.
+      task: SkyPilot's file of a seed; it gives `multiberts pretrain` the flags in `$FLAGS`.
     """
 
     bucket: str
@@ -80,18 +81,18 @@ class ManagedJob:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> ManagedJob:
-        def text(name: str) -> str:
-            return " ".join(_COLOURS.sub("", str(row.get(name) or "-")).split())
+        def text(*names: str) -> str:
+            value = next((row[name] for name in names if row.get(name)), "-")
+            return " ".join(_COLOURS.sub("", str(value)).split())
 
-        reason = text("failure_reason")
         return cls(
-            int(row["job_id"]),
-            text("job_name"),
-            text("status"),
-            int(row.get("recovery_count") or 0),
-            text("cluster_resources"),
-            text("infra"),
-            reason if reason != "-" else text("details"),
+            id=int(row["job_id"]),
+            name=text("job_name"),
+            status=text("status"),
+            recoveries=int(row.get("recovery_count") or 0),
+            machine=text("cluster_resources"),
+            zone=text("infra"),
+            reason=text("failure_reason", "details"),
         )
 
     @property
@@ -105,27 +106,32 @@ class ManagedJob:
     @property
     def end(self) -> str:
         """Returns how it failed, for people."""
-        reason = self.reason
-        if self.status == "SUCCEEDED":
-            reason = "the bucket has no DONE of this run all the same"
+        reason = (
+            "but the bucket has no DONE of this run" * (self.status == "SUCCEEDED") or self.reason
+        )
         return (
             f"job {self.id} is {self.status}: {reason} (`sky jobs logs {self.id}` shows its output)"
         )
 
 
 def submit_plan(
-    *, plan: list[PlannedRun], root: str, options: SkyPilotOptions, attempts: int
+    *,
+    plan: list[PlannedRun],
+    root: str,
+    options: SkyPilotOptions,
+    attempts: int,
+    carry_out: Callable[[list[PlannedRun]], list[FailedRun]],
 ) -> list[FailedRun]:
     """Takes one look at the pre-training of a plan: fetches, submits, and shows what trains.
 
-    Runs that pre-training needs are carried out on this machine before; those that need it are left to
-    another engine.
+    Runs that need pre-training are left to another engine.
 
     Args:
       plan: every run after its parents.
       root: directory of the experiment here: markers, and in the end what was trained.
       options: where the runs are kept, and how a machine trains.
       attempts: how many jobs of a run may fail.
+      carry_out: carries out on this machine, before, the runs that pre-training needs.
 
     Returns:
       The runs that failed, once nothing trains any more.
@@ -136,7 +142,7 @@ def submit_plan(
     bucket, task = Bucket(options.bucket), _task_file(options.task)
     bucket.check_conditional()
     bucket.check_writable()
-    failures = _carry_out_before(plan, root)
+    failures = carry_out(_needed_before(plan, root))
     if failures:
         return failures
     with Lease(root):
@@ -165,82 +171,82 @@ class _Look:
         self._plan, self._root, self._bucket, self._task = plan, root, bucket, task
         self._attempts = attempts
         self._pretraining = [run for run in plan if run.stage == STAGE]
-        self._names = {
-            run.path: f"{_prefix(bucket)}{re.sub(r'[^A-Za-z0-9._-]+', '-', run.path)[-60:]}"
-            for run in self._pretraining
-        }
         self._jobs: dict[str, list[ManagedJob]] = {}
+        self._failed: dict[str, FailedRun] = {}
 
     def take(self) -> list[FailedRun]:
-        if self._left():
+        left = self._left()
+        if left:
             # Before the bucket is read, so that a job that has succeeded has left its DONE there.
+            progress(f"asking SkyPilot for the jobs of {counted(len(left), 'run')}")
             self._jobs = _queue(_prefix(self._bucket))
-        for run in self._left():
-            place = Bucket(f"{self._bucket.url}/{run.path}")
-            if place.read(DONE) is not None:
-                progress(f"{run.name} is done: fetching it from {place.url}")
-                fetch_run(place, self._root / run.path)
-        failed = self._failed()
-        due = [run for run in self._left() if self._is_due(run) and run.path not in failed]
+        for run in left:
+            if self._place(run).read(DONE) is not None:
+                progress(f"{run.name} is done: fetching it from {self._place(run).url}")
+                fetch_run(self._place(run), self._root / run.path)
+        left = self._left()
+        due = [run for run in left if self._is_due(run)]
         if due:
             self._submit(due)
             self._jobs = _queue(_prefix(self._bucket))
-        self._mark(failed)
-        left = self._left()
-        self._show(left, failed)
-        num_done, num_live = len(self._pretraining) - len(left), sum(map(self._is_live, left))
-        done = (
-            f"{num_done} of {counted(len(self._pretraining), 'pre-training run')} of {self._root}"
-        )
-        if len(left) > len(failed):
+        self._write_markers()
+        self._show(left)
+        num_runs = counted(len(self._pretraining), "pre-training run")
+        done = f"{len(self._pretraining) - len(left)} of {num_runs} of {self._root} done"
+        if len(left) > len(self._failed):
+            num_live = sum(self._live(run) is not None for run in left)
             raise PreemptedError(
-                f"{done} done, {counted(num_live, 'job')} of SkyPilot under way; the same command looks "
-                "again, and fetches what is done"
+                f"{done}, {counted(num_live, 'job')} of SkyPilot under way; the same command looks again, "
+                "and fetches what is done"
             )
-        report(f"{done} done")
+        report(done)
         later = sum(run.stage != STAGE and not run.done(self._root) for run in self._plan)
         if later and not left:
             report(f"{counted(later, 'run')} left: --engine=local carries them out here")
-        return list(failed.values())
+        return list(self._failed.values())
 
     def _left(self) -> list[PlannedRun]:
         return [run for run in self._pretraining if not run.done(self._root)]
 
-    def _of(self, run: PlannedRun) -> list[ManagedJob]:
-        return self._jobs.get(self._names[run.path], [])
+    def _place(self, run: PlannedRun) -> Bucket:
+        return Bucket(f"{self._bucket.url}/{run.path}")
 
-    def _is_live(self, run: PlannedRun) -> bool:
-        return any(job.is_live for job in self._of(run))
+    def _name(self, run: PlannedRun) -> str:
+        # The path ends in a hash of what the run is; SkyPilot takes no other characters.
+        return _prefix(self._bucket) + re.sub(r"[^A-Za-z0-9._-]+", "-", run.path)[-60:]
+
+    def _of(self, run: PlannedRun) -> list[ManagedJob]:
+        return self._jobs.get(self._name(run), [])
+
+    def _live(self, run: PlannedRun) -> ManagedJob | None:
+        return next((job for job in self._of(run) if job.is_live), None)
 
     def _is_due(self, run: PlannedRun) -> bool:
-        return not self._is_live(run) and all(parent.done(self._root) for parent in run.parents)
-
-    def _failed(self) -> dict[str, FailedRun]:
-        """Returns the runs that get no further job, and those that build on them."""
-        failed: dict[str, FailedRun] = {}
-        for run in self._left():
-            lost = [parent.name for parent in run.parents if parent.path in failed]
-            ends = [job for job in self._of(run) if job.status != "CANCELLED"]
-            if lost:
-                failed[run.path] = FailedRun(
-                    run, f"not started, for {lost[0]} failed", is_user_error=False, log=None
-                )
-            elif ends and not self._is_live(run) and len(ends) >= self._attempts:
-                message = f"{ends[-1].end}; --attempts={len(ends) + 1} submits it again"
-                failed[run.path] = FailedRun(run, message, False, None, len(ends))
-            elif ends and not self._is_live(run):
+        """Returns whether a run that is not done gets a job now; notes where it gets no further one."""
+        lost = [parent.name for parent in run.parents if parent.path in self._failed]
+        ends = [job for job in self._of(run) if job.status != "CANCELLED"]
+        if lost:
+            self._failed[run.path] = FailedRun(
+                run, f"not started, for {lost[0]} failed", False, None
+            )
+        elif self._live(run) is None and len(ends) >= self._attempts:
+            message = f"{ends[-1].end}; --attempts={len(ends) + 1} submits it again"
+            self._failed[run.path] = FailedRun(run, message, False, None, len(ends))
+        elif self._live(run) is None and all(parent.done(self._root) for parent in run.parents):
+            if ends:
                 warn(f"{run.name}: {ends[-1].end}; it is submitted again")
-        return failed
+            return True
+        return False
 
     def _submit(self, runs: Sequence[PlannedRun]) -> None:
-        # Jobs that no cloud can take would fail later, and one by one.
         where = ["--env", f"BUCKET={self._bucket.url}"]
+        progress(f"submitting {counted(len(runs), 'job')}, about 15 s each")
+        # Jobs that no cloud can take would fail later, one by one.
         _sky("launch", "--dryrun", "-y", *where, str(self._task))
         for run in runs:
             arguments = self._put_inputs(run)
             flags = [f"--gin_param=pretrain.{name} = {arguments[name]!r}" for name in arguments]
-            name = self._names[run.path]
-            flagged = ["--env", f"FLAGS={shlex.join(flags)}"]
+            name, flagged = self._name(run), ["--env", f"FLAGS={shlex.join(flags)}"]
             _sky("jobs", "launch", "-y", "-d", "-n", name, *where, *flagged, str(self._task))
             progress(f"{run.name}: submitted as {name}")
 
@@ -261,60 +267,56 @@ class _Look:
                 push_finished(Path(path), arguments[name])
         return arguments
 
-    def _mark(self, failed: Mapping[str, FailedRun]) -> None:
-        """Writes for `launch status` which runs have a job, and how the others' last job ended."""
+    def _write_markers(self) -> None:
+        """Writes for `launch status` which runs have a job, and how their last one ended."""
         known = attempts_of(self._root)
         for run in self._pretraining:
-            jobs = {str(job.id): job for job in self._of(run)}
-            live = [job for job in jobs.values() if job.is_live]
-            of_run = known.get(run.path, [])
-            for attempt in of_run:
-                if attempt.engine != ENGINE or attempt.ended is not None:
+            attempts, live = known.get(run.path, []), self._live(run)
+            last, is_done = attempts[-1] if attempts else None, run.done(self._root)
+            if last is not None and last.engine == ENGINE and last.ended is None:
+                job = next((job for job in self._of(run) if str(job.id) == last.job), None)
+                if job is not None and job.is_live and not is_done:
+                    beat(self._root, last)
                     continue
-                job = jobs.get(attempt.job or "")
-                if job is not None and job.is_live and not run.done(self._root):
-                    beat(self._root, attempt)
-                    live = []
-                elif run.done(self._root):
-                    end_attempt(self._root, attempt, "done")
-                elif job is None or job.status == "CANCELLED":
-                    end_attempt(self._root, attempt, "preempted")
-                else:
-                    kind = UserError.__name__ if run.path in failed else "JobFailed"
-                    error = {"kind": kind, "message": job.end}
-                    end_attempt(self._root, attempt, "failed", error)
-            for job in live[:1] if not run.done(self._root) else ():
-                facts = {"host": job.name, "pid": 0, "job": str(job.id), "attempt": len(of_run) + 1}
+                outcome, error = "done" if is_done else "preempted", None
+                if job is not None and not is_done and job.status != "CANCELLED":
+                    # Readers take a UserError for the end of a run; else there is another job.
+                    kind = UserError.__name__ if run.path in self._failed else "JobFailed"
+                    outcome, error = "failed", {"kind": kind, "message": job.end}
+                end_attempt(self._root, last, outcome, error)
+            if live is not None and not is_done:
+                facts = {
+                    "host": live.name,
+                    "pid": 0,
+                    "job": str(live.id),
+                    "attempt": len(attempts) + 1,
+                }
                 begin_attempt(self._root, run.path, engine=ENGINE, **facts)
 
-    def _show(self, runs: Sequence[PlannedRun], failed: Mapping[str, FailedRun]) -> None:
-        """Prints a row per run that is not done."""
+    def _show(self, runs: Sequence[PlannedRun]) -> None:
         rows = [("run", "job", "state", "recoveries", "machine", "zone", "step in the bucket")]
         for run in runs:
-            job = next(reversed(self._of(run)), None)
-            state = "failed" if run.path in failed else "waits for its parent"
+            job, state = self._live(run), "failed" if run.path in self._failed else "waits"
             ours = ("-", state, "-", "-", "-")
-            if job is not None and run.path not in failed:
+            if job is not None:
                 ours = (str(job.id), job.status, str(job.recoveries), job.machine, job.zone)
             rows.append((run.name, *ours, self._progress(run)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows if runs else ():
-            report(
-                "  ".join(
-                    text.ljust(width) for text, width in zip(row, widths, strict=True)
-                ).rstrip()
-            )
+            report("  ".join(map(str.ljust, row, widths)).rstrip())
+        for job in filter(None, map(self._live, runs)):
+            if job.status != "RUNNING" and job.reason != "-":
+                report(f"job {job.id}: {job.reason}")
 
     def _progress(self, run: PlannedRun) -> str:
         """Returns how far a run in the bucket has come; its log is copied here, where status looks."""
-        place = Bucket(f"{self._bucket.url}/{run.path}")
-        content = place.read(MANIFEST)
+        content = self._place(run).read(MANIFEST)
         if content is None:
             return "-"
         manifest = json.loads(content)
         for name in (CONFIG, METRICS):  # with its configuration the folder counts as a run
             entry = manifest["files"].get(name)
-            data = place.read(entry["object"]) if entry else None
+            data = self._place(run).read(entry["object"]) if entry else None
             if data is not None:
                 write_atomically(self._root / run.path / name, data)
         steps = [int(state[1]) for name in manifest["files"] if (state := _STATE.match(name))]
@@ -322,19 +324,22 @@ class _Look:
         return f"{max(steps, default=0):,} of {run.parameters['num_steps']:,}, pushed {ago} ago"
 
 
-def _carry_out_before(plan: Sequence[PlannedRun], root: str) -> list[FailedRun]:
-    """Carries out on this machine what pre-training needs."""
+def _needed_before(plan: Sequence[PlannedRun], root: str) -> list[PlannedRun]:
+    """Returns the runs of other stages that pre-training needs; none where all of them are done."""
     needed: set[str] = set()
     for run in reversed(plan):
         if run.path in needed or (run.stage == STAGE and not run.done(root)):
             needed |= {parent.path for parent in run.parents if parent.stage != STAGE}
     before = [run for run in plan if run.path in needed]
-    if all(run.done(root) for run in before):
-        return []
-    return run_plan(plan=before, root=root)
+    return [] if all(run.done(root) for run in before) else before
 
 
 def _task_file(name: str) -> Path:
+    if not (PROJECT / "README.md").is_file():  # which the project is not installed without
+        raise UserError(
+            f"run.engine is 'skypilot', which installs the project's folder on its machines, but {PROJECT} "
+            "is only the package; clone the project, and run `pip install -e .` there"
+        )
     task = located(name).absolute()
     if not task.is_file():
         raise UserError(f"run.engine_options['task'] is {name!r}, which is not a file; correct it")
@@ -342,11 +347,6 @@ def _task_file(name: str) -> Path:
         raise UserError(
             f"{task} does not use $FLAGS, which says what to train; copy "
             "configs/launch/skypilot/pretrain.yaml and change its resources"
-        )
-    if not (PROJECT / "pyproject.toml").is_file():
-        raise UserError(
-            f"run.engine is 'skypilot', which installs the project's folder on its machines, but {PROJECT} "
-            "is only the package; clone the project, and `pip install -e .` there"
         )
     return task
 
@@ -358,21 +358,19 @@ def _prefix(bucket: Bucket) -> str:
 
 def _queue(prefix: str) -> dict[str, list[ManagedJob]]:
     """Returns the jobs whose names begin so, by name, the oldest first."""
-    # All, as it has 50 else; the last reason of each; with a controller that was stopped, started again.
-    arguments = ("jobs", "queue", "--all", "--verbose", "--refresh", "-o", "json")
     try:
-        printed = _sky(*arguments)
+        printed = _sky(*_QUEUE)
     except UserError as error:
         if _NO_CONTROLLER in str(error):
             return {}
         raise
     try:
-        # Before it there may be a line about a server that is started, which begins with a colour.
-        rows = json.JSONDecoder().raw_decode(printed, re.search(r"^\[", printed, re.M).start())[0]  # type: ignore[union-attr]
+        # A line about a server that is started may come before, and begins with a colour.
+        rows, _ = json.JSONDecoder().raw_decode(re.sub(r"\A(?:(?!\[).*\n)*", "", printed))
         jobs = sorted(map(ManagedJob.of_row, rows), key=lambda job: job.id)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"`sky {' '.join(arguments)}` printed {_last_line(printed)!r}, expected a list of jobs as "
+            f"`sky {' '.join(_QUEUE)}` printed {_last_line(printed)!r}, expected a list of jobs as "
             f"SkyPilot 0.14.1 prints it; install that: {_INSTALL}"
         ) from error
     by_name: dict[str, list[ManagedJob]] = {}
@@ -389,11 +387,10 @@ def _sky(*arguments: str) -> str:
         raise UserError(
             f"run.engine is 'skypilot' but the command sky is not found; install it: {_INSTALL}"
         )
-    environment = {"SKYPILOT_DISABLE_USAGE_COLLECTION": "1", **os.environ}
     ended = subprocess.run(
         [program, *arguments],
         cwd=PROJECT,
-        env=environment,
+        env={"SKYPILOT_DISABLE_USAGE_COLLECTION": "1", **os.environ},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -401,6 +398,7 @@ def _sky(*arguments: str) -> str:
     )
     if ended.returncode:
         said = _last_line(ended.stderr) or _last_line(ended.stdout) or "no output"
+        said = said.replace("'", '"')  # name='value' would be taken for a flag of ours
         raise UserError(
             f"`sky {' '.join(arguments[:2])}` failed: {said} (mend that, then give the same command)"
         )

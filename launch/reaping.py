@@ -19,20 +19,14 @@ def reap_experiment(
     root: PathLike,
     engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
-    *,
-    everything: bool = False,
-) -> int:
+) -> None:
     """Ends what belongs to no running launcher of an experiment, and reports what it ended.
 
     A launcher on another machine runs if its lease is renewed while this function watches, which takes up
     to 90 s.
 
     Args:
-      engine: with `tpu`, queued resources are deleted, too.
-      everything: with engine `tpu`, delete also the queued resources of runs that `run` would resume.
-
-    Returns:
-      0, or 1 where something of Cloud TPU is left that cannot be deleted now.
+      engine: with `skypilot`, its jobs are cancelled, too.
     """
     if not Path(root).is_dir():
         raise UserError(f"{root} is not a directory; check launch.root")
@@ -50,4 +44,3 @@ def reap_experiment(
         report("\n".join(cancelled) or "no job of SkyPilot is under way")
     elif not ended:
         report(f"nothing to end: all that runs for {root} has its launcher, or nothing runs")
-    return 0

@@ -1,4 +1,4 @@
-"""Numbers of the launcher in words that people read: durations, dollars, steps, moments."""
+"""Numbers of the launcher in words that people read: durations, steps, moments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,6 @@ def duration(seconds: float | None) -> str:
             number = seconds / size
             return f"{number:.1f} {unit}" if unit in ("h", "d") else f"{number:.0f} {unit}"
     raise ValueError(f"{seconds!r} seconds are not a duration")
-
-
-def dollars(amount: float | None) -> str:
-    """Returns an amount of money: cents below a hundred dollars, whole dollars above."""
-    if amount is None:
-        return ABSENT
-    return f"${amount:,.2f}" if abs(amount) < 99.995 else f"${amount:,.0f}"
 
 
 def speed(per_second: float | None) -> str:

@@ -54,7 +54,6 @@ class Attempt:
       job: the engine's name of it, such as a job of Slurm or SkyPilot; None where it has none.
       device: that it runs on, such as `cpu` or `v4-8`.
       zone: of the cloud; None elsewhere.
-      dollars_per_hour: price of the device; None where unknown.
       started, ended: Unix seconds; `ended` is None while it runs.
       outcome: one of `OUTCOMES`; None while it runs.
       error: `kind` and `message`, or None.
@@ -73,7 +72,6 @@ class Attempt:
     job: str | None = None
     device: str | None = None
     zone: str | None = None
-    dollars_per_hour: float | None = None
     started: UnixSeconds = 0.0
     ended: UnixSeconds | None = None
     outcome: str | None = None

@@ -23,7 +23,6 @@ from multiberts.launch.markers.lease import Lease, time_of_disk
 from multiberts.launch.plan.planned_run import STAGES, command_of
 from multiberts.launch.status.progress import (
     Pretraining,
-    dollars_of,
     pretraining_of,
     seconds_of,
 )
@@ -58,14 +57,13 @@ class Stage:
 
     Attributes:
       counts: how many are in which state; every state is there.
-      hours, dollars: of all attempts; dollars are None where no price is known.
+      hours: of all attempts.
     """
 
     stage: str
     total: int
     counts: Mapping[str, int]
     hours: float
-    dollars: float | None
 
     @property
     def command(self) -> str:
@@ -106,7 +104,7 @@ class Status:
       pretraining: in the order of the plan.
       failures: failed and lost runs, in the order of the plan.
       orphans: living attempts whose launcher is gone, or that no plan names.
-      hours, dollars: of all attempts; dollars are None where no price is known.
+      hours: of all attempts.
       reports: done reports, directories relative to the root, in the order of the plan.
     """
 
@@ -118,7 +116,6 @@ class Status:
     failures: tuple[Failure, ...]
     orphans: tuple[Attempt, ...]
     hours: float
-    dollars: float | None
     reports: tuple[str, ...]
 
     @property
@@ -176,7 +173,6 @@ def collect_status(
         failures=_failures(root, plan, states, attempts),
         orphans=tuple(orphaned(alive.values(), paths, holder)),
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
-        dollars=dollars_of(every, now),
         reports=tuple(run.path for run in plan if run.stage == "report" and run.path in done),
     )
     shown: Status = _printable(status)
@@ -244,7 +240,7 @@ def _stages(
         counts = {state: in_state.count(state) for state in STATES}
         hours = sum(seconds_of(attempt, now) for attempt in tried) / 3600
         if members:
-            stages.append(Stage(stage, len(members), counts, hours, dollars_of(tried, now)))
+            stages.append(Stage(stage, len(members), counts, hours))
     return tuple(stages)
 
 

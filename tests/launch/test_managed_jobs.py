@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from multiberts.launch import managed_jobs
-from multiberts.launch.managed_jobs import SkyPilotOptions, submit_plan
 from multiberts.launch.markers.attempts import attempts_of
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.plan.experiment import Experiment, make_plan
@@ -80,8 +79,13 @@ def seed(number: int, *parents: PlannedRun, **parameters: Any) -> PlannedRun:
 
 
 def look(tmp_path: Path, plan: list[PlannedRun], attempts: int = 3) -> list[FailedRun]:
-    options = SkyPilotOptions(bucket=f"file://{tmp_path}/bucket")
-    return submit_plan(plan=plan, root=str(tmp_path / "root"), options=options, attempts=attempts)
+    return run_plan(
+        plan=plan,
+        root=str(tmp_path / "root"),
+        engine="skypilot",
+        engine_options={"bucket": f"file://{tmp_path}/bucket"},
+        attempts=attempts,
+    )
 
 
 def finish(run_dir: Path) -> Path:
@@ -114,9 +118,11 @@ def test_a_look_submits_each_seed_once_and_later_ones_fetch_what_is_done(
     assert states(tmp_path) == ["running", "running"]
 
     sky.set(1, status="RUNNING", cluster_resources="1x[tpu-v6e-8:1]", infra="GCP (us-east1-d)")
-    sky.set(2, status="RECOVERING", recovery_count=7)
+    sky.set(2, status="RECOVERING", recovery_count=7, details="In backoff, waiting for resources")
+    with pytest.raises(PreemptedError):
+        look(tmp_path, plan)
+    assert "\njob 2: In backoff, waiting for resources\n" in capsys.readouterr().out
     finish_in_bucket(tmp_path, plan[1])
-    capsys.readouterr()
     with pytest.raises(PreemptedError, match="1 of 2 .* 1 job "):
         look(tmp_path, plan)
     shown = capsys.readouterr().out.splitlines()
@@ -140,7 +146,7 @@ def test_a_failed_job_is_followed_by_others_and_a_cancelled_one_does_not_count(
     tmp_path: Path, sky: Sky, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ends = [
-        {"status": "FAILED_PRECHECKS", "failure_reason": "Cloud access is not set up. Run: \x1b[1msky check\x1b[0m"},
+        {"status": "FAILED_PRECHECKS", "failure_reason": "No cloud. Run: \x1b[1msky check\x1b[0m"},
         {"status": "CANCELLED"},
         {"status": "SUCCEEDED"},
         {"status": "FAILED", "failure_reason": "Job exited with exit code 1 (user program failure)."},
@@ -150,8 +156,8 @@ def test_a_failed_job_is_followed_by_others_and_a_cancelled_one_does_not_count(
             look(tmp_path, [seed(0)])
         sky.set(number, **end)
     said = capsys.readouterr().err
-    assert "job 1 is FAILED_PRECHECKS: Cloud access is not set up. Run: sky check" in said
-    assert "job 3 is SUCCEEDED: the bucket has no DONE of this run all the same" in said
+    assert "job 1 is FAILED_PRECHECKS: No cloud. Run: sky check" in said
+    assert "job 3 is SUCCEEDED: but the bucket has no DONE of this run" in said
     (failed,) = look(tmp_path, [seed(0)])
     assert (failed.attempts, failed.is_user_error) == (3, False)
     assert "job 4 is FAILED: Job exited with exit code 1" in failed.message

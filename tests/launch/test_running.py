@@ -466,7 +466,6 @@ def test_a_dashboard_without_its_package_is_refused(
         ({"workers_per_accelerator": 0}, "run.workers_per_accelerator is 0"),
         ({"attempts": 0}, "run.attempts is 0"),
         ({"silent_seconds": 0}, "run.silent_seconds is 0"),
-        ({"once": True}, "run.once .*'tpu'"),
         ({"engine": "dask", "dashboard": True}, "run.dashboard is set, .*'dask'"),
         ({"engine_options": {"partition": "a"}}, "'partition', .*'local'"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -17,9 +18,10 @@ import pytest
 import yaml
 
 import multiberts
-from multiberts.launch.estimate.prices import load_prices
 from multiberts.runs.preemption import EXIT_PREEMPTED
+from multiberts.tests import warm
 from multiberts.tests.launch.sky_program import make_executable, run_blocks
+from multiberts.tests.launch.test_headers import CONFIGS, command_of, make_inputs
 from multiberts.tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,12 +48,18 @@ def device_of(machine: dict[str, Any]) -> str:
     return str(machine["accelerators"]).removeprefix("tpu-").removesuffix(":1")
 
 
-def test_machines_are_tried_in_the_order_of_what_a_seed_costs_there() -> None:
+def test_machines_are_tried_in_the_order_of_what_a_seed_costs_there(tmp_path: Path) -> None:
+    command = command_of(CONFIGS["tpu.gin"])
+    make_inputs(tmp_path, command)
+    header = (TASKS / "pretrain.yaml").read_text().partition("# Command:")[0]
     dollars = []
     for machine in machines():
-        device = load_prices().device(device_of(machine))
-        dollars.append(round(device.dollars_per_hour(spot=True) / device.flops_per_second(), 22))
-    assert dollars == sorted(dollars) and dollars[0] < dollars[-1] / 3
+        device = ["--workers=1", f"--device={device_of(machine)}"]
+        shown = warm.run(["launch", "plan", *command, *device], tmp_path).stdout
+        [price] = re.findall(r"device-hours, ([\d,.]+) dollars", shown)
+        dollars.append(float(price.replace(",", "")) / 25)
+        assert f"${dollars[-1]:.0f}" in header
+    assert [round(price) for price in dollars] == sorted(round(price) for price in dollars)
 
 
 def test_every_machine_is_one_with_the_software_of_its_generation() -> None:
