@@ -188,23 +188,20 @@ class SlurmCluster:
         slurmd = self._start(["slurmd", "-D", "-N", name], SLURMD_NODENAME=name)
         self._node_daemons[name] = slurmd
 
-    def kill_node(self, name: str) -> int:
-        """Kills all that runs on a node at once, as when it loses its power; returns how many processes."""
-        self._processes.remove(self._node_daemons[name])
-        mark = {"SLURMD_NODENAME": name, **self.environment}
-        killed: set[int] = set()
-        while True:
-            alive = []
+    def kill_node(self, name: str) -> None:
+        """Kills all that runs on a node by SIGKILL, as when it loses its power."""
+        daemon = self._node_daemons.pop(name)
+        self._processes.remove(daemon)
+        mark, killed = {"SLURMD_NODENAME": name, **self.environment}.items(), True
+        while killed:
+            killed = False
             for process in psutil.process_iter():
                 with contextlib.suppress(psutil.Error, OSError):
-                    is_there = mark.items() <= process.environ().items()
-                    if is_there and process.status() != psutil.STATUS_ZOMBIE:
+                    # That of a zombie is empty, or cannot be read.
+                    if mark <= process.environ().items():
                         process.kill()
-                        alive.append(process.pid)
-            self._node_daemons[name].wait()
-            if not alive:
-                return len(killed)
-            killed.update(alive)
+                        killed = True
+        daemon.wait()
 
     def _states_of_nodes(self) -> list[str]:
         return self.command("sinfo", "--noheader", "--Node", "--format=%T").split()

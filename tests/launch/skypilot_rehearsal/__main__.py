@@ -15,7 +15,6 @@ import filecmp
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -64,15 +63,12 @@ class Event:
 
     Attributes:
       seconds: until the bucket had a later state.
-      reached: the last step that it had logged.
-      kept: the step of the state in the bucket when the next one started.
     """
 
     name: str
     seen: str
     seconds: float
-    reached: int
-    kept: int
+    steps_lost: int = 0
 
 
 class Rehearsal:
@@ -109,10 +105,22 @@ class Rehearsal:
                 raise RuntimeError("the same command submitted a seed again")
             self._wait(lambda: len(self._runs()) == 2, "both seeds in the bucket")
             runs = self._runs()
+            slurm = self._cloud.slurm
+
+            def kill_node(trainer: psutil.Process) -> None:
+                slurm.kill_node(_node(trainer))
+                shutil.rmtree(self._copy(runs[0]))  # the disk is lost with the machine
+
+            def set_down(trainer: psutil.Process) -> None:
+                slurm.set_node("state=down", "reason=rehearsal", name=_node(trainer))
+
+            def start(node: str) -> None:
+                slurm.set_node("state=resume", name=node)
+
             events = [
-                self._lose(runs[0], 300, "node killed, no notice", self._kill_node),
-                self._lose(runs[0], 1100, "trainer hangs", self._stop_trainer),
-                self._lose(runs[0], 1900, "node set down, SIGTERM", self._set_down),
+                self._lose(runs[0], 300, "node killed by -9", kill_node, slurm.start_node),
+                self._lose(runs[0], 1100, "trainer stopped", psutil.Process.suspend),
+                self._lose(runs[0], 1900, "node down, SIGTERM", set_down, start),
             ]
             self._say("the seeds train to their ends")
             for run in runs:
@@ -125,11 +133,10 @@ class Rehearsal:
                 raise RuntimeError(
                     f"the uninterrupted runs failed, see {self._folder}/uninterrupted.log"
                 )
-        widths = "{:<24} {:<46} {:>7} {:>9}".format
+        widths = "{:<20} {:<50} {:>8} {:>11}".format
         report(widths("event", "seen", "seconds", "steps lost"))
         for event in events:
-            lost = max(0, event.reached - event.kept)
-            report(widths(event.name, event.seen, f"{event.seconds:.0f}", lost))
+            report(widths(event.name, event.seen, f"{event.seconds:.0f}", event.steps_lost))
         self._compare(runs)
 
     def _say(self, text: str) -> None:
@@ -168,7 +175,7 @@ class Rehearsal:
                 stderr=subprocess.STDOUT,
             )
 
-    def _write_task(self, name: str, **variables: str) -> str:
+    def _write_task(self, name: str, **variables: object) -> str:
         """Copies a task file, for processors and machines that have everything, and returns its path."""
         task = yaml.safe_load((_TASKS / name).read_text())
         recovery = task["resources"]["job_recovery"]
@@ -177,7 +184,7 @@ class Rehearsal:
             **{"PYTHON": sys.executable, "PYTHONPATH": _PYTHONPATH, "JAX_PLATFORMS": "cpu"},
             **{FOLDER_VARIABLE: os.environ[FOLDER_VARIABLE], PUSH_VARIABLE: "1"},
             **{"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            **variables,
+            **{name: str(value) for name, value in variables.items()},
         }
         path = self._folder / name
         path.write_text(yaml.safe_dump(task | {"num_nodes": min(2, task.get("num_nodes", 1))}))
@@ -189,47 +196,41 @@ class Rehearsal:
         flags = (
             "--gin_param='pretrain.num_steps = 60' --gin_param='pretrain.checkpoint_steps = [0]'"
         )
-        variables = {
-            "CONFIG": str(EXPERIMENT),
-            "ROOT": str(root),
-            "FLAGS": flags,
-            "PORT": str(free_port()),
-        }
+        variables = {"CONFIG": EXPERIMENT, "ROOT": root, "FLAGS": flags, "PORT": free_port()}
         task = self._write_task("sweep.yaml", **variables)
+        self._say("a sweep on two nodes starts")
         self._cloud.sky("jobs", "launch", "--yes", "--detach-run", "--name=sweep", task)
         self._wait(lambda: self._cloud.status_of("sweep") not in _LIVE, "the end of the sweep")
-        done = len(list(root.glob(f"pretrain/*/*/{DONE}")))
-        if (self._cloud.status_of("sweep"), done) != ("SUCCEEDED", 2):
-            raise RuntimeError(
-                f"the sweep is {self._cloud.status_of('sweep')}, {done} of 2 seeds done"
-            )
+        status, done = self._cloud.status_of("sweep"), len(list(root.glob(f"pretrain/*/*/{DONE}")))
+        if status != "SUCCEEDED" or done != 2:
+            raise RuntimeError(f"the sweep is {status}, {done} of 2 seeds done")
         return Event(
-            "sweep on two nodes",
-            "by Dask's scheduler on the first: both seeds done",
-            time.monotonic() - began,
-            0,
-            0,
+            "sweep on two nodes", "Dask on both, 2 of 2 seeds done", time.monotonic() - began
         )
 
     def _lose(
-        self, run: str, step: int, name: str, happens: Callable[[str, psutil.Process], str]
+        self,
+        run: str,
+        step: int,
+        name: str,
+        lose: Callable[[psutil.Process], None],
+        restore: Callable[[str], None] = lambda node: None,
     ) -> Event:
-        """Lets something happen to a run's trainer after a step, and waits until another trains."""
-        self._wait(lambda: self._state(run) >= step, f"step {step} of {run}")
-        trainer = self._trainer(run)
-        assert trainer is not None, f"no trainer of {run}"
-        reached = tail_of_metrics(self._copy(run) / METRICS)[-1]["step"]
-        began = time.monotonic()
-        seen = happens(run, trainer)
-        self._say(f"{name} at step {reached}: {seen}")
+        """Loses a run's trainer after a step, and waits until another trains."""
+        self._wait(lambda: self._state(run) >= step and self._trainer(run), f"step {step} of {run}")
+        trainer, began = self._trainer(run), time.monotonic()
+        assert trainer is not None
+        node, reached = _node(trainer), tail_of_metrics(self._copy(run) / METRICS)[-1]["step"]
+        self._say(f"{name} at step {reached}, on {node}")
+        lose(trainer)
         self._wait(lambda: self._trainer(run) not in (None, trainer), "another trainer")
         another, kept = self._trainer(run), self._state(run)
         assert another is not None
-        self._say(f"another trains on {_node(another)}, from step {kept}")
+        seen = f"another trainer, on {_node(another)}, from step {kept}"
+        self._say(seen)
+        restore(node)
         self._wait(lambda: self._state(run) > kept, f"a step of {run} after {kept}")
-        return Event(
-            name, f"{seen}; goes on, {_node(another)}", time.monotonic() - began, reached, kept
-        )
+        return Event(name, seen, time.monotonic() - began, max(0, reached - kept))
 
     def _runs(self) -> list[str]:
         """Returns the seeds that train or have trained in the bucket."""
@@ -255,27 +256,6 @@ class Rehearsal:
                 ):
                     return process
         return None
-
-    def _kill_node(self, run: str, trainer: psutil.Process) -> str:
-        node = _node(trainer)
-        count = self._cloud.slurm.kill_node(node)
-        shutil.rmtree(self._copy(run))  # the disk is lost with the machine
-        self._wait(lambda: self._trainer(run), "a trainer on another node")
-        self._cloud.slurm.start_node(node)
-        return f"{count} processes killed on {node}"
-
-    def _stop_trainer(self, run: str, trainer: psutil.Process) -> str:
-        trainer.send_signal(signal.SIGSTOP)
-        self._wait(lambda: self._trainer(run) != trainer, "the end of the stopped trainer")
-        return "stopped; killed by its own watch"
-
-    def _set_down(self, run: str, trainer: psutil.Process) -> str:
-        node = _node(trainer)
-        self._cloud.slurm.set_node("state=down", "reason=rehearsal", name=node)
-        self._wait(lambda: self._trainer(run) != trainer, f"the end of the trainer on {node}")
-        self._wait(lambda: self._trainer(run), "a trainer on another node")
-        self._cloud.slurm.set_node("state=resume", name=node)
-        return f"ended on {node}"
 
     def _compare(self, runs: list[str]) -> None:
         compared = 0
