@@ -75,14 +75,13 @@ class Rehearsal:
     """A rehearsal in a folder.
 
     Args:
-      folder: is new; has a short path, as sockets lie in it.
+      folder: is new.
       sky: the folder of programs of SkyPilot's environment.
-      cache: of uv, kept from rehearsal to rehearsal.
     """
 
-    def __init__(self, folder: Path, sky: Path, cache: Path):
+    def __init__(self, folder: Path, sky: Path):
         self._folder = folder
-        self._cloud = Cloud(folder / "cloud", sky, cache)
+        self._cloud = Cloud(folder / "cloud", sky)
         self._url = f"file://{folder}/bucket"
         os.environ[FOLDER_VARIABLE] = str(folder / "mirror")
         self._began = time.monotonic()
@@ -200,10 +199,12 @@ class Rehearsal:
         task = self._write_task("sweep.yaml", **variables)
         self._say("a sweep on two nodes starts")
         self._cloud.sky("jobs", "launch", "--yes", "--detach-run", "--name=sweep", task)
+        self._wait(
+            lambda: len(list(root.glob(f"pretrain/*/*/{DONE}"))) == 2, "both seeds of the sweep"
+        )
         self._wait(lambda: self._cloud.status_of("sweep") not in _LIVE, "the end of the sweep")
-        status, done = self._cloud.status_of("sweep"), len(list(root.glob(f"pretrain/*/*/{DONE}")))
-        if status != "SUCCEEDED" or done != 2:
-            raise RuntimeError(f"the sweep is {status}, {done} of 2 seeds done")
+        if self._cloud.status_of("sweep") != "SUCCEEDED":
+            raise RuntimeError(f"the sweep is {self._cloud.status_of('sweep')}")
         return Event(
             "sweep on two nodes", "Dask on both, 2 of 2 seeds done", time.monotonic() - began
         )
@@ -287,7 +288,7 @@ def main(arguments: Sequence[str]) -> None:
     adopt_descendants()
     handle_signals(lambda number, _: sys.exit(128 + number))
     try:
-        Rehearsal(folder, sky, root / "uv-cache").run()
+        Rehearsal(folder, sky).run()
     except RuntimeError as error:
         report(f"error: {error}")
         raise SystemExit(1) from error

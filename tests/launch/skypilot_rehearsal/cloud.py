@@ -25,6 +25,7 @@ from multiberts.tests.launch.slurm_cluster import PROGRAMS, SlurmCluster, free_p
 from multiberts.tests.patience import PATIENCE
 
 VARIABLE = "SKYPILOT_PYTHON"
+_PROJECT = Path(__file__).resolve().parents[3]
 # Names that resolve everywhere, to addresses that every Linux answers at.
 NODES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 _ROOT_ONLY = Path("/run/sshd")  # root's sshd refuses to start without this empty folder
@@ -56,7 +57,7 @@ jobs: {{controller: {{consolidation_mode: true}}}}
 slurm: {{cluster_configs: {{rehearsal: {{tmpdir: {folder}/nodes}}}}}}
 """
 # On each machine SkyPilot runs uv's install script from the web, and has uv fetch a Python 3.10. In place of
-# that uv comes this one, which keeps its cache and takes the Python of SkyPilot's environment here.
+# that uv comes this one, with this user's cache, which takes the Python of SkyPilot's environment here.
 _CURL = """#!/bin/sh
 case "$*" in
 */uv/install.sh*) echo 'mkdir -p "$UV_INSTALL_DIR"; cp {folder}/uv "$UV_INSTALL_DIR/uv"' ;;
@@ -151,10 +152,9 @@ class Cloud:
       environment: what `sky` needs to speak to the server.
     """
 
-    def __init__(self, folder: Path, sky: Path, cache: Path):
+    def __init__(self, folder: Path, sky: Path):
         self._folder = folder
         self._sky = sky
-        self._cache = cache
         self._stack = contextlib.ExitStack()
         self._server_port = free_port()
         self._user_id = uuid.uuid4().hex[:8]
@@ -211,7 +211,7 @@ class Cloud:
         done = subprocess.run(
             ["sky", *arguments],
             env=self.environment,
-            cwd=self._folder,
+            cwd=_PROJECT,  # what `workdir: .` of a task means
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -247,7 +247,7 @@ class Cloud:
             "python": Path(self._sky / "python").resolve(),
             "uv": self._sky / "uv",
             "curl": shutil.which("curl"),
-            "cache": self._cache,
+            "cache": os.environ.get("UV_CACHE_DIR", Path.home() / ".cache" / "uv"),
         }
         bins = self._folder / "bin"
         for name, template in {
