@@ -289,6 +289,8 @@ def main(arguments: Sequence[str]) -> None:
     handle_signals(lambda number, _: sys.exit(128 + number))
     try:
         Rehearsal(folder, sky).run()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except RuntimeError as error:
         report(f"error: {error}")
         raise SystemExit(1) from error
