@@ -22,7 +22,13 @@ from typing import Any
 
 from multiberts.bert.training.log import METRICS
 from multiberts.launch.estimate import quantities
-from multiberts.launch.markers.attempts import attempts_of, beat, begin_attempt, end_attempt
+from multiberts.launch.markers.attempts import (
+    Attempt,
+    attempts_of,
+    beat,
+    begin_attempt,
+    end_attempt,
+)
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
@@ -156,9 +162,8 @@ def cancel_jobs(root: PathLike, options: SkyPilotOptions) -> list[str]:
     live = [job for of_run in jobs.values() for job in of_run if job.is_live]
     if live:
         _sky("jobs", "cancel", "-y", *(str(job.id) for job in live))
-    for of_run in attempts_of(root).values():
-        if of_run[-1].engine == ENGINE and of_run[-1].ended is None:
-            end_attempt(root, of_run[-1], "preempted")
+    for attempt in _open_attempts(root):
+        end_attempt(root, attempt, "preempted")
     return [f"job {job.id}, {job.name} ({job.status}): cancelled" for job in live]
 
 
@@ -175,8 +180,8 @@ class _Look:
         self._failed: dict[str, FailedRun] = {}
 
     def take(self) -> list[FailedRun]:
-        left = self._left()
-        if left:
+        left = needed = self._left()
+        if left or _open_attempts(self._root):
             # Before the bucket is read, so that a job that has succeeded has left its DONE there.
             progress(f"asking SkyPilot for the jobs of {counted(len(left), 'run')}")
             self._jobs = _queue(_prefix(self._bucket))
@@ -191,6 +196,7 @@ class _Look:
             self._jobs = _queue(_prefix(self._bucket))
         self._write_markers()
         self._show(left)
+        self._warn_of_others(needed)
         num_runs = counted(len(self._pretraining), "pre-training run")
         done = f"{len(self._pretraining) - len(left)} of {num_runs} of {self._root} done"
         if len(left) > len(self._failed):
@@ -202,7 +208,9 @@ class _Look:
         report(done)
         later = sum(run.stage != STAGE and not run.done(self._root) for run in self._plan)
         if later and not left:
-            report(f"{counted(later, 'run')} left: --engine=local carries them out here")
+            report(
+                f"{counted(later, 'run')} left: --engine=local --engine_options={{}} carries them out here"
+            )
         return list(self._failed.values())
 
     def _left(self) -> list[PlannedRun]:
@@ -267,6 +275,19 @@ class _Look:
                 push_finished(Path(path), arguments[name])
         return arguments
 
+    def _warn_of_others(self, needed: Sequence[PlannedRun]) -> None:
+        """Names the live jobs of this bucket that train nothing needed, which cost as much as the others."""
+        ours = {job.id for job in map(self._live, needed) if job is not None}
+        others = [job for of_name in self._jobs.values() for job in of_name if job.id not in ours]
+        others = [job for job in others if job.is_live and job.status != "CANCELLING"]
+        if others:
+            ids = " ".join(str(job.id) for job in others)
+            names = ", ".join(f"{job.id} ({job.name}, {job.status})" for job in others)
+            warn(
+                f"{counted(len(others), 'job')} of SkyPilot train into this bucket what this plan does not "
+                f"need (changed, done, or twice): {names}; `sky jobs cancel -y {ids}` cancels them"
+            )
+
     def _write_markers(self) -> None:
         """Writes for `launch status` which runs have a job, and how their last one ended."""
         known = attempts_of(self._root)
@@ -292,6 +313,14 @@ class _Look:
                     "attempt": len(attempts) + 1,
                 }
                 begin_attempt(self._root, run.path, engine=ENGINE, **facts)
+
+        planned = {run.path for run in self._pretraining}
+        live_jobs = {
+            str(job.id) for of_name in self._jobs.values() for job in of_name if job.is_live
+        }
+        for attempt in _open_attempts(self._root):
+            if attempt.path not in planned and attempt.job not in live_jobs:
+                end_attempt(self._root, attempt, "preempted")
 
     def _show(self, runs: Sequence[PlannedRun]) -> None:
         rows = [("run", "job", "state", "recoveries", "machine", "zone", "step in the bucket")]
@@ -322,6 +351,11 @@ class _Look:
         steps = [int(state[1]) for name in manifest["files"] if (state := _STATE.match(name))]
         ago = quantities.duration(max(0.0, time.time() - manifest["time"]))
         return f"{max(steps, default=0):,} of {run.parameters['num_steps']:,}, pushed {ago} ago"
+
+
+def _open_attempts(root: PathLike) -> list[Attempt]:
+    of_root = (attempt for of_run in attempts_of(root).values() for attempt in of_run)
+    return [attempt for attempt in of_root if attempt.engine == ENGINE and attempt.ended is None]
 
 
 def _needed_before(plan: Sequence[PlannedRun], root: str) -> list[PlannedRun]:
@@ -367,7 +401,8 @@ def _queue(prefix: str) -> dict[str, list[ManagedJob]]:
     try:
         # A line about a server that is started may come before, and begins with a colour.
         rows, _ = json.JSONDecoder().raw_decode(re.sub(r"\A(?:(?!\[).*\n)*", "", printed))
-        jobs = sorted(map(ManagedJob.of_row, rows), key=lambda job: job.id)
+        ours = [row for row in rows if str(row["job_name"]).startswith(prefix)]
+        jobs = sorted(map(ManagedJob.of_row, ours), key=lambda job: job.id)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"`sky {' '.join(_QUEUE)}` printed {_last_line(printed)!r}, expected a list of jobs as "
@@ -375,8 +410,7 @@ def _queue(prefix: str) -> dict[str, list[ManagedJob]]:
         ) from error
     by_name: dict[str, list[ManagedJob]] = {}
     for job in jobs:
-        if job.name.startswith(prefix):
-            by_name.setdefault(job.name, []).append(job)
+        by_name.setdefault(job.name, []).append(job)
     return by_name
 
 
