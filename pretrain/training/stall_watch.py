@@ -89,6 +89,7 @@ def _watch(pid: int, seconds: float, parameter: str) -> None:
                 with contextlib.suppress(OSError):
                     os.write(2, ("\n" * os.isatty(2) + line + "command resumes\n").encode())
             os.kill(pid, signal.SIGKILL)
+            return
 
 
 if __name__ == "__main__":
