@@ -34,7 +34,7 @@ from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun, with_leaves
 from multiberts.runs.bucket.copies import fetch_run, push_finished
-from multiberts.runs.bucket.mirror import MANIFEST
+from multiberts.runs.bucket.mirror import last_push
 from multiberts.runs.bucket.objects import Bucket, is_url
 from multiberts.runs.command_line.gin_files import located
 from multiberts.runs.console import progress, report, warn
@@ -339,17 +339,16 @@ class _Look:
 
     def _progress(self, run: PlannedRun) -> str:
         """Returns how far a run in the bucket has come; its log is copied here, where status looks."""
-        content = self._place(run).read(MANIFEST)
-        if content is None:
+        pushed = last_push(self._place(run))
+        if pushed is None:
             return "-"
-        manifest = json.loads(content)
+        files, when = pushed
         for name in (CONFIG, METRICS):  # with its configuration the folder counts as a run
-            entry = manifest["files"].get(name)
-            data = self._place(run).read(entry["object"]) if entry else None
+            data = self._place(run).read(files[name]["object"]) if name in files else None
             if data is not None:
                 write_atomically(self._root / run.path / name, data)
-        steps = [int(state[1]) for name in manifest["files"] if (state := _STATE.match(name))]
-        ago = quantities.duration(max(0.0, time.time() - manifest["time"]))
+        steps = [int(state[1]) for name in files if (state := _STATE.match(name))]
+        ago = quantities.duration(max(0.0, time.time() - when))
         return f"{max(steps, default=0):,} of {run.parameters['num_steps']:,}, pushed {ago} ago"
 
 
