@@ -148,7 +148,10 @@ def submit_plan(
     bucket, task = Bucket(options.bucket), _task_file(options.task)
     bucket.check_conditional()
     bucket.check_writable()
-    failures = carry_out(_needed_before(plan, root))
+    needed = _needed_before(plan, root)
+    if needed:
+        _program()  # is asked for before hours of preparation
+    failures = carry_out(needed)
     if failures:
         return failures
     with Lease(root):
@@ -413,15 +416,19 @@ def _queue(prefix: str) -> dict[str, list[ManagedJob]]:
     return by_name
 
 
-def _sky(*arguments: str) -> str:
-    """Returns what `sky` prints; its last line is the error where it fails."""
+def _program() -> str:
     program = shutil.which("sky")
     if program is None:
         raise UserError(
             f"run.engine is 'skypilot' but the command sky is not found; install it: {_INSTALL}"
         )
+    return program
+
+
+def _sky(*arguments: str) -> str:
+    """Returns what `sky` prints; its last line is the error where it fails."""
     ended = subprocess.run(
-        [program, *arguments],
+        [_program(), *arguments],
         cwd=PROJECT,
         env={"SKYPILOT_DISABLE_USAGE_COLLECTION": "1", **os.environ},
         stdin=subprocess.DEVNULL,

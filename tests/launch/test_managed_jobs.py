@@ -257,8 +257,10 @@ def test_without_sky_the_way_to_install_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    corpus = quick_run("note", "corpora/text")
     with pytest.raises(UserError, match="sky is not found; install it: uv tool install"):
-        look(tmp_path, [seed(0)])
+        look(tmp_path, [corpus, seed(0, corpus)])
+    assert not (tmp_path / "root").exists()  # nothing is prepared that could take hours
 
 
 def test_a_task_file_that_trains_something_else_is_refused(tmp_path: Path, sky: Sky) -> None:
