@@ -7,6 +7,7 @@ resume. It is called as the program `sky`, from an environment of its own: it wa
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -25,14 +26,14 @@ from multiberts.launch.estimate import quantities
 from multiberts.launch.markers.attempts import (
     Attempt,
     attempts_of,
-    beat,
     begin_attempt,
     end_attempt,
+    write_attempt,
 )
 from multiberts.launch.markers.failures import FailedRun
 from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
-from multiberts.launch.plan.planned_run import PlannedRun, with_leaves
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.bucket.copies import fetch_run, push_finished
 from multiberts.runs.bucket.mirror import last_push
 from multiberts.runs.bucket.objects import Bucket, is_url
@@ -50,14 +51,10 @@ PROJECT = Path(__file__).resolve().parent.parent
 _INSTALL = "uv tool install --python 3.11 'skypilot[gcp,kubernetes]==0.14.1'"
 # All jobs, as it shows 50 else, and everybody's; why they failed; a controller that was stopped is started.
 _QUEUE = ("jobs", "queue", "--all", "--all-users", "--verbose", "--refresh", "-o", "json")
-# Its error before the first job, where jobs are controlled by a machine of their own.
-_NO_CONTROLLER = "No in-progress managed jobs"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_COLOURS = re.compile(r"(?:\x1b|\\u001b)\[[0-9;]*m")  # as they are, and in JSON
 _STATE = re.compile(r"state/step_(\d+)")
 # Arguments of pre-training that name directories of finished runs.
 _INPUTS = ("corpus", "evaluation_corpus", "initial_checkpoint")
-# Stands for the experiment's root where its runs' arguments are asked for.
-_ROOT = "/the-root-of-the-experiment"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,46 +72,44 @@ class SkyPilotOptions:
 
 @dataclass(frozen=True)
 class ManagedJob:
-    """A managed job as `sky jobs queue` has it."""
+    """A managed job as `sky jobs queue` has it; texts are one line, `-` where it has none."""
 
     id: int
+    recoveries: int
     name: str
     status: str
-    recoveries: int
     machine: str
     zone: str
     reason: str
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> ManagedJob:
-        def text(*names: str) -> str:
-            value = next((row[name] for name in names if row.get(name)), "-")
-            return " ".join(_COLOURS.sub("", str(value)).split())
-
-        return cls(
-            id=int(row["job_id"]),
-            name=text("job_name"),
-            status=text("status"),
-            recoveries=int(row.get("recovery_count") or 0),
-            machine=text("cluster_resources"),
-            zone=text("infra"),
-            reason=text("failure_reason", "details"),
+        reason = row.get("failure_reason") or row.get("details")
+        texts = (
+            row["job_name"],
+            row["status"],
+            row.get("cluster_resources"),
+            row.get("infra"),
+            reason,
         )
+        in_one_line = (" ".join(str(text or "-").split()) for text in texts)
+        return cls(int(row["job_id"]), int(row.get("recovery_count") or 0), *in_one_line)
 
     @property
     def is_live(self) -> bool:
-        """Returns whether it has not ended; states that later versions may bring count as live."""
-        return not self.status.startswith("FAILED") and self.status not in (
-            "SUCCEEDED",
-            "CANCELLED",
-        )
+        # States that later versions may bring count as live.
+        return not self.status.startswith(("FAILED", "SUCCEEDED", "CANCELLED"))
+
+    @property
+    def device(self) -> str | None:
+        """Returns what trains, by its name in `launch/estimate/prices.toml`; None without accelerators."""
+        match = re.search(r"gpus=(?:tpu-)?(?P<name>[^:]+):(?P<count>\d+)", self.machine)
+        return match and f"{match['count']}x{match['name']}".removeprefix("1x")
 
     @property
     def end(self) -> str:
-        """Returns how it failed, for people."""
-        reason = (
-            "but the bucket has no DONE of this run" * (self.status == "SUCCEEDED") or self.reason
-        )
+        has_no_done = self.status == "SUCCEEDED"
+        reason = "but the bucket has no DONE of this run" if has_no_done else self.reason
         return (
             f"job {self.id} is {self.status}: {reason} (`sky jobs logs {self.id}` shows its output)"
         )
@@ -146,7 +141,6 @@ def submit_plan(
       PreemptedError: jobs train on; the same call looks again.
     """
     bucket, task = Bucket(options.bucket), _task_file(options.task)
-    bucket.check_conditional()
     bucket.check_writable()
     needed = _needed_before(plan, root)
     if needed:
@@ -161,8 +155,7 @@ def submit_plan(
 
 def cancel_jobs(root: PathLike, options: SkyPilotOptions) -> list[str]:
     """Cancels the live jobs of an experiment, and returns a line about each."""
-    jobs = _queue(_prefix(Bucket(options.bucket)))
-    live = [job for of_run in jobs.values() for job in of_run if job.is_live]
+    live = [job for job in _queue(_prefix(Bucket(options.bucket))) if job.is_live]
     if live:
         _sky("jobs", "cancel", "-y", *(str(job.id) for job in live))
     for attempt in _open_attempts(root):
@@ -179,11 +172,11 @@ class _Look:
         self._plan, self._root, self._bucket, self._task = plan, root, bucket, task
         self._attempts = attempts
         self._pretraining = [run for run in plan if run.stage == STAGE]
-        self._jobs: dict[str, list[ManagedJob]] = {}
+        self._jobs: list[ManagedJob] = []
         self._failed: dict[str, FailedRun] = {}
 
     def take(self) -> list[FailedRun]:
-        left = needed = self._left()
+        left = needed = [run for run in self._pretraining if not run.done(self._root)]
         if left or _open_attempts(self._root):
             # Before the bucket is read, so that a job that has succeeded has left its DONE there.
             progress(f"asking SkyPilot for the jobs of {counted(len(left), 'run')}")
@@ -192,7 +185,7 @@ class _Look:
             if self._place(run).read(DONE) is not None:
                 progress(f"{run.name} is done: fetching it from {self._place(run).url}")
                 fetch_run(self._place(run), self._root / run.path)
-        left = self._left()
+        left = [run for run in left if not run.done(self._root)]
         due = [run for run in left if self._is_due(run)]
         if due:
             self._submit(due)
@@ -216,9 +209,6 @@ class _Look:
             )
         return list(self._failed.values())
 
-    def _left(self) -> list[PlannedRun]:
-        return [run for run in self._pretraining if not run.done(self._root)]
-
     def _place(self, run: PlannedRun) -> Bucket:
         return Bucket(f"{self._bucket.url}/{run.path}")
 
@@ -227,7 +217,8 @@ class _Look:
         return _prefix(self._bucket) + re.sub(r"[^A-Za-z0-9._-]+", "-", run.path)[-60:]
 
     def _of(self, run: PlannedRun) -> list[ManagedJob]:
-        return self._jobs.get(self._name(run), [])
+        name = self._name(run)
+        return [job for job in self._jobs if job.name == name]
 
     def _live(self, run: PlannedRun) -> ManagedJob | None:
         return next((job for job in self._of(run) if job.is_live), None)
@@ -265,12 +256,7 @@ class _Look:
         """Puts what a run reads into the bucket, and returns its arguments with URLs for paths."""
         for parent in run.parents:
             push_finished(self._root / parent.path, f"{self._bucket.url}/{parent.path}")
-
-        def with_url(leaf: Any) -> Any:
-            is_inside = isinstance(leaf, str) and leaf.startswith(f"{_ROOT}/")
-            return self._bucket.url + leaf.removeprefix(_ROOT) if is_inside else leaf
-
-        arguments: dict[str, Any] = with_leaves(run.arguments(_ROOT), with_url)
+        arguments = run.arguments(self._bucket.url)
         for name in _INPUTS:
             path = arguments.get(name)
             if path is not None and not is_url(path):
@@ -281,8 +267,11 @@ class _Look:
     def _warn_of_others(self, needed: Sequence[PlannedRun]) -> None:
         """Names the live jobs of this bucket that train nothing needed, which cost as much as the others."""
         ours = {job.id for job in map(self._live, needed) if job is not None}
-        others = [job for of_name in self._jobs.values() for job in of_name if job.id not in ours]
-        others = [job for job in others if job.is_live and job.status != "CANCELLING"]
+        others = [
+            job
+            for job in self._jobs
+            if job.is_live and job.status != "CANCELLING" and job.id not in ours
+        ]
         if others:
             ids = " ".join(str(job.id) for job in others)
             names = ", ".join(f"{job.id} ({job.name}, {job.status})" for job in others)
@@ -295,32 +284,31 @@ class _Look:
         """Writes for `launch status` which runs have a job, and how their last one ended."""
         known = attempts_of(self._root)
         for run in self._pretraining:
-            attempts, live = known.get(run.path, []), self._live(run)
-            last, is_done = attempts[-1] if attempts else None, run.done(self._root)
-            if last is not None and last.engine == ENGINE and last.ended is None:
-                job = next((job for job in self._of(run) if str(job.id) == last.job), None)
-                if job is not None and job.is_live and not is_done:
-                    beat(self._root, last)
-                    continue
-                outcome, error = "done" if is_done else "preempted", None
-                if job is not None and not is_done and job.status != "CANCELLED":
-                    # Readers take a UserError for the end of a run; else there is another job.
-                    kind = UserError.__name__ if run.path in self._failed else "JobFailed"
-                    outcome, error = "failed", {"kind": kind, "message": job.end}
-                end_attempt(self._root, last, outcome, error)
-            if live is not None and not is_done:
-                facts = {
-                    "host": live.name,
-                    "pid": 0,
-                    "job": str(live.id),
-                    "attempt": len(attempts) + 1,
-                }
-                begin_attempt(self._root, run.path, engine=ENGINE, **facts)
+            attempts, is_done = known.get(run.path, []), run.done(self._root)
+            jobs = {str(job.id): job for job in self._of(run)}
+            under_way = [a for a in attempts if a.engine == ENGINE and a.ended is None]
+            for attempt in under_way:
+                job = jobs.get(attempt.job or "")
+                if is_done:
+                    end_attempt(self._root, attempt, "done")
+                elif job is None or job.status == "CANCELLED":
+                    end_attempt(self._root, attempt, "preempted")
+                elif job.is_live:
+                    # Its heartbeat, too: the journal's time of change.
+                    device = job.device or attempt.device
+                    write_attempt(self._root, dataclasses.replace(attempt, device=device))
+                else:
+                    error = {"kind": "JobFailed", "message": job.end}
+                    end_attempt(self._root, attempt, "failed", error)
+            live = self._live(run)
+            if live is None or is_done or str(live.id) in {a.job for a in under_way}:
+                continue
+            facts = {"host": live.name, "pid": 0, "job": str(live.id)}
+            number = len(attempts) + 1
+            begin_attempt(self._root, run.path, engine=ENGINE, attempt=number, **facts)
 
         planned = {run.path for run in self._pretraining}
-        live_jobs = {
-            str(job.id) for of_name in self._jobs.values() for job in of_name if job.is_live
-        }
+        live_jobs = {str(job.id) for job in self._jobs if job.is_live}
         for attempt in _open_attempts(self._root):
             if attempt.path not in planned and attempt.job not in live_jobs:
                 end_attempt(self._root, attempt, "preempted")
@@ -392,28 +380,25 @@ def _prefix(bucket: Bucket) -> str:
     return f"mb-{hashlib.sha256(bucket.url.encode()).hexdigest()[:8]}-"
 
 
-def _queue(prefix: str) -> dict[str, list[ManagedJob]]:
-    """Returns the jobs whose names begin so, by name, the oldest first."""
+def _queue(prefix: str) -> list[ManagedJob]:
+    """Returns the jobs whose names begin so, the oldest first."""
     try:
         printed = _sky(*_QUEUE)
     except UserError as error:
-        if _NO_CONTROLLER in str(error):
-            return {}
+        # Before the first job, where jobs are controlled by a machine of their own.
+        if "No in-progress managed jobs" in str(error):
+            return []
         raise
     try:
-        # A line about a server that is started may come before, and begins with a colour.
-        rows, _ = json.JSONDecoder().raw_decode(re.sub(r"\A(?:(?!\[).*\n)*", "", printed))
+        # A line about a server that is started may come before.
+        rows, _ = json.JSONDecoder().raw_decode("[" + f"\n{printed}".partition("\n[")[2])
         ours = [row for row in rows if str(row["job_name"]).startswith(prefix)]
-        jobs = sorted(map(ManagedJob.of_row, ours), key=lambda job: job.id)
+        return sorted(map(ManagedJob.of_row, ours), key=lambda job: job.id)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"`sky {' '.join(_QUEUE)}` printed {_last_line(printed)!r}, expected a list of jobs as "
             f"SkyPilot 0.14.1 prints it; install that: {_INSTALL}"
         ) from error
-    by_name: dict[str, list[ManagedJob]] = {}
-    for job in jobs:
-        by_name.setdefault(job.name, []).append(job)
-    return by_name
 
 
 def _program() -> str:
@@ -437,14 +422,14 @@ def _sky(*arguments: str) -> str:
         check=False,
     )
     if ended.returncode:
-        said = _last_line(ended.stderr) or _last_line(ended.stdout) or "no output"
+        said = _last_line(f"{ended.stdout}\n{ended.stderr}")
         said = said.replace("'", '"')  # name='value' would be taken for a flag of ours
         raise UserError(
             f"`sky {' '.join(arguments[:2])}` failed: {said} (mend that, then give the same command)"
         )
-    return ended.stdout
+    return _COLOURS.sub("", ended.stdout)
 
 
 def _last_line(text: str) -> str:
-    lines = [line.strip() for line in _COLOURS.sub("", text).splitlines()]
-    return next((line for line in reversed(lines) if line), "")
+    lines = [line.strip() for line in _COLOURS.sub("", text).splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"

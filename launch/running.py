@@ -75,21 +75,21 @@ def run_plan(
     """
     check_types("run", locals(), annotations_of(run_plan))
     if reap:
-        reap_experiment(root, engine, engine_options or {})
+        reap_experiment(root, engine, engine_options)
         return []
     if engine == "skypilot":
         from multiberts.launch.managed_jobs import SkyPilotOptions, submit_plan
 
         unused = {"workers": workers, "budget": budget, "dashboard": dashboard or None}
-        for name in (name for name, value in unused.items() if value is not None):
-            raise UserError(
-                f"run.{name} is set, but run.engine is 'skypilot', which has none; leave it out"
-            )
-        wanted = options_of(SkyPilotOptions, engine, engine_options or {})
+        for name, value in unused.items():
+            if value is not None:
+                raise UserError(
+                    f"run.{name} is set, but run.engine is 'skypilot', which has none; leave it out"
+                )
         return submit_plan(
             plan=plan,
             root=root,
-            options=wanted,
+            options=options_of(SkyPilotOptions, engine, engine_options or {}),
             attempts=attempts,
             carry_out=lambda runs: run_plan(plan=runs, root=root) if runs else [],
         )

@@ -51,10 +51,5 @@ def percent(share: float) -> str:
     return f"{number} %"
 
 
-def place(engine: str, device: str | None, zone: str | None, host: str) -> str:
-    """Returns where something runs, as far as known; in a cloud the zone says more than the host."""
-    return " · ".join(part for part in (engine, device, zone or host) if part) or ABSENT
-
-
 def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

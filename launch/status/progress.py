@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from multiberts.bert.training.log import METRICS, tail_of_metrics
-from multiberts.launch.estimate import quantities
 from multiberts.launch.markers.attempts import Attempt
 from multiberts.runs.files import PathLike
 from multiberts.runs.plan_marker import MarkedRun
@@ -29,7 +28,7 @@ class Pretraining:
         while too little is logged.
       seconds_left: to the last step at that speed; None unless it is running.
       hours: hours on the device, over all attempts.
-      where: engine, device, and zone or host of the last attempt; empty where there was none.
+      where: engine, device and host of the last attempt; empty where there was none.
     """
 
     path: str
@@ -73,7 +72,7 @@ def pretraining_of(
         seconds_left=(num_steps - step) / speed if speed and state == "running" else None,
         attempts=len(attempts),
         hours=sum(seconds_of(attempt, now) for attempt in attempts) / 3600,
-        where=quantities.place(last.engine, last.device, last.zone, last.host) if last else "",
+        where=last.where if last else "",
     )
 
 

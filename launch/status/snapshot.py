@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.attempts import (
-    ENGINES_WITHOUT_LAUNCHER,
-    Attempt,
-    attempts_of,
-    orphaned,
-)
+from multiberts.launch.markers.attempts import Attempt, attempts_of, orphaned
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import Lease, time_of_disk
 from multiberts.launch.plan.planned_run import STAGES, command_of
@@ -27,7 +22,6 @@ from multiberts.launch.status.progress import (
     seconds_of,
 )
 from multiberts.runs.console import printable
-from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder
 from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan
@@ -211,17 +205,12 @@ def _state(
     if run.path in alive:
         return "running"
     last = attempts[-1]
-    needs_launcher = last.engine not in ENGINES_WITHOUT_LAUNCHER
     if last.outcome == "failed":
-        # A zone without machines fails an attempt, not the run.
-        is_final = needs_launcher or (last.error or {}).get("kind") == UserError.__name__
-        return "failed" if is_final else "retrying"
-    if last.outcome == "preempted":
-        return "retrying" if is_launched or not needs_launcher else "waiting"
-    # Given up by a launcher, fallen silent, or done without its outputs: who tries again?
-    has_looked = last.outcome is not None
-    is_looked_after = is_launched if needs_launcher else has_looked
-    return "retrying" if is_looked_after else "lost"
+        return "failed"
+    if is_launched and last.needs_launcher:
+        return "retrying"
+    # The others were given up by a launcher, fell silent, or have lost their outputs.
+    return "waiting" if last.outcome == "preempted" else "lost"
 
 
 def _stages(

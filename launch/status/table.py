@@ -119,7 +119,7 @@ def failure_line(failure: Failure) -> str:
 def orphan_lines(status: Status) -> list[str]:
     """Returns a line for each attempt that continues without a launcher."""
     return [
-        f"{attempt.path}: {quantities.place(attempt.engine, attempt.device, attempt.zone, attempt.host)}, "
+        f"{attempt.path}: {attempt.where}, "
         f"process {attempt.pid}{f', job {attempt.job}' if attempt.job else ''}, "
         f"for {quantities.duration(status.time - attempt.started)}"
         for attempt in status.orphans

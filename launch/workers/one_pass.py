@@ -18,7 +18,6 @@ from tqdm import tqdm
 from multiberts.bert.training.log import METRICS, tail_of_metrics
 from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
 from multiberts.launch.markers.attempts import (
-    ENGINES_WITHOUT_LAUNCHER,
     Attempt,
     attempts_of,
     end_attempt,
@@ -324,7 +323,7 @@ class OnePass:
             tried = self._note_attempts(journal)
             self.done.update(path for path in tried if is_done(self._root / path))
         for attempt in [a for run in self._plan for a in self.attempts.get(run.path, ())]:
-            if attempt.ended is None and attempt.engine not in ENGINES_WITHOUT_LAUNCHER:
+            if attempt.ended is None and attempt.needs_launcher:
                 self._end(attempt, outcome, ended=attempt.heartbeat)
 
     def _end(self, attempt: Attempt, outcome: str, **facts: Any) -> None:

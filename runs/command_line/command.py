@@ -37,7 +37,6 @@ from multiberts.runs.parameters import (
 from multiberts.runs.preemption import exit_when_preempted
 
 EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 EXIT_OUTPUT_CLOSED = 141  # as a shell reports a process that SIGPIPE ended
 
 _GIN_FILE = flags.DEFINE_multi_string("gin_file", [], "Gin file; may be given several times.")
@@ -651,7 +650,7 @@ def _one_line_errors() -> Iterator[None]:
         sys.exit(EXIT_OUTPUT_CLOSED)
     except KeyboardInterrupt:
         console.progress("stopped")
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(130)  # as a shell reports a process that SIGINT ended
     except (UserError, OSError, ModuleNotFoundError) as error:
         if isinstance(error, UserError):
             line: str | None = in_flags(str(error))

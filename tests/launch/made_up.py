@@ -35,8 +35,7 @@ STEPS_PER_SECOND = 8.0
 IN_CLOUD = {
     "engine": "skypilot",
     "device": "tpu-v4-8",
-    "zone": "us-central2-b",
-    "host": "t1v-n-made-up",
+    "host": "mb-0a1b2c3d-seed",
 }
 ON_SLURM = {"engine": "slurm", "device": "gpu 0", "host": "node07", "job": "4711"}
 
@@ -195,7 +194,7 @@ def _pretrain(made: MadeUp, seeds: list[PlannedRun]) -> None:
             made.attempt(seeds[seed], 70, outcome="preempted", silent=3600 * 66, **where)
         made.attempt(seeds[seed], 65 - 4 * (seed - 9), silent=seed % 7, **where)
         made.log(seeds[seed], 1_980_000 - 150_000 * (seed - 9), age=30 + seed)
-    made.attempt(seeds[PREEMPTED_SEED], 30, outcome="preempted", silent=600, **where)
+    made.attempt(seeds[PREEMPTED_SEED], 30, outcome="preempted", silent=600, **ON_SLURM)
     made.log(seeds[PREEMPTED_SEED], 402_000, age=700)
     made.attempt(seeds[SILENT_SEED], 28 + 86000 / 3600, silent=90000, **where)
     made.log(seeds[SILENT_SEED], 399_000, age=90000)

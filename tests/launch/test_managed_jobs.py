@@ -117,7 +117,8 @@ def test_a_look_submits_each_seed_once_and_later_ones_fetch_what_is_done(
     assert sky.commands.count("launch --dryrun") == 1
     assert states(tmp_path) == ["running", "running"]
 
-    sky.set(1, status="RUNNING", cluster_resources="1x[tpu-v6e-8:1]", infra="GCP (us-east1-d)")
+    machine = "1x[spot](gpus=tpu-v6e-8:1, TPU-VM, ...)"
+    sky.set(1, status="RUNNING", cluster_resources=machine, infra="GCP (us-east1-d)")
     sky.set(2, status="RECOVERING", recovery_count=7, details="In backoff, waiting for resources")
     with pytest.raises(PreemptedError):
         look(tmp_path, plan)
@@ -126,11 +127,15 @@ def test_a_look_submits_each_seed_once_and_later_ones_fetch_what_is_done(
     with pytest.raises(PreemptedError, match="1 of 2 .* 1 job "):
         look(tmp_path, plan)
     shown = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(
-        r"pretrain base seed 0 +1 +RUNNING +0 +1x\[tpu-v6e-8:1\] +GCP \(us-east1-d\) +-", shown[1]
-    )
+    where = rf"{re.escape(machine)} +GCP \(us-east1-d\)"
+    assert re.fullmatch(rf"pretrain base seed 0 +1 +RUNNING +0 +{where} +-", shown[1])
     assert (tmp_path / "root" / plan[1].path / "weights").read_text() == "1 2 3"
     assert states(tmp_path) == ["running", "done"]
+    # By this name its times count in estimates.
+    assert [of_run[-1].device for of_run in attempts_of(tmp_path / "root").values()] == [
+        "v6e-8",
+        None,
+    ]
 
     finish_in_bucket(tmp_path, plan[0])
     assert look(tmp_path, [*plan, quick_run("note", "after")]) == []
@@ -173,6 +178,17 @@ def test_a_failed_job_is_followed_by_others_and_a_cancelled_one_does_not_count(
     with pytest.raises(PreemptedError):  # the cure
         look(tmp_path, [seed(0)], attempts=4)
     assert len(sky.queue) == 5
+
+
+def test_another_controller_counts_its_jobs_from_1_again(tmp_path: Path, sky: Sky) -> None:
+    for _ in range(2):
+        sky.save([])
+        with pytest.raises(PreemptedError):
+            look(tmp_path, [seed(0)])
+        sky.set(1, status="CANCELLED")
+        reap_experiment(tmp_path / "root", "skypilot", {"bucket": f"file://{tmp_path}/bucket"})
+    attempts = attempts_of(tmp_path / "root")[seed(0).path]
+    assert [(each.job, each.outcome) for each in attempts] == [("1", "preempted")] * 2
 
 
 def test_a_seed_waits_for_the_one_that_it_builds_on_and_fails_with_it(
@@ -219,7 +235,7 @@ def test_reaping_cancels_the_jobs_of_this_experiment_alone(
     assert {row["job_id"]: row["status"] for row in sky.queue} == {
         1: "CANCELLED", 2: "FAILED", 3: "PENDING",
     }  # fmt: skip
-    assert states(tmp_path) == ["retrying", "retrying"]
+    assert states(tmp_path) == ["waiting", "waiting"]
 
 
 @pytest.mark.parametrize(
@@ -307,8 +323,8 @@ def test_jobs_that_cost_money_for_nothing_are_named_with_the_command_that_cancel
     with pytest.raises(PreemptedError):
         look(tmp_path, [seed(0)])
     assert re.search(
-        r"2 jobs .* does not need .*: 3 \(mb-\S+-00000000, PENDING\), 2 \(mb-\S+, PENDING\); "
-        r"`sky jobs cancel -y 3 2` cancels them",
+        r"2 jobs .* does not need .*: 2 \(mb-\S+-00000001, PENDING\), 3 \(mb-\S+, PENDING\); "
+        r"`sky jobs cancel -y 2 3` cancels them",
         capsys.readouterr().err,
     )
     sky.set(2, status="CANCELLED")

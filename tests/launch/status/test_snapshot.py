@@ -129,9 +129,10 @@ def test_a_job_of_a_cloud_needs_no_launcher_and_fewer_signs_of_life(made: MadeUp
     made.write_plan()
     status = collect_status(made.root, made.now)
     assert status.pretraining[0].state == "running" and not status.orphans
-    made.attempt(seed, 1, outcome="failed", error={"kind": "Stockout", "message": ""}, **IN_CLOUD)
-    assert state_of(made) == "retrying"
-    made.attempt(seed, 1, outcome="failed", error={"kind": "UserError", "message": ""}, **IN_CLOUD)
+    assert status.hours == pytest.approx(5)  # it trains on between two looks
+    made.attempt(seed, 1, outcome="preempted", **IN_CLOUD)
+    assert state_of(made) == "waiting"
+    made.attempt(seed, 1, outcome="failed", error={"kind": "JobFailed", "message": ""}, **IN_CLOUD)
     assert state_of(made) == "failed"
 
 
@@ -164,7 +165,7 @@ def test_pretraining_rows_tell_step_speed_and_time_left(sweep: Status) -> None:
     assert first.seconds_left == pytest.approx(20_000 / STEPS_PER_SECOND, rel=1e-3)
     # 4 hours until it was preempted, and 65 since it began again.
     assert first.hours == pytest.approx(4 + 65, abs=0.01)
-    assert first.where == "skypilot · tpu-v4-8 · us-central2-b"
+    assert first.where == "skypilot · tpu-v4-8 · mb-0a1b2c3d-seed"
     assert rows[0].step == NUM_STEPS
     assert rows[PREEMPTED_SEED].seconds_left is None
     assert rows[24].state == "waiting"

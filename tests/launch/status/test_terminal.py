@@ -189,7 +189,7 @@ def hostile_experiment(root: Path) -> None:
     log.write_text(f"{HOSTILE}\nlast\n", errors="surrogateescape")
     error = {"kind": HOSTILE, "message": HOSTILE}
     made.attempt(seed, 1, outcome="failed", error=error, log="logs/a.log", engine="local")
-    made.attempt(trial, 1, engine=HOSTILE, device=HOSTILE, zone=HOSTILE, host=HOSTILE, job=HOSTILE)
+    made.attempt(trial, 1, engine=HOSTILE, device=HOSTILE, host=HOSTILE, job=HOSTILE)
     stray = root / "stray\x1b[2J\u202e[/x]"
     stray.mkdir(parents=True)
     (stray / "config.gin").touch()
