@@ -24,6 +24,7 @@ from typing import Any
 from multiberts.bert.training.log import METRICS
 from multiberts.launch.estimate import quantities
 from multiberts.launch.markers.attempts import (
+    Attempt,
     attempts_of,
     begin_attempt,
     end_attempt,
@@ -34,7 +35,7 @@ from multiberts.launch.markers.lease import Lease
 from multiberts.launch.markers.planned import write_plan
 from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.bucket.copies import fetch_run, push_finished
-from multiberts.runs.bucket.mirror import MANIFEST
+from multiberts.runs.bucket.mirror import last_push
 from multiberts.runs.bucket.objects import Bucket, is_url
 from multiberts.runs.command_line.gin_files import located
 from multiberts.runs.console import progress, report, warn
@@ -141,7 +142,10 @@ def submit_plan(
     """
     bucket, task = Bucket(options.bucket), _task_file(options.task)
     bucket.check_writable()
-    failures = carry_out(_needed_before(plan, root))
+    needed = _needed_before(plan, root)
+    if needed:
+        _program()  # is asked for before hours of preparation
+    failures = carry_out(needed)
     if failures:
         return failures
     with Lease(root):
@@ -154,9 +158,8 @@ def cancel_jobs(root: PathLike, options: SkyPilotOptions) -> list[str]:
     live = [job for job in _queue(_prefix(Bucket(options.bucket))) if job.is_live]
     if live:
         _sky("jobs", "cancel", "-y", *(str(job.id) for job in live))
-    for of_run in attempts_of(root).values():
-        if of_run[-1].engine == ENGINE and of_run[-1].ended is None:
-            end_attempt(root, of_run[-1], "preempted")
+    for attempt in _open_attempts(root):
+        end_attempt(root, attempt, "preempted")
     return [f"job {job.id}, {job.name} ({job.status}): cancelled" for job in live]
 
 
@@ -173,8 +176,8 @@ class _Look:
         self._failed: dict[str, FailedRun] = {}
 
     def take(self) -> list[FailedRun]:
-        left = [run for run in self._pretraining if not run.done(self._root)]
-        if left:
+        left = needed = [run for run in self._pretraining if not run.done(self._root)]
+        if left or _open_attempts(self._root):
             # Before the bucket is read, so that a job that has succeeded has left its DONE there.
             progress(f"asking SkyPilot for the jobs of {counted(len(left), 'run')}")
             self._jobs = _queue(_prefix(self._bucket))
@@ -189,6 +192,7 @@ class _Look:
             self._jobs = _queue(_prefix(self._bucket))
         self._write_markers()
         self._show(left)
+        self._warn_of_others(needed)
         num_runs = counted(len(self._pretraining), "pre-training run")
         done = f"{len(self._pretraining) - len(left)} of {num_runs} of {self._root} done"
         if len(left) > len(self._failed):
@@ -200,7 +204,9 @@ class _Look:
         report(done)
         later = sum(run.stage != STAGE and not run.done(self._root) for run in self._plan)
         if later and not left:
-            report(f"{counted(later, 'run')} left: --engine=local carries them out here")
+            report(
+                f"{counted(later, 'run')} left: --engine=local --engine_options={{}} carries them out here"
+            )
         return list(self._failed.values())
 
     def _place(self, run: PlannedRun) -> Bucket:
@@ -258,6 +264,22 @@ class _Look:
                 push_finished(Path(path), arguments[name])
         return arguments
 
+    def _warn_of_others(self, needed: Sequence[PlannedRun]) -> None:
+        """Names the live jobs of this bucket that train nothing needed, which cost as much as the others."""
+        ours = {job.id for job in map(self._live, needed) if job is not None}
+        others = [
+            job
+            for job in self._jobs
+            if job.is_live and job.status != "CANCELLING" and job.id not in ours
+        ]
+        if others:
+            ids = " ".join(str(job.id) for job in others)
+            names = ", ".join(f"{job.id} ({job.name}, {job.status})" for job in others)
+            warn(
+                f"{counted(len(others), 'job')} of SkyPilot train into this bucket what this plan does not "
+                f"need (changed, done, or twice): {names}; `sky jobs cancel -y {ids}` cancels them"
+            )
+
     def _write_markers(self) -> None:
         """Writes for `launch status` which runs have a job, and how their last one ended."""
         known = attempts_of(self._root)
@@ -285,6 +307,12 @@ class _Look:
             number = len(attempts) + 1
             begin_attempt(self._root, run.path, engine=ENGINE, attempt=number, **facts)
 
+        planned = {run.path for run in self._pretraining}
+        live_jobs = {str(job.id) for job in self._jobs if job.is_live}
+        for attempt in _open_attempts(self._root):
+            if attempt.path not in planned and attempt.job not in live_jobs:
+                end_attempt(self._root, attempt, "preempted")
+
     def _show(self, runs: Sequence[PlannedRun]) -> None:
         rows = [("run", "job", "state", "recoveries", "machine", "zone", "step in the bucket")]
         for run in runs:
@@ -302,18 +330,22 @@ class _Look:
 
     def _progress(self, run: PlannedRun) -> str:
         """Returns how far a run in the bucket has come; its log is copied here, where status looks."""
-        content = self._place(run).read(MANIFEST)
-        if content is None:
+        pushed = last_push(self._place(run))
+        if pushed is None:
             return "-"
-        manifest = json.loads(content)
+        files, when = pushed
         for name in (CONFIG, METRICS):  # with its configuration the folder counts as a run
-            entry = manifest["files"].get(name)
-            data = self._place(run).read(entry["object"]) if entry else None
+            data = self._place(run).read(files[name]["object"]) if name in files else None
             if data is not None:
                 write_atomically(self._root / run.path / name, data)
-        steps = [int(state[1]) for name in manifest["files"] if (state := _STATE.match(name))]
-        ago = quantities.duration(max(0.0, time.time() - manifest["time"]))
+        steps = [int(state[1]) for name in files if (state := _STATE.match(name))]
+        ago = quantities.duration(max(0.0, time.time() - when))
         return f"{max(steps, default=0):,} of {run.parameters['num_steps']:,}, pushed {ago} ago"
+
+
+def _open_attempts(root: PathLike) -> list[Attempt]:
+    of_root = (attempt for of_run in attempts_of(root).values() for attempt in of_run)
+    return [attempt for attempt in of_root if attempt.engine == ENGINE and attempt.ended is None]
 
 
 def _needed_before(plan: Sequence[PlannedRun], root: str) -> list[PlannedRun]:
@@ -360,24 +392,28 @@ def _queue(prefix: str) -> list[ManagedJob]:
     try:
         # A line about a server that is started may come before.
         rows, _ = json.JSONDecoder().raw_decode("[" + f"\n{printed}".partition("\n[")[2])
-        jobs = sorted(map(ManagedJob.of_row, rows), key=lambda job: job.id)
+        ours = [row for row in rows if str(row["job_name"]).startswith(prefix)]
+        return sorted(map(ManagedJob.of_row, ours), key=lambda job: job.id)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(
             f"`sky {' '.join(_QUEUE)}` printed {_last_line(printed)!r}, expected a list of jobs as "
             f"SkyPilot 0.14.1 prints it; install that: {_INSTALL}"
         ) from error
-    return [job for job in jobs if job.name.startswith(prefix)]
 
 
-def _sky(*arguments: str) -> str:
-    """Returns what `sky` prints; its last line is the error where it fails."""
+def _program() -> str:
     program = shutil.which("sky")
     if program is None:
         raise UserError(
             f"run.engine is 'skypilot' but the command sky is not found; install it: {_INSTALL}"
         )
+    return program
+
+
+def _sky(*arguments: str) -> str:
+    """Returns what `sky` prints; its last line is the error where it fails."""
     ended = subprocess.run(
-        [program, *arguments],
+        [_program(), *arguments],
         cwd=PROJECT,
         env={"SKYPILOT_DISABLE_USAGE_COLLECTION": "1", **os.environ},
         stdin=subprocess.DEVNULL,

@@ -92,19 +92,24 @@ def _ask_metadata(ended: threading.Event) -> None:
     from http.client import HTTPConnection, HTTPException  # not above: 20 ms of every command
 
     answers = {"preempted": "", "maintenance-event": ""}
-    while not ended.is_set():
+    while not ended.wait(1.0):  # shorter blocks, of which a sweep has thousands, ask nothing
         for name, before in answers.items():
-            connection = HTTPConnection(os.environ.get(*_METADATA_HOST), timeout=5)
-            with contextlib.suppress(OSError, HTTPException), contextlib.closing(connection):
+            # ValueError: the host's name is none.
+            with (
+                contextlib.suppress(OSError, HTTPException, ValueError),
+                contextlib.closing(
+                    HTTPConnection(os.environ.get(*_METADATA_HOST), timeout=5)
+                ) as link,
+            ):
                 path = f"/computeMetadata/v1/instance/{name}"
-                connection.request("GET", path, headers={"Metadata-Flavor": "Google"})
-                answers[name] = connection.getresponse().read(99).decode(errors="replace").strip()
+                link.request("GET", path, headers={"Metadata-Flavor": "Google"})
+                if (answer := link.getresponse()).status == 200:
+                    answers[name] = answer.read(99).decode(errors="replace").strip()
             if answers[name] == "TRUE":
                 console.note_once("the metadata server says that this machine is being preempted")
                 ask_to_stop()
             elif before != answers[name] == "TERMINATE_ON_HOST_MAINTENANCE":
                 MAINTENANCE.release()
-        ended.wait(1.0)
 
 
 def num_open_blocks() -> int:

@@ -60,8 +60,16 @@ def killed_without_steps(
     os.set_blocking(pipe, False)
 
     def heard() -> bool:
-        with contextlib.suppress(OSError):  # the watch is stopped, or was ended
+        try:
             os.write(pipe, b".")
+        except BlockingIOError:  # the watch is stopped
+            pass
+        except BrokenPipeError:
+            from multiberts.runs.console import note_once
+
+            note_once(
+                f"the process that watches over {parameter} was ended; training goes on without"
+            )
         return after_step()
 
     with watch:
@@ -89,6 +97,7 @@ def _watch(pid: int, seconds: float, parameter: str) -> None:
                 with contextlib.suppress(OSError):
                     os.write(2, ("\n" * os.isatty(2) + line + "command resumes\n").encode())
             os.kill(pid, signal.SIGKILL)
+            return
 
 
 if __name__ == "__main__":

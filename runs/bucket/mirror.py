@@ -38,6 +38,7 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
+from multiberts.runs.lease_holder import UnixSeconds
 from multiberts.runs.preemption import ask_to_stop, num_open_blocks, preemption_notice
 
 MANIFEST = "MANIFEST.json"
@@ -84,6 +85,12 @@ def manifest_of(entries: dict[str, Entry], owner: str) -> bytes:
 
 def read_manifest(bucket: Bucket) -> dict[str, Entry] | None:
     """Returns the files of a run in a bucket, by name; None where no run was pushed."""
+    pushed = last_push(bucket)
+    return None if pushed is None else pushed[0]
+
+
+def last_push(bucket: Bucket) -> tuple[dict[str, Entry], float] | None:
+    """Returns the files of a run in a bucket, and when they were pushed (Unix seconds)."""
     data = bucket.read(MANIFEST)
     return None if data is None else _parsed(bucket, data)
 
@@ -352,7 +359,7 @@ class Mirror:
                     "again"
                 )
         else:
-            self._entries = _parsed(self._bucket, manifest)
+            self._entries, _ = _parsed(self._bucket, manifest)
         done = self._bucket.read(DONE)
 
         def wants(name: str) -> bool:
@@ -408,13 +415,12 @@ def _holds(file: Path, entry: Entry | None) -> bool:
     return sha256_of_file(file) == entry["sha256"]
 
 
-def _parsed(bucket: Bucket, data: bytes) -> dict[str, Entry]:
+def _parsed(bucket: Bucket, data: bytes) -> tuple[dict[str, Entry], float]:
     where = f"{bucket.url}/{MANIFEST}"
     cure = "put it back, or remove the whole folder to start again"
-    files: dict[str, Entry] = parse_json_fields(data, where, {"files": dict[str, Entry]}, cure)[
-        "files"
-    ]
+    fields = parse_json_fields(data, where, {"files": dict[str, Entry], "time": UnixSeconds}, cure)
+    files: dict[str, Entry] = fields["files"]
     for name in [*files, *(entry["object"] for entry in files.values())]:
         if not is_name_inside(name):
             raise UserError(f"{where} lists {name!r}, which lies outside the folder; {cure}")
-    return files
+    return files, fields["time"]

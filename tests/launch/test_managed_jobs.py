@@ -139,7 +139,10 @@ def test_a_look_submits_each_seed_once_and_later_ones_fetch_what_is_done(
 
     finish_in_bucket(tmp_path, plan[0])
     assert look(tmp_path, [*plan, quick_run("note", "after")]) == []
-    assert "1 run left: --engine=local carries them out here" in capsys.readouterr().out
+    assert (
+        "1 run left: --engine=local --engine_options={} carries them out here"
+        in capsys.readouterr().out
+    )
     assert states(tmp_path) == ["done", "done"]
     assert len(sky.queue) == 2
     num_commands = len(sky.commands)
@@ -270,8 +273,10 @@ def test_without_sky_the_way_to_install_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    corpus = quick_run("note", "corpora/text")
     with pytest.raises(UserError, match="sky is not found; install it: uv tool install"):
-        look(tmp_path, [seed(0)])
+        look(tmp_path, [corpus, seed(0, corpus)])
+    assert not (tmp_path / "root").exists()  # nothing is prepared that could take hours
 
 
 def test_a_task_file_that_trains_something_else_is_refused(tmp_path: Path, sky: Sky) -> None:
@@ -305,3 +310,57 @@ def test_the_shipped_task_trains_a_planned_seed(
     assert look(tmp_path, plan) == []
     (run,) = [run for run in plan if run.stage == "pretrain"]
     assert (tmp_path / "root" / run.path / "checkpoints").is_dir()
+
+
+def test_jobs_that_cost_money_for_nothing_are_named_with_the_command_that_cancels_them(
+    tmp_path: Path, sky: Sky, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PreemptedError):
+        look(tmp_path, [seed(0), seed(1)])
+    # The second seed's job is of a plan that changed, and the first seed's was submitted twice.
+    sky.save([{**sky.queue[1], "job_id": 3}, *sky.queue])
+    assert "cancels them" not in capsys.readouterr().err
+    with pytest.raises(PreemptedError):
+        look(tmp_path, [seed(0)])
+    assert re.search(
+        r"2 jobs .* does not need .*: 2 \(mb-\S+-00000001, PENDING\), 3 \(mb-\S+, PENDING\); "
+        r"`sky jobs cancel -y 2 3` cancels them",
+        capsys.readouterr().err,
+    )
+    sky.set(2, status="CANCELLED")
+    sky.set(3, status="CANCELLING")
+    with pytest.raises(PreemptedError):
+        look(tmp_path, [seed(0)])
+    assert "cancels them" not in capsys.readouterr().err
+    assert [attempts[-1].outcome for attempts in attempts_of(tmp_path / "root").values()] == [
+        None,
+        "preempted",
+    ]
+    # Done by other means than its job: nothing is left to fetch, but the job trains on.
+    finish(tmp_path / "root" / seed(0).path)
+    assert look(tmp_path, [seed(0)]) == []
+    assert "`sky jobs cancel -y 1` cancels them" in capsys.readouterr().err
+
+
+def test_another_engine_does_not_train_what_a_job_trains(tmp_path: Path, sky: Sky) -> None:
+    with pytest.raises(PreemptedError):
+        look(tmp_path, [seed(0)])
+    with pytest.raises(UserError, match="seed 0 is under way as job 1 of engine skypilot"):
+        run_plan(plan=[seed(0)], root=str(tmp_path / "root"))
+    assert not (tmp_path / "root" / seed(0).path).exists()
+    assert states(tmp_path) == ["running"]
+
+
+def test_jobs_of_others_may_have_any_facts(tmp_path: Path, sky: Sky) -> None:
+    sky.save([{"job_id": None, "job_name": None, "status": 7, "recovery_count": "-"}])
+    with pytest.raises(PreemptedError, match="1 job "):
+        look(tmp_path, [seed(0)])
+
+
+@pytest.mark.parametrize("manifest", ['{"files": 3', "[]", "{}", '{"files": {}, "time": "noon"}'])
+def test_a_damaged_manifest_is_one_line(tmp_path: Path, sky: Sky, manifest: str) -> None:
+    place = tmp_path / "bucket" / seed(0).path
+    place.mkdir(parents=True)
+    (place / "MANIFEST.json").write_text(manifest)
+    with pytest.raises(UserError, match=r"MANIFEST\.json.*remove the whole folder to start again"):
+        look(tmp_path, [seed(0)])

@@ -122,12 +122,13 @@ class Node:
         self.python = make_executable(self.programs / "python", f"#!/bin/bash\n{trainer}\n")
         make_executable(self.programs / "sleep", "#!/bin/bash\necho slept $1 >>slept\n")
 
-    def run(self, **envs: str) -> int:
-        """Carries out the blocks; of `environment/bin/python`, which setup makes, this is another."""
+    def run(self, setup: str | None = None, **envs: str) -> int:
+        """Carries out the blocks, or another setup; `environment/bin/python`, which it makes, is another."""
         environment = {"PATH": f"{self.programs}:{os.environ['PATH']}", "HOME": str(self.folder)}
         fields = task("pretrain.yaml")
         given = {"BUCKET": "gs://b", "PYTHON": str(self.python), "JAX_PLATFORMS": "cpu", **envs}
         fields["envs"] |= given
+        fields["setup"] = fields["setup"] if setup is None else setup
         return run_blocks(fields, self.folder, environment)
 
     def lines(self, name: str) -> list[str]:
@@ -191,6 +192,7 @@ def test_flags_reach_the_trainer_as_they_are(tmp_path: Path) -> None:
     by_hand = [
         "--gin_file=configs/pretrain/multiberts.gin", "--gin_param=RUN_DIR = 'gs://b/seed_3'",
         "--gin_param=CORPUS = 'gs://b/corpora/base'", "--gin_param=PRETRAIN_SEED = 3",
+        "--max_seconds_without_step=3600",
     ]  # fmt: skip
     assert written.read_text().split("\0") == [*begin, *by_hand, "tpu", "/m", ""]
 
@@ -230,6 +232,14 @@ def test_a_machine_without_a_device_is_refused_in_setup(tmp_path: Path) -> None:
     make_executable(node.programs / "nvidia-smi", "#!/bin/bash\nexit 1\n")
     assert node.run(JAX_PLATFORMS="") == 2
     assert "--env JAX_PLATFORMS=cpu" in (node.folder / "setup.log").read_text()
+
+
+def test_a_node_that_lost_what_setup_found_trains_on_no_device_of_jax_s_choice(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, "touch trained")
+    assert node.run(setup="true") == 2
+    assert not (node.folder / "sky_workdir/trained").exists()
 
 
 GIN = """\

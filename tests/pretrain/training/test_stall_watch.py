@@ -179,3 +179,14 @@ def test_a_trainer_that_is_stopped_is_killed_and_resumes_to_the_same_bytes(
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     assert differing_files(whole, stopped) == []
+
+
+def test_training_goes_on_without_a_watch_that_was_ended_and_says_so() -> None:
+    process = steps(60.0, 100, "end")
+    wait_for(process, "begun")
+    watch_of(process.pid).kill()
+    printed, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and printed.endswith("ended\n")
+    assert errors == (
+        "note: the process that watches over the_parameter was ended; training goes on without\n"
+    )
