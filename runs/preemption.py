@@ -95,16 +95,13 @@ def _ask_metadata(ended: threading.Event) -> None:
     while not ended.wait(1.0):  # shorter blocks, of which a sweep has thousands, ask nothing
         for name, before in answers.items():
             # ValueError: the host's name is none.
-            with (
-                contextlib.suppress(OSError, HTTPException, ValueError),
-                contextlib.closing(
-                    HTTPConnection(os.environ.get(*_METADATA_HOST), timeout=5)
-                ) as link,
-            ):
+            with contextlib.suppress(OSError, HTTPException, ValueError):
+                link = HTTPConnection(os.environ.get(*_METADATA_HOST), timeout=5)
                 path = f"/computeMetadata/v1/instance/{name}"
                 link.request("GET", path, headers={"Metadata-Flavor": "Google"})
                 if (answer := link.getresponse()).status == 200:
                     answers[name] = answer.read(99).decode(errors="replace").strip()
+                link.close()
             if answers[name] == "TRUE":
                 console.note_once("the metadata server says that this machine is being preempted")
                 ask_to_stop()

@@ -271,9 +271,7 @@ class Mirror:
     def _check_local_copy(self, names: Iterable[str]) -> None:
         """Refuses to push a copy from which somebody else removed files, or which another one has replaced.
 
-        Args:
-          names: of files that were there; those that were never fetched and states of a finished run are
-            passed over.
+        `names` are of files that were there; those never fetched and states of a finished run do not count.
         """
         if self._own.removed_folder:
             return

@@ -183,12 +183,7 @@ def _all_statements(
 ) -> Iterator[tuple[str, Any, bool]]:
     """Yields the statements of a text and of all files that it includes, in the order Gin reads them.
 
-    Args:
-      source: what holds the text, for messages.
-      outer: the files that include it, one in the other.
-
-    Yields:
-      Where the statement is, the statement, and whether the user typed it.
+    Each with its place, and whether the user typed it. `outer` are the files that include the text.
     """
     # With the parser that reads the files afterwards: what it takes for an include is one here.
     for statement in _statements(text):
