@@ -131,13 +131,17 @@ samples:
 	$(SAMPLES)-of-helm/bin/pip install --quiet crfm-helm==0.5.16
 	$(SAMPLES)-of-helm/bin/python tests/samples/make.py helm tests/samples/helm
 
-# A plan of 25 seeds on Cloud TPU through five weeks and everything that users report, in simulated time.
-simulate-tpu: $(VENV)/installed-for-tests
-	$(BIN)/python -m multiberts.tests.launch.tpu.plan_simulation
+# Two tiny seeds and a sweep by SkyPilot on a Slurm on this machine, where machines are lost: 8 minutes. SKYPILOT_PYTHON
+# names the Python of an environment with SkyPilot; else one is made, 650 MB.
+SKYPILOT = $(VENV)/skypilot/bin
+rehearse: $(VENV)/installed-for-tests $(if $(SKYPILOT_PYTHON),,$(SKYPILOT)/sky)
+	SKYPILOT_PYTHON=$(or $(SKYPILOT_PYTHON),$(SKYPILOT)/python) \
+	  $(BIN)/python -m multiberts.tests.launch.skypilot_rehearsal results/rehearsals
 
-# One tiny seed on Cloud TPU, by a service in the same process that refuses as the real one does: a minute.
-rehearse: $(VENV)/installed-for-tests
-	$(BIN)/python -m multiberts.tests.launch.tpu.rehearsal.rehearsal results/rehearsals
+$(SKYPILOT)/sky: | $(VENV)/installed-for-tests
+	$(BIN)/python -m uv --quiet --system-certs venv --clear --python 3.11 $(VENV)/skypilot
+	$(BIN)/python -m uv --quiet --system-certs pip install --python $(SKYPILOT)/python \
+	  'skypilot[gcp,kubernetes,slurm]==0.14.1' uv
 
 # docs/launch_status.png: the status page of an experiment made up to show every state. Wants Chromium.
 status-picture: $(VENV)/installed-for-tests

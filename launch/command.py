@@ -49,7 +49,7 @@ SCOPED_STAGES = {"corpora": "prepare", "procedures": "pretrain", "tasks": "finet
 # Settings that may be bound as `launch.<name>`, with their types: the experiment, and those of all commands.
 _OTHER_SETTINGS = {"root": str, "workers": PositiveInt | None}
 _SETTINGS = {
-    **annotations_of(Experiment),
+    **{name: kind for name, kind in annotations_of(Experiment).items() if name not in _OF_STAGES},
     **dict.fromkeys(SCOPED_STAGES, Sequence[str]),
     **_OTHER_SETTINGS,
 }
@@ -69,7 +69,7 @@ class LaunchArguments(Arguments):
         }
 
     def flags(self) -> dict[str, Any]:
-        return (_settings_with_flags() if self.needs_plan else {}) | self.options()
+        return (_SETTINGS if self.needs_plan else {}) | self.options()
 
     def help(self) -> Iterator[str]:
         """Ends with the experiment's settings, for a command that needs the plan."""
@@ -77,7 +77,7 @@ class LaunchArguments(Arguments):
         yield from parameter_lines(self.function, self.options())
         if self.needs_plan:
             yield from ("", EXPERIMENT)
-            yield from parameter_lines(Experiment, _settings_with_flags())
+            yield from parameter_lines(Experiment, _SETTINGS)
 
     def gather(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Parses Gin and makes the plan, if the command needs one."""
@@ -124,10 +124,6 @@ class LaunchArguments(Arguments):
         if isinstance(result, list):
             exit_with(result)
         super().exit_with(result)
-
-
-def _settings_with_flags() -> dict[str, Any]:
-    return {name: kind for name, kind in _SETTINGS.items() if name not in _OF_STAGES}
 
 
 def _known(

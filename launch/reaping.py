@@ -8,6 +8,7 @@ from typing import Any
 
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.lease import Lease
+from multiberts.launch.workers.engines import options_of
 from multiberts.launch.workers.leftovers import close_attempts, end_processes, end_slurm_jobs
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
@@ -18,20 +19,14 @@ def reap_experiment(
     root: PathLike,
     engine: EngineName = "local",
     engine_options: Mapping[str, Any] | None = None,
-    *,
-    everything: bool = False,
-) -> int:
+) -> None:
     """Ends what belongs to no running launcher of an experiment, and reports what it ended.
 
     A launcher on another machine runs if its lease is renewed while this function watches, which takes up
     to 90 s.
 
     Args:
-      engine: with `tpu`, queued resources are deleted, too.
-      everything: with engine `tpu`, delete also the queued resources of runs that `run` would resume.
-
-    Returns:
-      0, or 1 where something of Cloud TPU is left that cannot be deleted now.
+      engine: with `skypilot`, its jobs are cancelled, too.
     """
     if not Path(root).is_dir():
         raise UserError(f"{root} is not a directory; check launch.root")
@@ -42,14 +37,10 @@ def reap_experiment(
         if closed:
             report(f"{counted(closed, 'attempt')} of processes that are gone marked as lost")
         ended += end_slurm_jobs(root)
-    deleted: list[str] = []
-    undeleted: list[str] = []
-    if engine == "tpu":
-        from multiberts.launch.tpu.reaping import delete_resources
+    if engine == "skypilot":
+        from multiberts.launch.managed_jobs import SkyPilotOptions, cancel_jobs
 
-        deleted, undeleted = delete_resources(root, engine_options or {}, everything=everything)
-    for line in (*deleted, *undeleted):
-        report(line)
-    if not (ended or deleted or undeleted):
+        cancelled = cancel_jobs(root, options_of(SkyPilotOptions, engine, engine_options or {}))
+        report("\n".join(cancelled) or "no job of SkyPilot is under way")
+    elif not ended:
         report(f"nothing to end: all that runs for {root} has its launcher, or nothing runs")
-    return 1 if undeleted else 0

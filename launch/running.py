@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.markers.failures import FailedRun
@@ -41,8 +39,7 @@ def run_plan(
     workers_per_accelerator: PositiveInt = 1,
     attempts: PositiveInt = 3,
     budget: NonNegativeFloat | None = None,
-    once: bool = False,
-    reap: bool | Literal["everything"] = False,
+    reap: bool = False,
     silent_seconds: PositiveFloat = 90.0,
     dashboard: bool = False,
 ) -> list[FailedRun]:
@@ -54,17 +51,16 @@ def run_plan(
     Args:
       plan: every run after its parents.
       root: directory of the experiment; every run lies below it.
-      engine: `local` (this machine), `slurm`, `dask` (any cluster of Dask, by its address) or `tpu`.
-      engine_options: of the engine; see `launch.workers.engines` and `launch.tpu`.
+      engine: `local` (this machine), `slurm`, `dask` (any cluster of Dask, by its address) or `skypilot`
+        (pre-training by managed jobs; one look, status 75 while they train).
+      engine_options: of the engine; see `launch.workers.engines` and `launch.managed_jobs`.
       workers: processes on a machine, each with its share of the cores; None: one per GPU (times
         workers_per_accelerator) where there are any, else one per core.
       workers_per_accelerator: how many workers share a GPU.
       attempts: how often a run is tried that fails through no fault of its input.
       budget: dollars that the plan may be estimated to cost; None: any.
-      once: with engine `tpu`, look once, do what is due, and return.
       reap: start nothing; end what no running launcher of the experiment looks after, and say what that
-        was. With engine `tpu`, queued resources of runs that are done or not planned are deleted;
-        `everything`: those of runs that train, too.
+        was. With engine `skypilot`, its jobs are cancelled.
       silent_seconds: a worker or trainer without a heartbeat for so long (stopped, or hung) is killed, and
         its run is tried again; on engine `dask` the cluster's own time holds.
       dashboard: serve Dask's live pages at 127.0.0.1 (engines `local` and `slurm`; the extra `dashboard`).
@@ -76,24 +72,27 @@ def run_plan(
       UserError: an unknown engine or option, another launcher has the root, a plan above the budget;
         nothing has been started.
       PreemptedError: SIGTERM or SIGHUP came; no worker is left.
-      SystemExit: after reaping, with 1 where something of Cloud TPU is left that cannot be deleted now.
     """
     check_types("run", locals(), annotations_of(run_plan))
     if reap:
-        sys.exit(
-            reap_experiment(root, engine, engine_options or {}, everything=reap == "everything")
-        )
-    if engine == "tpu":
-        from multiberts.launch.tpu.running import run_on_tpu
-        from multiberts.launch.tpu.settings import TpuSettings
+        reap_experiment(root, engine, engine_options)
+        return []
+    if engine == "skypilot":
+        from multiberts.launch.managed_jobs import SkyPilotOptions, submit_plan
 
-        wanted = options_of(TpuSettings, engine, engine_options or {})
-        wanted = dataclasses.replace(wanted, silent_seconds=silent_seconds)
-        if budget is not None:
-            wanted = dataclasses.replace(wanted, budget=budget)
-        return run_on_tpu(plan=plan, root=root, settings=wanted, once=once)
-    if once:
-        raise UserError(f"run.once is for engine 'tpu', but run.engine is {engine!r}; leave it out")
+        unused = {"workers": workers, "budget": budget, "dashboard": dashboard or None}
+        for name, value in unused.items():
+            if value is not None:
+                raise UserError(
+                    f"run.{name} is set, but run.engine is 'skypilot', which has none; leave it out"
+                )
+        return submit_plan(
+            plan=plan,
+            root=root,
+            options=options_of(SkyPilotOptions, engine, engine_options or {}),
+            attempts=attempts,
+            carry_out=lambda runs: run_plan(plan=runs, root=root) if runs else [],
+        )
     if dashboard and engine == "dask":
         raise UserError(
             "run.dashboard is set, but run.engine is 'dask', whose scheduler has pages of its own; leave "

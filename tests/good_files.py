@@ -223,9 +223,9 @@ def experiment(root: Path) -> None:
               "renewed": 1.0, "seconds_until_stale": 90.0}  # fmt: skip
     (root / "launch/lease.json").write_text(json.dumps(holder))
     attempt = {"attempt": 1, "path": "pretrain/a", "engine": "local", "host": "h", "pid": 1,
-               "job": None, "device": "cpu", "zone": None, "dollars_per_hour": 1.0,
-               "started": time.time() - 60, "ended": None, "outcome": None, "error": None,
-               "log": "logs/a", "created": None, "owner": "u"}  # fmt: skip
+               "job": None, "device": "cpu", "started": time.time() - 60,
+               "ended": None, "outcome": None, "error": None, "log": "logs/a", "created": None,
+               "owner": "u"}  # fmt: skip
     (root / "launch/attempts/pretrain---a.jsonl").write_text(json.dumps(attempt) + "\n")
     (root / "pretrain/a").mkdir(parents=True)
     now = time.time()

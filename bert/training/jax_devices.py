@@ -48,7 +48,7 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
     if devices not in (1, AUTO):
         with contextlib.suppress(RuntimeError):  # JAX has started: what is there is counted below
             jax.config.update("jax_num_cpu_devices", devices)
-    known = jax.devices()
+    known = known_devices()
     is_cpu = known[0].platform == "cpu"
     _keep_programs(is_cpu)
     number = (1 if is_cpu else len(known)) if devices == AUTO else int(devices)
@@ -58,6 +58,22 @@ def open_devices(devices: DeviceChoice = AUTO) -> Devices:
     mesh = Mesh(np.array(known[:number]), (DATA,)) if number > 1 else None
     _opened[devices] = Devices(mesh, number, CPU if is_cpu else known[0].device_kind)
     return _opened[devices]
+
+
+def known_devices() -> list[jax.Device]:
+    """Returns what JAX computes on."""
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        platforms = os.environ.get("JAX_PLATFORMS")
+        if not platforms:
+            raise
+        reason = str(error).partition(" (set ")[0].strip() or "none is there"
+        raise UserError(
+            f"JAX_PLATFORMS is {platforms!r}, but JAX finds no such device ({reason}); check its driver, "
+            "install JAX for it (multiberts[jax-cuda13], [jax-cuda12] or [jax-tpu]), or unset "
+            "JAX_PLATFORMS to compute on what is there"
+        ) from error
 
 
 def _keep_programs(is_cpu: bool) -> None:

@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from multiberts.bert.model.backend_ops import PLAIN
 from multiberts.bert.training.devices import CPU, Devices
 from multiberts.bert.training.jax_backend_ops import accelerated
-from multiberts.bert.training.jax_devices import DATA, open_devices
+from multiberts.bert.training.jax_devices import DATA, known_devices, open_devices
 from multiberts.bert.training.state import Arrays
 from multiberts.bert.training.trainer import (
     DROPOUT_KEYS,
@@ -232,6 +232,7 @@ def forward_pass(
 ) -> tuple[Callable[..., Named], Callable[..., Named]]:
     """Returns what puts arrays on the device, and the compiled function; see `engine.ForwardPass`."""
     del compile_step  # JAX always does
+    known_devices()  # says so where none is
 
     def on_device(arrays: Batch) -> Named:
         return {name: jnp.asarray(values) for name, values in arrays.items()}

@@ -20,7 +20,7 @@ from multiberts.bert.training.trainer import Array, Batch, Trainer
 from multiberts.runs import console
 from multiberts.runs.console import ProgressBar
 from multiberts.runs.errors import UserError
-from multiberts.runs.preemption import PreemptedError
+from multiberts.runs.preemption import MAINTENANCE, PreemptedError
 
 _Batch = TypeVar("_Batch")
 
@@ -167,11 +167,13 @@ def train(
 
             # After the last step there is nothing left to stop: the run finishes.
             is_stopped = callbacks.should_stop() and done < num_steps
+            is_announced = MAINTENANCE.acquire(blocking=False) and done < num_steps
             watch.add(steps, metrics)
             is_logged = done % saving.log_every_steps == 0 or done == num_steps
             is_scheduled = done in scheduled
             is_saved = done < num_steps and (
                 is_stopped
+                or is_announced
                 or done % saving.save_state_every_steps == 0
                 or (
                     saving.save_state_every_seconds is not None
@@ -205,6 +207,10 @@ def train(
                 writer.wait()  # before the next copy: memory holds one
                 writer.save(trainer.state())
                 saved_at = time.monotonic()
+                if is_announced:
+                    console.progress(
+                        f"maintenance of this machine is announced: the state is saved at step {done}"
+                    )
 
             # --- Stop early -------------------------------------------------------------------------
 

@@ -108,7 +108,6 @@ def estimate_plan(
     device: str | None = None,
     workers: int | None = None,
     spot: bool = False,
-    device_stages: Collection[str] = DEVICE_STAGES,
     done: Collection[str] | None = None,
     attempts: Mapping[str, Sequence[Attempt]] | None = None,
 ) -> PlanEstimate:
@@ -122,21 +121,17 @@ def estimate_plan(
       workers: how many runs are carried out at a time; None: one per core of this machine, one on
         another device.
       spot: prices of capacity that can be taken away.
-      device_stages: that are carried out on the device; the others are on this machine.
       done: paths of the runs that are; None: those with a DONE marker.
       attempts: by the path of the run, in order; None: as their markers have them.
     """
     prices = load_prices()
     chosen, workers = _chosen_device(prices, device, workers)
-    host = chosen
-    if not chosen.is_processor:
-        trains_here = "finetune" not in device_stages
-        host, _ = _chosen_device(prices, None if trains_here else "cpu", None)
+    host = chosen if chosen.is_processor else _chosen_device(prices, "cpu", None)[0]
     done = done_paths(root, [run.path for run in plan]) if done is None else done
     attempts = attempts_of(root) if attempts is None else attempts
 
     def counts(run: PlannedRun, device_of_run: str | None) -> bool:
-        expected = chosen if run.stage in device_stages else host
+        expected = chosen if run.stage in DEVICE_STAGES else host
         if device is None or device_of_run == expected.name:
             return True
         return device_of_run in (None, "cpu") and expected.is_processor
@@ -145,7 +140,7 @@ def estimate_plan(
     runs = {}
     for run in plan:
         if run.path not in done:
-            runs_on = chosen if run.stage in device_stages else host
+            runs_on = chosen if run.stage in DEVICE_STAGES else host
             runs[run.path] = _estimate_run(run, runs_on, measured, Path(root), spot)
     return PlanEstimate(runs, chosen, workers, host, _longest_chain(plan, runs), spot)
 

@@ -1,4 +1,4 @@
-"""Numbers of the launcher in words that people read: durations, dollars, steps, moments."""
+"""Numbers of the launcher in words that people read: durations, steps, moments."""
 
 from __future__ import annotations
 
@@ -20,13 +20,6 @@ def duration(seconds: float | None) -> str:
             number = seconds / size
             return f"{number:.1f} {unit}" if unit in ("h", "d") else f"{number:.0f} {unit}"
     raise ValueError(f"{seconds!r} seconds are not a duration")
-
-
-def dollars(amount: float | None) -> str:
-    """Returns an amount of money: cents below a hundred dollars, whole dollars above."""
-    if amount is None:
-        return ABSENT
-    return f"${amount:,.2f}" if abs(amount) < 99.995 else f"${amount:,.0f}"
 
 
 def speed(per_second: float | None) -> str:
@@ -56,11 +49,6 @@ def percent(share: float) -> str:
     if share > 0:
         number = max(number, 1)
     return f"{number} %"
-
-
-def place(engine: str, device: str | None, zone: str | None, host: str) -> str:
-    """Returns where something runs, as far as known; in a cloud the zone says more than the host."""
-    return " · ".join(part for part in (engine, device, zone or host) if part) or ABSENT
 
 
 def moment(seconds: float) -> str:

@@ -31,11 +31,10 @@ FOLDER = "launch/attempts"
 SECONDS_BETWEEN_HEARTBEATS = 15.0
 # A worker without a heartbeat for so long is taken for dead.
 SECONDS_OF_SILENCE = 90.0
+# So long for an attempt that needs no launcher, whose heartbeats are the looks at it.
+SECONDS_BETWEEN_LOOKS = 24 * 3600.0
 
-EngineName = Literal["local", "slurm", "dask", "tpu"]
-# Attempts of these engines continue without a launcher; who reconciles next gives the heartbeat.
-ENGINES_WITHOUT_LAUNCHER = {"tpu"}
-SECONDS_BETWEEN_RECONCILIATIONS = 3600.0
+EngineName = Literal["local", "slurm", "dask", "skypilot"]
 
 OUTCOMES = ("done", "failed", "preempted", "lost")
 
@@ -49,12 +48,10 @@ class Attempt:
     Attributes:
       attempt: its number, from 1.
       path: the run's directory, relative to the root.
-      engine: `local`, `slurm`, `dask`, `tpu`.
+      engine: `local`, `slurm`, `dask`, `skypilot`.
       host, pid: of the process that carries it out.
-      job: the engine's name of it, such as a Slurm job or a queued resource; None where it has none.
-      device: that it runs on, such as `cpu` or `v4-8`.
-      zone: of the cloud; None elsewhere.
-      dollars_per_hour: price of the device; None where unknown.
+      job: the engine's name of it, such as a job of Slurm or SkyPilot; None where it has none.
+      device: that it runs on, such as `cpu` or `gpu 0`.
       started, ended: Unix seconds; `ended` is None while it runs.
       outcome: one of `OUTCOMES`; None while it runs.
       error: `kind` and `message`, or None.
@@ -72,8 +69,6 @@ class Attempt:
     pid: int
     job: str | None = None
     device: str | None = None
-    zone: str | None = None
-    dollars_per_hour: float | None = None
     started: UnixSeconds = 0.0
     ended: UnixSeconds | None = None
     outcome: str | None = None
@@ -84,17 +79,24 @@ class Attempt:
     heartbeat: float = 0.0
     journal: str = ""
 
+    @property
+    def needs_launcher(self) -> bool:
+        """Returns whether it ends with its launcher; SkyPilot's jobs do not."""
+        return self.engine != "skypilot"
+
+    @property
+    def where(self) -> str:
+        """Returns where it runs, as far as known."""
+        return " · ".join(part for part in (self.engine, self.device, self.host) if part)
+
     def is_silent(self, now: float) -> bool:
         """Returns whether it has not ended and gave no sign of life for long."""
-        return self.ended is None and now - self.heartbeat > SECONDS_OF_SILENCE
+        longest = SECONDS_OF_SILENCE if self.needs_launcher else SECONDS_BETWEEN_LOOKS
+        return self.ended is None and now - self.heartbeat > longest
 
     def is_alive(self, now: float) -> bool:
         """Returns whether it has not ended and is not silent, and if it is here, its process runs."""
-        if self.ended is not None:
-            return False
-        if self.engine in ENGINES_WITHOUT_LAUNCHER:
-            return now - self.heartbeat <= SECONDS_BETWEEN_RECONCILIATIONS
-        if self.is_silent(now):
+        if self.ended is not None or self.is_silent(now):
             return False
         return self.host != socket.gethostname() or self.has_process()
 
@@ -238,10 +240,9 @@ def orphaned(
     Args:
       holder: of the lease now, or None.
     """
-    owner = None if holder is None else holder.owner
-
-    def is_led(attempt: Attempt) -> bool:
-        has_launcher = owner is not None and attempt.owner == owner
-        return has_launcher or attempt.engine in ENGINES_WITHOUT_LAUNCHER
-
-    return [each for each in attempts if each.path not in planned or not is_led(each)]
+    return [
+        each
+        for each in attempts
+        if each.path not in planned
+        or (each.needs_launcher and (holder is None or each.owner != holder.owner))
+    ]

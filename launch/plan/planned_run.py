@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from multiberts.bert.tokenization import vocabulary_bytes
+from multiberts.runs.bucket.objects import is_url
 from multiberts.runs.command_line.command import gin_name_of
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import is_name_inside
@@ -72,14 +73,19 @@ class PlannedRun:
             )
 
     def arguments(self, root: str | Path) -> dict[str, Any]:
-        """Returns the stage's keyword arguments, `run_dir` and parents' paths included."""
+        """Returns the stage's keyword arguments, `run_dir` and parents' paths included.
+
+        Args:
+          root: a folder, or the URL of one in a bucket.
+        """
+        base = root if is_url(root) else Path(root)  # a path has one slash after gs:
 
         def located(leaf: Any) -> Any:
             if isinstance(leaf, Output):
-                return str(Path(root) / leaf.run.path / leaf.inside)
+                return f"{base}/{Path(leaf.run.path, leaf.inside)}"
             return leaf
 
-        return {"run_dir": str(Path(root) / self.path), **with_leaves(self.parameters, located)}
+        return {"run_dir": f"{base}/{self.path}", **with_leaves(self.parameters, located)}
 
     def done(self, root: str | Path) -> bool:
         return is_done(Path(root) / self.path)

@@ -46,7 +46,6 @@ def render_status_page(
     return render(
         Path(__file__).with_name(TEMPLATE),
         {
-            "dollars": quantities.dollars,
             "duration": quantities.duration,
             "moment": quantities.moment,
             "failure_line": table.failure_line,

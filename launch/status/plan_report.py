@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from multiberts.evaluate.metrics.register import METRICS
 from multiberts.evaluate.metrics.winogender_bias import OCCUPATION_MEASURES
 from multiberts.launch.estimate.estimate import (
-    DEVICE_STAGES,
     PlanEstimate,
     estimate_plan,
     refuse_above,
 )
 from multiberts.launch.estimate.quantities import duration
-from multiberts.launch.markers.attempts import EngineName
 from multiberts.launch.plan.planned_run import CHECKPOINT_STAGE, STAGES, PlannedRun, command_of
 from multiberts.runs import registration
 from multiberts.runs.console import report
 from multiberts.runs.errors import UserError, counted
-from multiberts.runs.parameters import NonNegativeFloat, PositiveInt, fits
+from multiberts.runs.parameters import NonNegativeFloat, PositiveInt
 from multiberts.runs.plan_marker import done_paths
 from multiberts.runs.registration import StoppingRule
 from multiberts.stats.report.reporting import REGISTERED
@@ -34,9 +31,7 @@ def show_plan(
     budget: NonNegativeFloat | None = None,
     device: str | None = None,
     workers: PositiveInt | None = None,
-    spot: bool | None = None,
-    engine: EngineName = "local",
-    engine_options: Mapping[str, Any] | None = None,
+    spot: bool = False,
     register: str | None = None,
     metric: str | None = None,
     stopping_rule: StoppingRule = "all_seeds",
@@ -53,10 +48,7 @@ def show_plan(
         `cpu`; None: what this machine has.
       workers: runs side by side, each on a device of its own; None: one per core or GPU here, one of
         another device.
-      spot: prices of capacity that can be taken away; None: where the engine asks for it.
-      engine: what the plan is to be carried out with. `tpu` pre-trains each seed on a slice of its
-        own, at most `max_nodes` at a time, and leaves the rest to this machine.
-      engine_options: of the engine.
+      spot: prices of capacity that can be taken away.
       register: a hypothesis, to be written into `registration.json` in the root, once, with the hash of the
         plan, its seeds, the report's comparisons and settings, and the two below. The report says what
         differs.
@@ -67,24 +59,8 @@ def show_plan(
     done = done_paths(root, [run.path for run in plan])
     if register is not None:
         report(_registered(plan, root, done, register, metric, stopping_rule))
-    options = engine_options or {}
-    stages = DEVICE_STAGES
-    if engine == "tpu":
-        device = device or options.get("accelerator_type")
-        seeds = most = sum(run.stage == "pretrain" for run in plan)
-        if fits(options.get("max_nodes"), PositiveInt):
-            most = options["max_nodes"]
-        workers = workers or max(1, min(seeds, most))
-        spot = options.get("spot", False) if spot is None else spot
-        stages = frozenset({"pretrain"})
     estimate = estimate_plan(
-        plan=plan,
-        root=root,
-        device=device,
-        workers=workers,
-        spot=bool(spot),
-        device_stages=stages,
-        done=done,
+        plan=plan, root=root, device=device, workers=workers, spot=spot, done=done
     )
     report(estimate_text(plan, estimate, root))
     report(folders_text(plan, root, done))

@@ -1,4 +1,4 @@
-"""Progress, speed and cost of pre-training, from the files in its directory and its attempts."""
+"""Progress and speed of pre-training, from the files in its directory and its attempts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from multiberts.bert.training.log import METRICS, tail_of_metrics
-from multiberts.launch.estimate import quantities
 from multiberts.launch.markers.attempts import Attempt
 from multiberts.runs.files import PathLike
 from multiberts.runs.plan_marker import MarkedRun
@@ -29,8 +28,7 @@ class Pretraining:
         while too little is logged.
       seconds_left: to the last step at that speed; None unless it is running.
       hours: hours on the device, over all attempts.
-      dollars: their cost at the attempts' prices; None where no price is known.
-      where: engine, device, and zone or host of the last attempt; empty where there was none.
+      where: engine, device and host of the last attempt; empty where there was none.
     """
 
     path: str
@@ -43,7 +41,6 @@ class Pretraining:
     seconds_left: float | None
     attempts: int
     hours: float
-    dollars: float | None
     where: str = ""
 
     @property
@@ -75,8 +72,7 @@ def pretraining_of(
         seconds_left=(num_steps - step) / speed if speed and state == "running" else None,
         attempts=len(attempts),
         hours=sum(seconds_of(attempt, now) for attempt in attempts) / 3600,
-        dollars=dollars_of(attempts, now),
-        where=quantities.place(last.engine, last.device, last.zone, last.host) if last else "",
+        where=last.where if last else "",
     )
 
 
@@ -108,13 +104,3 @@ def seconds_of(attempt: Attempt, now: float) -> float:
     if end is None:
         end = attempt.heartbeat if attempt.is_silent(now) else now
     return max(0.0, end - attempt.started)
-
-
-def dollars_of(attempts: Sequence[Attempt], now: float) -> float | None:
-    """Returns what attempts have cost so far; None where no price is known."""
-    costs = [
-        seconds_of(attempt, now) / 3600 * attempt.dollars_per_hour
-        for attempt in attempts
-        if attempt.dollars_per_hour is not None
-    ]
-    return sum(costs) if costs else None

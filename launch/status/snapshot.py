@@ -12,23 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multiberts.launch.markers.attempts import (
-    ENGINES_WITHOUT_LAUNCHER,
-    Attempt,
-    attempts_of,
-    orphaned,
-)
+from multiberts.launch.markers.attempts import Attempt, attempts_of, orphaned
 from multiberts.launch.markers.failures import last_lines
 from multiberts.launch.markers.lease import Lease, time_of_disk
 from multiberts.launch.plan.planned_run import STAGES, command_of
 from multiberts.launch.status.progress import (
     Pretraining,
-    dollars_of,
     pretraining_of,
     seconds_of,
 )
 from multiberts.runs.console import printable
-from multiberts.runs.errors import UserError
 from multiberts.runs.files import PathLike
 from multiberts.runs.lease_holder import Holder
 from multiberts.runs.plan_marker import MarkedRun, done_paths, read_plan
@@ -58,14 +51,13 @@ class Stage:
 
     Attributes:
       counts: how many are in which state; every state is there.
-      hours, dollars: of all attempts; dollars are None where no price is known.
+      hours: of all attempts.
     """
 
     stage: str
     total: int
     counts: Mapping[str, int]
     hours: float
-    dollars: float | None
 
     @property
     def command(self) -> str:
@@ -106,7 +98,7 @@ class Status:
       pretraining: in the order of the plan.
       failures: failed and lost runs, in the order of the plan.
       orphans: living attempts whose launcher is gone, or that no plan names.
-      hours, dollars: of all attempts; dollars are None where no price is known.
+      hours: of all attempts.
       reports: done reports, directories relative to the root, in the order of the plan.
     """
 
@@ -118,7 +110,6 @@ class Status:
     failures: tuple[Failure, ...]
     orphans: tuple[Attempt, ...]
     hours: float
-    dollars: float | None
     reports: tuple[str, ...]
 
     @property
@@ -176,7 +167,6 @@ def collect_status(
         failures=_failures(root, plan, states, attempts),
         orphans=tuple(orphaned(alive.values(), paths, holder)),
         hours=sum(seconds_of(attempt, now) for attempt in every) / 3600,
-        dollars=dollars_of(every, now),
         reports=tuple(run.path for run in plan if run.stage == "report" and run.path in done),
     )
     shown: Status = _printable(status)
@@ -215,17 +205,12 @@ def _state(
     if run.path in alive:
         return "running"
     last = attempts[-1]
-    needs_launcher = last.engine not in ENGINES_WITHOUT_LAUNCHER
     if last.outcome == "failed":
-        # A zone without machines fails an attempt, not the run.
-        is_final = needs_launcher or (last.error or {}).get("kind") == UserError.__name__
-        return "failed" if is_final else "retrying"
-    if last.outcome == "preempted":
-        return "retrying" if is_launched or not needs_launcher else "waiting"
-    # Given up by a launcher, fallen silent, or done without its outputs: who tries again?
-    has_looked = last.outcome is not None
-    is_looked_after = is_launched if needs_launcher else has_looked
-    return "retrying" if is_looked_after else "lost"
+        return "failed"
+    if is_launched and last.needs_launcher:
+        return "retrying"
+    # The others were given up by a launcher, fell silent, or have lost their outputs.
+    return "waiting" if last.outcome == "preempted" else "lost"
 
 
 def _stages(
@@ -244,7 +229,7 @@ def _stages(
         counts = {state: in_state.count(state) for state in STATES}
         hours = sum(seconds_of(attempt, now) for attempt in tried) / 3600
         if members:
-            stages.append(Stage(stage, len(members), counts, hours, dollars_of(tried, now)))
+            stages.append(Stage(stage, len(members), counts, hours))
     return tuple(stages)
 
 

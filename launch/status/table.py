@@ -23,7 +23,7 @@ class Row:
       done: runs or updates of all.
       shares: the part of it in each state, without what only waits.
       words: the other states, or the seed's state: state and text of each.
-      hours, dollars: of all attempts; dollars are None where no price is known.
+      hours: of all attempts.
       pace: the seed's speed, time left and number of attempts; empty for a stage.
       path, where: of the seed's run and of its last attempt; empty for a stage.
     """
@@ -33,7 +33,6 @@ class Row:
     shares: Mapping[str, float]
     words: tuple[tuple[str, str], ...]
     hours: float
-    dollars: float | None
     pace: str = ""
     path: str = ""
     where: str = ""
@@ -53,7 +52,7 @@ def headline(status: Status) -> str:
 
 
 def launched(status: Status) -> str:
-    """Returns when the status was collected, who launches, and what it cost so far."""
+    """Returns when the status was collected, who launches, and how long devices worked."""
     text = f"{quantities.moment(status.time)}; "
     if status.launcher is not None:
         text += f"launched by process {status.launcher.pid} on {status.launcher.host}"
@@ -61,8 +60,7 @@ def launched(status: Status) -> str:
         text += "no launcher is running"
         if status.counts["done"] < status.total:
             text += ", `multiberts launch run` resumes from here"
-    text += f"; {quantities.duration(3600 * status.hours)} of device time so far"
-    return text if status.dollars is None else f"{text}, {quantities.dollars(status.dollars)}"
+    return f"{text}; {quantities.duration(3600 * status.hours)} of device time so far"
 
 
 def rows_of(status: Status, most: int | None = None) -> list[Row]:
@@ -90,7 +88,6 @@ def _row_of_stage(stage: Stage) -> Row:
         shares={s: stage.counts[s] / stage.total for s in ("done", *others) if s != "waiting"},
         words=tuple((state, f"{stage.counts[state]:,} {state}") for state in others),
         hours=stage.hours,
-        dollars=stage.dollars,
     )
 
 
@@ -107,7 +104,6 @@ def _row_of_seed(row: Pretraining) -> Row:
         shares={row.state: row.share},
         words=((row.state, row.state),),
         hours=row.hours,
-        dollars=row.dollars,
         pace=", ".join(pace),
         path=row.path,
         where=row.where,
@@ -123,7 +119,7 @@ def failure_line(failure: Failure) -> str:
 def orphan_lines(status: Status) -> list[str]:
     """Returns a line for each attempt that continues without a launcher."""
     return [
-        f"{attempt.path}: {quantities.place(attempt.engine, attempt.device, attempt.zone, attempt.host)}, "
+        f"{attempt.path}: {attempt.where}, "
         f"process {attempt.pid}{f', job {attempt.job}' if attempt.job else ''}, "
         f"for {quantities.duration(status.time - attempt.started)}"
         for attempt in status.orphans

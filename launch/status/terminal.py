@@ -26,7 +26,7 @@ COLOURS = {
     "failed": "red",
 }
 
-# From these widths there are times and costs, and where seeds are trained.
+# From these widths there are times, and where seeds are trained.
 _MEDIUM, _WIDE = 60, 110
 _FAILURES_SHOWN = 5
 _LINES_OF_LOG = 6
@@ -69,8 +69,8 @@ def _table(status: Status, width: int, seeds: int | None) -> Table:
     table = Table(box=None, pad_edge=False)
     for header in ("stage", "done", "not done"):
         table.add_column(header, overflow="fold")
-    for header in ("time", "cost") if width >= _MEDIUM else ():
-        table.add_column(header, justify="right")
+    if width >= _MEDIUM:
+        table.add_column("time", justify="right")
     for row in rows_of(status, seeds):
         words = Text(", ").join(Text(words, COLOURS[state]) for state, words in row.words)
         words.append(f", {row.pace}" if row.pace else "")
@@ -78,7 +78,6 @@ def _table(status: Status, width: int, seeds: int | None) -> Table:
         cells = [Text(f"  {row.name}" if row.path else row.name), Text(row.done), words]
         if width >= _MEDIUM:
             cells.append(Text(quantities.duration(3600 * row.hours if row.hours else None)))
-            cells.append(Text(quantities.dollars(row.dollars)))
         table.add_row(*cells)
     return table
 

@@ -80,6 +80,7 @@ class OnePass:
         self.attempts: dict[str, list[Attempt]] = {}
         if self.had_work:
             self.attempts = attempts_of(self._root)
+            self._refuse_what_trains_elsewhere()
             estimate = estimate_plan(
                 plan=plan,
                 root=self._root,
@@ -100,6 +101,19 @@ class OnePass:
         self._unbegun: Counter[str] = Counter()
         self._failures: dict[str, FailedRun] = {}
         self._pool: Pool | None = None
+
+    def _refuse_what_trains_elsewhere(self) -> None:
+        """Refuses runs that a job carries out which needs no launcher: they would be made twice."""
+        for run in self._plan:
+            last = self.attempts.get(run.path, [None])[-1]
+            if last is None or last.owner is not None or run.path in self.done:
+                continue
+            if last.is_alive(time.time()):
+                raise UserError(
+                    f"{run.name} is under way as job {last.job} of engine {last.engine}, and would be made "
+                    f"here, too; with --engine={last.engine} and its options the same command shows how far "
+                    "it is, and with --reap as well cancels it; or leave the run out of the plan"
+                )
 
     def carry_out(self, lease: Lease) -> list[FailedRun]:
         """Starts bundles as their parents finish, until nothing can start any more.
@@ -304,12 +318,12 @@ class OnePass:
         return True
 
     def _close_open_attempts(self, outcome: str) -> None:
-        """Ends attempts at the plan's runs, when no worker is left; nodes of Cloud TPU end their own."""
+        """Ends attempts at the plan's runs, when no worker is left; jobs of SkyPilot go on."""
         for journal in (*self._lost, *(journal for _, journal in self._jobs.values())):
             tried = self._note_attempts(journal)
             self.done.update(path for path in tried if is_done(self._root / path))
         for attempt in [a for run in self._plan for a in self.attempts.get(run.path, ())]:
-            if attempt.ended is None and attempt.engine != "tpu":
+            if attempt.ended is None and attempt.needs_launcher:
                 self._end(attempt, outcome, ended=attempt.heartbeat)
 
     def _end(self, attempt: Attempt, outcome: str, **facts: Any) -> None:

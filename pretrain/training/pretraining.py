@@ -22,6 +22,7 @@ from multiberts.pretrain.training.settings import (
     check_settings,
     learning_rates,
 )
+from multiberts.pretrain.training.stall_watch import killed_without_steps
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.environment import JAX, engine
 from multiberts.runs.errors import UserError, check_values
@@ -122,7 +123,12 @@ def pretrain(settings: PretrainingSettings) -> None:
     flops = model_flops_per_step(
         config, settings.batch_size, settings.sequence_length, settings.max_predictions_per_sequence
     )
-    with preemption_notice() as should_stop:
+    with (
+        preemption_notice() as should_stop,
+        killed_without_steps(
+            settings.max_seconds_without_step, "pretrain.max_seconds_without_step", should_stop
+        ) as should_stop_after_step,
+    ):
         # The trainer first: devices are opened before anything else of the engine's runs.
         from multiberts.bert.training.engine import TrainerSettings
 
@@ -237,7 +243,7 @@ def pretrain(settings: PretrainingSettings) -> None:
                         f"instances {' '.join(map(str, batches.instance_ids(step)))} of {batches.corpus}"
                     ),
                     speed_at=speeds,
-                    should_stop=should_stop,
+                    should_stop=should_stop_after_step,
                 ),
                 description=f"{settings.procedure} seed {settings.pretrain_seed}",
             )

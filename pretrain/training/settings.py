@@ -55,6 +55,10 @@ class PretrainingSettings:
       save_state_every_steps: how much work a kill may cost.
       save_state_every_seconds: how much time a kill may cost: a state is saved, too, at the first step
         this long after the last one.
+      max_seconds_without_step: if no step ends for so long, evaluation and checkpoints between steps
+        included, the process hangs and is killed (status 137); the same command resumes. Counted from before
+        devices are opened, so compiling counts, too. Accelerators compute behind Python, which waits for them
+        at lines of the log: give more than `log_every_steps` steps take. None: nothing watches.
       log_every_steps: between lines of `metrics.jsonl`.
       learning_rate_treatment: with an initial checkpoint: `restart` (a schedule of its own, as from
         scratch), `constant` (after the warm-up) or `continue` (the decay of one run of the
@@ -96,6 +100,7 @@ class PretrainingSettings:
     gradient_shards: PositiveInt = 32
     save_state_every_steps: PositiveInt = 1000
     save_state_every_seconds: PositiveFloat | None = None
+    max_seconds_without_step: PositiveFloat | None = None
     log_every_steps: PositiveInt = 100
     learning_rate_treatment: Treatment = "restart"
     evaluation_corpus: str | None = None
@@ -151,8 +156,9 @@ def _settle(parameters: Values, inputs: Values) -> None:
 IDENTITY = Identity(
     inputs=("corpus", "initial_checkpoint", "evaluation_corpus"),
     speed=(
-        "compile_step", "save_state_every_steps", "save_state_every_seconds", "log_every_steps",
-        "evaluate_every_steps", "steps_per_dispatch", "tensorboard", "devices", "batch_threads",
+        "compile_step", "save_state_every_steps", "save_state_every_seconds", "max_seconds_without_step",
+        "log_every_steps", "evaluate_every_steps", "steps_per_dispatch", "tensorboard", "devices",
+        "batch_threads",
     ),
     settle=_settle,
 )  # fmt: skip

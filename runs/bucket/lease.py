@@ -52,7 +52,6 @@ class BucketLease:
 
     def acquire(self) -> None:
         """Takes the lease; waits until the lease of a holder that is gone has expired."""
-        self._bucket.check_conditional()
         content, version = self._bucket.read_version(LEASE)
         first_version = version
         began, has_reported = time.monotonic(), False

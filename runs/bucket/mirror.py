@@ -38,7 +38,8 @@ from multiberts.runs.files import (
     sha256_of_file,
     write_atomically,
 )
-from multiberts.runs.preemption import ask_to_stop, num_open_blocks
+from multiberts.runs.lease_holder import UnixSeconds
+from multiberts.runs.preemption import ask_to_stop, num_open_blocks, preemption_notice
 
 MANIFEST = "MANIFEST.json"
 SECONDS_BETWEEN_PUSHES = 30.0
@@ -84,6 +85,12 @@ def manifest_of(entries: dict[str, Entry], owner: str) -> bytes:
 
 def read_manifest(bucket: Bucket) -> dict[str, Entry] | None:
     """Returns the files of a run in a bucket, by name; None where no run was pushed."""
+    pushed = last_push(bucket)
+    return None if pushed is None else pushed[0]
+
+
+def last_push(bucket: Bucket) -> tuple[dict[str, Entry], float] | None:
+    """Returns the files of a run in a bucket, and when they were pushed (Unix seconds)."""
     data = bucket.read(MANIFEST)
     return None if data is None else _parsed(bucket, data)
 
@@ -120,13 +127,7 @@ def restore(
 
 
 class Mirror:
-    """A run directory in a bucket, and its local copy while the block runs.
-
-    Usage:
-
-        with Mirror("gs://bucket/run") as mirror:
-            pretrain(run_dir=str(mirror.path), ...)
-    """
+    """A run directory in a bucket, and `path`, its local copy while the block runs."""
 
     def __init__(self, url: str, places: Mapping[str, str] = MappingProxyType({})):
         """Opens no connection.
@@ -173,26 +174,28 @@ class Mirror:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Pushes what is new, and gives the lease back."""
-        self._ended.set()
-        if self._pusher is not None:
-            self._pusher.join()
-        try:
-            if self._lost is not None:
-                raise self._lost from error
-            if not self._holds_lease and error is None and self._is_made_again():
-                self._check_local_copy(self._entries)
-                self._take_lease()
-                # Its old marker first: it does not cover the new files.
-                self._bucket.remove([DONE])
-            if self._holds_lease:
-                self.push()
-        finally:
-            self._own.__exit__()
-            if self._folder is not None:
-                os.close(self._folder)
-            if self._holds_lease:
-                with contextlib.suppress(UserError):
-                    self._lease.release()
+        # Machines say more than once that they are taken, and the second time must not end the push.
+        with preemption_notice():
+            self._ended.set()
+            if self._pusher is not None:
+                self._pusher.join()
+            try:
+                if self._lost is not None:
+                    raise self._lost from error
+                if not self._holds_lease and error is None and self._is_made_again():
+                    self._check_local_copy(self._entries)
+                    self._take_lease()
+                    # Its old marker first: it does not cover the new files.
+                    self._bucket.remove([DONE])
+                if self._holds_lease:
+                    self.push()
+            finally:
+                self._own.__exit__()
+                if self._folder is not None:
+                    os.close(self._folder)
+                if self._holds_lease:
+                    with contextlib.suppress(UserError):
+                        self._lease.release()
 
     def _is_made_again(self) -> bool:
         """Returns whether a run that was done was made again, as a report of new predictions."""
@@ -268,9 +271,7 @@ class Mirror:
     def _check_local_copy(self, names: Iterable[str]) -> None:
         """Refuses to push a copy from which somebody else removed files, or which another one has replaced.
 
-        Args:
-          names: of files that were there; those that were never fetched and states of a finished run are
-            passed over.
+        `names` are of files that were there; those never fetched and states of a finished run do not count.
         """
         if self._own.removed_folder:
             return
@@ -356,7 +357,7 @@ class Mirror:
                     "again"
                 )
         else:
-            self._entries = _parsed(self._bucket, manifest)
+            self._entries, _ = _parsed(self._bucket, manifest)
         done = self._bucket.read(DONE)
 
         def wants(name: str) -> bool:
@@ -412,13 +413,12 @@ def _holds(file: Path, entry: Entry | None) -> bool:
     return sha256_of_file(file) == entry["sha256"]
 
 
-def _parsed(bucket: Bucket, data: bytes) -> dict[str, Entry]:
+def _parsed(bucket: Bucket, data: bytes) -> tuple[dict[str, Entry], float]:
     where = f"{bucket.url}/{MANIFEST}"
     cure = "put it back, or remove the whole folder to start again"
-    files: dict[str, Entry] = parse_json_fields(data, where, {"files": dict[str, Entry]}, cure)[
-        "files"
-    ]
+    fields = parse_json_fields(data, where, {"files": dict[str, Entry], "time": UnixSeconds}, cure)
+    files: dict[str, Entry] = fields["files"]
     for name in [*files, *(entry["object"] for entry in files.values())]:
         if not is_name_inside(name):
             raise UserError(f"{where} lists {name!r}, which lies outside the folder; {cure}")
-    return files
+    return files, fields["time"]

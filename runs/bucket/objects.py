@@ -77,7 +77,12 @@ class Bucket:
         self._filesystem, self._root = _filesystem(self.protocol, self.url)
 
     def check_writable(self) -> None:
-        """Refuses a bucket that is missing or may not be written; writes nothing."""
+        """Refuses a bucket that is missing, may not be written, or can hold no lease; writes nothing."""
+        if self.protocol not in _CONDITIONAL:
+            raise UserError(
+                f"{self.url}: runs can be kept in {', '.join(sorted(_CONDITIONAL))} buckets, for "
+                f"{self.protocol}:// has no conditional writes here; inputs may lie there"
+            )
         if self.protocol == "file":
             existing = Path(self._root)
             while not existing.exists():
@@ -98,14 +103,6 @@ class Bucket:
             raise UserError(
                 f"no permission for {self._place()}: {', '.join(missing)} not granted; ask for the role "
                 "Storage Object Admin on it, or choose another bucket"
-            )
-
-    def check_conditional(self) -> None:
-        """Refuses a kind of bucket in which no lease can be held."""
-        if self.protocol not in _CONDITIONAL:
-            raise UserError(
-                f"{self.url}: runs can be kept in {', '.join(sorted(_CONDITIONAL))} buckets, for "
-                f"{self.protocol}:// has no conditional writes here; inputs may lie there"
             )
 
     def read(self, name: str) -> bytes | None:
@@ -230,7 +227,6 @@ class Bucket:
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[None]:
         """Locks an object against conditional writes, where the service has none."""
-        self.check_conditional()
         if self.protocol == "memory":
             with _MEMORY:
                 yield

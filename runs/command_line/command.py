@@ -648,6 +648,9 @@ def _one_line_errors() -> Iterator[None]:
         # Flushing at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_OUTPUT_CLOSED)
+    except KeyboardInterrupt:
+        console.progress("stopped")
+        sys.exit(130)  # as a shell reports a process that SIGINT ended
     except (UserError, OSError, ModuleNotFoundError) as error:
         if isinstance(error, UserError):
             line: str | None = in_flags(str(error))

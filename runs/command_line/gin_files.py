@@ -57,7 +57,7 @@ def parse_gin(
     """
     gin_files = [expanded(path) for path in gin_files]
     for path in gin_files:
-        if not _located(path).is_file():
+        if not located(path).is_file():
             raise UserError(f"--gin_file {path} does not exist; check the path")
     texts = [(_text_of(path), path) for path in gin_files]
     statements = itertools.chain.from_iterable(
@@ -107,13 +107,13 @@ def _parse_lines(lines: Sequence[str], first: int, last: int, path: str) -> None
     gin.parse_config(part)
 
 
-def _located(path: str) -> Path:
+def located(path: str) -> Path:
     """Returns where Gin finds a file: from the current directory, else in the package."""
     return next((place for place in (Path(path), _PACKAGE / path) if place.is_file()), Path(path))
 
 
 def _text_of(path: str) -> str:
-    return decoded(_located(path).read_bytes(), path)
+    return decoded(located(path).read_bytes(), path)
 
 
 def _included(name: str, source: str) -> str:
@@ -130,7 +130,7 @@ def _included(name: str, source: str) -> str:
 
 
 def _real_path(path: str) -> str:
-    return os.path.realpath(_located(path))
+    return os.path.realpath(located(path))
 
 
 def in_data_folder(value: Any) -> Any:
@@ -183,12 +183,7 @@ def _all_statements(
 ) -> Iterator[tuple[str, Any, bool]]:
     """Yields the statements of a text and of all files that it includes, in the order Gin reads them.
 
-    Args:
-      source: what holds the text, for messages.
-      outer: the files that include it, one in the other.
-
-    Yields:
-      Where the statement is, the statement, and whether the user typed it.
+    Each with its place, and whether the user typed it. `outer` are the files that include the text.
     """
     # With the parser that reads the files afterwards: what it takes for an include is one here.
     for statement in _statements(text):
@@ -196,7 +191,7 @@ def _all_statements(
         yield where, statement, is_typed
         if isinstance(statement, config_parser.IncludeStatement):
             included = _included(statement.filename, source)
-            if not _located(included).is_file():
+            if not located(included).is_file():
                 raise UserError(f"{where} includes {included}, which is missing; check the path")
             if _real_path(included) in outer:
                 raise UserError(

@@ -31,9 +31,12 @@ DONE_SEEDS = range(9)
 RUNNING_SEEDS = range(9, 17)
 PREEMPTED_SEED, SILENT_SEED, FAILED_SEED, ORPHANED_SEED = 17, 18, 19, 20
 STEPS_PER_SECOND = 8.0
-DOLLARS_PER_HOUR = 9.6
 
-ON_TPU = {"engine": "tpu", "device": "v4-8", "zone": "us-central2-b", "host": "t1v-n-made-up"}
+IN_CLOUD = {
+    "engine": "skypilot",
+    "device": "tpu-v4-8",
+    "host": "mb-0a1b2c3d-seed",
+}
 ON_SLURM = {"engine": "slurm", "device": "gpu 0", "host": "node07", "job": "4711"}
 
 
@@ -182,7 +185,7 @@ def make_sweep(root: Path, now: float) -> MadeUp:
 
 
 def _pretrain(made: MadeUp, seeds: list[PlannedRun]) -> None:
-    where = {**ON_TPU, "dollars_per_hour": DOLLARS_PER_HOUR}
+    where = IN_CLOUD
     for seed in DONE_SEEDS:
         made.attempt(seeds[seed], 90, outcome="done", silent=3600 * (20 - seed), **where)
         made.finish(seeds[seed])
@@ -191,10 +194,10 @@ def _pretrain(made: MadeUp, seeds: list[PlannedRun]) -> None:
             made.attempt(seeds[seed], 70, outcome="preempted", silent=3600 * 66, **where)
         made.attempt(seeds[seed], 65 - 4 * (seed - 9), silent=seed % 7, **where)
         made.log(seeds[seed], 1_980_000 - 150_000 * (seed - 9), age=30 + seed)
-    made.attempt(seeds[PREEMPTED_SEED], 30, outcome="preempted", silent=600, **where)
+    made.attempt(seeds[PREEMPTED_SEED], 30, outcome="preempted", silent=600, **ON_SLURM)
     made.log(seeds[PREEMPTED_SEED], 402_000, age=700)
-    made.attempt(seeds[SILENT_SEED], 28, silent=4000, **where)
-    made.log(seeds[SILENT_SEED], 399_000, age=4000)
+    made.attempt(seeds[SILENT_SEED], 28 + 86000 / 3600, silent=90000, **where)
+    made.log(seeds[SILENT_SEED], 399_000, age=90000)
     message = "the loss of step 118,400 is not finite (nan)"
     (made.root / "logs" / "seed_19.log").write_text(
         f"--- pretrain seed_19\npre-training:   6%\rpre-training:   7%\nerror: {message}\n"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from multiberts.pretrain.training.stall_watch import killed_without_steps
 from multiberts.runs.directory import RunDirectory
 from multiberts.runs.errors import UserError
 from multiberts.runs.files import write_atomically
@@ -31,7 +32,7 @@ def note(*, run_dir: str, value: int = 0, inputs: Sequence[str] = ()) -> None:
 
 
 def stumble(*, run_dir: str, times: int, how: str) -> None:
-    """Goes wrong the first times it is called: raises, is refused, is killed, or cut off."""
+    """Goes wrong the first times it is called: raises, is refused, killed, makes no step, or is cut off."""
     falls = Path(run_dir).with_name(Path(run_dir).name + ".falls")
     falls.parent.mkdir(parents=True, exist_ok=True)
     with falls.open("a") as stream:
@@ -45,6 +46,9 @@ def stumble(*, run_dir: str, times: int, how: str) -> None:
 
             get_worker().loop.add_callback(get_worker().batched_stream.abort)
             time.sleep(600)
+        if how == "makes no step":
+            with killed_without_steps(0.5, "the_parameter", lambda: False):
+                time.sleep(600)
         if how == "killed" or (how == "killed first" and falls.stat().st_size == 1):
             os.kill(os.getpid(), signal.SIGKILL)
         raise ArithmeticError("two and two made five\nor more")

@@ -1,15 +1,19 @@
-"""Debian's Slurm on this machine: one node, two pretended GPUs, all in a folder and on ports of its own."""
+"""Debian's Slurm on this machine, run by this user: all in a folder and on ports of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+import psutil
 
 from multiberts.tests.patience import PATIENCE
 
@@ -21,19 +25,18 @@ PROGRAMS = (
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
+SlurmUser={user}
+SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -48,8 +51,10 @@ MinJobAge=2
 MessageTimeout=3
 SlurmdParameters=config_overrides
 GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=1000 Gres=gpu:2 State=UNKNOWN
-PartitionName=test Nodes={host} Default=YES MaxTime=INFINITE State=UP
+NodeName=DEFAULT CPUs={cpus} RealMemory=4000 Gres=gpu:2 State=UNKNOWN
+{nodes}
+PartitionName=test Nodes={names} Default=YES MaxTime=INFINITE State=UP
+{settings}
 """
 # Files that exist everywhere stand for the devices.
 GPUS = """
@@ -59,29 +64,54 @@ Name=gpu File=/dev/full
 
 
 class SlurmCluster:
-    """A controller, a node and what authenticates them, while the block runs.
+    """A controller, nodes of two pretended GPUs, and what authenticates them, while the block runs.
+
+    Args:
+      folder: is made; its path is short, as sockets lie in it.
+      nodes: their names; none: one with this machine's name.
+      address: of all nodes.
+      cpus: of each node.
+      settings: more lines of slurm.conf.
 
     Attributes:
       environment: what Slurm's commands need to speak to it.
       controller: the process of slurmctld.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(
+        self,
+        folder: Path,
+        nodes: Sequence[str] = (),
+        *,
+        address: str = "127.0.0.1",
+        cpus: int = 4,
+        settings: str = "",
+    ):
         self._folder = folder
+        self._host = socket.gethostname().split(".")[0]
+        self._nodes = nodes or [self._host]
+        self._address = address
+        self._cpus = cpus
+        self._settings = settings
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._node_daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
 
     def __enter__(self) -> SlurmCluster:
-        for name in ("state", "spool"):
-            (self._folder / name).mkdir(parents=True)
-        host = socket.gethostname().split(".")[0]
-        controller_port, node_port = _free_port(), _free_port()
+        (self._folder / "state").mkdir(parents=True)
         (self._folder / "slurm.conf").write_text(
             CONFIGURATION.format(
                 folder=self._folder,
-                host=host,
-                controller_port=controller_port,
-                node_port=node_port,
+                host=self._host,
+                user=getpass.getuser(),
+                controller_port=free_port(),
+                cpus=self._cpus,
+                nodes="\n".join(
+                    f"NodeName={name} NodeHostname={self._host} NodeAddr={self._address} Port={free_port()}"
+                    for name in self._nodes
+                ),
+                names=",".join(self._nodes),
+                settings=self._settings,
             )
         )
         (self._folder / "gres.conf").write_text(GPUS)
@@ -97,17 +127,20 @@ class SlurmCluster:
             self._start(munge)
             self._wait((self._folder / "munge.socket").exists)
             self.controller = self._start(["slurmctld", "-D"])
-            self._start(["slurmd", "-D", "-N", host])
-            self._wait(lambda: "idle" in self.command("sinfo", "--noheader", "--format=%T"))
+            for name in self._nodes:
+                self.start_node(name)
+            idle = ["idle"] * len(self._nodes)
+            self._wait(lambda: self._states_of_nodes() == idle)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with contextlib.suppress(subprocess.SubprocessError, OSError):
-            self.command("scancel", "--user=root")
-            self._wait(lambda: not self.command("squeue", "--noheader"))
+        if all(process.poll() is None for process in self._processes):
+            with contextlib.suppress(subprocess.SubprocessError, OSError):
+                self.command("scancel", f"--user={getpass.getuser()}")
+                self._wait(lambda: not self.command("squeue", "--noheader"))
         for process in reversed(self._processes):
             process.send_signal(signal.SIGCONT)
             process.terminate()
@@ -147,18 +180,40 @@ class SlurmCluster:
         self.controller = self._start(["slurmctld", "-D"])
         self._wait(lambda: "UP" in self.command("scontrol", "ping"))
 
-    def set_node(self, *settings: str) -> None:
-        node = self.command("sinfo", "--noheader", "--format=%n")
-        self.command("scontrol", "update", f"nodename={node}", *settings)
+    def set_node(self, *settings: str, name: str | None = None) -> None:
+        self.command("scontrol", "update", f"nodename={name or self._nodes[0]}", *settings)
 
-    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+    def start_node(self, name: str) -> None:
+        # Everything that runs on the node inherits this variable, Slurm's own daemons of a job as well.
+        slurmd = self._start(["slurmd", "-D", "-N", name], SLURMD_NODENAME=name)
+        self._node_daemons[name] = slurmd
+
+    def kill_node(self, name: str) -> None:
+        """Kills all that runs on a node by SIGKILL, as when it loses its power."""
+        daemon = self._node_daemons.pop(name)
+        self._processes.remove(daemon)
+        mark, killed = {"SLURMD_NODENAME": name, **self.environment}.items(), True
+        while killed:
+            killed = False
+            for process in psutil.process_iter():
+                with contextlib.suppress(psutil.Error, OSError):
+                    # That of a zombie is empty, or cannot be read.
+                    if mark <= process.environ().items():
+                        process.kill()
+                        killed = True
+        daemon.wait()
+
+    def _states_of_nodes(self) -> list[str]:
+        return self.command("sinfo", "--noheader", "--Node", "--format=%T").split()
+
+    def _start(self, command: list[str], **variables: str) -> subprocess.Popen[bytes]:
         program = shutil.which(command[0])
         assert program is not None
-        output = self._folder / f"{command[0]}.output"
-        with output.open("wb") as stream:
+        output = self._folder / f"{'-'.join([command[0], *variables.values()])}.output"
+        with output.open("ab") as stream:
             process = subprocess.Popen(
                 [program, *command[1:]],
-                env={**os.environ, **self.environment},
+                env={**os.environ, **self.environment, **variables},
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )
@@ -175,7 +230,7 @@ class SlurmCluster:
             time.sleep(0.1)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from multiberts.launch.estimate.prices import load_prices
-from multiberts.launch.tpu.settings import generation_of, google_names
 from multiberts.tests import warm
 from multiberts.tests.launch.paper_inputs import pretend_to_have, write_data
 
@@ -71,33 +67,6 @@ def test_the_headers_command_can_be_planned(name: str, tmp_path: Path) -> None:
         [days] = re.findall(r"at least ([\d.]+) d from now", run.stdout)
         said = f"# Cost: {a_seed[0]:.0f} hours and ${a_seed[1]:.0f} a seed on spot v5litepod-4, "
         said += (
-            f"${25 * a_seed[1]:,.0f} in all and at least {float(days):.0f} days with three nodes"
+            f"${25 * a_seed[1]:,.0f} in all and at least {float(days):.0f} days with three machines"
         )
         assert said in CONFIGS[name].read_text()
-
-
-def test_the_slice_for_cloud_tpu_is_the_cheapest_that_a_new_project_has_quota_for() -> None:
-    text = CONFIGS["tpu.gin"].read_text()
-    macros = {
-        name: ast.literal_eval(value)
-        for name, value in re.findall(r"^([A-Z_]+) = (.+)$", text, re.MULTILINE)
-    }
-    slices = [f"{name}-{size}" for name in google_names() for size in (4, 8)]
-    allowed = {}
-    for name in slices:
-        generation, size = generation_of(name), int(name.rpartition("-")[2])
-        if generation is not None and generation["default"]["value"] >= size:
-            device = load_prices().device(name)
-            allowed[name] = device.dollars_per_hour(spot=True) / device.flops_per_second()
-    assert len(allowed) >= 4 and "v5litepod-8" not in allowed and "v4-8" not in allowed
-    cheapest = min(allowed, key=lambda name: allowed[name])
-    assert macros["ACCELERATOR_TYPE"] == cheapest
-    # As many nodes as the default quotas of chips and of addresses allow.
-    generation = generation_of(cheapest)
-    assert generation is not None
-    per_zone = generation["default"]["value"] // int(cheapest.rpartition("-")[2])
-    zones = macros["ZONES"]
-    assert set(zones) <= set(generation["zones"])
-    assert macros["MAX_NODES"] == per_zone * len(zones)
-    regions = Counter(zone.rpartition("-")[0] for zone in zones)
-    assert max(regions.values()) * per_zone <= google_names()["addresses"]["default"]["value"]

@@ -28,7 +28,6 @@ from multiberts.launch.markers.lease import Lease
 from multiberts.launch.reaping import reap_experiment
 from multiberts.launch.running import run_plan
 from multiberts.launch.status.snapshot import collect_status
-from multiberts.launch.tpu.reaping import delete_resources
 from multiberts.launch.workers import leftovers
 from multiberts.launch.workers.leftovers import (
     FOLDER,
@@ -347,74 +346,6 @@ def test_slurm_jobs_of_the_root_are_cancelled_and_no_others(
     reap_experiment(root)
     assert f"Slurm job {jobs['root']} " in capsys.readouterr().out
     assert wait_until(lambda: left() == {jobs["other"]})
-
-
-def test_queued_resources_of_the_experiment_are_deleted_and_no_others(tmp_path: Path) -> None:
-    pytest.importorskip("google.cloud.tpu_v2", reason="needs google-cloud-tpu")
-    from multiberts.launch.tpu.client import Provisioner
-    from multiberts.launch.tpu.places import Places
-    from multiberts.launch.tpu.settings import TpuSettings
-    from multiberts.tests.launch.tpu.rehearsal.service import Mishaps, TpuService
-
-    made = MadeUp(tmp_path / "root", time.time())
-    done, unfinished, forgotten = (made.add_seed(number) for number in range(3))
-    made.plan.remove(forgotten)
-    made.write_plan()
-    made.finish(done)
-    places, others = Places(f"file://{tmp_path}/bucket"), Places(f"file://{tmp_path}/others")
-    options = {"project": "made-up", "zones": ["z-a", "z-b"], "bucket": places.url}
-    with TpuService(
-        zones={"z-a": ("v4-8",), "z-b": ("v4-8",)},
-        runtime_versions=("tpu-ubuntu2204-base",),
-        folder=tmp_path / "nodes",
-        # They are never provisioned.
-        seconds_to_provision=3600,
-        mishaps=Mishaps(looks_provisioning=1000),
-    ) as service:
-        provisioner = Provisioner("made-up", service.client())
-        made_of = [(places, done), (places, unfinished), (places, forgotten), (others, done)]
-        names = []
-        for number, (whose, run) in enumerate(made_of):
-            names.append(whose.name(run))
-            provisioner.create(
-                TpuSettings(**options, accelerator_type="v4-8"),
-                name=names[-1],
-                zone=f"z-{'ab'[number % 2]}",
-                request="00000000-0000-4000-8000-000000000001",
-                startup_script="true",
-                labels=whose.labels(run, 1),
-            )
-
-        def left() -> set[str]:
-            return {
-                one.name
-                for zone in options["zones"]
-                for one in provisioner.resources(zone)
-                if not one.is_deleting
-            }
-
-        lines, _ = delete_resources(made.root, options, everything=False, provisioner=provisioner)
-        assert wait_until(lambda: left() == {names[1], names[3]})
-        assert sum("deleted" in line for line in lines) == 2
-        assert sum("spared" in line for line in lines) == 1
-        # One is just being made, which refuses deletion, and a zone does not answer: the rest goes.
-        parent = f"projects/made-up/locations/z-a/queuedResources/{names[2]}"
-        provisioner.create(
-            TpuSettings(**options, accelerator_type="v4-8"),
-            name=names[2], zone="z-a", request="00000000-0000-4000-8000-000000000002",
-            startup_script="true", labels=places.labels(forgotten, 2),
-        )  # fmt: skip
-        service.set_state(parent, "PROVISIONING")
-        options["zones"] = ["z-c", "z-a", "z-b"]
-        lines, kept = delete_resources(made.root, options, everything=True, provisioner=provisioner)
-        assert [line.partition(":")[0].split()[-1] for line in lines] == ["(accepted)"]
-        assert "z-c of project made-up" in kept[0]
-        assert names[2] in kept[1] and "not supported when state is PROVISIONING" in kept[1]
-        assert len(kept) == 2
-        options["zones"] = ["z-a", "z-b"]
-        assert wait_until(lambda: left() == {names[2], names[3]})
-    with pytest.raises(UserError, match="lacks 'bucket'"):
-        reap_experiment(made.root, "tpu", {"project": "p", "zones": ["z"]})
 
 
 def test_marks_of_other_versions_are_no_trouble(tmp_path: Path) -> None:

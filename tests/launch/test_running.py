@@ -64,6 +64,16 @@ def test_the_page_at_the_end_of_a_launch_has_the_last_attempt_not_the_one_whose_
 
 
 @pytest.mark.usefixtures("quick_stages")
+def test_a_run_that_makes_no_step_loses_its_worker_and_is_tried_again(tmp_path: Path) -> None:
+    """The worker gives heartbeats meanwhile."""
+    run = quick_run("stumble", "stalls", times=1, how="makes no step")
+    assert not run_plan(plan=[run], root=str(tmp_path), workers=1, attempts=2)
+    assert outcomes(tmp_path, "stalls") == ["lost", "done"]
+    log = (tmp_path / "logs" / "stalls.log").read_text()
+    assert "error: no step for 0.5 s (the_parameter)" in log
+
+
+@pytest.mark.usefixtures("quick_stages")
 def test_failed_runs_are_tried_again_then_told_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,7 +466,6 @@ def test_a_dashboard_without_its_package_is_refused(
         ({"workers_per_accelerator": 0}, "run.workers_per_accelerator is 0"),
         ({"attempts": 0}, "run.attempts is 0"),
         ({"silent_seconds": 0}, "run.silent_seconds is 0"),
-        ({"once": True}, "run.once .*'tpu'"),
         ({"engine": "dask", "dashboard": True}, "run.dashboard is set, .*'dask'"),
         ({"engine_options": {"partition": "a"}}, "'partition', .*'local'"),
     ],

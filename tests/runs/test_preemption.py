@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from multiberts.runs.preemption import EXIT_PREEMPTED, preemption_notice
+from multiberts.runs.preemption import EXIT_PREEMPTED, _ask_metadata, preemption_notice
+from multiberts.tests.http_server import serving
 from multiberts.tests.patience import PATIENCE
 from multiberts.tests.terminal_signals import obey_a_terminal
 
@@ -104,3 +105,47 @@ def test_threads_have_no_notice() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+def test_only_googles_machines_ask_and_only_while_the_block_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asking() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if "_ask_metadata" in thread.name]
+
+    monkeypatch.delenv("GCE_METADATA_HOST", raising=False)
+    with preemption_notice():
+        assert asking() == []
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")  # where nobody answers
+    with preemption_notice() as outer, preemption_notice():
+        [thread] = asking()
+    thread.join(PATIENCE)
+    assert not outer() and asking() == []
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_only_an_answer_without_an_error_is_a_notice(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    with serving(lambda *_: (status, {}, b"TRUE")) as address, preemption_notice() as should_stop:
+        monkeypatch.setenv("GCE_METADATA_HOST", address.removeprefix("http://"))
+        _ask_metadata(Once())
+        assert should_stop() == (status == 200)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:abc", "a..b", " ", "127.0.0.1:99999"])
+def test_a_metadata_server_whose_address_is_none_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("GCE_METADATA_HOST", host)
+    _ask_metadata(Once())  # raises nothing
+
+
+class Once(threading.Event):
+    """Ends what waits for it after one round."""
+
+    rounds = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.rounds += 1
+        return self.rounds > 1

@@ -14,8 +14,7 @@ from multiberts.launch.estimate.estimate import estimate_plan, refuse_above
 from multiberts.launch.estimate.prices import load_prices
 from multiberts.launch.markers.attempts import begin_attempt, end_attempt
 from multiberts.launch.plan.experiment import Experiment, make_plan
-from multiberts.launch.plan.planned_run import STAGES, PlannedRun
-from multiberts.launch.status.plan_report import show_plan
+from multiberts.launch.plan.planned_run import PlannedRun
 from multiberts.runs.errors import UserError
 
 
@@ -118,16 +117,6 @@ def test_done_runs_cost_nothing_more(tmp_path: Path) -> None:
     assert (done.runs, done.device_hours, done.least_seconds, done.bytes) == ({}, 0, 0, 0)
 
 
-def test_each_seed_has_a_node_up_to_max_nodes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = release(pretrain_seeds=range(25))
-    for limit, nodes in ((None, 25), (2, 2), (30, 25)):
-        given = {"accelerator_type": "v5litepod-8", "max_nodes": limit}
-        show_plan(plan=plan, root=str(tmp_path), engine="tpu", engine_options=given)
-        assert f"on {nodes} x v5litepod-8" in capsys.readouterr().out
-
-
 def test_a_running_seed_tells_how_long_all_seeds_take(tmp_path: Path) -> None:
     plan = small()
     first, second = of_stage(plan, "pretrain")
@@ -156,7 +145,7 @@ def test_times_of_one_device_say_nothing_of_another(tmp_path: Path) -> None:
     plan = small()
     run = of_stage(plan, "pretrain")[0]
     log(tmp_path, run, [{"step": 500, "steps_per_second": 4.0}])
-    begin_attempt(tmp_path, run.path, engine="tpu", device="v4-8")
+    begin_attempt(tmp_path, run.path, engine="skypilot", device="v4-8")
 
     def is_measured(device: str | None) -> bool:
         return estimate_plan(plan=plan, root=tmp_path, device=device).runs[run.path].measured
@@ -243,18 +232,3 @@ def test_the_least_time_is_that_of_the_longest_chain_or_of_all_workers_together(
     finish(tmp_path, first)
     assert (least(plan, 1), least(plan, 2)) == (5 * each, 2.5 * each)
     assert least(plan, 100) == 2 * each
-
-
-def test_engine_tpu_leaves_fine_tuning_to_this_machine(tmp_path: Path) -> None:
-    plan = small()
-    estimate = estimate_plan(
-        plan=plan, root=tmp_path, device="v4-8", workers=2, device_stages={"pretrain"}
-    )
-    on = {
-        stage: {estimate.runs[run.path].device for run in of_stage(plan, stage)} for stage in STAGES
-    }
-    assert on["pretrain"] == {"v4-8"} and on["finetune"] == on["score"] == {estimate.host.name}
-    assert estimate.host.name != "v4-8"
-    pretraining = sum(estimate.runs[run.path].dollars for run in of_stage(plan, "pretrain"))
-    if estimate.host.is_processor:  # a GPU here would be priced as a rented one
-        assert estimate.dollars == pretraining > 0

@@ -24,7 +24,7 @@ LEASE = {
 # As earlier versions wrote each into a file of its own.
 ATTEMPT: dict[str, Any] = {
     "attempt": 1, "path": "pretrain/a", "engine": "local", "host": "elsewhere", "pid": 1, "job": None,
-    "device": "cpu", "zone": None, "dollars_per_hour": None, "started": 1.0, "ended": None,
+    "device": "cpu", "started": 1.0, "ended": None,
     "outcome": None, "error": None, "log": "logs/a.log", "created": 1.0, "owner": "x",
 }  # fmt: skip
 RUN = {"stage": "import_checkpoint", "name": "a run", "identity": "a" * 64, "path": "pretrain/a"}

@@ -42,7 +42,9 @@ def test_the_page_holds_the_experiment_and_nothing_is_fetched(browser: Browser, 
     assert "813 of 2,528 runs done (32 %), 19 running, 1 retrying, 1 lost, 3 failed" in text
     assert cells(browser, 2)[:4] == ["1 of 1", "9 of 25", "1.98M of 2M", "1.83M of 2M"]
     assert cells(browser, 3)[1] == "9 running, 1 retrying, 4 waiting, 1 lost, 1 failed"
-    running = "running, 8.00 steps/s, 42 min left, attempt 2, tpu · v4-8 · us-central2-b"
+    running = (
+        "running, 8.00 steps/s, 42 min left, attempt 2, skypilot · tpu-v4-8 · mb-0a1b2c3d-seed"
+    )
     assert cells(browser, 3)[2] == running
     assert (cells(browser, 4)[1], cells(browser, 5)[1]) == ("50.1 d", "$11,067")
     assert browser.run("document.querySelectorAll('.failure').length") == 4

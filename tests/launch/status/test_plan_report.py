@@ -117,18 +117,6 @@ def test_sizes_in_words() -> None:
     ]  # fmt: skip
 
 
-def test_engine_tpu_is_estimated_on_its_slices(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = {"accelerator_type": "v5litepod-8", "spot": True, "zones": ["us-west4-a"]}
-    show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options)
-    shown = capsys.readouterr().out
-    assert "on 2 x v5litepod-8 (TPU v5e) at 2.72 dollars" in shown and "this machine (" in shown
-    assert "0.34 dollars per chip-hour" in shown
-    show_plan(plan=planned(), root=tmp_path, engine="tpu", engine_options=options, device="v4-8")
-    assert "on 2 x v4-8 (TPU v4)" in capsys.readouterr().out
-
-
 COMPARISONS = [{"name": "Base", "base": {"procedure": "base"}}]
 
 

@@ -20,11 +20,10 @@ from multiberts.launch.status.progress import SECONDS_OF_SPEED, speed_of
 from multiberts.launch.status.snapshot import STATES, Status, collect_status
 from multiberts.runs.errors import UserError
 from multiberts.tests.launch.made_up import (
-    DOLLARS_PER_HOUR,
     FAILED_SEED,
+    IN_CLOUD,
     NUM_STEPS,
     ON_SLURM,
-    ON_TPU,
     ORPHANED_SEED,
     PREEMPTED_SEED,
     SILENT_SEED,
@@ -124,15 +123,16 @@ def test_a_younger_process_with_the_same_number_is_not_taken_for_it(made: MadeUp
     assert state_of(made) == "lost"
 
 
-def test_cloud_tpu_needs_no_launcher_and_fewer_signs_of_life(made: MadeUp) -> None:
+def test_a_job_of_a_cloud_needs_no_launcher_and_fewer_signs_of_life(made: MadeUp) -> None:
     seed = made.add_seed(0)
-    made.attempt(seed, 5, silent=600, **ON_TPU)
+    made.attempt(seed, 5, silent=600, **IN_CLOUD)
     made.write_plan()
     status = collect_status(made.root, made.now)
     assert status.pretraining[0].state == "running" and not status.orphans
-    made.attempt(seed, 1, outcome="failed", error={"kind": "Stockout", "message": ""}, **ON_TPU)
-    assert state_of(made) == "retrying"
-    made.attempt(seed, 1, outcome="failed", error={"kind": "UserError", "message": ""}, **ON_TPU)
+    assert status.hours == pytest.approx(5)  # it trains on between two looks
+    made.attempt(seed, 1, outcome="preempted", **IN_CLOUD)
+    assert state_of(made) == "waiting"
+    made.attempt(seed, 1, outcome="failed", error={"kind": "JobFailed", "message": ""}, **IN_CLOUD)
     assert state_of(made) == "failed"
 
 
@@ -150,19 +150,14 @@ def test_the_counts_of_a_made_up_experiment(sweep: Status) -> None:
     assert sum(sweep.counts.values()) == sweep.total and set(sweep.counts) == set(STATES)
 
 
-def test_each_stage_has_its_time_and_cost(sweep: Status) -> None:
-    spent = {stage.stage: (stage.hours, stage.dollars) for stage in sweep.stages}
-    assert spent["prepare"] == (0, None)
-    assert spent["pretrain"] == (
-        pytest.approx(sum(row.hours for row in sweep.pretraining)),
-        pytest.approx(sweep.dollars),
-    )
-    # Nobody knows what a node of Slurm costs.
-    assert spent["finetune"][0] > 1 and spent["finetune"][1] is None
-    assert sweep.hours == pytest.approx(sum(hours for hours, _ in spent.values()))
+def test_each_stage_has_its_time(sweep: Status) -> None:
+    hours = {stage.stage: stage.hours for stage in sweep.stages}
+    assert hours["prepare"] == 0 and hours["finetune"] > 1
+    assert hours["pretrain"] == pytest.approx(sum(row.hours for row in sweep.pretraining))
+    assert sweep.hours == pytest.approx(sum(hours.values()))
 
 
-def test_pretraining_rows_tell_step_speed_time_left_and_cost(sweep: Status) -> None:
+def test_pretraining_rows_tell_step_speed_and_time_left(sweep: Status) -> None:
     rows = sweep.pretraining
     first = rows[9]
     assert (first.step, first.num_steps, first.attempts) == (1_980_000, NUM_STEPS, 2)
@@ -170,14 +165,12 @@ def test_pretraining_rows_tell_step_speed_time_left_and_cost(sweep: Status) -> N
     assert first.seconds_left == pytest.approx(20_000 / STEPS_PER_SECOND, rel=1e-3)
     # 4 hours until it was preempted, and 65 since it began again.
     assert first.hours == pytest.approx(4 + 65, abs=0.01)
-    assert first.dollars == pytest.approx(69 * DOLLARS_PER_HOUR, abs=0.1)
-    assert first.where == "tpu · v4-8 · us-central2-b"
+    assert first.where == "skypilot · tpu-v4-8 · mb-0a1b2c3d-seed"
     assert rows[0].step == NUM_STEPS
     assert rows[PREEMPTED_SEED].seconds_left is None
-    assert rows[24].state == "waiting" and rows[24].dollars is None
-    # One that fell silent costs until its last sign of life.
+    assert rows[24].state == "waiting"
+    # One that fell silent counts until its last sign of life.
     assert rows[SILENT_SEED].hours == pytest.approx(28 - 4000 / 3600, abs=0.01)
-    assert sweep.dollars == pytest.approx(sum(row.dollars or 0 for row in rows))
 
 
 def test_speed_counts_the_last_minutes_and_only_this_attempt(made: MadeUp) -> None:

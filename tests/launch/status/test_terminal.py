@@ -83,15 +83,15 @@ def test_a_table_has_stages_and_below_pretraining_the_seeds_that_have_begun(stat
         "stats",
     ]
     (nine,) = [line for line in lines if line.startswith("  base 9 ")]
-    facts = "1.98M of 2M", "8.00 steps/s, 42 min left, attempt 2, tpu · v4-8", "2.9 d", "$662"
+    facts = "1.98M of 2M", "8.00 steps/s, 42 min left, attempt 2, skypilot · tpu-v4-8", "2.9 d"
     for fact in facts:
         assert fact in nine, fact
     # What stands still has neither speed nor an end.
     (lost,) = [line for line in lines if line.startswith("  base 18 ")]
-    assert "lost, tpu" in lost and "left" not in lost
-    # Each stage has its time and cost; a stage without attempts has none.
-    assert lines[2].split()[-3:] == ["50.1", "d", "$11,067"]
-    assert lines[1].split()[-2:] == ["–", "–"]
+    assert "lost, skypilot" in lost and "left" not in lost
+    # Each stage has its time; a stage without attempts has none.
+    assert lines[2].split()[-2:] == ["50.1", "d"]
+    assert lines[1].split()[-1] == "–"
 
 
 def test_names_and_times_are_whole_beside_a_long_host(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_names_and_times_are_whole_beside_a_long_host(tmp_path: Path) -> None:
         lines = table_of(shown(collect_status(made.root), width))
         for seed in range(3):
             (line,) = [line for line in lines if line.startswith(f"  base {seed} ")]
-            assert "running, slurm" in line and line.split()[-3:-1] == ["60", "min"]
+            assert "running, slurm" in line and line.split()[-2:] == ["60", "min"]
 
 
 def test_the_work_grows_with_the_runs_and_attempts_and_no_faster(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def hostile_experiment(root: Path) -> None:
     log.write_text(f"{HOSTILE}\nlast\n", errors="surrogateescape")
     error = {"kind": HOSTILE, "message": HOSTILE}
     made.attempt(seed, 1, outcome="failed", error=error, log="logs/a.log", engine="local")
-    made.attempt(trial, 1, engine=HOSTILE, device=HOSTILE, zone=HOSTILE, host=HOSTILE, job=HOSTILE)
+    made.attempt(trial, 1, engine=HOSTILE, device=HOSTILE, host=HOSTILE, job=HOSTILE)
     stray = root / "stray\x1b[2J\u202e[/x]"
     stray.mkdir(parents=True)
     (stray / "config.gin").touch()
@@ -264,9 +264,6 @@ def test_durations(seconds: float | None, words: str) -> None:
 def test_shares_are_whole_only_when_all_is_done() -> None:
     assert [quantities.percent(share) for share in (0, 1e-6, 0.5, 0.9999, 1)] == [
         "0 %", "1 %", "50 %", "99 %", "100 %"
-    ]  # fmt: skip
-    assert [quantities.dollars(value) for value in (None, 3, 99.99, 1234.5)] == [
-        "–", "$3.00", "$99.99", "$1,234"
     ]  # fmt: skip
     assert [quantities.compact(value) for value in (None, 600, 20_000, 1_250_000, 2_000_000)] == [
         "–", "600", "20k", "1.25M", "2M"

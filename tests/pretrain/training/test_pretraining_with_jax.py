@@ -95,6 +95,24 @@ def test_a_killed_run_ends_in_the_bytes_of_one_that_was_not(
     assert record["engine"] == JAX
 
 
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_a_device_that_is_not_there_is_one_line_before_anything_is_written(
+    arguments: Arguments, tmp_path: Path, platform: str
+) -> None:
+    """A trainer would else compute on the processor, at the price of the device."""
+    if any(Path("/dev").glob({"cuda": "nvidia[0-9]*", "tpu": "accel[0-9]*"}[platform])):
+        pytest.skip("it is there")
+    process = start(arguments, tmp_path / "run", JAX, JAX_PLATFORMS=platform)
+    errors = process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 2
+    assert errors.startswith(
+        f"error: JAX_PLATFORMS is {platform!r}, but JAX finds no such device ("
+    )
+    assert errors.endswith("or unset JAX_PLATFORMS to compute on what is there\n")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_programs_kept_on_disk_change_no_byte_though_they_are_damaged(
     arguments: Arguments, tmp_path: Path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -143,6 +145,33 @@ def train(url: str, stage: str) -> None:
                 raise PreemptedError("asked to stop: saved")
 
     run_main(main)
+
+
+def push_while_asked_to_stop(url: str) -> None:
+    """Trains; SIGTERM comes while the last push is under way."""
+    write = Bucket.write
+
+    def write_and_notice(bucket: Bucket, name: str, data: bytes) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        write(bucket, name, data)
+
+    def main(_arguments: Sequence[str]) -> None:
+        with local_arguments({"run_dir": url}) as local:
+            save_state(Path(local["run_dir"]), 7)
+            Bucket.write = write_and_notice
+            raise PreemptedError("asked to stop: saved")
+
+    run_main(main)
+
+
+def test_a_second_notice_does_not_end_the_push_after_the_first(url: str) -> None:
+    """Google's metadata server speaks some seconds before the machine's services get SIGTERM."""
+    process = warm.Process(
+        "multiberts.tests.runs.bucket.test_losses:push_while_asked_to_stop", [url]
+    )
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (75, "asked to stop: saved\n")
+    assert list(read_manifest(Bucket(url)) or {}) == ["state/step_7.npz"]
 
 
 @pytest.mark.parametrize("stage", ["pretrain", "prepare"])

@@ -415,7 +415,7 @@ def test_a_damaged_object_is_refused(place: str, tmp_path: Path, monkeypatch: An
 def test_a_kind_of_bucket_without_conditions_holds_inputs_only() -> None:
     bucket = Bucket("local:///some/folder")
     with pytest.raises(UserError, match="file, gcs, gs, memory"):
-        bucket.check_conditional()
+        bucket.check_writable()
     with pytest.raises(UserError, match="nosuchthing://b/x"):
         Bucket("nosuchthing://b/x")
 

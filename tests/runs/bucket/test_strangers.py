@@ -20,7 +20,7 @@ from multiberts.runs.errors import UserError
 def test_a_name_in_the_manifest_stays_inside_the_folder(tmp_path: Path, name: str) -> None:
     entry = {"bytes": 1, "sha256": "0" * 64, "object": "fine"}
     for files in ({name: entry}, {"fine": entry | {"object": name}}):
-        (tmp_path / MANIFEST).write_text(json.dumps({"files": files}))
+        (tmp_path / MANIFEST).write_text(json.dumps({"time": 0, "files": files}))
         with pytest.raises(UserError, match="outside"):
             read_manifest(Bucket(f"file://{tmp_path}"))
 

@@ -39,6 +39,19 @@ def test_a_reader_that_stops_early_is_no_error():
     assert process.wait() == 141
 
 
+def interrupted() -> None:
+    def main(_arguments):
+        raise KeyboardInterrupt
+
+    run_main(main)
+
+
+def test_ctrl_c_ends_a_command_with_one_line():
+    process = warm.Process("multiberts.tests.runs.command_line.test_command:interrupted", [])
+    assert process.communicate() == ("", "stopped\n")
+    assert process.returncode == 130
+
+
 def stopped() -> None:
     def main(_arguments):
         raise PreemptedError("asked to stop: saved at step 3")
