@@ -196,6 +196,8 @@ class _Look:
         num_runs = counted(len(self._pretraining), "pre-training run")
         done = f"{len(self._pretraining) - len(left)} of {num_runs} of {self._root} done"
         if len(left) > len(self._failed):
+            for failed in self._failed.values():
+                warn(f"{failed.run.name}: {failed.message}")
             num_live = sum(self._live(run) is not None for run in left)
             raise PreemptedError(
                 f"{done}, {counted(num_live, 'job')} of SkyPilot under way; the same command looks again, "

@@ -175,9 +175,13 @@ def test_a_failed_job_is_followed_by_others_and_a_cancelled_one_does_not_count(
     ]  # fmt: skip
     assert states(tmp_path) == ["failed"]
     assert len(sky.queue) == 4
+    with pytest.raises(PreemptedError, match="0 of 2 .* 1 job "):
+        look(tmp_path, [seed(0), seed(1)])
+    assert f"warning: {seed(0).name}: {failed.message}" in capsys.readouterr().err
+    sky.set(5, status="CANCELLED")
     with pytest.raises(PreemptedError):  # the cure
         look(tmp_path, [seed(0)], attempts=4)
-    assert len(sky.queue) == 5
+    assert len(sky.queue) == 6
 
 
 def test_another_controller_counts_its_jobs_from_1_again(tmp_path: Path, sky: Sky) -> None:
