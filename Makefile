@@ -131,7 +131,7 @@ samples:
 	$(SAMPLES)-of-helm/bin/pip install --quiet crfm-helm==0.5.16
 	$(SAMPLES)-of-helm/bin/python tests/samples/make.py helm tests/samples/helm
 
-# Two tiny seeds and a sweep by SkyPilot on a Slurm on this machine, where machines are lost: ten minutes. SKYPILOT_PYTHON
+# Two tiny seeds and a sweep by SkyPilot on a Slurm on this machine, where machines are lost: eight minutes. SKYPILOT_PYTHON
 # names the Python of an environment with SkyPilot; else one is made, 650 MB.
 SKYPILOT = $(VENV)/skypilot/bin
 rehearse: $(VENV)/installed-for-tests $(if $(SKYPILOT_PYTHON),,$(SKYPILOT)/sky)
