@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -130,11 +131,12 @@ def test_time_in_which_the_watch_is_stopped_too_does_not_count() -> None:
 
 
 def test_process_1_of_a_container_is_refused_with_a_cure_that_works(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("makes a namespace of processes, which only root may")
+    namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("may make no namespace of processes here")
     inside = [sys.executable, "-c", STEPS, "600", "1", "end"]
     for init in ([], ["sh", "-c", '"$@"; exit $?', "init"]):
-        command = ["unshare", "--pid", "--fork", "--mount-proc", *init, *inside]
+        command = [*namespace, *init, *inside]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         if not init:
             assert done.returncode == 1
