@@ -106,7 +106,7 @@ class OnePass:
         """Refuses runs that a job carries out which needs no launcher: they would be made twice."""
         for run in self._plan:
             last = self.attempts.get(run.path, [None])[-1]
-            if last is None or last.owner is not None or run.path in self.done:
+            if last is None or last.needs_launcher or run.path in self.done:
                 continue
             if last.is_alive(time.time()):
                 raise UserError(
