@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import functools
@@ -272,7 +273,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def read_lines(path: PathLike) -> list[str]:
-    r"""Returns the lines of a UTF-8 text file (plain or `.gz`), without line ends and byte order mark.
+    r"""Returns the lines of a text file (plain or `.gz`), without line ends and byte order mark.
 
     Only `\n` and `\r\n` end a line: TSV fields may hold other Unicode line separators.
     """
@@ -282,20 +283,31 @@ def read_lines(path: PathLike) -> list[str]:
 
 
 def decoded(data: bytes, path: PathLike) -> str:
-    """Returns UTF-8 as text, without byte order mark."""
-    refuse_bytes(path, data[:MOST_BYTES_NEEDED])
-    if data.count(0) > len(data) // 4:  # which UTF-8 could be, too, but no text is
-        raise UserError(
-            f"{path} is UTF-16, UTF-32 or no text; convert the file to UTF-8 with iconv"
-        )
+    """Returns UTF-8, or UTF-16 as spreadsheets write it, as text without byte order mark."""
+    encoding = _utf_16(data)
+    if encoding is None:
+        refuse_bytes(path, data[:MOST_BYTES_NEEDED])
+        if data.count(0) > len(data) // 4:  # which UTF-8 could be, too, but no text is
+            raise UserError(f"{path} is UTF-32 or no text; convert the file to UTF-8 with iconv")
     try:
-        return data.decode("utf-8-sig")
+        return data.decode(encoding or "utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{path} line {line}: byte 0x{data[error.start]:02x} at offset {error.start} is not "
-            "UTF-8; convert the file, for example with iconv"
+            f"{'UTF-16' if encoding else 'UTF-8'}; convert the file, for example with iconv"
         ) from error
+
+
+def _utf_16(data: bytes) -> str | None:
+    """Returns the kind of UTF-16 of a text, by its mark or the zeros beside letters; None: it is none."""
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and data[2:4] != b"\0\0":  # UTF-32
+        return "utf-16"
+    even, odd = data[:20:2], data[1:20:2]
+    for encoding, zeros, letters in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
+        if len(zeros) > 1 and not any(zeros) and all(letters):
+            return encoding
+    return None
 
 
 def read_json_fields(

@@ -18,9 +18,11 @@ from multiberts.runs.errors import UserError, counted, listed
 from multiberts.runs.files import (
     PathLike,
     check_fields,
+    decoded,
     open_unpacked,
     parse_json,
     parse_json_fields,
+    read_bytes,
     read_lines,
 )
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
@@ -134,12 +136,12 @@ def read_rows(
 ) -> Iterator[TableRow]:
     r"""Reads a table row by row.
 
-    A name in `.jsonl` or `.json` means JSON, one in `.csv` commas, one in `.parquet` Parquet, any other tabs
-    (each but Parquet also before `.gz`). JSON is one object a line, a list of objects (also alone under
-    `data`), or pandas' object of columns, whatever the name. A file with a word and its tag in each line
-    (CoNLL) has the columns `tokens` and `tags`. A folder is a split that Hugging Face
-    `datasets` saved; its class numbers are read as the names of the classes. Between tabs a quote is text
-    and only a line feed ends a row; CSV cells may be quoted. A byte order mark may come first.
+    A name in `.jsonl` or `.json` means JSON, one in `.csv` commas (or what the header has), one in `.parquet`
+    Parquet, any other tabs (each but Parquet also before `.gz`). JSON is one object a line, a list of objects
+    (also under `data`), or pandas' object of columns, whatever the name. A file with a word and its tag in
+    each line (CoNLL) has the columns `tokens` and `tags`. A folder is a split that Hugging Face `datasets`
+    saved; its class numbers are read as the names of the classes. Between tabs a quote is text and only a
+    line feed ends a row; CSV cells may be quoted. A byte order mark may come first.
 
     Args:
       columns: those that must be there, each once, in any order; further ones are read along. Where
@@ -163,6 +165,8 @@ def read_rows(
     if _is_typed(path):
         rows = _typed_rows(path, columns, values, optional, cure)
     else:
+        if header is not None and _text_name(path).endswith(".csv"):
+            separator = separator or ","  # the first row has no names to count separators between
         cells = _cells(path, cure, separator)
         rows = _rows(path, cells, [*columns, *values], header, short_rows, cure)
     line_of: dict[tuple[str, ...], int] = {}
@@ -260,12 +264,14 @@ def _cells(
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the line and the cells of each row of a text table, its header included."""
     lines = read_lines(path)
-    is_comma = _text_name(path).endswith(".csv") if separator is None else separator == ","
-    if not is_comma:
+    if separator is None:
+        is_csv = _text_name(path).endswith(".csv")
+        separator = separator_of(lines[0] if lines else "") if is_csv else "\t"
+    if separator == "\t":
         # Not `csv`: it refuses a carriage return within a line, which raw text may have.
         yield from enumerate((line.split("\t") for line in lines), start=1)
         return
-    reader = csv.reader((line + "\n" for line in lines), strict=True)
+    reader = csv.reader((line + "\n" for line in lines), strict=True, delimiter=separator)
     number = 1
     try:
         for cells in reader:
@@ -312,30 +318,69 @@ def _typed_entries(path: PathLike, cure: str) -> Iterator[tuple[str, int, Any]]:
     if not _text_name(path).endswith(_JSON):
         yield from (("line", *numbered) for numbered in _tagged_sentences(path, cure))
         return
-    lines = read_lines(path)
-    # Blank lines are passed over, as by pandas and `datasets`.
-    filled = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-    is_row_a_line = bool(filled) and all(line.lstrip()[0] == "{" for _, line in filled[:2])
-    entries: Iterable[tuple[int, Any]]
-    if is_row_a_line and len(filled) > 1:
-        entries = ((n, parse_json(line, f"{path} line {n}", cure)) for n, line in filled)
-    else:
-        first = filled[0][0] if is_row_a_line else 1
-        where = f"{path} line {first}" if is_row_a_line else str(path)
-        content = parse_json("\n".join(lines), where, cure)
-        entries = enumerate(_rows_of_json(path, content), start=first)
-    unit = "line" if is_row_a_line and not _text_name(path).endswith(".json") else "row"
-    yield from ((unit, *numbered) for numbered in entries)
+    content, lines = parse_json_rows(path, decoded(read_bytes(path), path), cure)
+    rows = content if len(lines) > 1 else _rows_of_json(path, content)
+    unit = "line" if lines and not _text_name(path).endswith(".json") else "row"
+    numbers = lines if len(lines) > 1 else itertools.count(lines[0] if lines else 1)
+    yield from ((unit, number, row) for number, row in zip(numbers, rows, strict=False))
+
+
+def parse_json_rows(path: PathLike, text: str, cure: str) -> tuple[Any, list[int]]:
+    """Parses JSON, and JSON lines.
+
+    Args:
+      path: for messages.
+      cure: what to do about text that is no JSON, likewise.
+
+    Returns:
+      What it holds, of several lines a list; and the numbers of lines that are JSON by themselves, from 1.
+      Blank lines are passed over, as by pandas and `datasets`.
+    """
+    filled = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    are_objects = bool(filled) and all(line.lstrip()[0] == "{" for _, line in filled[:2])
+    is_alone = are_objects
+    if not are_objects and len(filled) > 1:
+        with contextlib.suppress(ValueError, RecursionError):
+            json.loads(filled[0][1])
+            is_alone = True
+    if is_alone and len(filled) > 1:
+        lines = [number for number, _ in filled]
+        return [parse_json(line, f"{path} line {n}", cure) for n, line in filled], lines
+    return parse_json(text, str(path), cure), [filled[0][0]] if is_alone else []
+
+
+def rows_under_data(content: Any) -> Any:
+    """Returns the rows that JSON has under `data`, with names under `columns` or without; else it as it is.
+
+    W&B writes tables so, and pandas with `orient="split"`.
+
+    Example:
+      >>> rows_under_data({"columns": ["id", "label"], "data": [[0, "a"]]})
+      [{'id': 0, 'label': 'a'}]
+    """
+    fields = content if isinstance(content, dict) else {}
+    rows, names = fields.get("data"), fields.get("columns")
+    if not isinstance(rows, list):
+        return content
+    are_rows = [isinstance(row, list) and len(row) == len(names or ()) for row in rows]
+    if isinstance(names, list) and all(are_rows) and len({*map(str, names)}) == len(names):
+        return [dict(zip(names, row, strict=True)) for row in rows]
+    return rows if all(isinstance(row, dict) for row in rows) else content
+
+
+def separator_of(header: str) -> str:
+    """Returns what separates the names of columns: the comma, the semicolon or the tab."""
+    separator = max("\t,;", key=header.count)  # a stray tab may stand between commas
+    return separator if separator in header else ","
 
 
 def _rows_of_json(path: PathLike, content: Any) -> list[Any]:
     """Returns the rows of JSON that is not one object a line."""
+    content = rows_under_data(content)
     if isinstance(content, list):
         return content
     fields = content if isinstance(content, dict) else {}
-    rows, columns = fields.get("data"), [*fields.values()]
-    if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
-        return rows
+    columns = [*fields.values()]
     if columns and all(isinstance(cells, dict) and [*cells] == [*columns[0]] for cells in columns):
         cells_of_rows = zip(*(cells.values() for cells in columns), strict=True)
         return [dict(zip(fields, cells, strict=True)) for cells in cells_of_rows]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import csv
 import io
-import json
 import os
 import re
 import warnings
@@ -74,10 +71,10 @@ from multiberts.evaluate.readers.rows import (
 from multiberts.runs import console
 from multiberts.runs.archives import open_archive, read_arrays
 from multiberts.runs.errors import UserError, counted, listed
-from multiberts.runs.files import decoded, parse_json, read_bytes
+from multiberts.runs.files import decoded, read_bytes
 from multiberts.runs.foreign_files import MOST_BYTES_NEEDED, refuse_bytes
 from multiberts.runs.parameters import shortened
-from multiberts.runs.tables import read_columnar
+from multiberts.runs.tables import parse_json_rows, read_columnar, rows_under_data, separator_of
 
 if TYPE_CHECKING:
     import pandas
@@ -407,12 +404,11 @@ def _read_file(
             return inspect_rows(path, log, names, seed)
         data = read_bytes(path, f"expected {KINDS}")
         refuse_bytes(path, data[:MOST_BYTES_NEEDED], TABLE)
-        utf_16 = _utf_16(data)
-        text = data.decode(utf_16) if utf_16 else decoded(data, path)
+        text = decoded(data, path)
         if text.strip() in ("", "[]", "{}"):
             raise UserError(f"{path} is empty; expected {KINDS}")
         if text.lstrip()[:1] in ("{", "["):
-            parsed = _parse_json(path, text)
+            parsed, _ = parse_json_rows(path, text, "write the file anew")
             if isinstance(parsed, dict) and {"eval", "samples"} <= {*parsed}:
                 return inspect_rows(path, by_inspect(path) or parsed, names, seed)
             if path.name.startswith("samples_") and isinstance(parsed, list):
@@ -440,27 +436,11 @@ def _first_bytes(path: Path) -> bytes:
         return file.read(8)
 
 
-def _utf_16(data: bytes) -> str | None:
-    """Returns the kind of UTF-16 of a text, None for another encoding; spreadsheets write it.
-
-    It has zeros beside its letters, with or without a mark.
-    """
-    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    even, odd = data[:20:2], data[1:20:2]
-    for encoding, zeros, letters in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
-        if len(zeros) > 1 and not any(zeros) and all(letters):
-            return encoding
-    return None
-
-
 def _table_of_json(path: Path, content: Any) -> pandas.DataFrame:
     """Returns a list of rows, or an object of columns, as a table."""
     import pandas
 
-    # As W&B writes tables, and pandas with orient="split".
-    if isinstance(content, dict) and {"columns", "data"} <= {*content}:
-        return pandas.DataFrame(content["data"], columns=content["columns"])
+    content = rows_under_data(content)
     is_object = isinstance(content, dict)
     parts: list[Any] = [*content.values()] if is_object else content
     first = parts[0] if parts else None
@@ -501,15 +481,14 @@ def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
     content = re.sub(rb"\A\s*\"?sep=[,;\t|]\"?\r?\n", b"", content)  # a hint for Excel
     first = re.search(rb"[^\r\n]*\S[^\r\n]*", content)
     header = first[0].decode() if first else ""
-    separator = max("\t,;", key=header.count)  # a stray tab may stand between commas
-    options |= {"sep": separator if separator in header else ",", "index_col": False}
+    options |= {"sep": separator_of(header), "index_col": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         try:
             frame = pandas.read_csv(io.BytesIO(content), **options)
         except pandas.errors.ParserWarning as error:
             raise ValueError("rows have more cells than the header has names") from error
-    if separator == ";":
+    if options["sep"] == ";":
         no_numbers = [name for name in frame.columns if not is_numeric_dtype(frame[name])]
         frame[no_numbers] = pandas.read_csv(io.BytesIO(content), **options, decimal=",")[no_numbers]
     # "NA" and "None" are missing numbers. In a column of words they may be a class, an answer or a country,
@@ -522,7 +501,7 @@ def _read_text_table(content: bytes, **options: Any) -> pandas.DataFrame:
     if words:
         options |= {"usecols": words, "keep_default_na": False, "na_values": [""]}
         frame[words] = pandas.read_csv(io.BytesIO(content), **options)[words]
-    for name in frame.columns if separator == "\t" else ():
+    for name in frame.columns if options["sep"] == "\t" else ():
         if not is_numeric_dtype(frame[name]) and any(
             isinstance(cell, str) and "\t" in cell and "\n" in cell for cell in frame[name].unique()
         ):
@@ -629,16 +608,6 @@ def _trained(frame: pandas.DataFrame, names: ColumnNames, what: str) -> Rows:
     used = {"task", "evaluation_set", *columns.values()}
     further = frame[[name for name in frame if name not in used]]
     return Rows(roles, further, ReadAs(columns=columns))
-
-
-def _parse_json(path: Path, text: str) -> Any:
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    cure = "write the file anew"
-    if len(lines) > 1:
-        with contextlib.suppress(ValueError, RecursionError):
-            json.loads(lines[0][1])
-            return [parse_json(line, f"{path} line {number}", cure) for number, line in lines]
-    return parse_json(text, str(path), cure)
 
 
 def tasks_in_memory(

@@ -38,6 +38,14 @@ def written(path: Path, text: str | bytes) -> Path:
         ("a.tsv", 'id\ttext\n1\ta "quote\n2\ttwo, or more\n', 2),
         ("a.txt", '\ufefftext\tid\r\na "quote\t1\r\ntwo, or more\t2', 2),
         ("a.csv", 'id,text\n1,"a ""quote"\n2,"two, or more"\n', 2),
+        (
+            "a.csv",
+            'id;text\n1;"a ""quote"\n2;two, or more\n',
+            2,
+        ),  # of spreadsheets with decimal commas
+        pytest.param(
+            "a.tsv", 'id\ttext\n1\ta "quote\n2\ttwo, or more\n'.encode("utf-16"), 2, id="utf-16"
+        ),
         ("a.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS), 1),
     ],
 )
@@ -58,6 +66,7 @@ def test_json_is_read_by_its_content_as_pandas_and_others_write_it(
         frame.to_json(orient="records", lines=True),
         frame.to_json(orient="records", indent=2),
         frame.to_json(orient="table", index=False),
+        frame.to_json(orient="split", index=False),
         frame.to_json(indent=1),
         json.dumps({"version": "v2.0", "data": ROWS}, indent=2),
         "\n\n".join(json.dumps(row) for row in ROWS) + "\n\n",
@@ -124,6 +133,11 @@ def test_short_rows_are_passed_over_where_asked(tmp_path: Path) -> None:
             "line 1: found 1 under 'id', .*; mend it",
         ),
         ("a.json", '[\n{"id": 1, "text": "x"}]', "row 1: found 1 under 'id', .*; mend it"),
+        (
+            "a.json",
+            '{"columns": ["id", "id"], "data": [["1", "x"]]}',
+            "one object with lists under columns, data, expected",
+        ),
         ("a.json", "[1, 2]", "row 1: expected an object with id, text, found none"),
         (
             "a.json",
